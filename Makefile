@@ -1,0 +1,55 @@
+# Everything here runs on a fresh machine with Python 3.11+ and Java 17+.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv lock demo check lint types imports unit test test-live bench clean
+
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "streamgroup needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+venv: $(STAMP) ## the virtual environment with the package in it
+
+lock: ## write requirements.lock anew (pins and hashes, no addresses)
+	$(BIN)/python -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header \
+	    --extra dev --output-file requirements.lock pyproject.toml
+
+demo: $(STAMP) ## two spark-submit jobs share a group of a real Kafka
+	$(BIN)/streamgroup demo
+
+check: lint types imports unit ## the habit of every edit: under a minute
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports
+
+unit: $(STAMP)
+	$(BIN)/pytest tests/unit -q
+
+test: check ## all tests but the long ones: real brokers, real Spark
+	$(BIN)/pytest tests -m "not long" --ignore=tests/unit
+
+test-live: $(STAMP) ## the long tests
+	$(BIN)/pytest tests -m long
+
+bench: $(STAMP) ## beside Spark's own connector, one run, alternating pairs
+	$(BIN)/python -m benchmarks.batch_read
+
+clean: ## remove the virtual environment and what tests leave
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Kafka consumer groups as a first-class source of Spark Structured Streaming."""

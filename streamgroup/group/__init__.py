@@ -1,0 +1,1 @@
+"""Pure: membership, assignors, positions and commits."""

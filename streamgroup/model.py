@@ -1,0 +1,165 @@
+"""The values that every room shares: frozen, without behaviour beyond their own shape.
+
+A leaf: imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NO_LEADER = -1
+UNKNOWN_EPOCH = -1
+NO_TOPIC_ID = ""
+"""A topic without an id: brokers before 2.8 (Metadata below v10) have none."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one topic; sorts by topic, then partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """The offsets `[start, until)` of one partition."""
+
+    partition: TopicPartition
+    start: int
+    until: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.until:
+            raise ValueError(f"{self.partition}: not a range of offsets: [{self.start}, {self.until})")
+
+    def __len__(self) -> int:
+        return self.until - self.start
+
+    def __str__(self) -> str:
+        return f"{self.partition}[{self.start}, {self.until})"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker as clients reach it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} (id {self.node_id})"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """What Metadata says of one partition; `leader` is NO_LEADER during an election."""
+
+    partition: int
+    leader: int
+    leader_epoch: int = UNKNOWN_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What Metadata says of one topic; `topic_id` is a UUID's text, or NO_TOPIC_ID."""
+
+    name: str
+    partitions: tuple[PartitionInfo, ...]
+    topic_id: str = NO_TOPIC_ID
+    internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """The cluster as one Metadata answer showed it. Topics that do not exist are absent."""
+
+    brokers: Mapping[int, Broker]
+    topics: Mapping[str, TopicInfo]
+    cluster_id: str | None = None
+    controller_id: int = -1
+
+    def partition(self, tp: TopicPartition) -> PartitionInfo | None:
+        """What is known of `tp`, or None where the topic or the partition does not exist."""
+        topic = self.topics.get(tp.topic)
+        if topic is None:
+            return None
+        return next((p for p in topic.partitions if p.partition == tp.partition), None)
+
+    def leader(self, tp: TopicPartition) -> Broker | None:
+        """The broker that leads `tp`, or None where there is none at the moment."""
+        info = self.partition(tp)
+        return None if info is None else self.brokers.get(info.leader)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """The offsets that a log holds: `[earliest, latest)`; under read_committed `latest` is the last stable offset."""
+
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What the group's offset store holds for one partition."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = UNKNOWN_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The next offset to read of a partition, with the topic id and leader epoch under which it was taken (R1)."""
+
+    offset: int
+    topic_id: str = NO_TOPIC_ID
+    leader_epoch: int = UNKNOWN_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An end document (R1): describes its batch completely.
+
+    `lineage` is made once, at the first commit or document, and carried on; `run` is made at each start of a
+    coordinator; `sequence` grows by one with each document of a lineage (R3). `ranges` are this batch's; `positions`
+    hold, for every partition held, the next position after this batch. `streamgroup.planning.document` writes its text.
+    """
+
+    group: str
+    lineage: str
+    run: str
+    sequence: int
+    ranges: tuple[OffsetRange, ...] = ()
+    positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+
+
+INITIAL_DOCUMENT = Document(group="", lineage="", run="", sequence=0)
+"""R2: the constant that every query starts from. It makes no connection and has no ranges."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRange:
+    """One planned range with all that an executor needs to fetch it: no look-up in the task."""
+
+    range: OffsetRange
+    leader: Broker | None
+    topic_id: str = NO_TOPIC_ID
+    leader_epoch: int = UNKNOWN_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTask:
+    """What one Spark task reads: one large range or several small ones."""
+
+    ranges: tuple[FetchRange, ...]
+
+    def __len__(self) -> int:
+        return sum(len(r.range) for r in self.ranges)

@@ -1,0 +1,1 @@
+"""The only sockets: connections and the cluster behind them."""

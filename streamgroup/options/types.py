@@ -1,0 +1,131 @@
+"""What the options mean once parsed: frozen values, each room takes the one that concerns it.
+
+All times are milliseconds, all sizes bytes. Kafka's names, Kafka's defaults; where ours differs, the reason stands
+beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from streamgroup.model import TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+"""Kafka's own numbers for the ends of a log, as in `{"orders": {"0": -2}}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """How brokers are reached."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str = "streamgroup"
+    security_protocol: str = "PLAINTEXT"
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    connection_setup_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    receive_buffer_bytes: int = -1
+    send_buffer_bytes: int = -1
+    max_frame_bytes: int = 100 * 1024 * 1024
+
+
+class Isolation(Enum):
+    """`isolation.level`; the value is the number on the wire."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """How executors fetch and decode. A task holds at most `prefetch` + 1 answers of `max_partition_bytes`."""
+
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    max_bytes: int = 50 * 1024 * 1024
+    max_partition_bytes: int = 1024 * 1024
+    check_crcs: bool = True
+    include_headers: bool = False
+    poll_timeout_ms: int = 120_000
+    prefetch: int = 1
+    max_decompressed_bytes: int = 256 * 1024 * 1024
+
+
+class GroupMode(Enum):
+    """`group.mode`."""
+
+    MEMBER = "member"
+    COMMIT = "commit"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """How a query takes part in its group."""
+
+    group_id: str
+    mode: GroupMode = GroupMode.MEMBER
+    instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    strategies: tuple[str, ...] = ("streamgroup-range", "range", "roundrobin")
+    join_timeout_ms: int = 60_000
+    rebalance_wait_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Exactly one of the three."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assign: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """Where to start or to end: for each partition the first of these that names it.
+
+    `timestamp` (all partitions) over `timestamps` (per partition, ms) over `offsets` (per partition, EARLIEST and LATEST
+    allowed) over `default` (EARLIEST or LATEST).
+    """
+
+    default: int
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamps: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamp: int | None = None
+    no_match_is_latest: bool = False
+    """`startingOffsetsByTimestampStrategy=latest`; else a start beyond the last record is an error. Always for ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """How much a batch takes and how it is split."""
+
+    max_offsets_per_trigger: int | None = None
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """All options of one read. `group` is None where no `kafka.group.id` is given."""
+
+    client: ClientOptions
+    subscription: Subscription
+    starting: OffsetSpec
+    ending: OffsetSpec | None
+    fetch: FetchOptions
+    limits: LimitOptions
+    group: GroupOptions | None
+    fail_on_data_loss: bool = True
+    fetch_offset_retries: int = 3
+    fetch_offset_retry_interval_ms: int = 1_000

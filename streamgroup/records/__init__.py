@@ -1,0 +1,1 @@
+"""Pure: bytes <-> Arrow columns, vectorised."""

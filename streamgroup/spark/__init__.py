@@ -1,0 +1,1 @@
+"""The only pyspark: data source and readers."""

@@ -1,0 +1,1 @@
+"""Fixtures for tests that need real servers."""

@@ -1,0 +1,1 @@
+"""Pure: bytes <-> values of the Kafka protocol."""
