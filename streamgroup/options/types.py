@@ -94,7 +94,7 @@ class Subscription:
 class OffsetSpec:
     """Where to start or to end: for each partition the first of these that names it.
 
-    `timestamp` (all partitions) over `timestamps` (per partition, ms) over `offsets` (per partition, EARLIEST and LATEST
+    `timestamp` (all partitions) over `timestamps` (per partition) over `offsets` (per partition, EARLIEST and LATEST
     allowed) over `default` (EARLIEST or LATEST).
     """
 
