@@ -13,6 +13,10 @@ UNKNOWN_EPOCH = -1
 NO_TOPIC_ID = ""
 """A topic without an id: brokers before 2.8 (Metadata below v10) have none."""
 
+EARLIEST = -2
+LATEST = -1
+"""Kafka's own numbers for the ends of a log, as in `{"orders": {"0": -2}}`."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
@@ -96,6 +100,22 @@ class ClusterSnapshot:
         """The broker that leads `tp`, or None where there is none at the moment."""
         info = self.partition(tp)
         return None if info is None else self.brokers.get(info.leader)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """Where to start or to end: for each partition the first of these that names it.
+
+    `timestamp` (all partitions) over `timestamps` (per partition) over `offsets` (per partition, EARLIEST and LATEST
+    allowed) over `default` (EARLIEST or LATEST).
+    """
+
+    default: int
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamps: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamp: int | None = None
+    no_match_is_latest: bool = False
+    """`startingOffsetsByTimestampStrategy=latest`; else a start beyond the last record is an error. Always for ends."""
 
 
 @dataclass(frozen=True, slots=True)

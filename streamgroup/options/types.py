@@ -6,15 +6,10 @@ beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
-from streamgroup.model import TopicPartition
-
-EARLIEST = -2
-LATEST = -1
-"""Kafka's own numbers for the ends of a log, as in `{"orders": {"0": -2}}`."""
+from streamgroup.model import OffsetSpec, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +83,6 @@ class Subscription:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assign: tuple[TopicPartition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetSpec:
-    """Where to start or to end: for each partition the first of these that names it.
-
-    `timestamp` (all partitions) over `timestamps` (per partition) over `offsets` (per partition, EARLIEST and LATEST
-    allowed) over `default` (EARLIEST or LATEST).
-    """
-
-    default: int
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    timestamps: Mapping[TopicPartition, int] = field(default_factory=dict)
-    timestamp: int | None = None
-    no_match_is_latest: bool = False
-    """`startingOffsetsByTimestampStrategy=latest`; else a start beyond the last record is an error. Always for ends."""
 
 
 @dataclass(frozen=True, slots=True)
