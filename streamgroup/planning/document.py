@@ -1,0 +1,180 @@
+"""The end document as a JSON value (R1-R4).
+
+The shape of format 1, keys in this order, topics sorted by name, partitions by number::
+
+    {"streamgroup": 1, "group": "etl", "lineage": "…", "run": "…", "sequence": 7,
+     "ranges":    {"orders": {"0": [from, until]}},
+     "positions": {"orders": {"0": [next offset, leader epoch]}},
+     "topics":    {"orders": "topic id"}}
+
+Spark writes `json.dumps` of it to its log, compares two documents as text, and hands back `json.loads` of the text: so
+one document must always have one text, and what was read must be written again byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from streamgroup.errors import ConfigError
+from streamgroup.model import INITIAL_DOCUMENT, NO_TOPIC_ID, UNKNOWN_EPOCH, Document, OffsetRange, Position
+from streamgroup.model import TopicPartition as TP
+
+FORMAT = 1
+"""The newest format that this release reads, and the one that it writes."""
+
+_KEYS = ("streamgroup", "group", "lineage", "run", "sequence", "ranges", "positions", "topics")
+_MAX_OFFSET = 2**63 - 1
+_EXCERPT = 200
+
+
+def is_initial(document: Document) -> bool:
+    """Whether this is R2's constant, that is, whether the query has no checkpoint yet."""
+    return document == INITIAL_DOCUMENT
+
+
+def to_value(document: Document) -> dict[str, Any]:
+    """The document as a JSON-able dict in its fixed order.
+
+    Raises ValueError where a partition has two ranges or a topic two ids: no planner may make such a document.
+    """
+    return {
+        "streamgroup": FORMAT,
+        "group": document.group,
+        "lineage": document.lineage,
+        "run": document.run,
+        "sequence": document.sequence,
+        "ranges": _nested((r.partition, [r.start, r.until]) for r in sorted(document.ranges)),
+        "positions": _nested(
+            (tp, [p.offset, p.leader_epoch]) for tp, p in sorted(document.positions.items(), key=_key)
+        ),
+        "topics": _topic_ids(document.positions),
+    }
+
+
+def from_value(value: Mapping[str, Any]) -> Document:
+    """The document that a JSON value means: ours of any format up to FORMAT, or an offset of Spark's own connector.
+
+    Spark's own, `{"topic": {"0": 123}}`, becomes a document with positions only: no lineage, no run, sequence 0.
+    Raises ConfigError for everything else, naming the format or the place that is wrong.
+    """
+    if not isinstance(value, Mapping) or not value:
+        raise _unreadable(value, "it is no JSON object with content")
+    # A topic may be called "streamgroup": in Spark's own offset its value is an object, in ours a number.
+    if isinstance(value.get("streamgroup"), Mapping) or "streamgroup" not in value:
+        return _from_spark(value)
+    version = _integer(value, value["streamgroup"], 1, "streamgroup")
+    if version > FORMAT:
+        raise ConfigError(
+            f"the checkpoint holds offset documents of format {version}, and this release of streamgroup reads formats "
+            f"up to {FORMAT}. Use the release that wrote the checkpoint (one that reads format {version}) or a later one"
+        )
+    if set(value) != set(_KEYS):
+        raise _unreadable(value, f"the keys of format {FORMAT} are {', '.join(_KEYS)}")
+    return Document(
+        group=_text(value, "group"),
+        lineage=_text(value, "lineage"),
+        run=_text(value, "run"),
+        sequence=_integer(value, value["sequence"], 0, "sequence"),
+        ranges=tuple(_ranges(value)),
+        positions=_positions(value),
+    )
+
+
+def _key(item: tuple[TP, Position]) -> TP:
+    return item[0]
+
+
+def _nested(items: Iterable[tuple[TP, list[int]]]) -> dict[str, dict[str, list[int]]]:
+    nested: dict[str, dict[str, list[int]]] = {}
+    for tp, numbers in items:
+        partitions = nested.setdefault(tp.topic, {})
+        if str(tp.partition) in partitions:
+            raise ValueError(f"{tp} has two ranges in one document")
+        partitions[str(tp.partition)] = numbers
+    return nested
+
+
+def _topic_ids(positions: Mapping[TP, Position]) -> dict[str, str]:
+    """The ids of the topics that have one; a topic without (brokers before 2.8) is left out."""
+    ids: dict[str, str] = {}
+    for tp in sorted(positions):
+        topic_id = positions[tp].topic_id
+        if ids.setdefault(tp.topic, topic_id) != topic_id:
+            raise ValueError(f"{tp.topic} has two ids in one document: {ids[tp.topic]} and {topic_id}")
+    return {topic: topic_id for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
+
+
+def _from_spark(value: Mapping[str, Any]) -> Document:
+    # The connector resolves -1 and -2 before it logs an offset, so none can be negative.
+    positions = {
+        tp: Position(_integer(value, offset, 0, str(tp)))
+        for tp, offset in _entries(value, value, "an offset of Spark's Kafka connector")
+    }
+    return Document(group="", lineage="", run="", sequence=0, positions=positions)
+
+
+def _ranges(value: Mapping[str, Any]) -> Iterator[OffsetRange]:
+    entries = [
+        (tp, *_pair(value, pair, 0, f"ranges of {tp}")) for tp, pair in _entries(value, value["ranges"], "ranges")
+    ]
+    for tp, start, until in sorted(entries):
+        if start > until:
+            raise _unreadable(value, f"the range of {tp} ends ({until}) before it begins ({start})")
+        yield OffsetRange(tp, start, until)
+
+
+def _positions(value: Mapping[str, Any]) -> dict[TP, Position]:
+    topics = value["topics"]
+    if not isinstance(topics, Mapping) or not all(isinstance(i, str) and i for i in topics.values()):
+        raise _unreadable(value, "'topics' must give each topic its id")
+    positions = {}
+    for tp, pair in _entries(value, value["positions"], "positions"):
+        offset, epoch = _pair(value, pair, UNKNOWN_EPOCH, f"positions of {tp}")
+        positions[tp] = Position(offset, topics.get(tp.topic, NO_TOPIC_ID), epoch)
+    strangers = set(topics) - {tp.topic for tp in positions}
+    if strangers:
+        raise _unreadable(value, f"'topics' names {sorted(strangers)[0]!r}, of which no partition has a position")
+    return dict(sorted(positions.items(), key=_key))
+
+
+def _entries(value: Mapping[str, Any], nested: object, place: str) -> Iterator[tuple[TP, Any]]:
+    if not isinstance(nested, Mapping):
+        raise _unreadable(value, f"{place} is no object of topics")
+    for topic, partitions in nested.items():
+        if not isinstance(partitions, Mapping):
+            raise _unreadable(value, f"{place}: {topic!r} has no object of partitions")
+        for number, entry in partitions.items():
+            # Only the one spelling of a number: "00" or "+0" would be a second text for the same document.
+            if not (isinstance(number, str) and number.isascii() and number.isdigit() and str(int(number)) == number):
+                raise _unreadable(value, f"{place}: {number!r} of {topic!r} is no partition number")
+            yield TP(topic, int(number)), entry
+
+
+def _pair(value: Mapping[str, Any], pair: object, lowest_second: int, place: str) -> tuple[int, int]:
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise _unreadable(value, f"{place}: not a pair of numbers: {pair!r}")
+    return _integer(value, pair[0], 0, place), _integer(value, pair[1], lowest_second, place)
+
+
+def _integer(value: Mapping[str, Any], number: object, lowest: int, place: str) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or not lowest <= number <= _MAX_OFFSET:
+        raise _unreadable(value, f"{place}: not a number of at least {lowest}: {number!r}")
+    return number
+
+
+def _text(value: Mapping[str, Any], key: str) -> str:
+    text = value[key]
+    if not isinstance(text, str):
+        raise _unreadable(value, f"{key!r} is no text: {text!r}")
+    return text
+
+
+def _unreadable(value: object, reason: str) -> ConfigError:
+    text = json.dumps(value, default=repr)
+    excerpt = text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"
+    return ConfigError(
+        f"the checkpoint's offset is neither a document of streamgroup nor an offset of Spark's Kafka connector: "
+        f"{reason}. Restore the checkpoint's files or start with a new checkpoint. The offset is {excerpt}"
+    )
