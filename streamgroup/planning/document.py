@@ -18,8 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import INITIAL_DOCUMENT, NO_TOPIC_ID, UNKNOWN_EPOCH, Document, OffsetRange, Position
-from streamgroup.model import TopicPartition as TP
+from streamgroup.model import (
+    INITIAL_DOCUMENT,
+    NO_TOPIC_ID,
+    UNKNOWN_EPOCH,
+    Document,
+    OffsetRange,
+    Position,
+    TopicPartition,
+)
 
 FORMAT = 1
 """The newest format that this release reads, and the one that it writes."""
@@ -68,7 +75,7 @@ def from_value(value: Mapping[str, Any]) -> Document:
     if version > FORMAT:
         raise ConfigError(
             f"the checkpoint holds offset documents of format {version}, and this release of streamgroup reads formats "
-            f"up to {FORMAT}. Use the release that wrote the checkpoint (one that reads format {version}) or a later one"
+            f"up to {FORMAT}. Use the release that wrote the checkpoint (it reads format {version}) or a later one"
         )
     if set(value) != set(_KEYS):
         raise _unreadable(value, f"the keys of format {FORMAT} are {', '.join(_KEYS)}")
@@ -82,11 +89,11 @@ def from_value(value: Mapping[str, Any]) -> Document:
     )
 
 
-def _key(item: tuple[TP, Position]) -> TP:
+def _key(item: tuple[TopicPartition, Position]) -> TopicPartition:
     return item[0]
 
 
-def _nested(items: Iterable[tuple[TP, list[int]]]) -> dict[str, dict[str, list[int]]]:
+def _nested(items: Iterable[tuple[TopicPartition, list[int]]]) -> dict[str, dict[str, list[int]]]:
     nested: dict[str, dict[str, list[int]]] = {}
     for tp, numbers in items:
         partitions = nested.setdefault(tp.topic, {})
@@ -96,7 +103,7 @@ def _nested(items: Iterable[tuple[TP, list[int]]]) -> dict[str, dict[str, list[i
     return nested
 
 
-def _topic_ids(positions: Mapping[TP, Position]) -> dict[str, str]:
+def _topic_ids(positions: Mapping[TopicPartition, Position]) -> dict[str, str]:
     """The ids of the topics that have one; a topic without (brokers before 2.8) is left out."""
     ids: dict[str, str] = {}
     for tp in sorted(positions):
@@ -125,7 +132,7 @@ def _ranges(value: Mapping[str, Any]) -> Iterator[OffsetRange]:
         yield OffsetRange(tp, start, until)
 
 
-def _positions(value: Mapping[str, Any]) -> dict[TP, Position]:
+def _positions(value: Mapping[str, Any]) -> dict[TopicPartition, Position]:
     topics = value["topics"]
     if not isinstance(topics, Mapping) or not all(isinstance(i, str) and i for i in topics.values()):
         raise _unreadable(value, "'topics' must give each topic its id")
@@ -139,7 +146,7 @@ def _positions(value: Mapping[str, Any]) -> dict[TP, Position]:
     return dict(sorted(positions.items(), key=_key))
 
 
-def _entries(value: Mapping[str, Any], nested: object, place: str) -> Iterator[tuple[TP, Any]]:
+def _entries(value: Mapping[str, Any], nested: object, place: str) -> Iterator[tuple[TopicPartition, Any]]:
     if not isinstance(nested, Mapping):
         raise _unreadable(value, f"{place} is no object of topics")
     for topic, partitions in nested.items():
@@ -149,7 +156,7 @@ def _entries(value: Mapping[str, Any], nested: object, place: str) -> Iterator[t
             # Only the one spelling of a number: "00" or "+0" would be a second text for the same document.
             if not (isinstance(number, str) and number.isascii() and number.isdigit() and str(int(number)) == number):
                 raise _unreadable(value, f"{place}: {number!r} of {topic!r} is no partition number")
-            yield TP(topic, int(number)), entry
+            yield TopicPartition(topic, int(number)), entry
 
 
 def _pair(value: Mapping[str, Any], pair: object, lowest_second: int, place: str) -> tuple[int, int]:
