@@ -1,0 +1,113 @@
+"""Where a gained partition starts: the rules R5 to R8 as pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
+from streamgroup.model import INITIAL_DOCUMENT, NO_TOPIC_ID, CommittedOffset, Document, TopicPartition
+
+
+class Origin(Enum):
+    """Where a position comes from; the letters are R5's."""
+
+    CHECKPOINT_AHEAD = "a"
+    """This query sank further than it managed to commit."""
+    COMMITTED = "b"
+    CHECKPOINT = "c"
+    STARTING = "d"
+    """`startingOffsets`, in the founding generation only (R7)."""
+    EARLIEST = "new"
+    """A new partition, or one whose commit has expired (R7)."""
+    RECREATED = "recreated"
+    """The topic has another id: positions of the old one count for nothing (R8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a gained partition starts; `offset` is None where the log has to tell (STARTING, EARLIEST, RECREATED)."""
+
+    origin: Origin
+    offset: int | None = None
+
+    @property
+    def commit_at_once(self) -> bool:
+        """R6: every position that is not the group's committed offset is committed before its first fetch."""
+        return self.origin is not Origin.COMMITTED
+
+
+def founding_generation(
+    checkpoint: Document, commits: Mapping[TopicPartition, CommittedOffset], generation: int
+) -> int | None:
+    """The generation that founded the group: `generation` itself where R7 holds now, else what the commits say.
+
+    `commits` are all of the group's, not only those of the partitions held. `startingOffsets` applies where the answer
+    is `generation` and `checkpoint` is the initial document. None: the group has commits, none of them tells.
+    """
+    if not commits:
+        return generation
+    told = {
+        m.founding if m is not None else NOT_FOUNDED
+        for m in (CommitMetadata.parse(c.metadata) for c in commits.values())
+    }
+    if told == {generation}:
+        return generation
+    older = told - {generation, NOT_FOUNDED}
+    return min(older) if older else None
+
+
+def applies_starting_offsets(checkpoint: Document, founding: int | None, generation: int) -> bool:
+    """R7: `startingOffsets` is for the founding generation of a query that starts from nothing."""
+    return checkpoint == INITIAL_DOCUMENT and founding == generation
+
+
+def start_of(
+    partition: TopicPartition,
+    *,
+    checkpoint: Document,
+    run: str,
+    committed: CommittedOffset | None,
+    topic_id: str,
+    use_starting_offsets: bool,
+) -> Start:
+    """Where `partition`, just gained, starts (R5).
+
+    `checkpoint` is the newest document proven sunk, `run` this coordinator's, `committed` what an OffsetFetch found
+    that was sent after the SyncGroup of the current generation, `topic_id` the topic's id now.
+    """
+    metadata = CommitMetadata.parse(committed.metadata) if committed is not None else None
+    position = checkpoint.positions.get(partition)
+    recreated = False
+    if position is not None and _another(position.topic_id, topic_id):
+        position, recreated = None, True
+    if metadata is not None and _another(metadata.topic_id, topic_id):
+        committed, metadata, recreated = None, None, True
+
+    if committed is not None:
+        sank_further = position is not None and position.offset > committed.offset
+        if position is not None and sank_further and metadata is not None and _proven(checkpoint, run, metadata):
+            return Start(Origin.CHECKPOINT_AHEAD, position.offset)
+        return Start(Origin.COMMITTED, committed.offset)
+    if position is not None:
+        return Start(Origin.CHECKPOINT, position.offset)
+    if recreated:
+        return Start(Origin.RECREATED)
+    return Start(Origin.STARTING if use_starting_offsets else Origin.EARLIEST)
+
+
+def _another(old: str, new: str) -> bool:
+    """Whether two topic ids are known and differ."""
+    return NO_TOPIC_ID not in (old, new) and old != new
+
+
+def _proven(checkpoint: Document, run: str, metadata: CommitMetadata) -> bool:
+    """R5a: the commit is an earlier one of the process that made `checkpoint`, and `checkpoint` is known to have sunk.
+
+    A document of this very run was proven here. One of an earlier run counts only where its partitions were asked:
+    else a batch that the sink skipped (R17) would be taken for sunk after a plain restart.
+    """
+    same = metadata.lineage == checkpoint.lineage and metadata.run == checkpoint.run
+    proven = checkpoint.run == run or metadata.asked == checkpoint.sequence
+    return same and metadata.sequence < checkpoint.sequence and proven
