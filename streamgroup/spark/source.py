@@ -1,0 +1,66 @@
+"""`format("streamgroup")`: what Spark finds by that name."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from streamgroup.errors import ConfigError
+from streamgroup.options.parse import parse_source
+from streamgroup.options.types import SourceOptions
+from streamgroup.spark.schema import row_schema
+
+OLDEST_PYSPARK = (4, 2)
+
+
+def require_pyspark(version: str) -> None:
+    """Raise ConfigError where PySpark is too old for Python sources with admission control."""
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PYSPARK:
+        raise ConfigError(f"streamgroup needs PySpark 4.2 or newer (this is {version}): older ones cannot limit a batch")
+
+
+class StreamGroupDataSource(DataSource):
+    """Kafka consumer groups as a source.
+
+    Spark makes instances of this class in several processes, so neither `__init__` nor the readers' constructors
+    connect to anything.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        require_pyspark(pyspark.__version__)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format(...)`."""
+        return "streamgroup"
+
+    def schema(self) -> StructType:
+        """The rows' schema. It depends on `includeHeaders` alone, so that bad options fail where they matter."""
+        include = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
+        return row_schema(include)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of `spark.read`."""
+        from streamgroup.spark.batch import GroupBatchReader  # noqa: PLC0415  (tasks import one reader, not both)
+
+        return GroupBatchReader(self._parse(schema, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
+        """The reader of `spark.readStream`."""
+        from streamgroup.spark.stream import GroupStreamReader  # noqa: PLC0415
+
+        return GroupStreamReader(self._parse(schema, streaming=True))
+
+    def _parse(self, schema: StructType, *, streaming: bool) -> SourceOptions:
+        parsed = parse_source(self.options, streaming=streaming)
+        expected = row_schema(parsed.fetch.include_headers)
+        if [(f.name, f.dataType) for f in schema.fields] != [(f.name, f.dataType) for f in expected.fields]:
+            raise ConfigError(
+                "streamgroup has a fixed schema, as Spark's own Kafka source has: leave out .schema(...) and select and "
+                f"cast columns instead. Its columns are {expected.simpleString()}"
+            )
+        return parsed

@@ -1,0 +1,94 @@
+"""`spark.readStream.format("streamgroup")`: Spark's calls, handed to the coordinator.
+
+Spark keeps one instance for a query's run in a process of its own; there the first call that needs one makes the
+coordinator. A second instance is pickled to the executors, which only read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from streamgroup.errors import ConfigError
+from streamgroup.model import INITIAL_DOCUMENT
+from streamgroup.options.types import SourceOptions
+from streamgroup.planning.document import to_value
+from streamgroup.spark.tasks import TaskPartition, read_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamgroup.driver.coordinator import Coordinator
+
+UNLIMITED = 2**63 - 1
+"""R11: a limit all the same, so that Trigger.Once, which asks for ReadAllAvailable, can be told apart."""
+
+
+class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's member of the group."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._coordinator: Coordinator | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_coordinator": None}
+
+    def _coordinate(self) -> Coordinator:
+        if self._coordinator is None:
+            from streamgroup.driver.process import start_coordinator  # noqa: PLC0415  (tasks do not coordinate)
+
+            self._coordinator = start_coordinator(self._options)
+        return self._coordinator
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """R2: a constant, without a connection: Spark asks again when it replays batch 0."""
+        return to_value(INITIAL_DOCUMENT)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxOffsetsPerTrigger`."""
+        return ReadMaxRows(self._options.limits.max_offsets_per_trigger or UNLIMITED)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """R11: remember the ends of all subscribed partitions."""
+        self._coordinate().prepare_available_now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Prove `start` sunk, commit it, plan the next batch; `start` itself where there is nothing new."""
+        match limit:
+            case ReadAllAvailable():
+                return self._coordinate().latest_offset(start, max_rows=None, once=True)
+            case ReadMaxRows(max_rows=rows):
+                return self._coordinate().latest_offset(start, max_rows=None if rows == UNLIMITED else rows)
+        raise ConfigError(f"streamgroup limits batches by records (maxOffsetsPerTrigger); Spark asked for {limit!r}")
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The logs' ends, for the query's progress."""
+        return self._coordinate().report_latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of the batch that `end` describes."""
+        return [TaskPartition(task) for task in self._coordinate().partitions(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task's rows; runs in an executor."""
+        return read_task(partition, self._options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: a batch was committed when Spark asked `latestOffset` from its end, one call before this."""
+
+    def stop(self) -> None:
+        """Commit what is proven, leave the group."""
+        if self._coordinator is not None:
+            self._coordinator.stop()
+            self._coordinator = None
+            sys.stderr.flush()

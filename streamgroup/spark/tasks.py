@@ -1,0 +1,41 @@
+"""How planned tasks travel to the executors, and what runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from streamgroup.errors import ConfigError
+from streamgroup.model import FetchTask
+from streamgroup.options.types import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TaskPartition(InputPartition):
+    """One Spark task's ranges."""
+
+    def __init__(self, task: FetchTask) -> None:
+        super().__init__(None)
+        self.task = task
+
+    def __repr__(self) -> str:
+        return f"TaskPartition({', '.join(str(r.range) for r in self.task.ranges)})"
+
+
+def read_task(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Fetch the ranges of one task as Arrow batches; runs in an executor's Python worker."""
+    from streamgroup.executor.fetcher import read  # noqa: PLC0415  (the driver's processes need no fetcher)
+
+    if not isinstance(partition, TaskPartition):
+        raise ConfigError(f"not a partition of streamgroup: {partition!r}")
+    return read(
+        partition.task,
+        options.client,
+        options.fetch,
+        fail_on_data_loss=options.fail_on_data_loss,
+        group=options.group.group_id if options.group else None,
+    )
