@@ -8,6 +8,7 @@
     |   +-- ChecksumMismatch
     |   +-- TooLarge                a declared size is beyond its cap
     |   +-- UnsupportedCodec
+    |   +-- UnsupportedMagic        a format of records that this version does not read
     +-- BrokerError                 an error code in a response
     +-- UnsupportedVersionError     the broker and we share no version of an API
     +-- FencedError                 another member has taken this one's place
@@ -34,7 +35,14 @@ class TransportError(StreamGroupError):
 
 
 class DecodeError(StreamGroupError):
-    """Bytes that do not mean what they should."""
+    """Bytes that do not mean what they should.
+
+    Where the bytes are a record batch: `base_offset` is its first offset and `next_offset` the one that steps over it
+    (None where even that cannot be told).
+    """
+
+    base_offset: int | None = None
+    next_offset: int | None = None
 
 
 class Truncated(DecodeError):
@@ -51,6 +59,10 @@ class TooLarge(DecodeError):
 
 class UnsupportedCodec(DecodeError):
     """A compression codec that nobody knows."""
+
+
+class UnsupportedMagic(DecodeError):
+    """A format of records that this version does not read."""
 
 
 class UnsupportedVersionError(StreamGroupError):
