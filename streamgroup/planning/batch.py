@@ -1,0 +1,90 @@
+"""The next batch: which document follows the previous one, and what a replay reads.
+
+Without I/O and clocks; may be called as often as Spark polls, that is every 10 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
+from streamgroup.planning.limits import rate_limit
+
+
+def next_document(
+    previous: Document,
+    *,
+    group: str,
+    lineage: str,
+    run: str,
+    positions: Mapping[TopicPartition, Position],
+    ends: Mapping[TopicPartition, int],
+    max_offsets: int | None = None,
+    targets: Mapping[TopicPartition, int] | None = None,
+) -> Document | None:
+    """The document of a batch from `positions` (all partitions held) to `ends` (log ends, as far as known).
+
+    None where there is nothing new: the caller then returns Spark's `start` unchanged (R2). `max_offsets` is shared by
+    the backlog. `targets` are AvailableNow's snapshot (R11): no partition goes beyond its target, and one without a
+    target, which came later, stays where it is.
+    """
+    backlog = _backlog(positions, ends, targets)
+    if not backlog:
+        return None
+    until = {tp: r.until for tp, r in backlog.items()} if max_offsets is None else rate_limit(backlog, max_offsets)
+    return Document(
+        group=group,
+        lineage=lineage,
+        run=run,
+        sequence=previous.sequence + 1,
+        ranges=tuple(OffsetRange(tp, r.start, until[tp]) for tp, r in sorted(backlog.items())),
+        positions={
+            tp: Position(until[tp], position.topic_id, position.leader_epoch) if tp in until else position
+            for tp, position in positions.items()
+        },
+    )
+
+
+def empty_document(
+    previous: Document, *, group: str, lineage: str, run: str, positions: Mapping[TopicPartition, Position]
+) -> Document:
+    """A document without ranges under the next sequence number: AvailableNow goes on waiting with it (R10)."""
+    return Document(group=group, lineage=lineage, run=run, sequence=previous.sequence + 1, positions=dict(positions))
+
+
+def available_now_done(positions: Mapping[TopicPartition, Position], targets: Mapping[TopicPartition, int]) -> bool:
+    """Whether every partition held has reached its end of AvailableNow's snapshot (R11).
+
+    The caller sees to it that `positions` are those of a current generation.
+    """
+    return all(position.offset >= targets.get(tp, 0) for tp, position in positions.items())
+
+
+def replay_ranges(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
+    """What the replay of a document reads (R13): every range of it, held or not, above the group's committed offset.
+
+    `committed` is what the group had committed when the replay was first asked for; a partition without a commit is
+    absent and replayed whole.
+    """
+    left = []
+    for range_ in document.ranges:
+        commit = committed.get(range_.partition)
+        start = range_.start if commit is None else max(range_.start, commit.offset)
+        if start < range_.until:
+            left.append(OffsetRange(range_.partition, start, range_.until))
+    return left
+
+
+def _backlog(
+    positions: Mapping[TopicPartition, Position],
+    ends: Mapping[TopicPartition, int],
+    targets: Mapping[TopicPartition, int] | None,
+) -> dict[TopicPartition, OffsetRange]:
+    backlog = {}
+    for tp, position in positions.items():
+        end = ends.get(tp, position.offset)
+        if targets is not None:
+            end = min(end, targets.get(tp, position.offset))
+        if end > position.offset:
+            backlog[tp] = OffsetRange(tp, position.offset, end)
+    return backlog

@@ -1,0 +1,95 @@
+"""Where partitions start and end, by Spark's semantics of `startingOffsets`, `endingOffsets` and their kin.
+
+Two pure steps with ListOffsets between them, and one more where a timestamp lies beyond the last record::
+
+    listed = list_offsets(lookups(spec, partitions))
+    listed |= list_offsets(fallbacks(spec, listed))
+    starts = resolve(spec, partitions, listed)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from streamgroup.errors import ConfigError
+from streamgroup.model import EARLIEST, LATEST, OffsetRange, OffsetSpec, TopicPartition
+
+Listed = Mapping[TopicPartition, tuple[int, int]]
+"""Answers of ListOffsets: partition -> (offset, timestamp in ms); the offset is -1 where no record is that late."""
+
+NO_OFFSET = -1
+
+
+def lookups(
+    spec: OffsetSpec, partitions: Collection[TopicPartition], *, option: str = "startingOffsets"
+) -> dict[TopicPartition, int]:
+    """What ListOffsets must be asked for: EARLIEST, LATEST or a timestamp in ms; nothing for an explicit offset.
+
+    Raises ConfigError where the spec goes by partition and does not list one of `partitions`; as with Spark's own
+    source, such a spec lists all that are read, save that a member of a group only needs those that it holds.
+    """
+    _refuse_unlisted(spec, partitions, option)
+    asked = {tp: _wanted(spec, tp) for tp in partitions}
+    return {tp: what for tp, what in asked.items() if what < 0 or _by_time(spec, tp)}
+
+
+def fallbacks(spec: OffsetSpec, listed: Listed) -> dict[TopicPartition, int]:
+    """The partitions, to be asked for LATEST, that have no record as late as their timestamp.
+
+    Raises ConfigError for them where the spec does not say that they start at their end.
+    """
+    unmatched = sorted(tp for tp, (offset, _) in listed.items() if offset == NO_OFFSET and _by_time(spec, tp))
+    if unmatched and not spec.no_match_is_latest:
+        cases = ", ".join(f"{tp} at timestamp {_wanted(spec, tp)}" for tp in unmatched)
+        raise ConfigError(
+            f"no record is as late as the starting timestamp: {cases}. Give an earlier one, or "
+            "startingOffsetsByTimestampStrategy=latest to start such partitions at their end"
+        )
+    return dict.fromkeys(unmatched, LATEST)
+
+
+def resolve(
+    spec: OffsetSpec, partitions: Collection[TopicPartition], listed: Listed, *, option: str = "startingOffsets"
+) -> dict[TopicPartition, int]:
+    """The offset of each partition, from the spec and what ListOffsets has answered.
+
+    Raises ConfigError where the spec lists a partition not or a timestamp has no match, and ValueError where an answer
+    that `lookups` asked for is missing.
+    """
+    asked = lookups(spec, partitions, option=option)
+    if unanswered := sorted(tp for tp in asked if tp not in listed):
+        raise ValueError(f"no offset was listed for {', '.join(map(str, unanswered))}")
+    offsets = {tp: listed[tp][0] if tp in asked else _wanted(spec, tp) for tp in partitions}
+    if unmatched := {tp: listed[tp] for tp in asked if offsets[tp] < 0}:
+        fallbacks(spec, unmatched)
+        raise ValueError(f"no end was listed for {', '.join(map(str, sorted(unmatched)))}, which has no match")
+    return offsets
+
+
+def ranges(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    """What a batch read reads, sorted: `[start, end)`; as in Spark, nothing of a partition that ends before it starts."""
+    return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts) if tp in ends and starts[tp] < ends[tp]]
+
+
+def _by_time(spec: OffsetSpec, tp: TopicPartition) -> bool:
+    return spec.timestamp is not None or tp in spec.timestamps
+
+
+def _wanted(spec: OffsetSpec, tp: TopicPartition) -> int:
+    if spec.timestamp is not None:
+        return spec.timestamp
+    if tp in spec.timestamps:
+        return spec.timestamps[tp]
+    return spec.offsets.get(tp, spec.default)
+
+
+def _refuse_unlisted(spec: OffsetSpec, partitions: Iterable[TopicPartition], option: str) -> None:
+    if spec.timestamp is not None or not (spec.timestamps or spec.offsets):
+        return
+    # The default is no answer here: who lists offsets means these, and a forgotten partition would start anywhere.
+    unlisted = sorted(tp for tp in partitions if tp not in spec.timestamps and tp not in spec.offsets)
+    if unlisted:
+        raise ConfigError(
+            f"{option} lists offsets by partition and {', '.join(map(str, unlisted))} is missing: list all partitions "
+            f"of all topics that are read ({EARLIEST} is the earliest offset, {LATEST} the latest)"
+        )
