@@ -1,0 +1,119 @@
+"""Who gets which partitions: pure functions in a table by the name that the group protocol knows them by.
+
+`streamgroup-range` is ours: per topic, chunks of the partitions sorted by broker and partition, so that a member reads
+from few brokers. `range` and `roundrobin` give what the Java client's RangeAssignor and RoundRobinAssignor give (its
+members without racks), so that a Java consumer and ours may share a group, whoever leads it.
+
+All are total (each partition of a subscribed topic has one owner), disjoint, and do not depend on the order in which
+members and topics are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+
+from streamgroup.model import NO_LEADER, PartitionInfo, TopicInfo, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member as its JoinGroup told it. A topic named twice counts once."""
+
+    topics: tuple[str, ...]
+    instance_id: str | None = None
+
+
+Assignment = dict[str, list[TopicPartition]]
+"""The partitions of each member, by member id; members without any have an empty list."""
+
+Assignor = Callable[[Mapping[str, GroupMember], Mapping[str, TopicInfo]], Assignment]
+"""`assign(members, topics)`. `topics` holds those that exist; of a subscribed topic that is absent nobody gets any."""
+
+
+def member_order(members: Mapping[str, GroupMember]) -> list[str]:
+    """The member ids as all assignors walk them (R24): by `group.instance.id` where present, these first, then by
+    member id. It is the order of Java's `MemberInfo.compareTo`, so that a static member's restart moves no chunk."""
+
+    def key(member_id: str) -> tuple[bool, bytes]:
+        instance_id = members[member_id].instance_id
+        return instance_id is None, _java_order(member_id if instance_id is None else instance_id)
+
+    return sorted(members, key=key)
+
+
+def assign_streamgroup_range(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
+    """Per topic, contiguous chunks of the partitions sorted by (leader, partition); partitions without a leader last.
+
+    3 members, 2 brokers with 3 partitions each: 0-0 0-1, 0-2 1-0, 1-1 1-2. 18 partitions, 4 members: 5-5-4-4.
+    """
+    return _assign_chunks(members, topics, _by_broker)
+
+
+def assign_range(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
+    """Java's RangeAssignor: per topic, contiguous chunks of the partitions sorted by number."""
+    return _assign_chunks(members, topics, _by_number)
+
+
+def assign_roundrobin(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
+    """Java's RoundRobinAssignor: all partitions of all topics in one row, dealt in turn to those who subscribe."""
+    assignment: Assignment = {member_id: [] for member_id in members}
+    turn = cycle(member_order(members))
+    for topic in _subscribed(members, topics):
+        for partition in _by_number(topics[topic].partitions):
+            owner = next(member_id for member_id in turn if topic in members[member_id].topics)
+            assignment[owner].append(TopicPartition(topic, partition.partition))
+    return assignment
+
+
+ASSIGNORS: Mapping[str, Assignor] = {
+    "streamgroup-range": assign_streamgroup_range,
+    "range": assign_range,
+    "roundrobin": assign_roundrobin,
+}
+"""By the name in JoinGroup. All are eager: partitions are given up before joining."""
+
+
+def chunks(count: int, parts: int) -> Iterator[range]:
+    """`count` things in `parts` contiguous chunks, the first ones one longer where it does not divide."""
+    size, longer = divmod(count, parts)
+    start = 0
+    for part in range(parts):
+        end = start + size + (part < longer)
+        yield range(start, end)
+        start = end
+
+
+def _assign_chunks(
+    members: Mapping[str, GroupMember],
+    topics: Mapping[str, TopicInfo],
+    sort: Callable[[Sequence[PartitionInfo]], list[PartitionInfo]],
+) -> Assignment:
+    assignment: Assignment = {member_id: [] for member_id in members}
+    ordered = member_order(members)
+    for topic in _subscribed(members, topics):
+        owners = [member_id for member_id in ordered if topic in members[member_id].topics]
+        partitions = sort(topics[topic].partitions)
+        for owner, chunk in zip(owners, chunks(len(partitions), len(owners)), strict=True):
+            assignment[owner] += [TopicPartition(topic, partitions[i].partition) for i in chunk]
+    return assignment
+
+
+def _subscribed(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> list[str]:
+    """The topics that exist and have a subscriber, in Java's order of strings."""
+    wanted = {topic for member in members.values() for topic in member.topics}
+    return sorted(wanted & topics.keys(), key=_java_order)
+
+
+def _by_number(partitions: Sequence[PartitionInfo]) -> list[PartitionInfo]:
+    return sorted(partitions, key=lambda p: p.partition)
+
+
+def _by_broker(partitions: Sequence[PartitionInfo]) -> list[PartitionInfo]:
+    return sorted(partitions, key=lambda p: (p.leader == NO_LEADER, p.leader, p.partition))
+
+
+def _java_order(text: str) -> bytes:
+    """A key that sorts as Java's `String.compareTo` does: by UTF-16 code units, not by code points."""
+    return text.encode("utf-16-be", "surrogatepass")
