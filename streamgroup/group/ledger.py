@@ -318,14 +318,14 @@ class Ledger:
     def settled(self) -> bool:
         """R9: every position is known, and no commit is due or unanswered."""
         known = not self._awaiting and all(held.position is not None for held in self.held.values())
-        return known and self._commit is None and not any(held.dirty for held in self.held.values())
+        return known and not self.owes
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
     @property
-    def unanswered(self) -> Commit | None:
-        """The commit that was sent and not yet answered."""
-        return self._commit
+    def owes(self) -> bool:
+        """Whether a commit is due or unanswered."""
+        return self._commit is not None or self._retry or any(held.dirty for held in self.held.values())
 
     def commit_due(self, now: float, *, everything: bool = False) -> Commit | None:
         """The commit to send now, or None. It carries every partition held, at its position (R7).

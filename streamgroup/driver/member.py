@@ -1,0 +1,316 @@
+"""Membership and ledger as one machine: what the group's thread carries out. Pure: no clock, no thread, no socket.
+
+The membership machine decides about joining, the ledger about positions; this file fetches and commits offsets between the
+two, at the moments that the rules allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroup.errors import BrokerError, ErrorCode, StreamGroupError, error_of
+from streamgroup.group import events as ev
+from streamgroup.group.events import Action, Event, Lane, Send
+from streamgroup.group.ledger import Commit, CommitVerdict, Ledger
+from streamgroup.group.membership import Membership, State
+from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicInfo, TopicPartition
+from streamgroup.wire import messages as m
+from streamgroup.wire.offsets import CommittedPartition, fetched_offsets, offset_fetch_request
+
+OWN_TOKENS = 1 << 32
+"""The machine's tokens are below, ours from here on."""
+
+_REJOIN = {
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+}
+_MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """An OffsetFetch that is out; its answer counts for this member id and generation only (R18)."""
+
+    member_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Committing:
+    commit: Commit
+    sent_at: float
+
+
+class Member:
+    """One member of one group. Every method that may cause requests returns the actions to carry out, in order."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        ledger: Ledger,
+        *,
+        instance_id: str | None,
+        session_timeout_s: float,
+        request_timeout_ms: int,
+        backoff: Callable[[int], float],
+    ) -> None:
+        self.membership = membership
+        self.ledger = ledger
+        self._instance_id = instance_id
+        self._session_timeout_s = session_timeout_s
+        self._request_timeout_ms = request_timeout_ms
+        self._backoff = backoff
+        self._token = OWN_TOKENS
+        self._fetching: tuple[int, _Fetch] | None = None
+        self._committing: tuple[int, _Committing] | None = None
+        self._failures = 0
+        self._retry_at: float | None = None
+        self._busy = False
+        self._commit_waits_for_join = False
+        self._machine_wakes_at: float | None = None
+        self._topics: Mapping[str, TopicInfo] = {}
+
+    # --- what others ask ---------------------------------------------------------------------------------------------
+
+    @property
+    def stable(self) -> bool:
+        """Whether the member holds an assignment that nothing has called in question."""
+        return self.membership.state is State.STABLE and not self.membership.rebalance_wanted
+
+    def may_plan(self, now: float) -> bool:
+        """R9: stable, a heartbeat or commit of this generation accepted within the session, all positions settled."""
+        lease = self.membership.lease_at
+        fresh = lease is not None and now - lease < self._session_timeout_s
+        return self.stable and fresh and self.ledger.settled and self.ledger.idle
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `step` wants a Tick."""
+        times = [t for t in (self._machine_wakes_at, self._retry_at) if t is not None]
+        return min(times, default=None)
+
+    # --- what Spark's thread tells -----------------------------------------------------------------------------------
+
+    def prove(self, start: Document, now: float) -> list[Action]:
+        """Spark asks for a batch from `start`. Raises ConfigError for a skipped batch (R17)."""
+        self.ledger.prove(start)
+        return self.step(ev.Tick(), now)
+
+    def planned(self, document: Document, now: float) -> list[Action]:
+        """`document` is given to Spark."""
+        self.ledger.emitted(document)
+        self._busy = True
+        return self.step(ev.Planned(), now)
+
+    def handed_out(self, document: Document, now: float) -> tuple[tuple[OffsetRange, ...], list[Action]]:
+        """The partitions of a document planned here are asked."""
+        return self.ledger.handed_out(document), self.step(ev.Asked(), now)
+
+    def replayed(
+        self,
+        start: Document,
+        end: Document,
+        ranges: tuple[OffsetRange, ...],
+        seen: Mapping[TopicPartition, CommittedOffset],
+        now: float,
+    ) -> list[Action]:
+        """The partitions of a document that another process planned are asked (R13)."""
+        self.ledger.replayed(start, end, ranges, seen)
+        self._busy = True
+        return self.step(ev.Asked(), now)
+
+    def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[Action]:
+        """The log told where gained partitions start."""
+        self.ledger.resolved(generation, offsets)
+        return self.step(ev.Tick(), now)
+
+    def moved(self, offsets: Mapping[TopicPartition, int], now: float) -> list[Action]:
+        """The data-loss policy moved positions."""
+        for tp, offset in offsets.items():
+            self.ledger.moved(tp, offset)
+        return self.step(ev.Tick(), now)
+
+    def farewell(self, now: float) -> list[Action]:
+        """R29: commit every held position, moved or not, whatever else is under way."""
+        if self.membership.state is not State.STABLE:
+            return []
+        commit = self.ledger.commit_due(now, everything=True)
+        return [] if commit is None else [self._commit(commit, now)]
+
+    # --- the machine -------------------------------------------------------------------------------------------------
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """Take one event; the actions to carry out, in order."""
+        actions: list[Action] = []
+        if isinstance(event, ev.TopicsKnown):
+            self._topics = event.topics
+            self.ledger.topics_seen(self._positions_known())
+        if isinstance(event, ev.Answered | ev.Failed) and event.token >= OWN_TOKENS:
+            self._own_answer(event, now, actions)
+        else:
+            self._machine(event, now, actions)
+        self._work(now, actions)
+        return actions
+
+    def _machine(self, event: Event, now: float, actions: list[Action]) -> None:
+        self._machine_wakes_at = None
+        for action in self.membership.step(event, now):
+            match action:
+                case ev.WakeAt(time):
+                    self._machine_wakes_at = time
+                    continue
+                case ev.Assigned():
+                    self.ledger.assigned(action.member_id, action.generation, action.partitions, action.kept)
+                    self._forget_requests()
+                case ev.Joining(abandoned=True):
+                    self.ledger.abandoned()
+                case ev.Lost():
+                    self.ledger.lost()
+                    self._forget_requests()
+            actions.append(action)
+
+    def _forget_requests(self) -> None:
+        self._fetching = self._committing = self._retry_at = None
+        self._failures = 0
+        self._commit_waits_for_join = False
+
+    def _work(self, now: float, actions: list[Action]) -> None:
+        """Fetch and commit where it is due, then tell the machine of the boundary (R21)."""
+        if self.membership.state is State.STABLE and (self._retry_at is None or now >= self._retry_at):
+            self._retry_at = None
+            if self.ledger.offsets_wanted and self._fetching is None:
+                actions.append(self._fetch())
+            if not self._commit_waits_for_join:
+                commit = self.ledger.commit_due(now)
+                if commit is not None:
+                    actions.append(self._commit(commit, now))
+        if self._busy and self.ledger.idle and (not self.ledger.owes or self._commit_waits_for_join):
+            self._busy = False
+            self._machine(ev.Idle(), now, actions)
+
+    def _fetch(self) -> Send:
+        """R19: all of the group's offsets (R7 looks at all), stable ones."""
+        self._token += 1
+        self._fetching = (self._token, _Fetch(self.ledger.member_id, self.ledger.generation))
+        group = self.ledger.group
+        return Send(
+            self._token,
+            Lane.COORDINATOR,
+            m.OffsetFetchRequest,
+            lambda version: offset_fetch_request(version, group, None, require_stable=True),
+            self._request_timeout_ms,
+        )
+
+    def _commit(self, commit: Commit, now: float) -> Send:
+        self._token += 1
+        self._committing = (self._token, _Committing(commit, now))
+        request = _commit_request(self.ledger.group, self._instance_id, commit)
+        return Send(self._token, Lane.COORDINATOR, m.OffsetCommitRequest, request, self._request_timeout_ms)
+
+    # --- answers to our own requests ---------------------------------------------------------------------------------
+
+    def _own_answer(self, event: ev.Answered | ev.Failed, now: float, actions: list[Action]) -> None:
+        if self._fetching is not None and self._fetching[0] == event.token:
+            fetch, self._fetching = self._fetching[1], None
+            if isinstance(event, ev.Answered):
+                self._fetched(fetch, event, now, actions)
+        elif self._committing is not None and self._committing[0] == event.token:
+            committing, self._committing = self._committing[1], None
+            if isinstance(event, ev.Answered):
+                self._committed(committing, event.response, now, actions)
+            else:
+                self.ledger.answered(committing.commit, CommitVerdict.RETRY)
+        else:
+            return
+        if isinstance(event, ev.Failed):
+            self._later(now)
+            self._machine(ev.CoordinatorGone(event.reason), now, actions)
+
+    def _later(self, now: float) -> None:
+        self._failures += 1
+        self._retry_at = now + self._backoff(self._failures)
+
+    def _fetched(self, fetch: _Fetch, event: ev.Answered, now: float, actions: list[Action]) -> None:
+        answer = fetched_offsets(event.response, event.version, self.ledger.group)
+        code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
+        if code:
+            self._refused(code, "fetch the committed offsets of", now, actions)
+            return
+        self._failures = 0
+        commits = {tp: p.committed for tp, p in answer.partitions.items() if p.committed is not None}
+        starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, commits, self._positions_known())
+        for tp, start in starts.items():
+            text = f"{self.ledger.group}: {tp} starts at {start.offset} ({start.origin.name.lower()})"
+            if start.offset is not None:
+                actions.append(ev.Note(10, text))
+
+    def _committed(self, sent: _Committing, response: m.OffsetCommitResponse, now: float, actions: list[Action]) -> None:
+        codes = {p.error_code for topic in response.topics for p in topic.partitions} - {0}
+        commit = sent.commit
+        if not codes:
+            self._failures = 0
+            self.ledger.answered(commit, CommitVerdict.ACCEPTED)
+            self._machine(ev.CommitAccepted(commit.member_id, commit.generation, sent.sent_at), now, actions)
+            return
+        self.ledger.answered(commit, CommitVerdict.RETRY)
+        for code in sorted(codes & _REJOIN) or sorted(codes & _MOVED) or sorted(codes)[:1]:
+            if code in _REJOIN or code in _MOVED:
+                self._commit_waits_for_join = code in _REJOIN
+                self._later(now)
+                refused = ev.CommitRefused(code, commit.member_id, commit.generation, sent.sent_at)
+                self._machine(refused, now, actions)
+            else:
+                self._refused(code, "commit offsets to", now, actions)
+            return
+
+    def _refused(self, code: int, what: str, now: float, actions: list[Action]) -> None:
+        """An error code that is not the membership's: retry what may be retried, else end the query."""
+        self._later(now)
+        if code in _MOVED:
+            self._machine(ev.CoordinatorGone(error_of(code).name), now, actions)
+        elif not error_of(code).retriable:
+            error: StreamGroupError = BrokerError(code, f"could not {what} group {self.ledger.group}")
+            actions.append(ev.Fail(error))
+
+    def _positions_known(self) -> dict[TopicPartition, Position]:
+        """Topic ids and leader epochs as the metadata has them; offsets play no part."""
+        return {
+            TopicPartition(name, p.partition): Position(0, topic.topic_id, p.leader_epoch)
+            for name, topic in self._topics.items()
+            for p in topic.partitions
+        }
+
+
+def _commit_request(group: str, instance_id: str | None, commit: Commit) -> Callable[[int], Any]:
+    by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
+    for tp, offset in commit.offsets.items():
+        by_topic.setdefault(tp.topic, []).append((tp.partition, offset))
+
+    def build(version: int) -> m.OffsetCommitRequest:
+        return m.OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=commit.generation,
+            member_id=commit.member_id,
+            group_instance_id=instance_id if version >= 7 else None,
+            topics=tuple(
+                m.OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=tuple(
+                        m.OffsetCommitRequestPartition(
+                            partition_index=partition,
+                            committed_offset=offset.offset,
+                            committed_leader_epoch=offset.leader_epoch if version >= 6 else -1,
+                            committed_metadata=offset.metadata,
+                        )
+                        for partition, offset in partitions
+                    ),
+                )
+                for topic, partitions in by_topic.items()
+            ),
+        )
+
+    return build

@@ -1,0 +1,208 @@
+"""One thread that owns a Cluster: the ends of the logs, the metadata, and every question that may take a while.
+
+Spark's thread and the group's thread never wait for a broker's answer here longer than they say: they read what this
+thread knows, or leave a question with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TypeVar
+
+from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.types import SourceOptions
+
+log = logging.getLogger("streamgroup")
+
+T = TypeVar("T")
+Question = Callable[[Cluster, float], T]
+"""Asks the cluster, until a deadline (monotonic seconds)."""
+
+FRESH_S = 0.05
+"""Ends younger than this are not asked for again: Spark asks every 10 ms while there is nothing new."""
+EARLIEST_EVERY_S = 10.0
+"""Log starts move with retention only, and executors notice them by themselves."""
+REFRESH_DEADLINE_S = 5.0
+RETRY_AFTER_S = 0.5
+
+
+class LogWatcher:
+    """See the module. `on_metadata` is called in this thread with every new snapshot."""
+
+    def __init__(self, options: SourceOptions, on_metadata: Callable[[ClusterSnapshot], None]) -> None:
+        self._options = options
+        self._on_metadata = on_metadata
+        self._changed = threading.Condition()
+        self._questions: deque[tuple[Question[object], float, Future[object]]] = deque()
+        self._topics: frozenset[str] = frozenset()
+        self._partitions: frozenset[TopicPartition] = frozenset()
+        self._logs: dict[TopicPartition, LogRange] = {}
+        self._asked_at = 0.0
+        self._known_at = 0.0
+        self._earliest_at = 0.0
+        self._metadata_at: float | None = None
+        self._stopping = False
+        self._error: StreamGroupError | None = None
+        self.snapshot = ClusterSnapshot({}, {})
+        self._thread = threading.Thread(target=self._run, name="streamgroup-logs", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread; questions that are left fail."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join(timeout)
+
+    @property
+    def error(self) -> StreamGroupError | None:
+        """Why the last refresh failed, or None."""
+        return self._error
+
+    def follow(self, topics: Collection[str]) -> None:
+        """Keep the metadata of `topics`, refreshed now."""
+        with self._changed:
+            self._topics = frozenset(topics)
+            self._metadata_at = None
+            self._changed.notify_all()
+
+    def refresh_metadata(self) -> None:
+        """Refresh the metadata soon: something has shown that it is old."""
+        with self._changed:
+            self._metadata_at = None
+            self._changed.notify_all()
+
+    def ends(self, partitions: Collection[TopicPartition], wait: float) -> Mapping[TopicPartition, LogRange]:
+        """What the logs of `partitions` hold, as of now if the brokers answer within `wait` seconds.
+
+        Partitions that nobody has told of are absent; old ends are lower bounds, as logs only grow.
+        """
+        now = time.monotonic()
+        with self._changed:
+            known = self._partitions.issuperset(partitions)
+            if not known or now - self._known_at > FRESH_S:
+                self._partitions = frozenset(partitions)
+                self._asked_at = now
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._known_at >= now or self._stopping, wait)
+            return {tp: self._logs[tp] for tp in partitions if tp in self._logs}
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Ask for the whole range of these logs anew: what was known may be another topic's."""
+        with self._changed:
+            for tp in partitions:
+                self._logs.pop(tp, None)
+            self._earliest_at = 0.0
+            self._known_at = 0.0
+
+    def post(self, question: Question[T], timeout: float) -> Future[T]:
+        """Leave a question; the answer is in the Future, set in this thread."""
+        future: Future[T] = Future()
+        with self._changed:
+            self._questions.append((question, time.monotonic() + timeout, future))  # type: ignore[arg-type]
+            self._changed.notify_all()
+        return future
+
+    def ask(self, question: Question[T], timeout: float) -> T:
+        """Ask and wait; raises TransportError after `timeout` seconds."""
+        try:
+            return self.post(question, timeout).result(timeout + 1.0)
+        except FutureTimeoutError:
+            raise TransportError(f"the brokers did not answer within {timeout:.0f} s; {self._last_error()}") from None
+
+    def _last_error(self) -> str:
+        return f"last error: {self._error}" if self._error else "they are connected but slow"
+
+    # --- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with Cluster(self._options.client) as cluster:
+            while not self._stopping:
+                try:
+                    self._turn(cluster)
+                    self._error = None
+                except StreamGroupError as error:
+                    self._failed(error)
+        with self._changed:
+            for _, _, future in self._questions:
+                future.set_exception(TransportError("the coordinator is stopping"))
+            self._questions.clear()
+
+    def _turn(self, cluster: Cluster) -> None:
+        with self._changed:
+            self._changed.wait_for(self._has_work, self._idle_for())
+            question = self._questions.popleft() if self._questions else None
+            ends_wanted = self._asked_at > self._known_at
+        if question is not None:
+            _answer(cluster, *question)
+        elif self._metadata_due():
+            self._refresh_metadata(cluster)
+        elif ends_wanted:
+            self._refresh_ends(cluster)
+
+    def _has_work(self) -> bool:
+        return self._stopping or bool(self._questions) or self._metadata_due() or self._asked_at > self._known_at
+
+    def _metadata_due(self) -> bool:
+        return bool(self._topics) and self._idle_for() <= 0
+
+    def _idle_for(self) -> float:
+        if self._metadata_at is None:
+            return 0.0 if self._topics else 60.0
+        return max(0.0, self._metadata_at + self._options.client.metadata_max_age_ms / 1000 - time.monotonic())
+
+    def _refresh_metadata(self, cluster: Cluster) -> None:
+        topics = self._topics
+        snapshot = cluster.snapshot(topics, time.monotonic() + REFRESH_DEADLINE_S, refresh=True)
+        with self._changed:
+            self.snapshot = snapshot
+            if topics == self._topics:
+                self._metadata_at = time.monotonic()
+        self._on_metadata(snapshot)
+
+    def _refresh_ends(self, cluster: Cluster) -> None:
+        partitions = self._partitions
+        started = time.monotonic()
+        deadline = started + REFRESH_DEADLINE_S
+        isolation = self._options.fetch.isolation
+        latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)
+        unknown = started - self._earliest_at > EARLIEST_EVERY_S or not self._logs.keys() >= partitions
+        earliest = (
+            cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), isolation, deadline) if unknown else {}
+        )
+        with self._changed:
+            for tp, listed in latest.items():
+                start = earliest[tp].offset if tp in earliest else self._logs[tp].earliest
+                self._logs[tp] = LogRange(min(start, listed.offset), listed.offset)
+            self._earliest_at = started if unknown else self._earliest_at
+            self._known_at = started
+            self._changed.notify_all()
+
+    def _failed(self, error: StreamGroupError) -> None:
+        if self._error is None or str(self._error) != str(error):
+            log.warning("%s; trying again", error)
+        self._error = error
+        with self._changed:
+            self._known_at = max(self._known_at, self._asked_at)
+            self._metadata_at = None
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._stopping or bool(self._questions), RETRY_AFTER_S)
+
+
+def _answer(cluster: Cluster, question: Question[object], deadline: float, future: Future[object]) -> None:
+    """Carry out one question; whatever it raises belongs to the one who asked."""
+    try:
+        future.set_result(question(cluster, deadline))
+    except Exception as error:
+        future.set_exception(error)
