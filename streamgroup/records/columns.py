@@ -1,0 +1,96 @@
+"""From positions to Arrow arrays. Arrow's own C++ copies the bytes; no Python object is made per record."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamgroup.records import kernel
+from streamgroup.records.fields import Bytes, Fields, Ints, Longs
+from streamgroup.records.schema import HEADER, HEADERS, TIMESTAMP
+
+CONSTANT_ROWS = 16_384
+"""Constant columns are made once per value and this long; shorter ones are slices of them."""
+
+
+def longs(values: Longs) -> pa.Array:
+    """An int64 array over the very memory of `values`."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def ints(values: Ints) -> pa.Array:
+    """An int32 array over the very memory of `values`."""
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
+
+
+def timestamps(microseconds: Longs) -> pa.Array:
+    """A timestamp array over the very memory of `microseconds`."""
+    return pa.Array.from_buffers(TIMESTAMP, len(microseconds), [None, pa.py_buffer(microseconds)])
+
+
+def binary(buffer: Bytes, start: Ints, length: Ints) -> pa.Array:
+    """Copy the bytes `[start, start + length)` of each element out of `buffer`; a length of -1 is null.
+
+    The starts ascend and the pieces do not overlap, so start0, end0, start1, end1 ... are the offsets of a binary array
+    over `buffer` itself, of which every other element is wanted.
+    """
+    rows = len(start)
+    if not rows:
+        return pa.array([], pa.binary())
+    bounds = np.empty(2 * rows, np.int32)
+    bounds[0::2] = start
+    np.add(start, np.maximum(length, 0), out=bounds[1::2])
+    pieces = pa.Array.from_buffers(
+        pa.binary(), 2 * rows - 1, [None, pa.py_buffer(bounds), pa.py_buffer(buffer)], null_count=0
+    )
+    wanted = pieces.take(pa.array(_even(rows)))
+    nulls = int(np.count_nonzero(length < 0))
+    if not nulls:
+        return wanted
+    _, offsets, data = wanted.buffers()
+    return pa.Array.from_buffers(pa.binary(), rows, [bitmap(length >= 0), offsets, data], null_count=nulls)
+
+
+def _even(rows: int) -> Ints:
+    return np.arange(0, 2 * rows, 2, dtype=np.int32)
+
+
+def bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
+    """Arrow's validity bitmap."""
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def headers(buffer: Bytes, fields: Fields) -> pa.Array:
+    """The column `headers`: null where a record has none."""
+    count = fields.header_count
+    with_headers = count > 0
+    found = kernel.headers(buffer, fields.headers_start[with_headers], count[with_headers])
+    keys = utf8(binary(buffer, found.key_start, found.key_length))
+    values = binary(buffer, found.value_start, found.value_length)
+    entries = pa.StructArray.from_arrays([keys, values], fields=list(HEADER))
+    offsets = np.zeros(len(count) + 1, np.int32)
+    np.cumsum(count, out=offsets[1:])
+    return pa.Array.from_buffers(HEADERS, len(count), [bitmap(with_headers), pa.py_buffer(offsets)], children=[entries])
+
+
+def utf8(array: pa.Array) -> pa.Array:
+    """Binary as text. What is no UTF-8 gets U+FFFD, as in Java."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([item.decode("utf-8", "replace") for item in array.to_pylist()], pa.string())
+
+
+@lru_cache(maxsize=32)
+def _constant(value: str | int, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), CONSTANT_ROWS)
+
+
+def constant(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
+    """`rows` times the same value."""
+    if rows > CONSTANT_ROWS:
+        return pa.repeat(pa.scalar(value, kind), rows)
+    return _constant(value, kind).slice(0, rows)

@@ -1,0 +1,265 @@
+"""Decompression into buffers whose size is bounded before anything is written.
+
+Every codec has a `bound`: the most that these very bytes can expand to, read from their own headers without
+decompressing. A buffer of that size (or of the cap, if that is less) is all that a codec may write to, so neither a bomb
+nor a header that lies takes more. The pages of such a buffer are only touched as far as something is written.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import cramjam
+import numpy as np
+import numpy.typing as npt
+
+from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
+
+Bytes = npt.NDArray[np.uint8]
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = 16
+"""The magic, a version and the oldest compatible version."""
+
+_LZ4_MAGIC = 0x184D2204
+_LZ4_BLOCK_SIZES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+_ZSTD_BLOCK_MAX = 1 << 17
+_DEFLATE_RATIO = 1032
+"""No deflate stream expands further than this."""
+_SNAPPY_RATIO = 22
+"""A copy of 64 bytes takes 3."""
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_LEAST = 18
+"""Header and trailer of a member."""
+_CHUNK = 1 << 20
+
+
+class Codec(NamedTuple):
+    """How one codec is bounded and undone. `inflate` returns how many bytes it has written."""
+
+    name: str
+    bound: Callable[[memoryview], int]
+    inflate: Callable[[memoryview, Bytes], int]
+
+
+def codec_of(number: int) -> Codec:
+    """The codec of a batch's attributes. Raises UnsupportedCodec."""
+    codec = CODECS.get(number)
+    if codec is None:
+        known = ", ".join(f"{n} {c.name}" for n, c in CODECS.items())
+        raise UnsupportedCodec(f"compressed by codec {number}; known are {known}")
+    return codec
+
+
+def bound(number: int, data: memoryview) -> int:
+    """The most bytes that `data` can expand to. Raises DecodeError where its headers are damaged."""
+    codec = codec_of(number)
+    try:
+        return codec.bound(data)
+    except (struct.error, IndexError) as error:
+        raise DecodeError(f"its {codec.name} data ends too early") from error
+
+
+def inflate(number: int, data: memoryview, out: Bytes) -> int:
+    """Decompress `data` into the front of `out`; the number of bytes written.
+
+    Raises TooLarge where `out` is too small, DecodeError where the data is damaged.
+    """
+    codec = codec_of(number)
+    try:
+        return codec.inflate(data, out)
+    except cramjam.DecompressionError as error:
+        # Rust's own words for a buffer that is full, the same for each codec; a test holds them.
+        if "write whole buffer" in str(error):
+            raise TooLarge(f"its {codec.name} data expands beyond {len(out)} bytes") from error
+        raise DecodeError(f"its {codec.name} data is damaged: {error}") from error
+
+
+# Uncompressed batches pass through here only when they share a fetch with compressed ones.
+
+
+def _inflate_none(data: memoryview, out: Bytes) -> int:
+    if len(data) > len(out):
+        raise TooLarge(f"its records take {len(data)} bytes, beyond {len(out)}")
+    out[: len(data)] = np.frombuffer(data, np.uint8)
+    return len(data)
+
+
+# gzip (RFC 1952)
+
+
+def _bound_gzip(data: memoryview) -> int:
+    if len(data) < _GZIP_LEAST:
+        raise DecodeError("its gzip data ends too early")
+    return len(data) * _DEFLATE_RATIO
+
+
+def _inflate_gzip(data: memoryview, out: Bytes) -> int:
+    """The fast way believes the size in the trailer; whatever it stumbles over, the careful way settles."""
+    (declared,) = struct.unpack_from("<I", data, len(data) - 4)
+    if declared <= len(out):
+        try:
+            return int(cramjam.gzip.decompress_into(data, out[:declared]))
+        except cramjam.DecompressionError:
+            pass  # several members, bytes behind the last one, or damage
+    return _inflate_gzip_members(data, out)
+
+
+def _inflate_gzip_members(data: memoryview, out: Bytes) -> int:
+    """Member by member as Java's GZIPInputStream: what follows the last and does not look like a member is ignored."""
+    written = 0
+    rest: memoryview | bytes = data
+    while rest is data or bytes(rest[:2]) == _GZIP_MAGIC:
+        member = zlib.decompressobj(wbits=31)
+        while not member.eof:
+            room = len(out) - written
+            try:
+                piece = member.decompress(rest, min(_CHUNK, room + 1))
+            except zlib.error as error:
+                raise DecodeError(f"its gzip data is damaged: {error}") from error
+            if len(piece) > room:
+                raise TooLarge(f"its gzip data expands beyond {len(out)} bytes")
+            if not piece and not member.eof:
+                raise DecodeError("its gzip data ends too early")
+            out[written : written + len(piece)] = np.frombuffer(piece, np.uint8)
+            written += len(piece)
+            rest = member.unconsumed_tail
+        rest = member.unused_data
+    return written
+
+
+# snappy: Java writes xerial's blocks, librdkafka and others raw snappy or the same blocks
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    if bytes(data[: len(_XERIAL)]) != _XERIAL:
+        yield data
+        return
+    position = 0
+    while position < len(data):
+        if bytes(data[position : position + len(_XERIAL)]) == _XERIAL:
+            position += _XERIAL_HEADER  # streams may be strung together
+            if position > len(data):
+                raise DecodeError("its snappy data ends too early")
+            continue
+        (length,) = struct.unpack_from(">i", data, position)
+        position += 4
+        if not 0 <= length <= len(data) - position:
+            raise DecodeError(f"a snappy block of {length} bytes where {len(data) - position} are left")
+        yield data[position : position + length]
+        position += length
+
+
+def _snappy_length(block: memoryview) -> int:
+    """What a block says that it expands to: a little-endian varint of 32 bits at its front."""
+    length = 0
+    for index in range(5):
+        byte = block[index]
+        length |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if length > len(block) * _SNAPPY_RATIO:
+                raise DecodeError(f"{len(block)} bytes of snappy cannot expand to {length}")
+            return length
+    raise DecodeError("a snappy block without a length")
+
+
+def _bound_snappy(data: memoryview) -> int:
+    return sum(map(_snappy_length, _snappy_blocks(data)))
+
+
+def _inflate_snappy(data: memoryview, out: Bytes) -> int:
+    written = 0
+    for block in _snappy_blocks(data):
+        length = _snappy_length(block)
+        if length > len(out) - written:
+            raise TooLarge(f"its snappy data expands beyond {len(out)} bytes")
+        if length:
+            written += int(cramjam.snappy.decompress_raw_into(block, out[written : written + length]))
+    return written
+
+
+# lz4 frames: Java reads one, and nothing behind it
+
+
+def _lz4_frame(data: memoryview) -> tuple[int, int]:
+    """Of the first frame: the bytes it takes, and the most that its blocks can hold."""
+    magic, flags, descriptor = struct.unpack_from("<IBB", data, 0)
+    size = _LZ4_BLOCK_SIZES.get(descriptor >> 4 & 7)
+    if magic != _LZ4_MAGIC or flags >> 6 != 1 or size is None:
+        raise DecodeError("its lz4 data has no frame")
+    block_checksum, content_size, content_checksum = flags & 0x10, flags & 0x08, flags & 0x04
+    position = 7 + (8 if content_size else 0) + (4 if flags & 0x01 else 0)
+    expanded = 0
+    while True:
+        (word,) = struct.unpack_from("<I", data, position)
+        position += 4
+        if word == 0:
+            break
+        length = word & 0x7FFFFFFF
+        if length > len(data) - position:
+            raise DecodeError("its lz4 data ends too early")
+        expanded += min(size, length if word >> 31 else 255 * length)
+        position += length + (4 if block_checksum else 0)
+    return position + (4 if content_checksum else 0), expanded
+
+
+def _bound_lz4(data: memoryview) -> int:
+    return _lz4_frame(data)[1]
+
+
+def _inflate_lz4(data: memoryview, out: Bytes) -> int:
+    return int(cramjam.lz4.decompress_into(data[: _lz4_frame(data)[0]], out))
+
+
+# zstd frames (RFC 8878)
+
+
+def _bound_zstd(data: memoryview) -> int:
+    position = expanded = 0
+    while position < len(data):
+        (magic,) = struct.unpack_from("<I", data, position)
+        if magic in _ZSTD_SKIPPABLE:
+            (length,) = struct.unpack_from("<I", data, position + 4)
+            position += 8 + length
+        elif magic == _ZSTD_MAGIC:
+            position, size = _zstd_frame(data, position + 4)
+            expanded += size
+        else:
+            raise DecodeError("its zstd data has no frame")
+    return expanded
+
+
+def _zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
+    """Of the frame whose magic ends at `position`: where it ends, and the most that its blocks can hold."""
+    descriptor = data[position]
+    single, checksum = descriptor & 0x20, descriptor & 0x04
+    position += 1 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3]
+    position += (1 if single else 0, 2, 4, 8)[descriptor >> 6]
+    expanded, last = 0, 0
+    while not last:
+        (low, high) = struct.unpack_from("<HB", data, position)
+        header = low | high << 16
+        last, kind, size = header & 1, header >> 1 & 3, header >> 3
+        position += 3 + (1 if kind == 1 else size)
+        expanded += _ZSTD_BLOCK_MAX if kind == 2 else min(size, _ZSTD_BLOCK_MAX)
+    return position + (4 if checksum else 0), expanded
+
+
+def _into(module: Any) -> Callable[[memoryview, Bytes], int]:
+    return lambda data, out: int(module.decompress_into(data, out))
+
+
+CODECS = {
+    NONE: Codec("none", len, _inflate_none),
+    GZIP: Codec("gzip", _bound_gzip, _inflate_gzip),
+    SNAPPY: Codec("snappy", _bound_snappy, _inflate_snappy),
+    LZ4: Codec("lz4", _bound_lz4, _inflate_lz4),
+    ZSTD: Codec("zstd", _bound_zstd, _into(cramjam.zstd)),
+}

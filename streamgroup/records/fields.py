@@ -1,0 +1,146 @@
+"""What a scan of records is asked for and what it finds: arrays with one element per batch, and per record.
+
+A *scan* reads the records of some batches in one buffer and tells where every field of every record lies. There are two,
+equal in all they accept, refuse and find: `scan.py` in numpy and `_kernel.c` compiled; `kernel.py` chooses.
+
+A record (v2) is: length varint | attributes i8 | timestampDelta varlong | offsetDelta varint | keyLength varint | key |
+valueLength varint | value | headerCount varint | headers, each: keyLength varint | key | valueLength varint | value.
+A varint is zigzag, at most 5 bytes; a varlong at most 10; a length of -1 is null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+LEAST_RECORD = 7
+"""The bytes of a record without key, value and headers: so many records can lie in so many bytes, no more."""
+MAX_MILLISECONDS = (2**63 - 1) // 1000
+"""The largest timestamp whose microseconds fit a long."""
+MAX_BUFFER = 2**31 - 2**20
+"""Positions are 32-bit, as are the offsets of Arrow's binary arrays."""
+
+
+class Fault(IntEnum):
+    """What can be wrong with a record. The numbers are those of `_kernel.c`."""
+
+    RECORD_LENGTH = 1
+    RECORDS_LEFT = 2
+    OVERRUN = 3
+    VARINT = 4
+    OFFSET = 5
+    TIMESTAMP = 6
+    LENGTH = 7
+    TRAILING = 8
+    HEADER_KEY = 9
+    RECORD_COUNT = 10
+
+    @property
+    def text(self) -> str:
+        """What to tell the user of it."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    Fault.RECORD_LENGTH: "a record's length reaches beyond its batch",
+    Fault.RECORDS_LEFT: "there are bytes behind the last of its records",
+    Fault.OVERRUN: "a field reaches beyond its record",
+    Fault.VARINT: "a varint is too long",
+    Fault.OFFSET: "a record's offset is out of order or beyond the batch's last",
+    Fault.TIMESTAMP: f"a timestamp beyond {MAX_MILLISECONDS} ms cannot be shown in microseconds (was it written in ns?)",
+    Fault.LENGTH: "a field's length is negative",
+    Fault.TRAILING: "a record is longer than its fields",
+    Fault.HEADER_KEY: "a header's key is null",
+    Fault.RECORD_COUNT: "it declares more records than its bytes can hold",
+}
+
+
+class RecordFault(Exception):
+    """A scan has found a record that cannot be: in which batch (its index in `Regions`), and what is wrong."""
+
+    def __init__(self, batch: int, fault: Fault) -> None:
+        super().__init__(batch, fault)
+        self.batch = batch
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """The batches to scan: one element each. `[begin, end)` are positions in the buffer, ascending, never overlapping."""
+
+    begin: Longs
+    end: Longs
+    count: Longs
+    base_offset: Longs
+    last_offset_delta: Longs
+    timestamp: Longs
+    """Milliseconds: the base timestamp, or the only one where `append_time`."""
+    append_time: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    @property
+    def rows(self) -> int:
+        """How many records the batches declare."""
+        return int(self.count.sum())
+
+    def check_counts(self) -> None:
+        """Refuse counts that the bytes cannot hold, before anything of that size is allocated. Raises RecordFault."""
+        wrong = np.flatnonzero(self.count * LEAST_RECORD > self.end - self.begin)
+        if wrong.size:
+            raise RecordFault(int(wrong[0]), Fault.RECORD_COUNT)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Where the fields of the records lie: one element per record. A length of -1 is null."""
+
+    offset: Longs
+    timestamp: Longs
+    """Microseconds."""
+    key_start: Ints
+    key_length: Ints
+    value_start: Ints
+    value_length: Ints
+    headers_start: Ints
+    """Where the first header begins, behind the count."""
+    header_count: Ints
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    @classmethod
+    def empty(cls, rows: int) -> Fields:
+        """Room for `rows` records, not yet written."""
+        longs = [np.empty(rows, np.int64) for _ in range(2)]
+        ints = [np.empty(rows, np.int32) for _ in range(6)]
+        return cls(*longs, *ints)
+
+    def between(self, start: int, until: int) -> slice:
+        """The records whose offsets are in `[start, until)`: offsets ascend, so they lie together."""
+        first, last = np.searchsorted(self.offset, [start, until])
+        return slice(int(first), int(last))
+
+    def of(self, rows: slice) -> Fields:
+        """Some of the records."""
+        if rows == slice(0, len(self)):
+            return self
+        return Fields(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderFields:
+    """Where keys and values of headers lie: one element per header, in the order of the records."""
+
+    key_start: Ints
+    key_length: Ints
+    value_start: Ints
+    value_length: Ints

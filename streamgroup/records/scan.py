@@ -1,0 +1,261 @@
+"""The scan in numpy: a tight loop finds where each record starts; all else is arithmetic on arrays of positions.
+
+Every byte is read at a position that has been held against the end of its record, and every end of a record against
+the end of its batch, so no byte of a neighbour is ever read as one's own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from streamgroup.records.fields import (
+    MAX_MILLISECONDS,
+    Bytes,
+    Fault,
+    Fields,
+    HeaderFields,
+    Ints,
+    Longs,
+    RecordFault,
+    Regions,
+)
+
+VARINT, VARLONG = 5, 10
+_LAST_BITS = {VARINT: 0x0F, VARLONG: 0x01}
+"""What the last possible byte may hold, for 32 and 64 bits."""
+_FEW = 32
+"""So few records are cheaper one by one than as arrays."""
+
+
+class _Cursor:
+    """A position in each of many records, moved field by field."""
+
+    def __init__(self, buffer: Bytes, position: Longs, end: Longs, batch: Longs) -> None:
+        self.buffer = buffer
+        self.position = position
+        self.end = end
+        self.batch = batch
+        """The index of each record's batch, for errors."""
+
+    def check(self, wrong: npt.NDArray[np.bool_], fault: Fault) -> None:
+        """Raise `fault` for the first record that is wrong."""
+        if wrong.any():
+            raise RecordFault(int(self.batch[int(wrong.argmax())]), fault)
+
+    def varint(self, width: int = VARINT) -> Longs:
+        """Read a zigzag varint of each record and step over it."""
+        self.check(self.position >= self.end, Fault.OVERRUN)
+        byte = self.buffer[self.position]
+        self.position = self.position + 1
+        raw = byte.astype(np.uint64)
+        if byte.max(initial=0) >= 0x80:
+            self._more(raw, np.flatnonzero(byte >= 0x80), width)
+        return ((raw >> np.uint64(1)) ^ (np.uint64(0) - (raw & np.uint64(1)))).view(np.int64)
+
+    def _more(self, raw: npt.NDArray[np.uint64], more: npt.NDArray[np.intp], width: int) -> None:
+        """The second and later bytes of those varints that have them."""
+        value = raw[more] & np.uint64(0x7F)
+        position = self.position[more]
+        end = self.end[more]
+        for index in range(1, width):
+            if (position >= end).any():
+                raise RecordFault(int(self.batch[more[int((position >= end).argmax())]]), Fault.OVERRUN)
+            byte = self.buffer[position]
+            value |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * index)
+            position = position + 1
+            ends = byte < 0x80
+            if index == width - 1:
+                ends &= byte <= _LAST_BITS[width]
+                if not ends.all():
+                    raise RecordFault(int(self.batch[more[int(ends.argmin())]]), Fault.VARINT)
+            if ends.all():
+                raw[more], self.position[more] = value, position
+                return
+            done = more[ends]
+            raw[done], self.position[done] = value[ends], position[ends]
+            go = ~ends
+            more, value, position, end = more[go], value[go], position[go], end[go]
+
+    def field(self, nullable: Fault | None = None) -> tuple[Longs, Longs]:
+        """Read a length, step over as many bytes; where they start and the length (-1 is null, or `nullable`)."""
+        length = self.varint()
+        if nullable is None:
+            self.check(length < -1, Fault.LENGTH)
+        else:
+            self.check(length < 0, nullable)
+        start = self.position
+        self.position = start + np.maximum(length, 0)
+        self.check(self.position > self.end, Fault.OVERRUN)
+        return start, length
+
+    def of(self, rows: npt.NDArray[np.intp]) -> _Cursor:
+        """A cursor for some of the records."""
+        return _Cursor(self.buffer, self.position[rows], self.end[rows], self.batch[rows])
+
+
+def _starts(buffer: Bytes, regions: Regions) -> list[int]:
+    """Where each record's length begins: the one loop over records.
+
+    It may step beyond a batch with damaged lengths; `scan` compares all positions afterwards.
+    """
+    data = memoryview(buffer)
+    starts: list[int] = []
+    append = starts.append
+    for index, (position, count) in enumerate(zip(regions.begin.tolist(), regions.count.tolist(), strict=True)):
+        try:
+            for _ in range(count):
+                append(position)
+                byte = data[position]
+                if byte < 0x80:
+                    position += 1 + (byte >> 1)
+                    continue
+                second = data[position + 1]
+                if second < 0x80:
+                    position += 2 + (byte - 0x80 >> 1) + (second << 6)
+                    continue
+                position = _step(data, position)
+        except IndexError:
+            raise RecordFault(index, Fault.RECORD_LENGTH) from None
+        except ValueError:
+            raise RecordFault(index, Fault.VARINT) from None
+    return starts
+
+
+def _step(data: memoryview, position: int) -> int:
+    """The end of the record at `position`, whose length takes three bytes or more."""
+    length = 0
+    for index in range(VARINT):
+        byte = data[position + index]
+        length |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if length > 0xFFFFFFFF:
+                raise ValueError
+            return position + index + 1 + (length >> 1)
+    raise ValueError
+
+
+def scan(buffer: Bytes, regions: Regions) -> Fields:
+    """Find the fields of all records of `regions`. Raises RecordFault."""
+    regions.check_counts()
+    batch = np.repeat(np.arange(len(regions)), regions.count)
+    starts = np.array(_starts(buffer, regions), np.int64)
+    region_end = regions.end[batch]
+    cursor = _Cursor(buffer, starts, region_end, batch)
+    cursor.check(starts >= region_end, Fault.RECORD_LENGTH)
+    length = cursor.varint()
+    cursor.check((length < 0) | (length > region_end - cursor.position), Fault.RECORD_LENGTH)
+    cursor.end = cursor.position + length
+    _check_ends(regions, cursor.end)
+
+    cursor.position = cursor.position + 1  # attributes, of which there are none
+    timestamp_delta = cursor.varint(VARLONG)
+    offset = _offsets(cursor, regions, cursor.varint())
+    timestamp = _timestamps(cursor, regions, timestamp_delta)
+    key_start, key_length = cursor.field()
+    value_start, value_length = cursor.field()
+    header_count = cursor.varint()
+    cursor.check(header_count < 0, Fault.LENGTH)
+    # A header takes two bytes at least.
+    cursor.check(header_count > (cursor.end - cursor.position) // 2, Fault.OVERRUN)
+    headers_start = cursor.position
+    if header_count.any():
+        cursor.position = headers_start.copy()
+        _walk_headers(cursor, header_count)
+    cursor.check(cursor.position != cursor.end, Fault.TRAILING)
+    ints = (key_start, key_length, value_start, value_length, headers_start, header_count)
+    return Fields(offset, timestamp, *(column.astype(np.int32) for column in ints))
+
+
+def _check_ends(regions: Regions, ends: Longs) -> None:
+    """The last record of each batch must end where its batch does."""
+    held = np.flatnonzero(regions.count)
+    last = np.cumsum(regions.count)[held] - 1
+    wrong = held[ends[last] != regions.end[held]]
+    empty = np.flatnonzero((regions.count == 0) & (regions.begin != regions.end))
+    for batches in (wrong, empty):
+        if batches.size:
+            raise RecordFault(int(batches[0]), Fault.RECORDS_LEFT)
+
+
+def _offsets(cursor: _Cursor, regions: Regions, delta: Longs) -> Longs:
+    batch = cursor.batch
+    cursor.check((delta < 0) | (delta > regions.last_offset_delta[batch]), Fault.OFFSET)
+    backwards = np.zeros(len(delta), np.bool_)
+    np.logical_and(delta[1:] <= delta[:-1], batch[1:] == batch[:-1], out=backwards[1:])
+    cursor.check(backwards, Fault.OFFSET)
+    return np.asarray(regions.base_offset[batch] + delta)
+
+
+def _timestamps(cursor: _Cursor, regions: Regions, delta: Longs) -> Longs:
+    """Microseconds. Base and delta are bounded first, so that no sum of them can overflow."""
+    base = regions.timestamp[cursor.batch]
+    delta = np.where(regions.append_time[cursor.batch], 0, delta)
+    limit = MAX_MILLISECONDS
+    cursor.check((base < -limit) | (base > limit) | (delta < -2 * limit) | (delta > 2 * limit), Fault.TIMESTAMP)
+    milliseconds = base + delta
+    cursor.check((milliseconds < -limit) | (milliseconds > limit), Fault.TIMESTAMP)
+    return np.asarray(milliseconds * 1000)
+
+
+def _walk_headers(cursor: _Cursor, count: Longs) -> None:
+    """Step over all headers: the first of each record, then the second ... and the last few records one by one."""
+    rows = np.flatnonzero(count)
+    part, left = cursor.of(rows), count[rows]
+    while len(rows) >= _FEW:
+        part.field(nullable=Fault.HEADER_KEY)
+        part.field()
+        cursor.position[rows] = part.position
+        left = left - 1
+        go = np.flatnonzero(left)
+        rows, left, part = rows[go], left[go], part.of(go)
+    data = memoryview(cursor.buffer)
+    for row, headers in zip(rows.tolist(), left.tolist(), strict=True):
+        position, end = int(cursor.position[row]), int(cursor.end[row])
+        try:
+            for _ in range(headers):
+                for kind in (Fault.HEADER_KEY, None):
+                    _, _, position = _field(data, position, end, kind)
+        except RecordFault as error:
+            raise RecordFault(int(cursor.batch[row]), error.fault) from None
+        cursor.position[row] = position
+
+
+def _field(data: memoryview, position: int, end: int, nullable: Fault | None) -> tuple[int, int, int]:
+    """One field of one header: where its bytes start, its length, and where it ends. The batch is not known here."""
+    raw = 0
+    for index in range(VARINT):
+        if position >= end:
+            raise RecordFault(0, Fault.OVERRUN)
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            break
+    else:
+        raise RecordFault(0, Fault.VARINT)
+    if raw > 0xFFFFFFFF:
+        raise RecordFault(0, Fault.VARINT)
+    length = (raw >> 1) ^ -(raw & 1)
+    if length < -1 or (nullable is not None and length < 0):
+        raise RecordFault(0, nullable or Fault.LENGTH)
+    if length > end - position:
+        raise RecordFault(0, Fault.OVERRUN)
+    return position, length, position + max(length, 0)
+
+
+def headers(buffer: Bytes, start: Ints, count: Ints) -> HeaderFields:
+    """Where the headers of some records lie, given where the first of each starts and how many there are.
+
+    The records have been scanned: nothing here can be out of bounds.
+    """
+    data = memoryview(buffer)
+    end = len(data)
+    found: list[tuple[int, int, int, int]] = []
+    for position, headers_left in zip(start.tolist(), count.tolist(), strict=True):
+        for _ in range(headers_left):
+            key_start, key_length, position = _field(data, position, end, Fault.HEADER_KEY)
+            value_start, value_length, position = _field(data, position, end, None)
+            found.append((key_start, key_length, value_start, value_length))
+    columns = np.array(found, np.int32).reshape(len(found), 4).T
+    return HeaderFields(*(np.ascontiguousarray(column) for column in columns))

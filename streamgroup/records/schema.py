@@ -1,0 +1,30 @@
+"""The Arrow schema of the rows: name for name and type for type that of Spark's own Kafka source.
+
+Spark compares the first record batch with `to_arrow_schema` of the declared schema: order, types and nullability.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS = pa.list_(pa.field("element", HEADER))
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("timestampType", pa.int32()),
+    ]
+)
+SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", HEADERS))
+
+
+def schema(include_headers: bool) -> pa.Schema:
+    """The schema of the record batches, with or without the column `headers`."""
+    return SCHEMA_WITH_HEADERS if include_headers else SCHEMA

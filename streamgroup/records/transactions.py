@@ -1,0 +1,74 @@
+"""Which batches a reader may see: control batches never, those of aborted transactions not under read_committed.
+
+A Fetch answer lists the aborted transactions that touch its bytes: producer and first offset. Walking the batches in
+order, a transaction is open from its first offset until its producer's ABORT marker (KIP-98, as Java's consumer does).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streamgroup.errors import DecodeError
+from streamgroup.records import kernel
+from streamgroup.records.batches import Batch
+from streamgroup.records.fields import RecordFault
+from streamgroup.records.regions import lay_out
+
+NO_PRODUCER = -1
+ABORT = 0
+_CONTROL_KEY = struct.Struct(">hh")
+"""The key of a control record: version, type."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """A transaction that was aborted, as a Fetch answer names it."""
+
+    producer_id: int
+    first_offset: int
+
+
+class Aborts:
+    """Tells, batch by batch and in order, which belong to aborted transactions."""
+
+    def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
+        self._ahead = deque(sorted(transactions, key=lambda t: t.first_offset))
+        self._open: set[int] = set()
+
+    def hides(self, data: memoryview, batch: Batch, limit: int) -> bool:
+        """Whether `batch`, the next one, belongs to an aborted transaction. `limit` bounds a control batch's bytes.
+
+        Raises DecodeError where a control batch cannot be read.
+        """
+        if batch.producer_id == NO_PRODUCER:
+            return False
+        while self._ahead and self._ahead[0].first_offset <= batch.last_offset:
+            self._open.add(self._ahead.popleft().producer_id)
+        if batch.control:
+            if batch.producer_id in self._open and control_type(data, batch, limit) == ABORT:
+                self._open.discard(batch.producer_id)
+            return False
+        return batch.transactional and batch.producer_id in self._open
+
+
+def control_type(data: memoryview, batch: Batch, limit: int) -> int | None:
+    """The type of a control batch's first record (0 ABORT, 1 COMMIT), None where compaction has left none.
+
+    Raises DecodeError.
+    """
+    if not batch.count:
+        return None
+    layout = lay_out(data, [batch], limit)
+    try:
+        fields = kernel.scan(layout.buffer, layout.regions)
+    except RecordFault as error:
+        raise batch.error(error.fault.text, DecodeError) from None
+    if fields.key_length[0] < _CONTROL_KEY.size:
+        raise batch.error(f"a control record whose key has {fields.key_length[0]} bytes", DecodeError)
+    version, kind = _CONTROL_KEY.unpack_from(layout.buffer, int(fields.key_start[0]))
+    if version < 0:
+        raise batch.error(f"a control record of version {version}", DecodeError)
+    return int(kind)
