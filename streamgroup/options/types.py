@@ -25,6 +25,7 @@ class ClientOptions:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    # -1 leaves the size to the system, which grows it with the traffic; Java's 64 and 128 KiB would hold it down.
     receive_buffer_bytes: int = -1
     send_buffer_bytes: int = -1
     max_frame_bytes: int = 100 * 1024 * 1024
@@ -96,7 +97,10 @@ class LimitOptions:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All options of one read. `group` is None where no `kafka.group.id` is given."""
+    """All options of one read. `group` is None for a batch read, `ending` is None for a stream.
+
+    `notes` are sentences to say once in the log: what was given and is without effect.
+    """
 
     client: ClientOptions
     subscription: Subscription
@@ -108,3 +112,4 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 1_000
+    notes: tuple[str, ...] = ()

@@ -67,7 +67,7 @@ def resolve(
 
 
 def ranges(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """What a batch read reads, sorted: `[start, end)`; as in Spark, nothing of a partition that ends before it starts."""
+    """What a batch read reads, sorted: `[start, end)`; as in Spark, nothing where the end lies before the start."""
     return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts) if tp in ends and starts[tp] < ends[tp]]
 
 

@@ -1,0 +1,91 @@
+"""`docs/options.md`, written from the tables: `python -m streamgroup.options.docs > docs/options.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import MISSING
+from enum import Enum
+
+from streamgroup.options.kafka import KAFKA
+from streamgroup.options.rows import Effect, Option, default_of
+from streamgroup.options.source import SOURCE
+
+_INTRODUCTION = """\
+# Options
+
+Written from the tables in `streamgroup/options/` by `python -m streamgroup.options.docs`; edit those.
+
+Names are those of Spark's Kafka source and of Kafka's Java consumer, in any case; so are defaults and meanings. Options
+of streamgroup's own begin with `group.`. An option that nobody knows is an error that suggests the nearest one, so is
+a value that means nothing; all problems are told of together. What is given and has no effect is said once in the log.
+Passwords, keys and tokens stand in no message and no log.
+
+Starts and ends that are listed by partition list all partitions that are read, as with Spark's own source; a member of
+a group fails only where one that it holds is missing. Of three options for a start, or an end, the first that is given
+counts alone. `startingOffsets` is for a group without commits: later the group's committed offsets say where to go on.
+
+`subscribePattern` is matched by Python's `re.fullmatch`. Java's syntax means the same for what topics are named by:
+literals, classes, groups, alternatives, quantifiers, possessive ones too. Java's `\\p{…}` classes are refused.
+"""
+
+
+def render() -> str:
+    """The text of docs/options.md."""
+    source = [o for o in SOURCE if not o.name.startswith("group.")]
+    return "\n".join(
+        (
+            _INTRODUCTION,
+            _used("Spark's options", source),
+            _used("streamgroup's own options", [o for o in SOURCE if o.name.startswith("group.")]),
+            _used("Kafka's properties", KAFKA),
+            _by_reason("Refused", [*SOURCE, *KAFKA], Effect.REFUSED),
+            _by_reason("Without effect", [*SOURCE, *KAFKA], Effect.WITHOUT_EFFECT),
+        )
+    )
+
+
+def _used(title: str, options: Iterable[Option]) -> str:
+    rows = [
+        f"| `{o.name}` | {o.kind.name} | {_default(o)} | {_where(o)} | {o.doc} |"
+        for o in options
+        if Effect.USED in (o.stream, o.batch)
+    ]
+    return "\n".join(
+        (f"## {title}", "", "| option | type | default | for | what it does |", "|---|---|---|---|---|", *rows, "")
+    )
+
+
+def _by_reason(title: str, options: Iterable[Option], effect: Effect) -> str:
+    reasons: dict[str, list[str]] = {}
+    for option in options:
+        everywhere = option.stream is option.batch and not option.why_batch
+        for streaming, where in ((True, " (streams)"), (False, " (batch reads)")):
+            if option.effect(streaming=streaming) is effect and not (everywhere and not streaming):
+                name = f"`{option.name}`" + ("" if everywhere else where)
+                reasons.setdefault(option.reason(streaming=streaming), []).append(name)
+    rows = [f"| {', '.join(names)} | {why} |" for why, names in reasons.items()]
+    return "\n".join((f"## {title}", "", "| options | why |", "|---|---|", *rows, ""))
+
+
+def _where(option: Option) -> str:
+    if option.stream is option.batch:
+        return "both"
+    return "streams" if option.stream is Effect.USED else "batch reads"
+
+
+def _default(option: Option) -> str:
+    if option.default:
+        return option.default
+    value = default_of(option)
+    if value is MISSING or value is None:
+        return "none"
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, tuple):
+        value = ",".join(value)
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

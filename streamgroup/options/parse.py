@@ -1,0 +1,225 @@
+"""From the options of a read, as Spark hands them over, to `SourceOptions`."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from streamgroup.errors import ConfigError
+from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from streamgroup.options import kinds
+from streamgroup.options.kafka import KAFKA, PREFIX
+from streamgroup.options.rows import Effect, Option
+from streamgroup.options.secrets import is_secret
+from streamgroup.options.source import HINTS, SOURCE
+from streamgroup.options.types import (
+    ClientOptions,
+    FetchOptions,
+    GroupOptions,
+    LimitOptions,
+    SourceOptions,
+    Subscription,
+)
+
+OPTIONS: Mapping[str, Option] = {option.name.lower(): option for option in (*SOURCE, *KAFKA)}
+"""All options by their name in lower case: Spark hands names over in any case."""
+
+_SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_EXCERPT = 300
+
+
+def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """What the options of a read mean.
+
+    Raises ConfigError that tells of all problems together: unknown, contradictory and missing options, values that mean
+    nothing, and what is not available. The values of secret options stand in no message.
+    """
+    reading = _Reading(streaming)
+    reading.take(options)
+    subscription = reading.subscription()
+    parsed = {
+        "client": reading.section("client", ClientOptions),
+        "fetch": reading.section("fetch", FetchOptions),
+        "limits": reading.section("limits", LimitOptions),
+        "group": reading.section("group", GroupOptions) if streaming else None,
+        "starting": reading.bounds(_STARTS, LATEST if streaming else EARLIEST, subscription),
+        "ending": None if streaming else reading.bounds(_ENDS, LATEST, subscription),
+        **reading.fields("source"),
+    }
+    reading.compare(parsed)
+    if reading.problems:
+        raise ConfigError(_together(reading.problems))
+    return SourceOptions(subscription=subscription, notes=reading.all_notes(), **parsed)
+
+
+class _Reading:
+    """One read of options: the values that mean something, and what there is to say about the others."""
+
+    def __init__(self, streaming: bool) -> None:
+        self.streaming = streaming
+        self.values: dict[str, Any] = {}
+        self.given: set[str] = set()
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+        self.idle: dict[str, list[str]] = {}  # why -> the options without effect for that reason
+
+    def take(self, options: Mapping[str, str]) -> None:
+        """Sort the given options into values, problems and notes."""
+        for key, text in sorted(options.items(), key=lambda item: item[0].lower()):
+            option = OPTIONS.get(key.lower())
+            if option is None:
+                self.problems.append(_unknown(key))
+            elif option.name in self.given:
+                self.problems.append(f"{option.name} is given twice, in different spellings")
+            else:
+                self.given.add(option.name)
+                self._take(option, str(text))
+
+    def _take(self, option: Option, text: str) -> None:
+        effect = option.effect(streaming=self.streaming)
+        if effect is Effect.WITHOUT_EFFECT:
+            self.idle.setdefault(option.reason(streaming=self.streaming), []).append(option.name)
+        elif effect is Effect.REFUSED:
+            self.problems.append(f"{option.name} is refused: {option.reason(streaming=self.streaming)}")
+        else:
+            try:
+                self.values[option.name] = self._kind(option).parse(text)
+            except ValueError as error:
+                shown = "" if is_secret(option.name) else f" is {_excerpt(text)!r}"
+                self.problems.append(f"{option.name}{shown}: {error}")
+
+    def _kind(self, option: Option) -> kinds.Kind:
+        return kinds.BATCH_STARTS if option.name == "startingOffsets" and not self.streaming else option.kind
+
+    def fields(self, section: str) -> dict[str, Any]:
+        """The values of all options whose target is a field of this section."""
+        return {
+            option.target.partition(".")[2]: self.values[option.name]
+            for option in OPTIONS.values()
+            if option.target.startswith(section + ".") and option.name in self.values
+        }
+
+    def section(self, name: str, cls: type) -> Any:
+        """A section with the values given; None, and a problem, where one that it requires is not given."""
+        given = self.fields(name)
+        absent = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in given]
+        for option in OPTIONS.values():
+            if option.name not in self.given and option.target in {f"{name}.{field}" for field in absent}:
+                self.problems.append(_MISSING[option.name])
+        return None if absent else cls(**given)
+
+    def subscription(self) -> Subscription:
+        """What is read, by exactly one of three options; an empty one, and a problem, where that does not hold."""
+        given = [name for name in _SUBSCRIPTIONS if name in self.given]
+        if len(given) != 1:
+            how = f"{' and '.join(given)} are given" if given else "none is given"
+            self.problems.append(f"exactly one of {', '.join(_SUBSCRIPTIONS)} says what to read: {how}")
+            return Subscription()
+        return Subscription(
+            topics=self.values.get("subscribe", ()),
+            pattern=self.values.get("subscribePattern"),
+            assign=self.values.get("assign", ()),
+        )
+
+    def bounds(self, names: tuple[str, str, str], default: int, subscription: Subscription) -> OffsetSpec:
+        """Starts or ends: as in Spark, the first of the three options that is given counts alone."""
+        given = [name for name in names if name in self.given]
+        for loser in given[1:]:
+            self.notes.append(f"{loser} is without effect: {given[0]} goes before it")
+        no_match_is_latest = names is _ENDS or self.values.get("startingOffsetsByTimestampStrategy", False)
+        value = self.values.get(given[0]) if given else None
+        if isinstance(value, dict):
+            self._compare_with_subscription(given[0], value, subscription)
+        timestamp, timestamps, offsets = names
+        match value:
+            case None:
+                return OffsetSpec(default, no_match_is_latest=no_match_is_latest)
+            case int() if given[0] == timestamp:
+                return OffsetSpec(default, timestamp=value, no_match_is_latest=no_match_is_latest)
+            case dict() if given[0] == timestamps:
+                return OffsetSpec(default, timestamps=value, no_match_is_latest=no_match_is_latest)
+            case dict() if given[0] == offsets:
+                return OffsetSpec(default, offsets=value, no_match_is_latest=no_match_is_latest)
+            case _:
+                return OffsetSpec(value, no_match_is_latest=no_match_is_latest)
+
+    def _compare_with_subscription(
+        self, name: str, listed: Iterable[TopicPartition], subscription: Subscription
+    ) -> None:
+        """As in Spark, starts and ends by partition list all partitions that are read, and no other."""
+        if subscription.assign:
+            read: set[Any] = set(subscription.assign)
+            named: set[Any] = set(listed)
+        elif subscription.topics:
+            read, named = set(subscription.topics), {tp.topic for tp in listed}
+        else:
+            return  # a pattern: only the cluster knows
+        if missing := sorted(map(str, read - named)):
+            self.problems.append(f"{name} lists all partitions that are read or none: {', '.join(missing)} is missing")
+        if strange := sorted(map(str, named - read)):
+            self.problems.append(f"{name} lists {', '.join(strange)}, which is not read")
+
+    def compare(self, parsed: dict[str, Any]) -> None:
+        """What no option can know alone."""
+        client, fetch, group = parsed["client"], parsed["fetch"], parsed["group"]
+        if client and fetch.max_wait_ms >= client.request_timeout_ms:
+            self.problems.append(
+                f"kafka.fetch.max.wait.ms ({fetch.max_wait_ms}) must be below kafka.request.timeout.ms "
+                f"({client.request_timeout_ms}): else every fetch at the end of a log would time out"
+            )
+        if client and client.retry_backoff_ms > client.retry_backoff_max_ms:
+            self.notes.append(
+                f"kafka.retry.backoff.max.ms ({client.retry_backoff_max_ms}) is below kafka.retry.backoff.ms "
+                f"({client.retry_backoff_ms}): every wait is {client.retry_backoff_ms} ms"
+            )
+            parsed["client"] = dataclasses.replace(client, retry_backoff_max_ms=client.retry_backoff_ms)
+        if group and group.heartbeat_interval_ms >= group.session_timeout_ms:
+            self.problems.append(
+                f"kafka.heartbeat.interval.ms ({group.heartbeat_interval_ms}) must be below kafka.session.timeout.ms "
+                f"({group.session_timeout_ms}), best a third of it"
+            )
+
+    def all_notes(self) -> tuple[str, ...]:
+        """The sentences for the log, one a reason."""
+        where = "" if self.streaming else " in a batch read"
+        return (
+            *self.notes,
+            *(f"without effect{where}: {', '.join(names)} ({why})" for why, names in self.idle.items()),
+        )
+
+
+_MISSING = {
+    "kafka.bootstrap.servers": (
+        "kafka.bootstrap.servers is required: add option('kafka.bootstrap.servers', 'host:port')"
+    ),
+    "kafka.group.id": (
+        "kafka.group.id is required for a stream: add option('kafka.group.id', '<name>'), the group that it joins; a "
+        "stream outside of a group is not available yet"
+    ),
+}
+"""What to say where a required option is not given."""
+
+
+def _unknown(key: str) -> str:
+    lower = key.lower()
+    if lower in HINTS:
+        return f"{key} is no option of this source: {HINTS[lower]}"
+    if PREFIX + lower in OPTIONS:
+        name = OPTIONS[PREFIX + lower].name
+        return f"{key} is no option of this source: Kafka's properties begin with 'kafka.': '{name}'"
+    near = difflib.get_close_matches(lower, OPTIONS, n=1, cutoff=0.6)
+    return f"{key} is no option of this source" + (f": did you mean '{OPTIONS[near[0]].name}'?" if near else "")
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"
+
+
+def _together(problems: list[str]) -> str:
+    if len(problems) == 1:
+        return problems[0]
+    return f"{len(problems)} problems with the options:" + "".join(f"\n  - {problem}" for problem in problems)

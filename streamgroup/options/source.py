@@ -1,0 +1,188 @@
+"""The table of Spark's own options and of ours (`group.*`); Kafka's are in `streamgroup.options.kafka`.
+
+Names, meanings and defaults are those of Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+from streamgroup.options import kinds
+from streamgroup.options.rows import Effect, Option
+
+USED, WITHOUT_EFFECT, REFUSED = Effect.USED, Effect.WITHOUT_EFFECT, Effect.REFUSED
+
+NO_GROUP_IN_BATCH = "a batch read never joins a group and commits nothing"
+_ENDLESS = "a stream has no end: ending offsets are for batch reads"
+_ALL_AT_ONCE = "a batch read takes all there is in one go"
+_PATTERN_LATER = "not available for streams yet: name the topics with 'subscribe'"
+_DELAY_LATER = "not available yet: leave it out; a longer trigger interval makes larger batches"
+
+SOURCE: tuple[Option, ...] = (
+    Option("subscribe", "The topics to read. Exactly one of `subscribe`, `subscribePattern`, `assign`.", kinds.TOPICS),
+    Option(
+        "subscribePattern",
+        "Reads the topics whose whole name matches, never internal ones. Python's regular expressions, nearly Java's.",
+        kinds.PATTERN,
+        stream=REFUSED,
+        why=_PATTERN_LATER,
+    ),
+    Option(
+        "assign",
+        'Reads exactly these partitions: `{"orders": [0, 1]}`.',
+        kinds.ASSIGNED,
+        stream=REFUSED,
+        why=_PATTERN_LATER,
+    ),
+    Option(
+        "startingTimestamp",
+        "Starts all partitions at the first record of this time or later. Goes before `startingOffsetsByTimestamp`.",
+        kinds.TIMESTAMP,
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        'The same by partition, all listed: `{"orders": {"0": 1700000000000}}`. Goes before `startingOffsets`.',
+        kinds.TIMESTAMPS,
+    ),
+    Option(
+        "startingOffsets",
+        'Where the group\'s first generation, or a batch read, starts: `{"orders": {"0": 23, "1": -2}}`, all '
+        "partitions listed, -2 the earliest, -1 the latest; `latest` and -1 not in batch reads.",
+        kinds.STREAM_STARTS,
+        default="`latest` for streams, `earliest` for batch reads",
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "What to do where a partition has no record as late as the timestamp: fail, or start at its end.",
+        kinds.NO_MATCH,
+        default="`error`",
+    ),
+    Option(
+        "endingTimestamp",
+        "Ends all partitions before the first record of this time or later, else at their end. Goes before "
+        "`endingOffsetsByTimestamp`.",
+        kinds.TIMESTAMP,
+        stream=REFUSED,
+        why=_ENDLESS,
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "The same by partition, all listed. Goes before `endingOffsets`.",
+        kinds.TIMESTAMPS,
+        stream=REFUSED,
+        why=_ENDLESS,
+    ),
+    Option(
+        "endingOffsets",
+        "Where a batch read ends, exclusively; all partitions listed, -1 the latest.",
+        kinds.BATCH_ENDS,
+        default="`latest`",
+        stream=REFUSED,
+        why=_ENDLESS,
+    ),
+    Option(
+        "failOnDataLoss",
+        "Whether records that are gone before they were read end the query; if not, the log tells of them.",
+        kinds.BOOLEAN,
+        "source.fail_on_data_loss",
+    ),
+    Option(
+        "includeHeaders",
+        "Adds the column `headers`; null where a record has none.",
+        kinds.BOOLEAN,
+        "fetch.include_headers",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "The most offsets that a batch takes, shared among the partitions in proportion to their backlog.",
+        kinds.POSITIVE_LONG,
+        "limits.max_offsets_per_trigger",
+        batch=WITHOUT_EFFECT,
+        why=_ALL_AT_ONCE,
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        "Skips batches until there is that much to read.",
+        kinds.POSITIVE_LONG,
+        stream=REFUSED,
+        batch=WITHOUT_EFFECT,
+        why=_DELAY_LATER,
+        why_batch=_ALL_AT_ONCE,
+    ),
+    Option(
+        "maxTriggerDelay",
+        "The longest time that `minOffsetsPerTrigger` may skip.",
+        kinds.DURATION,
+        stream=REFUSED,
+        batch=WITHOUT_EFFECT,
+        why=_DELAY_LATER,
+        why_batch=_ALL_AT_ONCE,
+    ),
+    Option(
+        "minPartitions",
+        "The fewest tasks wanted: large ranges are split in proportion to their size.",
+        kinds.POSITIVE,
+        "limits.min_partitions",
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        "The most offsets that one task reads.",
+        kinds.POSITIVE_LONG,
+        "limits.max_records_per_partition",
+    ),
+    Option(
+        "fetchOffset.numRetries",
+        "How often the driver asks again for offsets after an error.",
+        kinds.integer(0),
+        "source.fetch_offset_retries",
+    ),
+    Option(
+        "fetchOffset.retryIntervalMs",
+        "How long it waits before.",
+        kinds.integer(0),
+        "source.fetch_offset_retry_interval_ms",
+    ),
+    Option(
+        "kafkaConsumer.pollTimeoutMs",
+        "How long a task waits for its next records before it fails.",
+        kinds.POSITIVE,
+        "fetch.poll_timeout_ms",
+    ),
+    Option(
+        "groupIdPrefix",
+        "Spark's prefix of generated group ids.",
+        stream=WITHOUT_EFFECT,
+        batch=WITHOUT_EFFECT,
+        why="group ids are never generated: kafka.group.id names the group",
+    ),
+    Option(
+        "group.mode",
+        "How the query takes part in its group: as a member, that is, sharing the partitions with the others.",
+        kinds.MODE,
+        "group.mode",
+        batch=WITHOUT_EFFECT,
+        why=NO_GROUP_IN_BATCH,
+    ),
+    Option(
+        "group.joinTimeout",
+        "How long the first batch of Trigger.Once may wait until the group has been joined.",
+        kinds.DURATION,
+        "group.join_timeout_ms",
+        batch=WITHOUT_EFFECT,
+        why=NO_GROUP_IN_BATCH,
+    ),
+    Option(
+        "group.rebalanceWait",
+        "How long a member whose batch is presumably done waits for Spark's word of it before it rejoins.",
+        kinds.DURATION,
+        "group.rebalance_wait_ms",
+        batch=WITHOUT_EFFECT,
+        why=NO_GROUP_IN_BATCH,
+    ),
+)
+
+HINTS: dict[str, str] = {
+    "path": "load('…') was given a path, and Kafka has none: call load() and name the topics with 'subscribe'",
+    "topic": "it is an option of the sink; name the topics to read with 'subscribe'",
+    "topics": "name the topics to read with 'subscribe'",
+    "startingoffset": "did you mean 'startingOffsets'?",
+}
+"""What to say to an option that is none, where the nearest name would lead astray; keys in lower case."""

@@ -1,0 +1,192 @@
+"""The data-loss policy (R8): what to do where a position and its log no longer fit.
+
+| what is found | before a metadata refresh | after it |
+|---|---|---|
+| the topic or the partition does not exist | look again | Deleted |
+| the topic has another id | look again | Moved: the new topic's earliest offset |
+| the position is below the earliest offset | Moved: the earliest offset | the same |
+| the log ends below the position, or its epoch ended there | look again | Moved: where the log was cut |
+| anything else, or the log has not answered | Keep | Keep |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from streamgroup.errors import DataLossError
+from streamgroup.model import NO_TOPIC_ID, LogRange, Position, TopicInfo, TopicPartition
+
+
+class Cause(Enum):
+    """How records came to be gone; the value is said in messages."""
+
+    RETENTION = "retention or a deletion of records has overtaken the position"
+    TRUNCATED = "the log ends below the position: an unclean election has cut it, or the topic was recreated"
+    RECREATED = "the topic was deleted and created again"
+    DELETED = "the topic or the partition was deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Nothing is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """It may be loss, or metadata that is out of date: refresh and look again; do not plan this partition till then."""
+
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Records are gone; reading goes on at `to`. `lost` is how many offsets were skipped, None where nobody knows."""
+
+    cause: Cause
+    was: Position
+    to: Position
+    lost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The partition is gone with all that was in it."""
+
+    was: Position
+
+
+Verdict = Keep | Recheck | Moved | Deleted
+
+
+def judge(
+    positions: Mapping[TopicPartition, Position],
+    logs: Mapping[TopicPartition, LogRange],
+    topics: Mapping[str, TopicInfo],
+    *,
+    refreshed: bool,
+    epoch_ends: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, Verdict]:
+    """A verdict for each position.
+
+    `logs` are the ranges that have been listed (a partition without an answer is kept: no answer proves nothing),
+    `topics` the cluster's metadata, `refreshed` whether that was asked for after the first Recheck, `epoch_ends`, where
+    asked with OffsetForLeaderEpoch, the end offset of the epoch under which a position was taken.
+
+    Give `logs` with their high watermarks: an open transaction can hold the last stable offset below a position that was taken under
+    read_uncommitted, and nothing is lost there.
+    """
+    existing = {name: frozenset(p.partition for p in topic.partitions) for name, topic in topics.items()}
+    ends = epoch_ends or {}
+    return {
+        tp: _judge(position, _metadata(tp, topics, existing), logs.get(tp), ends.get(tp), refreshed)
+        for tp, position in positions.items()
+    }
+
+
+def _metadata(
+    tp: TopicPartition, topics: Mapping[str, TopicInfo], existing: Mapping[str, Collection[int]]
+) -> TopicInfo | None:
+    return topics[tp.topic] if tp.partition in existing.get(tp.topic, ()) else None
+
+
+def _judge(
+    position: Position, topic: TopicInfo | None, log: LogRange | None, epoch_end: int | None, refreshed: bool
+) -> Verdict:
+    if topic is None:
+        return Deleted(position) if refreshed else Recheck(Cause.DELETED)
+    if NO_TOPIC_ID not in (position.topic_id, topic.topic_id) and position.topic_id != topic.topic_id:
+        if not refreshed or log is None:  # only the new log's range says where it starts
+            return Recheck(Cause.RECREATED)
+        return Moved(Cause.RECREATED, position, Position(log.earliest, topic.topic_id), None)
+    return Keep() if log is None else _compare(position, log, epoch_end, refreshed)
+
+
+def _compare(position: Position, log: LogRange, epoch_end: int | None, refreshed: bool) -> Verdict:
+    """The verdict on a position in the log of its own topic."""
+    if position.offset < log.earliest:
+        to = Position(log.earliest, position.topic_id, position.leader_epoch)
+        return Moved(Cause.RETENTION, position, to, log.earliest - position.offset)
+    if log.latest < position.offset or (epoch_end is not None and epoch_end < position.offset):
+        return _cut(position, log, epoch_end) if refreshed else Recheck(Cause.TRUNCATED)
+    return Keep()
+
+
+def _cut(position: Position, log: LogRange, epoch_end: int | None) -> Moved:
+    """Where to go on in a log that was cut below the position."""
+    if epoch_end is not None:
+        # Exact: from there on the log holds other records than those that were read.
+        offset = max(log.earliest, epoch_end)
+    elif position.topic_id != NO_TOPIC_ID:
+        offset = log.latest
+    else:
+        # Without topic ids (brokers before 2.8) a topic created again looks the same, and all of it is unread.
+        offset = log.earliest
+    # The offset's epoch is not the position's any more; the next answer of the leader tells it.
+    return Moved(Cause.TRUNCATED, position, Position(offset, position.topic_id), None)
+
+
+# -- what follows ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What the verdicts come to: where to go on, which partitions not to plan, and what to say in the log."""
+
+    positions: dict[TopicPartition, Position] = field(default_factory=dict)
+    """Of the partitions that can be planned: kept, or moved."""
+    recheck: tuple[TopicPartition, ...] = ()
+    deleted: tuple[TopicPartition, ...] = ()
+    messages: tuple[str, ...] = ()
+
+
+def settle(
+    positions: Mapping[TopicPartition, Position],
+    verdicts: Mapping[TopicPartition, Verdict],
+    *,
+    group: str,
+    fail_on_data_loss: bool,
+) -> Settlement:
+    """Carry out the verdicts.
+
+    Raises DataLossError that tells of all losses where `fail_on_data_loss`; else they become messages, one a partition.
+    """
+    messages = tuple(
+        describe(tp, verdict, group=group)
+        for tp, verdict in sorted(verdicts.items(), key=lambda item: item[0])
+        if isinstance(verdict, Moved | Deleted)
+    )
+    if messages and fail_on_data_loss:
+        raise DataLossError("\n".join((*messages, _ways_out(group))))
+    return Settlement(
+        positions={
+            tp: verdict.to if isinstance(verdict, Moved) else positions[tp]
+            for tp, verdict in verdicts.items()
+            if isinstance(verdict, Keep | Moved)
+        },
+        recheck=tuple(sorted(tp for tp, verdict in verdicts.items() if isinstance(verdict, Recheck))),
+        deleted=tuple(sorted(tp for tp, verdict in verdicts.items() if isinstance(verdict, Deleted))),
+        messages=messages,
+    )
+
+
+def describe(tp: TopicPartition, verdict: Moved | Deleted, *, group: str) -> str:
+    """One sentence on one loss."""
+    who = f"group {group!r}, {tp}" if group else str(tp)
+    if isinstance(verdict, Deleted):
+        return f"{who}: records from offset {verdict.was.offset} on are gone: {Cause.DELETED.value}"
+    count = "an unknown number of records is" if verdict.lost is None else f"up to {verdict.lost} records are"
+    return (
+        f"{who}: {count} gone at position {verdict.was.offset}: {verdict.cause.value}; "
+        f"what is left begins for this query at offset {verdict.to.offset}"
+    )
+
+
+def _ways_out(group: str) -> str:
+    reset = (
+        f"; or stop all members and set the group's offsets (kafka-consumer-groups.sh --group {group} --reset-offsets)"
+        if group
+        else ""
+    )
+    return f"To go on: set failOnDataLoss=false, which skips what is gone and tells of it in the log{reset}"
