@@ -1,0 +1,57 @@
+"""Where the user's cache and state lie, and the lock that keeps two processes apart there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from streamgroup.errors import TransportError
+
+_LOCK_POLL_S = 0.1
+
+
+def cache_directory() -> Path:
+    """`$STREAMGROUP_CACHE`, else `$XDG_CACHE_HOME/streamgroup`, else `~/.cache/streamgroup`: may be removed anytime."""
+    return _user_directory("STREAMGROUP_CACHE", "XDG_CACHE_HOME", ".cache")
+
+
+def state_directory() -> Path:
+    """`$STREAMGROUP_STATE`, else `$XDG_STATE_HOME/streamgroup`, else `~/.local/state/streamgroup`."""
+    return _user_directory("STREAMGROUP_STATE", "XDG_STATE_HOME", ".local/state")
+
+
+def _user_directory(own_variable: str, xdg_variable: str, below_home: str) -> Path:
+    own = os.environ.get(own_variable)
+    if own:
+        return Path(own).expanduser().absolute()
+    xdg = os.environ.get(xdg_variable)
+    # The XDG specification has relative paths ignored.
+    base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / below_home
+    return base / "streamgroup"
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, timeout_s: float) -> Iterator[None]:
+    """Hold `path` exclusively among processes; the kernel lets go of it when its holder dies.
+
+    Raises TransportError after `timeout_s`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout_s
+    with path.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    message = (
+                        f"{path}: another process has held this lock for {timeout_s:.0f} s; try again when it ends"
+                    )
+                    raise TransportError(message) from None
+                time.sleep(_LOCK_POLL_S)
+        yield

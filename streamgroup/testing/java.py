@@ -1,0 +1,91 @@
+"""The Java that runs the servers, and the jars that PySpark brings with it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from streamgroup.errors import ConfigError
+
+MINIMUM_JAVA = 17
+"""What Spark 4 and Kafka 4 need."""
+
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_VERSION_TIMEOUT_S = 30
+
+
+def java_executable() -> Path:
+    """The `java` that Spark would take: `$JAVA_HOME/bin/java`, else the first on the PATH.
+
+    Raises ConfigError where there is none or it is older than MINIMUM_JAVA.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    if found is None:
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
+        raise ConfigError(f"no Java: {where}. Install Java {MINIMUM_JAVA} or newer, or set JAVA_HOME.")
+    version = _java_version(found)
+    if version < MINIMUM_JAVA:
+        raise ConfigError(f"{found} is Java {version}; Java {MINIMUM_JAVA} or newer is needed. Set JAVA_HOME.")
+    return Path(found)
+
+
+@functools.cache
+def _java_version(executable: str) -> int:
+    """The feature release: 17 for `17.0.15`, 8 for `1.8.0_402`."""
+    try:
+        shown = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"{executable} does not run: {error}. Install Java, or set JAVA_HOME.") from error
+    return parse_java_version(executable, shown.stderr + shown.stdout)
+
+
+def parse_java_version(executable: str, text: str) -> int:
+    """The feature release in what `java -version` printed. Raises ConfigError where there is none."""
+    match = _VERSION.search(text)
+    if match is None:
+        raise ConfigError(f"{executable} -version does not name its version: {text.strip()[:200]!r}. Set JAVA_HOME.")
+    return int(match[1])
+
+
+def pyspark_jars() -> Path:
+    """The directory of PySpark's jars, found without importing PySpark."""
+    spec = importlib.util.find_spec("pyspark")
+    jars = Path(spec.origin).parent / "jars" if spec is not None and spec.origin else None
+    if jars is None or not jars.is_dir():
+        raise ConfigError("PySpark with its jars is not installed here (`pip install 'pyspark>=4.2'`)")
+    return jars
+
+
+def pyspark_jar_files(*patterns: str) -> tuple[Path, ...]:
+    """PySpark's jars that match the globs. Raises ConfigError for a pattern that matches none."""
+    directory = pyspark_jars()
+    files: list[Path] = []
+    for pattern in patterns:
+        matching = sorted(directory.glob(pattern))
+        if not matching:
+            raise ConfigError(f"PySpark has no {pattern} in {directory}; is its installation complete?")
+        files.extend(matching)
+    return tuple(files)
+
+
+def logging_jars() -> tuple[Path, ...]:
+    """slf4j bound to log4j2, with the bridge for log4j 1.2: one logging for servers of every age."""
+    return pyspark_jar_files(
+        "slf4j-api-*.jar", "log4j-api-*.jar", "log4j-core-*.jar", "log4j-slf4j2-*.jar", "log4j-1.2-*"
+    )
+
+
+def java_command(
+    main_class: str, arguments: Sequence[str] = (), *, classpath: Iterable[Path], flags: Sequence[str] = ()
+) -> list[str]:
+    """The argv that runs `main_class`."""
+    return [str(java_executable()), *flags, "-cp", os.pathsep.join(map(str, classpath)), main_class, *arguments]

@@ -1,0 +1,187 @@
+"""One server process: started, watched, and stopped in all the ways that a server can stop.
+
+A server is the leader of a session of its own, so that a Ctrl-C meant for the tests does not reach it. Instead a
+watchdog (a shell that waits for the end of a pipe that only this process holds) kills it when this process is gone,
+however it died. Linux's PR_SET_PDEATHSIG is not used: it fires when the *thread* that started the child ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from streamgroup.errors import StreamGroupError
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+_POLL_S = 0.05
+_LOG_LINES = 40
+_LOG_BYTES = 64 * 1024
+_WATCHDOG = 'read -r _; kill -KILL -- "-$1" 2>/dev/null'
+_ADDRESS_IN_USE = ("Address already in use", "java.net.BindException")
+
+
+class ServerStartError(StreamGroupError):
+    """A server did not start, or not in time; the message ends with the end of its log."""
+
+
+class PortTakenError(ServerStartError):
+    """A server did not start because its port is another's."""
+
+
+class ServerProcess:
+    """A local server: its process, its log and the probe that tells when it serves.
+
+    `ready` is called until it returns True or the deadline has passed; it must not block for more than a moment.
+    The log holds the standard output and error of every start. With `detached` the server outlives this process.
+    Not for use by several threads at once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path,
+        ready: Callable[[], bool],
+        *,
+        environment: Mapping[str, str] | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+        detached: bool = False,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._argv = list(argv)
+        self._ready = ready
+        self._environment = dict(environment or {})
+        self._start_timeout_s = start_timeout_s
+        self._detached = detached
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+        self._deadline = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the latest start; None before it."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process exists (it may be paused)."""
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self) -> None:
+        """Start the process without waiting for it; `await_ready` must follow. Its deadline begins here."""
+        if self.alive:
+            raise StreamGroupError(f"{self.name} runs already (pid {self.pid})")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                self._argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.log.parent,
+                env={**os.environ, **self._environment},
+                start_new_session=True,
+            )
+        if not self._detached:
+            self._watch(self._process.pid)
+        self._deadline = time.monotonic() + self._start_timeout_s
+
+    def await_ready(self) -> None:
+        """Wait until the launched process serves.
+
+        Raises ServerStartError, or PortTakenError, when it ends or its deadline passes; it is then dead.
+        """
+        while not self._ready():
+            if not self.alive:
+                raise self._failed(f"ended with exit code {self._exit_code()} before it served")
+            if time.monotonic() >= self._deadline:
+                raise self._failed(f"did not serve within {self._start_timeout_s:.0f} s")
+            time.sleep(_POLL_S)
+
+    def start(self) -> None:
+        """Start the process and wait until it serves."""
+        self.launch()
+        self.await_ready()
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), as a crash would. Its data and its port stay its own."""
+        self._signal(signal.SIGKILL)
+        self._reap()
+
+    def pause(self) -> None:
+        """Stop it from running without ending it (SIGSTOP): its connections stay open and nobody answers."""
+        self._signal(signal.SIGSTOP, must_run=True)
+
+    def resume(self) -> None:
+        """Let it run on after `pause`."""
+        self._signal(signal.SIGCONT, must_run=True)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """End it in good order (SIGTERM); kill it when that takes longer than `timeout_s`."""
+        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGTERM)
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout_s)
+        self.kill()
+
+    def restart(self) -> None:
+        """Start it again where it was, on the same port with the same data; stop it first if it runs."""
+        if self.alive:
+            self.stop()
+        self.start()
+
+    def log_tail(self, lines: int = _LOG_LINES) -> str:
+        """The last lines that the latest start has logged."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, end - _LOG_BYTES))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+
+    def _failed(self, how: str) -> ServerStartError:
+        self.kill()
+        # Everything that this start has logged: the bind error may stand far above the tail.
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            taken = any(sign in log.read().decode(errors="replace") for sign in _ADDRESS_IN_USE)
+        kind = PortTakenError if taken else ServerStartError
+        return kind(f"{self.name} {how}. The end of its log, {self.log}:\n{self.log_tail()}")
+
+    def _exit_code(self) -> int | None:
+        return None if self._process is None else self._process.returncode
+
+    def _signal(self, number: signal.Signals, *, must_run: bool = False) -> None:
+        if self.alive and self._process is not None:
+            # While it is not reaped its id cannot be another's.
+            os.killpg(self._process.pid, number)
+        elif must_run:
+            raise StreamGroupError(f"{self.name} does not run: {number.name} has nobody to reach; restart() it first")
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.communicate()
+            self._watchdog = None
+
+    def _watch(self, group: int) -> None:
+        self._watchdog = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHDOG, "streamgroup-watchdog", str(group)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )

@@ -1,0 +1,43 @@
+"""What a user sees on standard error while jars arrive: a bar on a terminal, two plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Told what has happened so far."""
+
+    def update(self, step: str, done: int, total: int | None) -> None:
+        """`step` is under way; `total` is None while nobody knows it."""
+
+
+class _Plain:
+    def update(self, step: str, done: int, total: int | None) -> None:
+        """A log needs no intermediate states."""
+
+
+@contextlib.contextmanager
+def progress(title: str) -> Iterator[Progress]:
+    """Show the progress of `title` for the length of the block."""
+    if not sys.stderr.isatty():
+        print(f"streamgroup: {title}", file=sys.stderr, flush=True)
+        yield _Plain()
+        return
+    # Costs 50 ms to import, and most processes never show a bar.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bar  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        class _Rich:
+            def update(self, step: str, done: int, total: int | None) -> None:
+                bar.update(task, description=f"{title}: {step}", completed=done, total=total)
+
+        yield _Rich()

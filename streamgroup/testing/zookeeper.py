@@ -1,0 +1,154 @@
+"""A real ZooKeeper on the loopback, from the jars of PySpark."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from streamgroup.errors import ConfigError
+from streamgroup.testing.java import java_command, logging_jars, pyspark_jar_files
+from streamgroup.testing.kraft import properties_text
+from streamgroup.testing.logs import write_log4j2
+from streamgroup.testing.ports import LOOPBACK, free_ports
+from streamgroup.testing.probe import zookeeper_serves
+from streamgroup.testing.processes import START_TIMEOUT_S, PortTakenError, ServerProcess
+
+JVM_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+_PORT_ATTEMPTS = 3
+_MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_JARS = ("zookeeper-*.jar", "netty-*.jar", "metrics-core-*.jar", "snappy-java-*.jar", "commons-io-*.jar")
+
+
+class ZooKeeperServer:
+    """One standalone ZooKeeper server, as a local process on a free port of 127.0.0.1.
+
+        with ZooKeeperServer() as zookeeper:
+            KazooClient(zookeeper.connect_string)
+
+    `tick_time_ms` bounds the sessions: from 2 to 20 ticks. A `data_dir` is kept and may be started again; without one
+    everything lies in a temporary directory that goes with the server (unless its start failed).
+    """
+
+    def __init__(
+        self,
+        *,
+        tick_time_ms: int = 200,
+        port: int | None = None,
+        data_dir: str | Path | None = None,
+        jvm_flags: Sequence[str] = JVM_FLAGS,
+        start_timeout_s: float = START_TIMEOUT_S,
+        detached: bool = False,
+    ) -> None:
+        self._tick_time_ms = tick_time_ms
+        self._fixed_port = port
+        self._given_dir = Path(data_dir).absolute() if data_dir is not None else None
+        self._jvm_flags = tuple(jvm_flags)
+        self._start_timeout_s = start_timeout_s
+        self._detached = detached
+        self._dir: Path | None = None
+        self._process: ServerProcess | None = None
+        self.port = 0
+
+    @property
+    def connect_string(self) -> str:
+        """`host:port`."""
+        self._started()
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process."""
+        return self._started().pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process exists (it may be paused)."""
+        return self._process is not None and self._process.alive
+
+    @property
+    def log(self) -> Path:
+        """Where it logs."""
+        return self._started().log
+
+    def start(self) -> Self:
+        """Start it and wait until it serves. Raises ServerStartError with the end of the log."""
+        if self.alive:
+            raise ConfigError(f"ZooKeeper at {self.connect_string} runs already")
+        self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-zookeeper-"))
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self.port = self._fixed_port or free_ports(1)[0]
+            self._process = self._make_process(self._dir, self.port)
+            try:
+                self._process.start()
+                return self
+            except PortTakenError:
+                if self._fixed_port is not None or attempt == _PORT_ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        """End it; without a `data_dir` of the caller's own, remove everything."""
+        if self._process is not None:
+            self._process.stop() if self._given_dir else self._process.kill()
+        if self._dir is not None and self._given_dir is None:
+            shutil.rmtree(self._dir, ignore_errors=True)
+
+    def kill(self) -> None:
+        """SIGKILL: a crash. Data and port stay."""
+        self._started().kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nobody answers."""
+        self._started().pause()
+
+    def resume(self) -> None:
+        """SIGCONT, after `pause`."""
+        self._started().resume()
+
+    def restart(self) -> None:
+        """Start it again with its data on its port, and wait until it serves; stop it first if it runs."""
+        self._started().restart()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def _started(self) -> ServerProcess:
+        if self._process is None:
+            raise ConfigError("this ZooKeeperServer was not started: use it in a `with` statement, or call start()")
+        return self._process
+
+    def _make_process(self, directory: Path, port: int) -> ServerProcess:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = directory / "zoo.cfg"
+        file.write_text(properties_text(configuration(directory / "data", port, self._tick_time_ms)))
+        flags = (*self._jvm_flags, write_log4j2(directory))
+        classpath = (*logging_jars(), *pyspark_jar_files(*_JARS))
+        return ServerProcess(
+            "ZooKeeper",
+            java_command(_MAIN_CLASS, [str(file)], classpath=classpath, flags=flags),
+            directory / "server.log",
+            lambda: zookeeper_serves(LOOPBACK, port),
+            start_timeout_s=self._start_timeout_s,
+            detached=self._detached,
+        )
+
+
+def configuration(data: Path, port: int, tick_time_ms: int) -> dict[str, str]:
+    """The `zoo.cfg` of a server for tests."""
+    return {
+        "dataDir": str(data),
+        "clientPort": str(port),
+        "clientPortAddress": LOOPBACK,
+        "tickTime": str(tick_time_ms),
+        "maxClientCnxns": "0",
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "srvr,ruok,mntr,cons,dump",
+    }
