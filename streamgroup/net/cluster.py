@@ -1,0 +1,266 @@
+"""A cluster behind its bootstrap servers: one connection per broker, cached metadata, retries until a deadline.
+
+Every method takes a deadline, in seconds on the clock given (`time.monotonic` by default), and retries what may be
+retried with backoff and jitter until then; what it raises names the last cause. Used by one thread.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Literal, TypeVar
+
+from streamgroup.errors import BrokerError, ConfigError, TransportError
+from streamgroup.model import Broker, ClusterSnapshot, TopicPartition
+from streamgroup.net.backoff import Backoff
+from streamgroup.net.connection import Connection
+from streamgroup.net.listing import (
+    ONE_COORDINATOR,
+    ListedOffset,
+    coordinator_request,
+    offset_requests,
+    read_coordinator,
+    read_offsets,
+)
+from streamgroup.net.metadata import MetadataCache, metadata_request, snapshot_of
+from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.wire.messages.cluster import MetadataRequest
+from streamgroup.wire.schema import Request
+
+R = TypeVar("R")
+Address = tuple[str, int]
+
+ANY: Final = "any"
+"""Any broker that answers."""
+Node = int | Broker | Literal["any"]
+
+
+class Cluster:
+    """A Kafka cluster as one thread uses it. `rng` spreads retries and the choice of bootstrap servers."""
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        *,
+        rng: random.Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if options.security_protocol != "PLAINTEXT":
+            raise ConfigError(
+                f"kafka.security.protocol={options.security_protocol} is not supported yet: only PLAINTEXT is"
+            )
+        if not options.bootstrap_servers:
+            raise ConfigError("kafka.bootstrap.servers is empty: name at least one host:port")
+        self.options = options
+        self.clock = clock
+        self._sleep = sleep
+        self._rng = random.Random() if rng is None else rng
+        self._bootstrap = list(options.bootstrap_servers)
+        self._rng.shuffle(self._bootstrap)
+        self._connections: dict[Address, Connection] = {}
+        self._failed_at: dict[Address, float] = {}
+        self._cache = MetadataCache(options.metadata_max_age_ms)
+
+    def __str__(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
+
+    def deadline(self, timeout_ms: int | None = None) -> float:
+        """The moment `timeout_ms` from now; `default_api_timeout_ms` unless given."""
+        return self.clock() + (self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+
+    def retry(self, what: str, deadline: float) -> Retry:
+        """The attempts at one operation; `what` is for its error message."""
+        return Retry(self, what, deadline, Backoff(self.options, self._rng), self._sleep)
+
+    def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
+        """The cluster and `topics` (None: all), from the cache unless that is too old or `refresh` is asked for.
+
+        Topics that do not exist are absent, and are not created; partitions without a leader have NO_LEADER. A topic
+        that is only just coming up is asked for again. Raises BrokerError for a topic that may not be described,
+        TransportError where nothing certain is known by the deadline.
+        """
+        wanted = None if topics is None else frozenset(topics)
+        cached = None if refresh else self._cache.get(wanted, self.clock())
+        if cached is not None:
+            return cached
+        retry = self.retry("its metadata", deadline)
+        while True:
+            response = self._any(lambda c: metadata_request(wanted, c.versions.highest(MetadataRequest)), deadline)
+            snapshot, unsettled = snapshot_of(response)
+            if not unsettled:
+                self._cache.put(snapshot, wanted, self.clock())
+                return snapshot
+            retry.again("; ".join(unsettled))
+
+    def expire_metadata(self) -> None:
+        """A broker's answer contradicts the metadata: ask anew when it is wanted next."""
+        self._cache.expire()
+
+    def call(
+        self, request: Request[R], node: Node, deadline: float, version: int | None = None, ceiling: int | None = None
+    ) -> R:
+        """Ask `node` (an id, a Broker, or ANY) and wait; connections that fail are made again until the deadline.
+
+        The request may reach the broker more than once. Error codes within the response are the caller's to read.
+        One attempt takes `request_timeout_ms` at most. Raises TransportError, UnsupportedVersionError, DecodeError.
+        """
+        if node == ANY:
+            return self._any(lambda _: request, deadline, version, ceiling)
+        retry = self.retry(f"{request.NAME} of broker {node}", deadline)
+        while True:
+            try:
+                connection = self._connected(self._address(node, deadline), deadline)
+                return connection.call(request, self._attempt_until(deadline), version, ceiling)
+            except TransportError as error:
+                self.expire_metadata()
+                retry.again(error)
+
+    def call_each(
+        self, requests: Mapping[int, Request[R]], deadline: float, ceiling: int | None = None
+    ) -> dict[int, R | TransportError]:
+        """Ask several nodes at once, one attempt each: what each answered, or why it did not."""
+        answers: dict[int, R | TransportError] = {}
+        asked: dict[int, Connection] = {}
+        until = self._attempt_until(deadline)
+        try:
+            for node, request in requests.items():
+                try:
+                    connection = self._connected(self._address(node, deadline), until)
+                    connection.send(request, ceiling=ceiling)
+                    asked[node] = connection
+                except TransportError as error:
+                    answers[node] = error
+            for node, connection in asked.items():
+                try:
+                    answers[node] = connection.receive(until).response
+                except TransportError as error:
+                    answers[node] = error
+        finally:
+            for connection in asked.values():
+                if connection.outstanding:
+                    connection.abort()
+        if any(isinstance(answer, TransportError) for answer in answers.values()):
+            self.expire_metadata()
+        return answers
+
+    def coordinator(self, group: str, deadline: float) -> Broker:
+        """The broker that coordinates `group`. Raises BrokerError where the group may not be used."""
+        retry = self.retry(f"coordinator of group {group!r}", deadline)
+        while True:
+            answer = read_coordinator(self.call(coordinator_request(group), ANY, deadline, ceiling=ONE_COORDINATOR))
+            if isinstance(answer, Broker):
+                return answer
+            if not answer.retriable:
+                raise BrokerError(answer, f"the coordinator of group {group!r}")
+            retry.again(answer.name)
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offset of each partition at EARLIEST, LATEST or a timestamp (ms): all leaders are asked at once.
+
+        LATEST is the last stable offset under READ_COMMITTED, else the high watermark. A timestamp beyond the last
+        record has the offset NO_OFFSET. Partitions whose leader moves or is not known are asked for again. Raises
+        TransportError where one has no answer by the deadline, BrokerError where one may not be read.
+        """
+        listed: dict[TopicPartition, ListedOffset] = {}
+        pending = dict(wanted)
+        retry = self.retry("offsets", deadline)
+        while True:
+            snapshot = self.snapshot({tp.topic for tp in pending}, deadline)
+            requests, causes = offset_requests(pending, snapshot, isolation)
+            for answer in self.call_each(requests, deadline).values():
+                if isinstance(answer, TransportError):
+                    causes.append(str(answer))
+                else:
+                    read_offsets(answer, listed, causes)
+            pending = {tp: at for tp, at in pending.items() if tp not in listed}
+            if not pending:
+                return listed
+            self.expire_metadata()
+            retry.again("; ".join(causes))
+
+    def close(self) -> None:
+        """Close all connections. The cluster can be used again: it connects anew."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _any(
+        self,
+        request_for: Callable[[Connection], Request[R]],
+        deadline: float,
+        version: int | None = None,
+        ceiling: int | None = None,
+    ) -> R:
+        """Ask the first broker that answers; all are tried, those that failed latest last, until the deadline."""
+        retry = self.retry("any broker", deadline)
+        while True:
+            causes: list[str] = []
+            for address in self._candidates():
+                try:
+                    connection = self._connected(address, deadline)
+                    return connection.call(request_for(connection), self._attempt_until(deadline), version, ceiling)
+                except TransportError as error:
+                    self._failed_at[address] = self.clock()
+                    causes.append(str(error))
+                    if self.clock() >= deadline:
+                        break
+            retry.again("; ".join(causes))
+
+    def _candidates(self) -> list[Address]:
+        """Open connections first, then brokers that were known, then the bootstrap servers; what failed latest last."""
+        known = self._cache.last
+        addresses = [address for address, connection in self._connections.items() if connection.open]
+        addresses += [] if known is None else [(broker.host, broker.port) for broker in known.brokers.values()]
+        addresses += self._bootstrap
+        return sorted(dict.fromkeys(addresses), key=lambda address: self._failed_at.get(address, 0.0))
+
+    def _address(self, node: int | Broker | str, deadline: float) -> Address:
+        if isinstance(node, Broker):
+            return node.host, node.port
+        assert isinstance(node, int)
+        known = self._cache.last
+        broker = None if known is None else known.brokers.get(node)
+        if broker is None:
+            broker = self.snapshot((), deadline, refresh=True).brokers.get(node)
+        if broker is None:
+            raise TransportError(f"broker {node} is not among the brokers that the cluster {self} knows of")
+        return broker.host, broker.port
+
+    def _connected(self, address: Address, deadline: float) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(*address, self.options, self.clock)
+        if not connection.open:
+            connection.connect(deadline)
+        return connection
+
+    def _attempt_until(self, deadline: float) -> float:
+        return min(deadline, self.clock() + self.options.request_timeout_ms / 1000)
+
+
+class Retry:
+    """The attempts at one operation: waits between them, and says so when there is no time left."""
+
+    def __init__(
+        self, cluster: Cluster, what: str, deadline: float, backoff: Backoff, sleep: Callable[[float], None]
+    ) -> None:
+        self._cluster, self._what, self._deadline = cluster, what, deadline
+        self._backoff, self._sleep = backoff, sleep
+        self._began = cluster.clock()
+        self._attempts = 0
+
+    def again(self, cause: str | Exception) -> None:
+        """Wait before the next attempt. Raises TransportError, naming `cause`, where the deadline comes first."""
+        self._attempts += 1
+        wait = self._backoff.next()
+        now = self._cluster.clock()
+        if now + wait >= self._deadline:
+            raise TransportError(
+                f"cluster {self._cluster}: no {self._what} after {self._attempts} attempts in {now - self._began:.1f} s; "
+                f"last: {cause}"
+            ) from (cause if isinstance(cause, Exception) else None)
+        self._sleep(wait)

@@ -1,0 +1,92 @@
+"""What is asked of leaders and coordinators, and how their answers are read: values in, values out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamgroup.errors import BrokerError, KafkaError, error_of
+from streamgroup.model import UNKNOWN_EPOCH, Broker, ClusterSnapshot, TopicPartition
+from streamgroup.options.types import Isolation
+from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.wire.messages.log import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+NO_OFFSET = -1
+"""No record is as late as the timestamp asked for."""
+ONE_COORDINATOR = 3
+"""The last version of FindCoordinator that asks for one key; a list of one says no more."""
+_CONSUMER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """One answer of ListOffsets: `timestamp` (ms) only where a timestamp was asked for, else -1."""
+
+    offset: int
+    timestamp: int = -1
+    leader_epoch: int = UNKNOWN_EPOCH
+
+
+def offset_requests(
+    wanted: Mapping[TopicPartition, int], snapshot: ClusterSnapshot, isolation: Isolation
+) -> tuple[dict[int, ListOffsetsRequest], list[str]]:
+    """One request per leader, by node id; and why some partitions cannot be asked for."""
+    by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = defaultdict(lambda: defaultdict(list))
+    causes: list[str] = []
+    for tp, at in sorted(wanted.items()):
+        info = snapshot.partition(tp)
+        if info is None:
+            causes.append(f"{tp} does not exist")
+        elif info.leader not in snapshot.brokers:
+            causes.append(f"{tp} has no leader")
+        else:
+            partition = ListOffsetsPartition(
+                partition_index=tp.partition, current_leader_epoch=info.leader_epoch, timestamp=at
+            )
+            by_leader[info.leader][tp.topic].append(partition)
+    requests = {
+        node: ListOffsetsRequest(
+            replica_id=_CONSUMER,
+            isolation_level=isolation.value,
+            topics=tuple(ListOffsetsTopic(name=topic, partitions=tuple(parts)) for topic, parts in topics.items()),
+        )
+        for node, topics in by_leader.items()
+    }
+    return requests, causes
+
+
+def read_offsets(
+    response: ListOffsetsResponse, listed: dict[TopicPartition, ListedOffset], causes: list[str]
+) -> None:
+    """Put what `response` knows into `listed`, and why it does not know the rest into `causes`.
+
+    Raises BrokerError for an error that asking again cannot mend.
+    """
+    for topic in response.topics:
+        for p in topic.partitions:
+            tp = TopicPartition(topic.name, p.partition_index)
+            if p.error_code == 0:
+                listed[tp] = ListedOffset(p.offset, p.timestamp, p.leader_epoch)
+                continue
+            error = error_of(p.error_code)
+            if not error.retriable:
+                raise BrokerError(error, f"the offsets of {tp}")
+            causes.append(f"{tp}: {error.name}")
+
+
+def coordinator_request(group: str) -> FindCoordinatorRequest:
+    """Who coordinates `group`?  For the versions up to ONE_COORDINATOR."""
+    return FindCoordinatorRequest(key=group)
+
+
+def read_coordinator(response: FindCoordinatorResponse) -> Broker | KafkaError:
+    """The coordinator, or why there is none."""
+    if response.error_code:
+        return error_of(response.error_code)
+    return Broker(response.node_id, response.host, response.port)

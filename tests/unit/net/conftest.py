@@ -1,0 +1,33 @@
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.unit.net.fake_broker import FakeBroker
+
+from streamgroup.options.types import ClientOptions
+
+
+@pytest.fixture
+def broker() -> Iterator[Callable[..., FakeBroker]]:
+    """Starts a fake broker; all are stopped at the end."""
+    brokers: list[FakeBroker] = []
+
+    def start(handlers: dict[Any, Any]) -> FakeBroker:
+        brokers.append(FakeBroker(handlers))
+        return brokers[-1]
+
+    yield start
+    for each in brokers:
+        each.stop()
+
+
+@pytest.fixture
+def options() -> Callable[..., ClientOptions]:
+    """Client options with short waits, for a broker at this port."""
+
+    def make(*ports: int, **others: Any) -> ClientOptions:
+        shorter = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "connection_setup_timeout_ms": 3_000}
+        servers = tuple(("127.0.0.1", port) for port in ports) or (("127.0.0.1", 1),)
+        return ClientOptions(bootstrap_servers=servers, **{**shorter, **others})
+
+    return make

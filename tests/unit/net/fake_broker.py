@@ -1,0 +1,185 @@
+"""A broker that does what a test says: real sockets, real frames, answers from a script."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamgroup.wire.schema import Request, decode, encode
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Send these bytes instead of a response; then go on."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Send the response but its last bytes, then close (or reset) the connection."""
+
+    response: Any
+    missing: int
+    reset: bool = False
+
+
+@dataclass(frozen=True)
+class Late:
+    """Send the response after so many seconds."""
+
+    response: Any
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Slowly:
+    """Send the response in pieces of so many bytes."""
+
+    response: Any
+    piece: int
+
+
+@dataclass(frozen=True)
+class OtherId:
+    """Send the response under another correlation id."""
+
+    response: Any
+    correlation_id: int
+
+
+@dataclass(frozen=True)
+class InVersion:
+    """Send the response in this version, whatever was asked."""
+
+    response: Any
+    version: int
+
+
+CLOSE = object()
+"""Close the connection instead of answering."""
+SILENCE = object()
+"""Never answer."""
+
+Handler = Callable[[Any, int], Any]
+
+
+@dataclass
+class FakeBroker:
+    """Listens on a port of its own. `handlers[request class]` is a callable `(request, version) -> what to do`."""
+
+    handlers: dict[type[Request[Any]], Handler]
+    requests: list[tuple[str, int, Any]] = field(default_factory=list)
+    connections: int = 0
+    resets: int = 0
+    ends: int = 0
+
+    def __post_init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = []
+        self._changed = threading.Condition()
+        self._by_key = {cls.API_KEY: cls for cls in self.handlers}
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def asked(self, name: str) -> list[Any]:
+        return [request for asked, _, request in self.requests if asked == name]
+
+    def wait_for(self, condition: Callable[[FakeBroker], bool], seconds: float = 5.0) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: condition(self), seconds), "the broker never saw it"
+
+    def stop(self) -> None:
+        self._listener.close()
+        for connected in self._sockets:
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def _note(self, **counts: int) -> None:
+        with self._changed:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+            self._changed.notify_all()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connected, _ = self._listener.accept()
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._sockets.append(connected)
+                self._note(connections=1)
+                threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
+
+    def _serve(self, connected: socket.socket) -> None:
+        with connected:
+            try:
+                for frame in _frames(connected):
+                    if not self._answer(connected, frame):
+                        return
+                self._note(ends=1)
+            except ConnectionResetError:
+                self._note(resets=1)
+            except OSError:
+                pass
+
+    def _answer(self, connected: socket.socket, frame: bytes) -> bool:
+        key, version, correlation_id, client_length = struct.unpack_from(">hhih", frame)
+        cls = self._by_key[key]
+        start = 10 + max(0, client_length) + (1 if version >= cls.FLEXIBLE else 0)
+        # An unknown version's body cannot be read, nor need it be.
+        request = decode(cls, frame[start:], version) if version in cls.SCHEMA else None
+        with self._changed:
+            self.requests.append((cls.NAME, version, request))
+            self._changed.notify_all()
+        return _act(self.handlers[cls](request, version), cls, version, correlation_id, connected)
+
+
+def _act(what: Any, cls: type[Request[Any]], version: int, correlation_id: int, connected: socket.socket) -> bool:
+    if what is CLOSE:
+        return False
+    if what is SILENCE:
+        return True
+    match what:
+        case Raw(data):
+            connected.sendall(data)
+        case Late(response, seconds):
+            time.sleep(seconds)
+            connected.sendall(framed(cls, response, version, correlation_id))
+        case Slowly(response, piece):
+            data = framed(cls, response, version, correlation_id)
+            for start in range(0, len(data), piece):
+                connected.sendall(data[start : start + piece])
+        case Cut(response, missing, reset):
+            connected.sendall(framed(cls, response, version, correlation_id)[:-missing])
+            if reset:
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return False
+        case OtherId(response, other):
+            connected.sendall(framed(cls, response, version, other))
+        case InVersion(response, other):
+            connected.sendall(framed(cls, response, other, correlation_id))
+        case response:
+            connected.sendall(framed(cls, response, version, correlation_id))
+    return True
+
+
+def framed(cls: type[Request[Any]], response: Any, version: int, correlation_id: int) -> bytes:
+    is_flexible = version >= cls.FLEXIBLE and cls.NAME != "ApiVersions"
+    body = struct.pack(">i", correlation_id) + (b"\0" if is_flexible else b"") + bytes(encode(response, version))
+    return struct.pack(">i", len(body)) + body
+
+
+def _frames(connected: socket.socket) -> Iterator[bytes]:
+    with connected.makefile("rb") as stream:
+        while head := stream.read(4):
+            yield stream.read(int.from_bytes(head, "big"))
+

@@ -1,0 +1,93 @@
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamgroup.errors import DecodeError, TooLarge
+from streamgroup.net.frames import FrameReader
+
+MIB = 1024 * 1024
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def feed(reader: FrameReader, data: bytes, most: int) -> list[bytes]:
+    """Hand `data` in, at most `most` bytes at a time and never more than there is space for."""
+    frames: list[bytes] = []
+    while data:
+        space = reader.space()
+        count = min(len(space), len(data), most)
+        assert count > 0
+        space[:count] = data[:count]
+        frames += [bytes(frame) for frame in reader.received(count)]
+        data = data[count:]
+    return frames
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    sizes=st.lists(st.one_of(st.integers(4, 64), st.integers(65_000, 70_000), st.just(200_000)), max_size=5),
+    pieces=st.lists(st.one_of(st.integers(1, 9), st.integers(2_000, 100_000)), max_size=5).map(lambda p: [*p, 9_999]),
+)
+def test_any_split_of_the_stream_gives_the_same_frames(sizes: list[int], pieces: list[int]) -> None:
+    bodies = [bytes([i]) * size for i, size in enumerate(sizes)]
+    stream = b"".join(framed(body) for body in bodies)
+    reader = FrameReader(MIB)
+    frames: list[bytes] = []
+    at = turn = 0
+    while at < len(stream):
+        piece = stream[at : at + pieces[turn % len(pieces)]]
+        frames += feed(reader, piece, len(piece))
+        at, turn = at + len(piece), turn + 1
+    assert frames == bodies
+    assert reader.missing == 0
+
+
+@pytest.mark.parametrize("most", [1, 3, 7])
+def test_frames_arrive_byte_by_byte(most: int) -> None:
+    bodies = [b"first", b"second frame", b"x" * 300]
+    assert feed(FrameReader(MIB), b"".join(map(framed, bodies)), most) == bodies
+
+
+def test_the_rest_of_a_large_frame_is_received_in_place() -> None:
+    reader = FrameReader(MIB)
+    head = framed(b"a" * 500_000)[:1000]
+    feed(reader, head, len(head))
+    assert len(reader.space()) == reader.missing == 500_000 - 996
+
+
+def test_a_frame_at_the_cap_passes_and_one_byte_more_does_not() -> None:
+    assert feed(FrameReader(100), framed(b"a" * 100), 200) == [b"a" * 100]
+    with pytest.raises(TooLarge, match="101 bytes was announced, the cap is 100"):
+        feed(FrameReader(100), framed(b"a" * 101), 200)
+
+
+def test_a_length_is_checked_before_anything_is_allocated() -> None:
+    with pytest.raises(TooLarge, match="2147483647"):
+        feed(FrameReader(100 * MIB), struct.pack(">i", 2**31 - 1), 4)
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 3])
+def test_a_frame_that_cannot_hold_a_correlation_id_is_refused(size: int) -> None:
+    with pytest.raises(DecodeError, match="cannot hold a response"):
+        feed(FrameReader(MIB), struct.pack(">i", size), 4)
+
+
+def test_the_alert_of_a_tls_listener_is_recognised() -> None:
+    with pytest.raises(TooLarge, match="TLS"):
+        feed(FrameReader(100 * MIB), b"\x15\x03\x03\x00\x02\x02\x50", 7)
+
+
+def test_a_frame_is_read_only_and_keeps_its_bytes_while_others_arrive() -> None:
+    reader = FrameReader(MIB)
+    space = reader.space()
+    data = framed(b"kept") + framed(b"gone")[:6]
+    space[: len(data)] = data
+    (frame,) = reader.received(len(data))
+    feed(reader, b"ne" + framed(b"more"), 3)
+    assert bytes(frame) == b"kept"
+    with pytest.raises(TypeError):
+        frame[0] = 1
