@@ -74,8 +74,8 @@ def judge(
     `topics` the cluster's metadata, `refreshed` whether that was asked for after the first Recheck, `epoch_ends`, where
     asked with OffsetForLeaderEpoch, the end offset of the epoch under which a position was taken.
 
-    Give `logs` with their high watermarks: an open transaction can hold the last stable offset below a position that was taken under
-    read_uncommitted, and nothing is lost there.
+    Give `logs` with their high watermarks: an open transaction can hold the last stable offset below a position that
+    was taken under read_uncommitted, and nothing is lost there.
     """
     existing = {name: frozenset(p.partition for p in topic.partitions) for name, topic in topics.items()}
     ends = epoch_ends or {}
