@@ -1,0 +1,79 @@
+"""Servers that the live tests share: each starts when the first test asks for it and serves the whole session."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+import pytest
+
+from streamgroup.testing import KafkaServer
+
+_ADMIN_TIMEOUT_S = 20
+
+
+@pytest.fixture(scope="session")
+def kafka41() -> Iterator[KafkaServer]:
+    with KafkaServer("4.1.1") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka39() -> Iterator[KafkaServer]:
+    with KafkaServer("3.9.1") as server:
+        yield server
+
+
+class MakeTopic(Protocol):
+    def __call__(
+        self,
+        server: KafkaServer,
+        partitions: int = 1,
+        *,
+        replication: int = 1,
+        config: Mapping[str, str] | None = None,
+        name: str | None = None,
+    ) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def _topic_numbers() -> Callable[[], int]:
+    return itertools.count(1).__next__
+
+
+@pytest.fixture
+def make_topic(request: pytest.FixtureRequest, _topic_numbers: Callable[[], int]) -> MakeTopic:
+    """Make a topic of a name that no other test has, wait until every partition has a leader; returns the name."""
+    # Only the live tests need it, and the unit tests must start without it.
+    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+
+    def make(
+        server: KafkaServer,
+        partitions: int = 1,
+        *,
+        replication: int = 1,
+        config: Mapping[str, str] | None = None,
+        name: str | None = None,
+    ) -> str:
+        topic = name or f"{request.node.originalname.removeprefix('test_')[:60]}-{_topic_numbers()}"
+        admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+        new = NewTopic(topic, partitions, replication, config=dict(config or {}))
+        admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[topic].result(_ADMIN_TIMEOUT_S)
+        wait_for_leaders(admin, topic, partitions)
+        return topic
+
+    return make
+
+
+def wait_for_leaders(admin: object, topic: str, partitions: int) -> None:
+    """Creation is answered before the brokers have heard of it."""
+    import time  # noqa: PLC0415
+
+    deadline = time.monotonic() + _ADMIN_TIMEOUT_S
+    while time.monotonic() < deadline:
+        found = admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions  # type: ignore[attr-defined]
+        if len(found) == partitions and all(p.leader >= 0 for p in found.values()):
+            return
+        time.sleep(0.02)
+    raise TimeoutError(f"{topic}: no leaders for {partitions} partitions after {_ADMIN_TIMEOUT_S} s")
