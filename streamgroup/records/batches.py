@@ -52,7 +52,7 @@ class Batch(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
     begin: int
     end: int
 
@@ -142,9 +142,9 @@ class Frames:
         if size + SIZE_END > left:
             return None
         end = position + SIZE_END + size
-        batch = Batch(*HEADER.unpack_from(self._data, position), position, end)
-        if not 0 <= batch.count <= batch.last_offset_delta + 1 or batch.last_offset > _MAX_OFFSET:
-            what = f"{batch.count} records up to offset delta {batch.last_offset_delta} cannot be"
+        batch = Batch._make((*HEADER.unpack_from(self._data, position), position, end))
+        if not 0 <= batch.record_count <= batch.last_offset_delta + 1 or batch.last_offset > _MAX_OFFSET:
+            what = f"{batch.record_count} records up to offset delta {batch.last_offset_delta} cannot be"
             error = batch.error(what, DecodeError)
             error.next_offset = self._after(end)
             raise error

@@ -32,30 +32,12 @@ def timestamps(microseconds: Longs) -> pa.Array:
 
 
 def binary(buffer: Bytes, start: Ints, length: Ints) -> pa.Array:
-    """Copy the bytes `[start, start + length)` of each element out of `buffer`; a length of -1 is null.
-
-    The starts ascend and the pieces do not overlap, so start0, end0, start1, end1 ... are the offsets of a binary array
-    over `buffer` itself, of which every other element is wanted.
-    """
-    rows = len(start)
-    if not rows:
-        return pa.array([], pa.binary())
-    bounds = np.empty(2 * rows, np.int32)
-    bounds[0::2] = start
-    np.add(start, np.maximum(length, 0), out=bounds[1::2])
-    pieces = pa.Array.from_buffers(
-        pa.binary(), 2 * rows - 1, [None, pa.py_buffer(bounds), pa.py_buffer(buffer)], null_count=0
-    )
-    wanted = pieces.take(pa.array(_even(rows)))
+    """Copy the bytes `[start, start + length)` of each element out of `buffer`; a length of -1 is null."""
+    offsets, data = kernel.current().gather(buffer, start, length)
     nulls = int(np.count_nonzero(length < 0))
-    if not nulls:
-        return wanted
-    _, offsets, data = wanted.buffers()
-    return pa.Array.from_buffers(pa.binary(), rows, [bitmap(length >= 0), offsets, data], null_count=nulls)
-
-
-def _even(rows: int) -> Ints:
-    return np.arange(0, 2 * rows, 2, dtype=np.int32)
+    validity = bitmap(length >= 0) if nulls else None
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(start), buffers, null_count=nulls)
 
 
 def bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
@@ -67,7 +49,7 @@ def headers(buffer: Bytes, fields: Fields) -> pa.Array:
     """The column `headers`: null where a record has none."""
     count = fields.header_count
     with_headers = count > 0
-    found = kernel.headers(buffer, fields.headers_start[with_headers], count[with_headers])
+    found = kernel.current().headers(buffer, fields.headers_start[with_headers], count[with_headers])
     keys = utf8(binary(buffer, found.key_start, found.key_length))
     values = binary(buffer, found.value_start, found.value_length)
     entries = pa.StructArray.from_arrays([keys, values], fields=list(HEADER))

@@ -1,8 +1,8 @@
 """Decompression into buffers whose size is bounded before anything is written.
 
 Every codec has a `bound`: the most that these very bytes can expand to, read from their own headers without
-decompressing. A buffer of that size (or of the cap, if that is less) is all that a codec may write to, so neither a bomb
-nor a header that lies takes more. The pages of such a buffer are only touched as far as something is written.
+decompressing. A buffer of that size (or of the cap, if that is less) is all that a codec may write to, so neither a
+bomb nor a header that lies takes more. The pages of such a buffer are only touched as far as something is written.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _inflate_gzip(data: memoryview, out: Bytes) -> int:
     (declared,) = struct.unpack_from("<I", data, len(data) - 4)
     if declared <= len(out):
         try:
-            return int(cramjam.gzip.decompress_into(data, out[:declared]))
+            return int(cramjam.gzip.decompress_into(data, out[:declared].data))
         except cramjam.DecompressionError:
             pass  # several members, bytes behind the last one, or damage
     return _inflate_gzip_members(data, out)
@@ -181,7 +181,7 @@ def _inflate_snappy(data: memoryview, out: Bytes) -> int:
         if length > len(out) - written:
             raise TooLarge(f"its snappy data expands beyond {len(out)} bytes")
         if length:
-            written += int(cramjam.snappy.decompress_raw_into(block, out[written : written + length]))
+            written += int(cramjam.snappy.decompress_raw_into(block, out[written : written + length].data))
     return written
 
 
@@ -215,7 +215,7 @@ def _bound_lz4(data: memoryview) -> int:
 
 
 def _inflate_lz4(data: memoryview, out: Bytes) -> int:
-    return int(cramjam.lz4.decompress_into(data[: _lz4_frame(data)[0]], out))
+    return int(cramjam.lz4.decompress_into(data[: _lz4_frame(data)[0]], out.data))
 
 
 # zstd frames (RFC 8878)
@@ -253,7 +253,7 @@ def _zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _into(module: Any) -> Callable[[memoryview, Bytes], int]:
-    return lambda data, out: int(module.decompress_into(data, out))
+    return lambda data, out: int(module.decompress_into(data, out.data))
 
 
 CODECS = {

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamgroup.errors import DecodeError
 from streamgroup.records import columns, kernel
 from streamgroup.records.batches import Batch, Frames
-from streamgroup.records.fields import Bytes, Fields, Ints, RecordFault
+from streamgroup.records.fields import RecordFault
 from streamgroup.records.regions import lay_out
 from streamgroup.records.schema import SCHEMA, schema
 from streamgroup.records.transactions import AbortedTransaction, Aborts
@@ -69,9 +69,9 @@ def decode(
     `data` is the field `records` of a Fetch answer: whole batches, the last of which may be cut off. `aborted` are the
     aborted transactions of the same answer; they count under `read_committed` only.
 
-    Raises DecodeError and its kinds (ChecksumMismatch, TooLarge, UnsupportedCodec, UnsupportedMagic), with `base_offset`
-    and `next_offset` of the batch; topic and partition are for the caller to add. Batches at `until` or beyond are not
-    looked at. Decompressed bytes beyond the cap end the call early, behind the batches that fit.
+    Raises DecodeError and its kinds (ChecksumMismatch, TooLarge, UnsupportedCodec, UnsupportedMagic), with the
+    `base_offset` and `next_offset` of the batch; topic and partition are for the caller to add. Batches at `until` or
+    beyond are not looked at. Decompressed bytes beyond the cap end the call early, behind the batches that fit.
     """
     data = memoryview(data).cast("B")
     frames = Frames(data, until)
@@ -80,12 +80,23 @@ def decode(
     if layout.held < len(wanted):
         next_offset = wanted[layout.held].base_offset
     try:
-        fields = kernel.scan(layout.buffer, layout.regions)
+        fields = kernel.current().scan(layout.buffer, layout.regions)
     except RecordFault as error:
         raise wanted[error.batch].error(error.fault.text, DecodeError) from None
     rows = fields.between(start, until)
     types = np.repeat(layout.regions.append_time.astype(np.int32), layout.regions.count)[rows]
-    return _columns(layout.buffer, fields.of(rows), types, options.include_headers, next_offset, frames.truncated)
+    fields, buffer = fields.of(rows), layout.buffer
+    return Decoded(
+        key=columns.binary(buffer, fields.key_start, fields.key_length),
+        value=columns.binary(buffer, fields.value_start, fields.value_length),
+        offset=columns.longs(fields.offset),
+        timestamp=columns.timestamps(fields.timestamp),
+        timestamp_type=columns.ints(types),
+        headers=columns.headers(buffer, fields) if options.include_headers else None,
+        num_rows=len(fields),
+        next_offset=next_offset,
+        truncated=frames.truncated,
+    )
 
 
 def _wanted(
@@ -104,27 +115,11 @@ def _wanted(
             frames.verify(batch)
         if aborts is not None and aborts.hides(data, batch, options.max_decompressed_bytes):
             continue
-        if not (before or batch.control) and batch.count:
+        if not (before or batch.control) and batch.record_count:
             wanted.append(batch)
     if frames.beyond is not None:
         next_offset = max(next_offset, frames.beyond)
     return wanted, next_offset
-
-
-def _columns(
-    buffer: Bytes, fields: Fields, types: Ints, include_headers: bool, next_offset: int, truncated: bool
-) -> Decoded:
-    return Decoded(
-        key=columns.binary(buffer, fields.key_start, fields.key_length),
-        value=columns.binary(buffer, fields.value_start, fields.value_length),
-        offset=columns.longs(fields.offset),
-        timestamp=columns.timestamps(fields.timestamp),
-        timestamp_type=columns.ints(types),
-        headers=columns.headers(buffer, fields) if include_headers else None,
-        num_rows=len(fields),
-        next_offset=next_offset,
-        truncated=truncated,
-    )
 
 
 def record_batches(decoded: Decoded, topic: str, partition: int, rows: int = ROWS) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """What a scan of records is asked for and what it finds: arrays with one element per batch, and per record.
 
-A *scan* reads the records of some batches in one buffer and tells where every field of every record lies. There are two,
-equal in all they accept, refuse and find: `scan.py` in numpy and `_kernel.c` compiled; `kernel.py` chooses.
+A *scan* reads the records of some batches in one buffer and tells where every field of every record lies. There are
+two, equal in all they accept, refuse and find: `scan.py` in numpy and `_kernel.c` compiled; `kernel.py` chooses.
 
 A record (v2) is: length varint | attributes i8 | timestampDelta varlong | offsetDelta varint | keyLength varint | key |
 valueLength varint | value | headerCount varint | headers, each: keyLength varint | key | valueLength varint | value.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +55,7 @@ _TEXTS = {
     Fault.OVERRUN: "a field reaches beyond its record",
     Fault.VARINT: "a varint is too long",
     Fault.OFFSET: "a record's offset is out of order or beyond the batch's last",
-    Fault.TIMESTAMP: f"a timestamp beyond {MAX_MILLISECONDS} ms cannot be shown in microseconds (was it written in ns?)",
+    Fault.TIMESTAMP: f"a timestamp beyond {MAX_MILLISECONDS} ms does not fit microseconds (was it written in ns?)",
     Fault.LENGTH: "a field's length is negative",
     Fault.TRAILING: "a record is longer than its fields",
     Fault.HEADER_KEY: "a header's key is null",
@@ -73,7 +74,7 @@ class RecordFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The batches to scan: one element each. `[begin, end)` are positions in the buffer, ascending, never overlapping."""
+    """The batches to scan: one element each. `[begin, end)` are positions in the buffer."""
 
     begin: Longs
     end: Longs
@@ -91,6 +92,10 @@ class Regions:
     def rows(self) -> int:
         """How many records the batches declare."""
         return int(self.count.sum())
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All of them, in order."""
+        return tuple(getattr(self, name) for name in self.__slots__)
 
     def check_counts(self) -> None:
         """Refuse counts that the bytes cannot hold, before anything of that size is allocated. Raises RecordFault."""
@@ -120,9 +125,12 @@ class Fields:
     @classmethod
     def empty(cls, rows: int) -> Fields:
         """Room for `rows` records, not yet written."""
-        longs = [np.empty(rows, np.int64) for _ in range(2)]
-        ints = [np.empty(rows, np.int32) for _ in range(6)]
-        return cls(*longs, *ints)
+        offset, timestamp = (np.empty(rows, np.int64) for _ in range(2))
+        return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(6)))
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All of them, in order."""
+        return tuple(getattr(self, name) for name in self.__slots__)
 
     def between(self, start: int, until: int) -> slice:
         """The records whose offsets are in `[start, until)`: offsets ascend, so they lie together."""
@@ -133,7 +141,7 @@ class Fields:
         """Some of the records."""
         if rows == slice(0, len(self)):
             return self
-        return Fields(*(getattr(self, name)[rows] for name in self.__slots__))
+        return Fields(*(array[rows] for array in self.arrays()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +152,12 @@ class HeaderFields:
     key_length: Ints
     value_start: Ints
     value_length: Ints
+
+    @classmethod
+    def empty(cls, headers: int) -> HeaderFields:
+        """Room for so many headers, not yet written."""
+        return cls(*(np.empty(headers, np.int32) for _ in range(4)))
+
+    def arrays(self) -> tuple[Ints, ...]:
+        """All of them, in order."""
+        return (self.key_start, self.key_length, self.value_start, self.value_length)

@@ -70,7 +70,7 @@ def _regions(batches: Sequence[Batch], places: Sequence[tuple[int, int]]) -> Reg
         (
             begin,
             end,
-            batch.count,
+            batch.record_count,
             batch.base_offset,
             batch.last_offset_delta,
             batch.max_timestamp if batch.log_append_time else batch.base_timestamp,
@@ -79,5 +79,5 @@ def _regions(batches: Sequence[Batch], places: Sequence[tuple[int, int]]) -> Reg
         for batch, (begin, end) in zip(batches, places, strict=True)
     ]
     columns = np.array(rows, np.int64).reshape(len(rows), 7).T
-    *longs, append_time = (np.ascontiguousarray(column) for column in columns)
-    return Regions(*longs, append_time=append_time.astype(np.bool_))
+    begin, end, count, base, delta, timestamp, append_time = (np.ascontiguousarray(column) for column in columns)
+    return Regions(begin, end, count, base, delta, timestamp, append_time.astype(np.bool_))

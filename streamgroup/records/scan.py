@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from streamgroup.records.fields import (
     MAX_MILLISECONDS,
@@ -99,10 +100,11 @@ def _starts(buffer: Bytes, regions: Regions) -> list[int]:
 
     It may step beyond a batch with damaged lengths; `scan` compares all positions afterwards.
     """
-    data = memoryview(buffer)
+    data = buffer.data
     starts: list[int] = []
     append = starts.append
-    for index, (position, count) in enumerate(zip(regions.begin.tolist(), regions.count.tolist(), strict=True)):
+    for index, (begin, count) in enumerate(zip(regions.begin.tolist(), regions.count.tolist(), strict=True)):
+        position = begin
         try:
             for _ in range(count):
                 append(position)
@@ -209,7 +211,7 @@ def _walk_headers(cursor: _Cursor, count: Longs) -> None:
         left = left - 1
         go = np.flatnonzero(left)
         rows, left, part = rows[go], left[go], part.of(go)
-    data = memoryview(cursor.buffer)
+    data = cursor.buffer.data
     for row, headers in zip(rows.tolist(), left.tolist(), strict=True):
         position, end = int(cursor.position[row]), int(cursor.end[row])
         try:
@@ -249,13 +251,32 @@ def headers(buffer: Bytes, start: Ints, count: Ints) -> HeaderFields:
 
     The records have been scanned: nothing here can be out of bounds.
     """
-    data = memoryview(buffer)
+    data = buffer.data
     end = len(data)
     found: list[tuple[int, int, int, int]] = []
-    for position, headers_left in zip(start.tolist(), count.tolist(), strict=True):
+    for first, headers_left in zip(start.tolist(), count.tolist(), strict=True):
+        position = first
         for _ in range(headers_left):
             key_start, key_length, position = _field(data, position, end, Fault.HEADER_KEY)
             value_start, value_length, position = _field(data, position, end, None)
             found.append((key_start, key_length, value_start, value_length))
     columns = np.array(found, np.int32).reshape(len(found), 4).T
     return HeaderFields(*(np.ascontiguousarray(column) for column in columns))
+
+
+def gather(buffer: Bytes, start: Ints, length: Ints) -> tuple[Ints, Bytes]:
+    """Copy the pieces `[start, start + length)` together: the offsets and the data of an Arrow binary array.
+
+    The pieces ascend and do not overlap, so start0, end0, start1, end1 ... are the offsets of a binary array over
+    `buffer` itself, of which every other element is wanted; Arrow's C++ copies those.
+    """
+    rows = len(start)
+    if not rows:
+        return np.zeros(1, np.int32), np.empty(0, np.uint8)
+    bounds = np.empty(2 * rows, np.int32)
+    bounds[0::2] = start
+    np.add(start, np.maximum(length, 0), out=bounds[1::2])
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
+    pieces = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, buffers, null_count=0)
+    _, offsets, data = pieces.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32))).buffers()
+    return np.frombuffer(offsets, np.int32, rows + 1), np.frombuffer(data or b"", np.uint8)

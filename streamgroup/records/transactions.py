@@ -59,16 +59,16 @@ def control_type(data: memoryview, batch: Batch, limit: int) -> int | None:
 
     Raises DecodeError.
     """
-    if not batch.count:
+    if not batch.record_count:
         return None
     layout = lay_out(data, [batch], limit)
     try:
-        fields = kernel.scan(layout.buffer, layout.regions)
+        fields = kernel.current().scan(layout.buffer, layout.regions)
     except RecordFault as error:
         raise batch.error(error.fault.text, DecodeError) from None
     if fields.key_length[0] < _CONTROL_KEY.size:
         raise batch.error(f"a control record whose key has {fields.key_length[0]} bytes", DecodeError)
-    version, kind = _CONTROL_KEY.unpack_from(layout.buffer, int(fields.key_start[0]))
+    version, kind = _CONTROL_KEY.unpack_from(layout.buffer.data, int(fields.key_start[0]))
     if version < 0:
         raise batch.error(f"a control record of version {version}", DecodeError)
     return int(kind)
