@@ -9,6 +9,7 @@
     |   +-- TooLarge                a declared size is beyond its cap
     |   +-- UnsupportedCodec
     |   +-- UnsupportedMagic        a format of records that this version does not read
+    +-- EncodeError                 a value that the protocol cannot carry
     +-- BrokerError                 an error code in a response
     +-- UnsupportedVersionError     the broker and we share no version of an API
     +-- FencedError                 another member has taken this one's place
@@ -16,10 +17,14 @@
     +-- AuthError
     +-- OffsetStoreError
 
-A leaf: imports nothing of ours.
+Then the table of Kafka's error codes: what each means, whether the same request may be sent again, and what has to be
+looked up anew before that. A leaf: imports nothing of ours.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
 
 
 class StreamGroupError(Exception):
@@ -65,6 +70,42 @@ class UnsupportedMagic(DecodeError):
     """A format of records that this version does not read."""
 
 
+class EncodeError(StreamGroupError):
+    """A value that the protocol cannot carry: a number beyond its width, a text beyond 32 767 bytes, a null."""
+
+
+class BrokerError(StreamGroupError):
+    """An error code in a response. `error` is a code or its row; `context` says what was asked, of whom, about what."""
+
+    def __init__(self, error: int | KafkaError, context: str) -> None:
+        self.error = error_of(error) if isinstance(error, int) else error
+        self.context = context
+        super().__init__(f"{context}: {self.error.name} ({self.error.code}): {self.error.text}")
+
+    def __reduce__(self) -> tuple[type[BrokerError], tuple[KafkaError, str]]:
+        return type(self), (self.error, self.context)
+
+    @property
+    def code(self) -> int:
+        """Kafka's number."""
+        return self.error.code
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the code."""
+        return self.error.name
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.error.retriable
+
+    @property
+    def refresh(self) -> Refresh:
+        """What has to be looked up anew before it is sent again."""
+        return self.error.refresh
+
+
 class UnsupportedVersionError(StreamGroupError):
     """The broker and streamgroup share no version of an API."""
 
@@ -83,3 +124,219 @@ class AuthError(StreamGroupError):
 
 class OffsetStoreError(StreamGroupError):
     """Offsets could not be stored or found."""
+
+
+class Refresh(Enum):
+    """What has to be looked up anew before a request is sent again."""
+
+    NONE = "nothing"
+    METADATA = "metadata"
+    COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaError:
+    """One error code. `retriable` is as in Kafka's own clients: whether the same request may succeed later."""
+
+    code: int
+    name: str
+    retriable: bool
+    refresh: Refresh
+    text: str
+
+
+class ErrorCode(IntEnum):
+    """The codes that code asks for by name; the table below has them all."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    NOT_CONTROLLER = 41
+    KAFKA_STORAGE_ERROR = 56
+    GROUP_ID_NOT_FOUND = 69
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    UNSTABLE_OFFSET_COMMIT = 88
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+
+
+_FINAL = (False, Refresh.NONE)
+_RETRY = (True, Refresh.NONE)
+_METADATA = (True, Refresh.METADATA)
+_COORDINATOR = (True, Refresh.COORDINATOR)
+
+_ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
+    (-1, "UNKNOWN_SERVER_ERROR", _FINAL, "the broker failed unexpectedly; see its log"),
+    (0, "NONE", _FINAL, "no error"),
+    (1, "OFFSET_OUT_OF_RANGE", _FINAL, "the log does not hold this offset"),
+    (2, "CORRUPT_MESSAGE", _RETRY, "a record is damaged, too large or lacks the key that compaction needs"),
+    (3, "UNKNOWN_TOPIC_OR_PARTITION", _METADATA, "the broker does not hold the partition, or there is none"),
+    (4, "INVALID_FETCH_SIZE", _FINAL, "the fetch size is not valid"),
+    (5, "LEADER_NOT_AVAILABLE", _METADATA, "the partition has no leader at the moment"),
+    (6, "NOT_LEADER_OR_FOLLOWER", _METADATA, "the broker no longer leads or replicates the partition"),
+    (7, "REQUEST_TIMED_OUT", _RETRY, "the broker did not finish in time"),
+    (8, "BROKER_NOT_AVAILABLE", _FINAL, "the broker is not available"),
+    (9, "REPLICA_NOT_AVAILABLE", _METADATA, "the broker has no replica of the partition yet"),
+    (10, "MESSAGE_TOO_LARGE", _FINAL, "a message is larger than the broker accepts"),
+    (11, "STALE_CONTROLLER_EPOCH", _FINAL, "another controller has taken over"),
+    (12, "OFFSET_METADATA_TOO_LARGE", _FINAL, "the metadata of a commit is longer than offset.metadata.max.bytes"),
+    (13, "NETWORK_EXCEPTION", _METADATA, "the connection ended before the answer came"),
+    (14, "COORDINATOR_LOAD_IN_PROGRESS", _RETRY, "the coordinator is still loading the group"),
+    (15, "COORDINATOR_NOT_AVAILABLE", _COORDINATOR, "there is no coordinator at the moment"),
+    (16, "NOT_COORDINATOR", _COORDINATOR, "the group has moved to another coordinator"),
+    (17, "INVALID_TOPIC_EXCEPTION", _FINAL, "the topic's name is not valid"),
+    (18, "RECORD_LIST_TOO_LARGE", _FINAL, "a batch is larger than a log segment"),
+    (19, "NOT_ENOUGH_REPLICAS", _RETRY, "too few replicas are in sync to accept writes"),
+    (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", _RETRY, "written, but to fewer in-sync replicas than required"),
+    (21, "INVALID_REQUIRED_ACKS", _FINAL, "the required acks are not valid"),
+    (22, "ILLEGAL_GENERATION", _FINAL, "the group has gone on to another generation"),
+    (23, "INCONSISTENT_GROUP_PROTOCOL", _FINAL, "the other members share no protocol or strategy with this one"),
+    (24, "INVALID_GROUP_ID", _FINAL, "the group id is not valid"),
+    (25, "UNKNOWN_MEMBER_ID", _FINAL, "the coordinator does not know this member (any more)"),
+    (26, "INVALID_SESSION_TIMEOUT", _FINAL, "the session timeout is outside of group.min/max.session.timeout.ms"),
+    (27, "REBALANCE_IN_PROGRESS", _FINAL, "the group is rebalancing; join again"),
+    (28, "INVALID_COMMIT_OFFSET_SIZE", _FINAL, "the commit is larger than the broker accepts"),
+    (29, "TOPIC_AUTHORIZATION_FAILED", _FINAL, "no permission on the topic"),
+    (30, "GROUP_AUTHORIZATION_FAILED", _FINAL, "no permission on the group"),
+    (31, "CLUSTER_AUTHORIZATION_FAILED", _FINAL, "no permission on the cluster"),
+    (32, "INVALID_TIMESTAMP", _FINAL, "a timestamp is out of the accepted range"),
+    (33, "UNSUPPORTED_SASL_MECHANISM", _FINAL, "the broker does not have this SASL mechanism"),
+    (34, "ILLEGAL_SASL_STATE", _FINAL, "the request does not fit the state of authentication"),
+    (35, "UNSUPPORTED_VERSION", _FINAL, "the broker does not speak this version of the API"),
+    (36, "TOPIC_ALREADY_EXISTS", _FINAL, "a topic of this name exists"),
+    (37, "INVALID_PARTITIONS", _FINAL, "the number of partitions is not valid"),
+    (38, "INVALID_REPLICATION_FACTOR", _FINAL, "the replication factor is below 1 or above the number of brokers"),
+    (39, "INVALID_REPLICA_ASSIGNMENT", _FINAL, "the assignment of replicas is not valid"),
+    (40, "INVALID_CONFIG", _FINAL, "a configuration is not valid"),
+    (41, "NOT_CONTROLLER", _METADATA, "the broker is not the controller"),
+    (42, "INVALID_REQUEST", _FINAL, "the broker could not make sense of the request; see its log"),
+    (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", _FINAL, "the topic's message format does not have this"),
+    (44, "POLICY_VIOLATION", _FINAL, "a policy of the broker forbids it"),
+    (45, "OUT_OF_ORDER_SEQUENCE_NUMBER", _FINAL, "a producer's sequence has a gap"),
+    (46, "DUPLICATE_SEQUENCE_NUMBER", _FINAL, "a producer's sequence was seen before"),
+    (47, "INVALID_PRODUCER_EPOCH", _FINAL, "a producer's epoch is old"),
+    (48, "INVALID_TXN_STATE", _FINAL, "the transaction's state does not allow it"),
+    (49, "INVALID_PRODUCER_ID_MAPPING", _FINAL, "the producer id does not belong to the transactional id"),
+    (50, "INVALID_TRANSACTION_TIMEOUT", _FINAL, "the transaction timeout is above transaction.max.timeout.ms"),
+    (51, "CONCURRENT_TRANSACTIONS", _RETRY, "another change of the transaction is under way"),
+    (52, "TRANSACTION_COORDINATOR_FENCED", _FINAL, "another transaction coordinator has taken over"),
+    (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", _FINAL, "no permission on the transactional id"),
+    (54, "SECURITY_DISABLED", _FINAL, "the broker has no security features switched on"),
+    (55, "OPERATION_NOT_ATTEMPTED", _FINAL, "not tried, since another part of the request failed"),
+    (56, "KAFKA_STORAGE_ERROR", _METADATA, "the broker's disk failed"),
+    (57, "LOG_DIR_NOT_FOUND", _FINAL, "the broker does not have this log directory"),
+    (58, "SASL_AUTHENTICATION_FAILED", _FINAL, "the credentials were not accepted"),
+    (59, "UNKNOWN_PRODUCER_ID", _FINAL, "nothing is left of what the producer wrote"),
+    (60, "REASSIGNMENT_IN_PROGRESS", _FINAL, "the partition is being reassigned"),
+    (61, "DELEGATION_TOKEN_AUTH_DISABLED", _FINAL, "delegation tokens are switched off"),
+    (62, "DELEGATION_TOKEN_NOT_FOUND", _FINAL, "the broker does not know the delegation token"),
+    (63, "DELEGATION_TOKEN_OWNER_MISMATCH", _FINAL, "the delegation token is owned or renewed by another principal"),
+    (64, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", _FINAL, "delegation tokens need another kind of connection"),
+    (65, "DELEGATION_TOKEN_AUTHORIZATION_FAILED", _FINAL, "no permission on the delegation token"),
+    (66, "DELEGATION_TOKEN_EXPIRED", _FINAL, "the delegation token has expired"),
+    (67, "INVALID_PRINCIPAL_TYPE", _FINAL, "the kind of principal is not supported"),
+    (68, "NON_EMPTY_GROUP", _FINAL, "the group has members"),
+    (69, "GROUP_ID_NOT_FOUND", _FINAL, "the group does not exist"),
+    (70, "FETCH_SESSION_ID_NOT_FOUND", _RETRY, "the fetch session is gone"),
+    (71, "INVALID_FETCH_SESSION_EPOCH", _RETRY, "the fetch session is at another epoch"),
+    (72, "LISTENER_NOT_FOUND", _METADATA, "the leader does not have the listener that was asked"),
+    (73, "TOPIC_DELETION_DISABLED", _FINAL, "deletion of topics is switched off"),
+    (74, "FENCED_LEADER_EPOCH", _METADATA, "the broker knows a newer leader epoch"),
+    (75, "UNKNOWN_LEADER_EPOCH", _RETRY, "the broker does not know this leader epoch yet"),
+    (76, "UNSUPPORTED_COMPRESSION_TYPE", _FINAL, "the records' compression needs a newer version of the API"),
+    (77, "STALE_BROKER_EPOCH", _FINAL, "the broker has registered anew"),
+    (78, "OFFSET_NOT_AVAILABLE", _RETRY, "the new leader does not know the high watermark yet"),
+    (79, "MEMBER_ID_REQUIRED", _FINAL, "join again with the member id that the answer holds"),
+    (80, "PREFERRED_LEADER_NOT_AVAILABLE", _METADATA, "the preferred leader is not available"),
+    (81, "GROUP_MAX_SIZE_REACHED", _FINAL, "the group is full: group.max.size of the broker"),
+    (82, "FENCED_INSTANCE_ID", _FINAL, "another member with the same group.instance.id has taken this one's place"),
+    (83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", _METADATA, "no replica that may lead is available"),
+    (84, "ELECTION_NOT_NEEDED", _METADATA, "the partition has the leader it should have"),
+    (85, "NO_REASSIGNMENT_IN_PROGRESS", _FINAL, "the partition is not being reassigned"),
+    (86, "GROUP_SUBSCRIBED_TO_TOPIC", _FINAL, "the group still subscribes to the topic"),
+    (87, "INVALID_RECORD", _FINAL, "the broker does not accept a record"),
+    (88, "UNSTABLE_OFFSET_COMMIT", _RETRY, "a transaction with offsets of the group is still open"),
+    (89, "THROTTLING_QUOTA_EXCEEDED", _RETRY, "the quota is used up; wait"),
+    (90, "PRODUCER_FENCED", _FINAL, "another producer with the same transactional id has taken over"),
+    (91, "RESOURCE_NOT_FOUND", _FINAL, "what the request names does not exist"),
+    (92, "DUPLICATE_RESOURCE", _FINAL, "the request names something twice"),
+    (93, "UNACCEPTABLE_CREDENTIAL", _FINAL, "the credential does not meet the broker's criteria"),
+    (94, "INCONSISTENT_VOTER_SET", _FINAL, "sender or receiver is not among the voters"),
+    (95, "INVALID_UPDATE_VERSION", _FINAL, "the version to update to is not valid"),
+    (96, "FEATURE_UPDATE_FAILED", _FINAL, "the finalized features could not be updated"),
+    (97, "PRINCIPAL_DESERIALIZATION_FAILURE", _FINAL, "a forwarded principal could not be read"),
+    (98, "SNAPSHOT_NOT_FOUND", _FINAL, "the snapshot does not exist"),
+    (99, "POSITION_OUT_OF_RANGE", _FINAL, "the position is outside of the snapshot"),
+    (100, "UNKNOWN_TOPIC_ID", _METADATA, "the broker does not hold the topic of this id, or there is none"),
+    (101, "DUPLICATE_BROKER_REGISTRATION", _FINAL, "the broker id is in use"),
+    (102, "BROKER_ID_NOT_REGISTERED", _FINAL, "no broker of this id has registered"),
+    (103, "INCONSISTENT_TOPIC_ID", _METADATA, "the log belongs to another topic id"),
+    (104, "INCONSISTENT_CLUSTER_ID", _FINAL, "this is another cluster"),
+    (105, "TRANSACTIONAL_ID_NOT_FOUND", _FINAL, "the transactional id is not known"),
+    (106, "FETCH_SESSION_TOPIC_ID_ERROR", _METADATA, "the fetch session mixes topic names and topic ids"),
+    (107, "INELIGIBLE_REPLICA", _FINAL, "a replica may not be in sync"),
+    (108, "NEW_LEADER_ELECTED", _FINAL, "the change led to another leader"),
+    (109, "OFFSET_MOVED_TO_TIERED_STORAGE", _FINAL, "the offset lies in tiered storage"),
+    (110, "FENCED_MEMBER_EPOCH", _FINAL, "the member's epoch is fenced; give up all partitions and join again"),
+    (111, "UNRELEASED_INSTANCE_ID", _FINAL, "another member still holds the group.instance.id"),
+    (112, "UNSUPPORTED_ASSIGNOR", _FINAL, "the group does not have this assignor"),
+    (113, "STALE_MEMBER_EPOCH", _FINAL, "the member's epoch is old; wait for the new one"),
+    (114, "MISMATCHED_ENDPOINT_TYPE", _FINAL, "the request belongs to another kind of endpoint"),
+    (115, "UNSUPPORTED_ENDPOINT_TYPE", _FINAL, "the kind of endpoint is not supported"),
+    (116, "UNKNOWN_CONTROLLER_ID", _FINAL, "the controller's id is not known"),
+    (117, "UNKNOWN_SUBSCRIPTION_ID", _FINAL, "the telemetry subscription is not known or out of date"),
+    (118, "TELEMETRY_TOO_LARGE", _FINAL, "the telemetry is larger than the broker accepts"),
+    (119, "INVALID_REGISTRATION", _FINAL, "the controller does not accept the broker's registration"),
+    (120, "TRANSACTION_ABORTABLE", _FINAL, "the transaction has failed and has to be aborted"),
+    (121, "INVALID_RECORD_STATE", _FINAL, "the record's state does not allow the acknowledgement"),
+    (122, "SHARE_SESSION_NOT_FOUND", _RETRY, "the share session is gone"),
+    (123, "INVALID_SHARE_SESSION_EPOCH", _RETRY, "the share session is at another epoch"),
+    (124, "FENCED_STATE_EPOCH", _FINAL, "the share group's state is at another epoch"),
+    (125, "INVALID_VOTER_KEY", _FINAL, "the voter's key is not the replica's"),
+    (126, "DUPLICATE_VOTER", _FINAL, "the voter is in the set already"),
+    (127, "VOTER_NOT_FOUND", _FINAL, "the voter is not in the set"),
+    (128, "INVALID_REGULAR_EXPRESSION", _FINAL, "the regular expression is not valid"),
+    (129, "REBOOTSTRAP_REQUIRED", _FINAL, "the metadata is out of date; start again from the bootstrap servers"),
+    (130, "STREAMS_INVALID_TOPOLOGY", _FINAL, "the topology is not valid"),
+    (131, "STREAMS_INVALID_TOPOLOGY_EPOCH", _FINAL, "the topology's epoch is not valid"),
+    (132, "STREAMS_TOPOLOGY_FENCED", _FINAL, "the topology's epoch is old"),
+    (133, "SHARE_SESSION_LIMIT_REACHED", _RETRY, "no more share sessions are possible"),
+)
+
+KAFKA_ERRORS: dict[int, KafkaError] = {
+    code: KafkaError(code, name, retriable, refresh, text) for code, name, (retriable, refresh), text in _ROWS
+}
+"""Every code of Kafka 4.1 by its number."""
+
+
+def error_of(code: int) -> KafkaError:
+    """The row of `code`. One that only a newer broker knows is UNKNOWN_<code>, and not retriable: nobody knows how."""
+    known = KAFKA_ERRORS.get(code)
+    if known is not None:
+        return known
+    return KafkaError(code, f"UNKNOWN_{code}", False, Refresh.NONE, "a code of a newer broker; see Kafka's own table")

@@ -1,0 +1,200 @@
+"""The vocabulary in which messages are declared: one function per type, called in the body of a dataclass.
+
+    @message
+    class FindCoordinatorRequest(Request[FindCoordinatorResponse], api_key=10, versions="0-6", flexible=3):
+        key: str = string("0-3")
+        key_type: int = int8("1+")
+        coordinator_keys: tuple[str, ...] = array("string", "4+")
+
+The words are those of Kafka's own JSON definitions: `versions` that have the field, `nullable` versions in which it may
+be None, `tagged` versions in which it travels in the tagged section under `tag`, `default`, and `ignorable`: whether a
+version that lacks the field may drop its value silently. Without a `default` it is zero, empty or `""`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, dataclass_transform, overload
+
+from streamgroup.model import NO_TOPIC_ID
+from streamgroup.wire.primitives import Bytes
+
+C = TypeVar("C")
+S = TypeVar("S", bound="Struct")
+LAST_VERSION = 2**15 - 1
+_SPEC = "spec"
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """An inclusive range of versions; `Versions.parse` reads `"0"`, `"2-7"`, `"4+"` and `"none"`."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        """The range that `text` writes as Kafka's definitions do."""
+        if text == "none":
+            return NEVER
+        if text.endswith("+"):
+            return cls(int(text[:-1]), LAST_VERSION)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+NEVER = Versions(0, -1)
+
+
+class Struct:
+    """The root of everything that is declared of fields. Equality is by value, instances are frozen."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """One declared field: `type` is a primitive's name or a Struct class; an array of that where `is_array`."""
+
+    name: str
+    type: str | type[Struct]
+    is_array: bool
+    versions: Versions
+    nullable: Versions
+    tagged: Versions
+    tag: int | None
+    default: Any
+    ignorable: bool
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def message(cls: type[C]) -> type[C]:
+    """Makes a frozen, slotted dataclass, whose fields are given by keyword, of a declaration."""
+    return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
+
+
+def specs_of(cls: type[Struct]) -> tuple[FieldSpec, ...]:
+    """The declared fields of `cls` in the order in which they travel."""
+    rows = dataclasses.fields(cls)  # type: ignore[arg-type]
+    return tuple(dataclasses.replace(row.metadata[_SPEC], name=row.name) for row in rows)
+
+
+def _declare(
+    type_: str | type[Struct],
+    versions: str,
+    default: Any,
+    *,
+    is_array: bool = False,
+    nullable: str = "none",
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str = "none",
+) -> Any:
+    if (tag is None) != (tagged == "none"):
+        raise ValueError("a tag needs its tagged versions, and they a tag")
+    spec = FieldSpec(
+        name="",
+        type=type_,
+        is_array=is_array,
+        versions=Versions.parse(versions),
+        nullable=Versions.parse(nullable),
+        tagged=Versions.parse(tagged),
+        tag=tag,
+        default=default,
+        ignorable=ignorable,
+    )
+    return dataclasses.field(default=default, metadata={_SPEC: spec})
+
+
+def boolean(
+    versions: str, *, default: bool = False, ignorable: bool = False, tag: int | None = None, tagged: str = "none"
+) -> bool:
+    """One byte; when read, all but 0 is true."""
+    return _declare("bool", versions, default, ignorable=ignorable, tag=tag, tagged=tagged)  # type: ignore[no-any-return]
+
+
+def int8(versions: str, *, default: int = 0, ignorable: bool = False) -> int:
+    """A signed byte."""
+    return _declare("int8", versions, default, ignorable=ignorable)  # type: ignore[no-any-return]
+
+
+def int16(
+    versions: str, *, default: int = 0, ignorable: bool = False, tag: int | None = None, tagged: str = "none"
+) -> int:
+    """A signed number of 2 bytes."""
+    return _declare("int16", versions, default, ignorable=ignorable, tag=tag, tagged=tagged)  # type: ignore[no-any-return]
+
+
+def int32(versions: str, *, default: int = 0, ignorable: bool = False) -> int:
+    """A signed number of 4 bytes."""
+    return _declare("int32", versions, default, ignorable=ignorable)  # type: ignore[no-any-return]
+
+
+def int64(
+    versions: str, *, default: int = 0, ignorable: bool = False, tag: int | None = None, tagged: str = "none"
+) -> int:
+    """A signed number of 8 bytes."""
+    return _declare("int64", versions, default, ignorable=ignorable, tag=tag, tagged=tagged)  # type: ignore[no-any-return]
+
+
+def uuid(versions: str, *, ignorable: bool = False, tag: int | None = None, tagged: str = "none") -> str:
+    """16 bytes, held as canonical text; NO_TOPIC_ID for the zero id."""
+    return _declare("uuid", versions, NO_TOPIC_ID, ignorable=ignorable, tag=tag, tagged=tagged)  # type: ignore[no-any-return]
+
+
+@overload
+def string(versions: str, *, ignorable: bool = False) -> str: ...
+@overload
+def string(
+    versions: str,
+    *,
+    nullable: str,
+    default: str | None = "",
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str = "none",
+) -> str | None: ...
+def string(versions: str, *, nullable: str = "none", default: str | None = "", **rest: Any) -> Any:
+    """UTF-8 of at most 32 767 bytes."""
+    return _declare("string", versions, default, nullable=nullable, **rest)
+
+
+@overload
+def byte_string(versions: str) -> Bytes: ...
+@overload
+def byte_string(versions: str, *, nullable: str, default: Bytes | None = b"") -> Bytes | None: ...
+def byte_string(versions: str, *, nullable: str = "none", default: Bytes | None = b"") -> Any:
+    """Bytes; a view of the frame when read."""
+    return _declare("bytes", versions, default, nullable=nullable)
+
+
+def records(versions: str, *, nullable: str) -> Bytes | None:
+    """Record batches or a message set as they lie in the log; a view of the frame when read."""
+    return _declare("records", versions, None, nullable=nullable)  # type: ignore[no-any-return]
+
+
+def struct(type_: type[S], versions: str, *, tag: int, tagged: str) -> S:
+    """A struct of its own that travels as a tagged field; its default has the defaults of all its fields."""
+    return _declare(type_, versions, type_(), tag=tag, tagged=tagged)  # type: ignore[no-any-return]
+
+
+@overload
+def array(type_: Literal["int32", "int64"], versions: str, *, ignorable: bool = False) -> tuple[int, ...]: ...
+@overload
+def array(type_: Literal["string"], versions: str) -> tuple[str, ...]: ...
+@overload
+def array(
+    type_: type[S], versions: str, *, ignorable: bool = False, tag: int | None = None, tagged: str = "none"
+) -> tuple[S, ...]: ...
+@overload
+def array(type_: type[S], versions: str, *, nullable: str, ignorable: bool = False) -> tuple[S, ...] | None: ...
+def array(type_: Any, versions: str, **rest: Any) -> Any:
+    """A sequence, held as a tuple."""
+    return _declare(type_, versions, (), is_array=True, **rest)

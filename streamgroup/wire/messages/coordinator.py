@@ -1,0 +1,44 @@
+"""Where a group's coordinator is: FindCoordinator."""
+
+from __future__ import annotations
+
+from streamgroup.wire.fields import Struct, array, int8, int16, int32, message, string
+from streamgroup.wire.schema import Message, Request
+
+GROUP_KEY = 0
+TRANSACTION_KEY = 1
+"""What a coordinator is sought for."""
+
+
+@message
+class Coordinator(Struct):
+    """The coordinator of one key."""
+
+    key: str = string("4+")
+    node_id: int = int32("4+")
+    host: str = string("4+")
+    port: int = int32("4+")
+    error_code: int = int16("4+")
+    error_message: str | None = string("4+", nullable="4+", ignorable=True)
+
+
+@message
+class FindCoordinatorResponse(Message, versions="0-6", flexible=3):
+    """One coordinator up to v3, one per key from v4 (KIP-699)."""
+
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    error_code: int = int16("0-3")
+    error_message: str | None = string("1-3", nullable="1-3", ignorable=True)
+    node_id: int = int32("0-3")
+    host: str = string("0-3")
+    port: int = int32("0-3")
+    coordinators: tuple[Coordinator, ...] = array(Coordinator, "4+")
+
+
+@message
+class FindCoordinatorRequest(Request[FindCoordinatorResponse], api_key=10, versions="0-6", flexible=3):
+    """One key up to v3, several from v4."""
+
+    key: str = string("0-3")
+    key_type: int = int8("1+", default=GROUP_KEY)
+    coordinator_keys: tuple[str, ...] = array("string", "4+")

@@ -1,0 +1,88 @@
+"""OffsetFetch in one shape: up to v7 it asks for one group, from v8 for a list of groups (KIP-709)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from streamgroup.errors import DecodeError, ErrorCode
+from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.wire.messages.offsets import (
+    NO_COMMIT,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
+
+FIRST_WITH_GROUPS = 8
+FIRST_STABLE = 7
+_ZOOKEEPER = 0
+"""v0 reads the offsets that 0.8 kept in ZooKeeper, and calls a partition without one unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedPartition:
+    """One partition's commit, None where there is none; or why it cannot be told."""
+
+    error_code: int
+    committed: CommittedOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffsets:
+    """What one group has committed; `error_code` is the whole group's."""
+
+    error_code: int
+    partitions: Mapping[TopicPartition, CommittedPartition] = field(default_factory=dict)
+
+
+def offset_fetch_request(
+    version: int, group: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = True
+) -> OffsetFetchRequest:
+    """Asks for the commits of `partitions`, or with None (v2) for all that `group` has.
+
+    Stable offsets (R19, KIP-447) are asked for where the version can; brokers without v7 have no pending ones to show.
+    """
+    stable = require_stable and version >= FIRST_STABLE
+    topics = None if partitions is None else _by_topic(partitions)
+    if version < FIRST_WITH_GROUPS:
+        one = None if topics is None else tuple(OffsetFetchRequestTopic(name=n, partition_indexes=p) for n, p in topics)
+        return OffsetFetchRequest(group_id=group, topics=one, require_stable=stable)
+    many = None if topics is None else tuple(OffsetFetchRequestTopics(name=n, partition_indexes=p) for n, p in topics)
+    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=many),), require_stable=stable)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    found: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return tuple((name, tuple(ids)) for name, ids in found.items())
+
+
+def fetched_offsets(response: OffsetFetchResponse, version: int, group: str) -> FetchedOffsets:
+    """What an answer of `version` says of `group`. Raises DecodeError where it does not speak of it."""
+    rows: dict[TopicPartition, CommittedPartition] = {}
+    if version < FIRST_WITH_GROUPS:
+        for topic in response.topics:
+            rows |= {TopicPartition(topic.name, p.partition_index): _row(p, version) for p in topic.partitions}
+        return FetchedOffsets(response.error_code, rows)
+    answer = next((g for g in response.groups if g.group_id == group), None)
+    if answer is None:
+        raise DecodeError(f"OffsetFetchResponse v{version}: it does not speak of group {group!r}, which was asked for")
+    for found in answer.topics:
+        rows |= {TopicPartition(found.name, p.partition_index): _row(p, version) for p in found.partitions}
+    return FetchedOffsets(answer.error_code, rows)
+
+
+def _row(partition: OffsetFetchResponsePartition | OffsetFetchResponsePartitions, version: int) -> CommittedPartition:
+    code = partition.error_code
+    if version == _ZOOKEEPER and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return CommittedPartition(ErrorCode.NONE, None)
+    if code != ErrorCode.NONE or partition.committed_offset == NO_COMMIT:
+        return CommittedPartition(code, None)
+    offset = CommittedOffset(partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch)
+    return CommittedPartition(code, offset)

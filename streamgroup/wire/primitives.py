@@ -1,0 +1,197 @@
+"""The primitive types of the Kafka protocol: a bounds-checked `Reader`, and functions that append to a bytearray.
+
+Numbers are big-endian. Every length is compared with what is left before anything is made of it, so bad bytes cost a
+typed error and no memory. Sources: "A Guide To The Kafka Protocol", KIP-482 (compact types and tagged fields).
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from streamgroup.errors import DecodeError, EncodeError, TooLarge, Truncated
+from streamgroup.model import NO_TOPIC_ID
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+"""What a `bytes` or `records` field holds: a memoryview of the frame when read, anything bytes-like when written."""
+
+INT8 = struct.Struct(">b")
+INT16 = struct.Struct(">h")
+INT32 = struct.Struct(">i")
+INT64 = struct.Struct(">q")
+BOOL = struct.Struct(">?")
+
+MAX_STRING = 2**15 - 1
+"""The longest string in bytes, compact or not: brokers refuse more (KIP-482 keeps the old bound)."""
+MAX_BYTES = 2**31 - 1
+_ZERO_UUID = bytes(16)
+
+
+class Reader:
+    """Reads primitives from `data`, in order, never beyond its end.
+
+    Raises Truncated where a value or its declared length passes the end, DecodeError where a length is negative, a
+    null stands where none may, a varint is too long or a text is no UTF-8. `position` is where the next value starts.
+    """
+
+    __slots__ = ("data", "end", "position")
+
+    def __init__(self, data: Bytes) -> None:
+        view = memoryview(data)
+        self.data = view if view.readonly else view.toreadonly()
+        self.position = 0
+        self.end = len(self.data)
+
+    @property
+    def remaining(self) -> int:
+        """How many bytes are left."""
+        return self.end - self.position
+
+    def take(self, count: int) -> memoryview:
+        """The next `count` bytes as a view, without a copy."""
+        start = self.position
+        stop = start + count
+        if count < 0:
+            raise DecodeError(f"at byte {start}: a length of {count}")
+        if stop > self.end:
+            raise Truncated(f"at byte {start}: {count} bytes are announced, {self.end - start} are left")
+        self.position = stop
+        return self.data[start:stop]
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """The next values of fixed width, all at once."""
+        start = self.position
+        stop = start + layout.size
+        if stop > self.end:
+            raise Truncated(f"at byte {start}: {layout.size} bytes are needed, {self.end - start} are left")
+        self.position = stop
+        return layout.unpack_from(self.data, start)
+
+    def int8(self) -> int:
+        """A signed byte."""
+        return int(self.unpack(INT8)[0])
+
+    def int16(self) -> int:
+        """A signed number of 2 bytes."""
+        return int(self.unpack(INT16)[0])
+
+    def int32(self) -> int:
+        """A signed number of 4 bytes."""
+        return int(self.unpack(INT32)[0])
+
+    def int64(self) -> int:
+        """A signed number of 8 bytes."""
+        return int(self.unpack(INT64)[0])
+
+    def uvarint(self) -> int:
+        """An unsigned number of at most 32 bits in groups of 7, the lowest first: at most 5 bytes."""
+        data, start, end = self.data, self.position, self.end
+        value = shift = 0
+        for at in range(start, min(start + 5, end)):
+            byte = data[at]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >> 32:
+                    break
+                self.position = at + 1
+                return value
+            shift += 7
+        else:
+            if end - start < 5:
+                raise Truncated(f"at byte {start}: the bytes end within a varint")
+        raise DecodeError(f"at byte {start}: a varint of more than 32 bits")
+
+    def uuid(self) -> str:
+        """16 bytes as canonical text, `""` for the zero id."""
+        raw = self.take(16)
+        if raw == _ZERO_UUID:
+            return NO_TOPIC_ID
+        text = raw.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def text(self, length: int) -> str:
+        """`length` bytes of UTF-8."""
+        start = self.position
+        try:
+            return str(self.take(length), "utf-8")
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"at byte {start}: a text of {length} bytes is no UTF-8: {error}") from None
+
+    def length(self, layout: struct.Struct) -> int | None:
+        """A length of `layout`'s width; None for -1, the null."""
+        start = self.position
+        value: int = self.unpack(layout)[0]
+        if value >= 0:
+            return value
+        if value == -1:
+            return None
+        raise DecodeError(f"at byte {start}: a length of {value}")
+
+    def compact_length(self) -> int | None:
+        """A length as KIP-482 writes it: the varint of length + 1; None for 0, the null."""
+        value = self.uvarint()
+        if value > MAX_BYTES:
+            raise TooLarge(f"at byte {self.position}: a length of {value - 1}")
+        return value - 1 if value else None
+
+    def skip_tags(self) -> None:
+        """Steps over a section of tagged fields of which none is known."""
+        for _ in range(self.tag_count()):
+            self.uvarint()
+            self.take(self.uvarint())
+
+    def tag_count(self) -> int:
+        """How many tagged fields follow; each takes 2 bytes or more."""
+        count = self.uvarint()
+        if count > self.remaining // 2:
+            raise Truncated(f"at byte {self.position}: {count} tagged fields in {self.remaining} bytes")
+        return count
+
+
+def append_uvarint(out: bytearray, value: int) -> None:
+    """Appends an unsigned varint; `value` is not negative."""
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def append_uuid(out: bytearray, text: str) -> None:
+    """Appends the 16 bytes of a uuid's text, zeros for `""`. Raises EncodeError where it is no uuid."""
+    try:
+        out += uuid.UUID(text).bytes if text else _ZERO_UUID
+    except ValueError:
+        raise EncodeError(f"not a uuid: {text!r}") from None
+
+
+def append_length(out: bytearray, length: int | None, layout: struct.Struct) -> None:
+    """Appends a length of `layout`'s width, -1 for null."""
+    out += layout.pack(-1 if length is None else length)
+
+
+def append_compact_length(out: bytearray, length: int | None) -> None:
+    """Appends the varint of length + 1, 0 for null."""
+    append_uvarint(out, 0 if length is None else length + 1)
+
+
+def encoded_text(value: str) -> bytes:
+    """The UTF-8 of a string field. Raises EncodeError beyond 32 767 bytes."""
+    try:
+        data = value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise EncodeError(f"not a text: {error}") from None
+    if len(data) > MAX_STRING:
+        raise EncodeError(f"a text of {len(data)} bytes, Kafka's strings have at most {MAX_STRING}")
+    return data
+
+
+def append_tags(out: bytearray, tagged: Iterable[tuple[int, bytes | bytearray]]) -> None:
+    """Appends a section of tagged fields, which come in ascending order of their tags."""
+    rows = list(tagged)
+    append_uvarint(out, len(rows))
+    for tag, payload in rows:
+        append_uvarint(out, tag)
+        append_uvarint(out, len(payload))
+        out += payload

@@ -1,0 +1,283 @@
+"""Messages, and the readers and writers that are compiled, once per class and version, from their declarations.
+
+A field that a version lacks has its default when read. Writing another value than the default into such a version
+raises UnsupportedVersionError, unless the field is ignorable: what was asked for would not be done.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar, cast, get_args
+
+from streamgroup.errors import DecodeError, EncodeError, UnsupportedVersionError
+from streamgroup.wire import values
+from streamgroup.wire.fields import FieldSpec, Struct, Versions, specs_of
+from streamgroup.wire.primitives import Bytes, Reader, append_tags
+
+Read = Callable[[Reader], Any]
+Write = Callable[[bytearray, Any], None]
+Put = Callable[[Any, Any], None]
+
+_READERS: dict[tuple[type[Struct], int, bool], tuple[Read, int]] = {}
+_WRITERS: dict[tuple[type[Struct], int, bool], Write] = {}
+
+
+class Message(Struct):
+    """A struct that stands alone. `versions` and `flexible` are given with the class and inherited by nobody.
+
+    `SCHEMA` are the versions that are declared, `VERSIONS` the first and last that we speak: without the latest where
+    Kafka calls it unstable. `FLEXIBLE` is the first version with compact types and tagged fields (KIP-482), or None.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str]
+    SCHEMA: ClassVar[Versions]
+    VERSIONS: ClassVar[tuple[int, int]]
+    FLEXIBLE: ClassVar[int | None]
+
+    def __init_subclass__(
+        cls, *, versions: str = "", flexible: int | None = None, latest_unstable: bool = False, **rest: Any
+    ) -> None:
+        super().__init_subclass__(**rest)
+        if versions:  # absent when `slots=True` makes the class a second time: its dict has the attributes already
+            cls.NAME = cls.__name__
+            cls.SCHEMA = Versions.parse(versions)
+            cls.VERSIONS = (cls.SCHEMA.first, cls.SCHEMA.last - latest_unstable)
+            cls.FLEXIBLE = flexible
+
+    @classmethod
+    def is_flexible(cls, version: int) -> bool:
+        """Whether `version` has compact types and tagged fields."""
+        return cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
+
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R", bound=Message)
+
+
+class Request(Message, Generic[R]):
+    """A message that is answered by an R. `NAME` is the API's, as in `JoinGroup`."""
+
+    __slots__ = ()
+    API_KEY: ClassVar[int]
+    RESPONSE: ClassVar[type[Message]]
+
+    def __init_subclass__(cls, *, api_key: int | None = None, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        if api_key is not None:
+            cls.API_KEY = api_key
+            cls.NAME = cls.__name__.removesuffix("Request")
+            (cls.RESPONSE,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
+
+
+def encode(message: Message, version: int) -> bytes:
+    """The bytes of `message` in `version`.
+
+    Raises UnsupportedVersionError for a version that is not declared or that lacks a field which is set, EncodeError
+    for a value that its field cannot hold.
+    """
+    out = bytearray()
+    append(out, message, version)
+    return bytes(out)
+
+
+def append(out: bytearray, message: Message, version: int) -> None:
+    """Appends the bytes of `message` in `version` to `out`. Raises as `encode` does."""
+    cls = type(message)
+    _check_declared(cls, version)
+    _writer(cls, version, cls.is_flexible(version))(out, message)
+
+
+def decode(cls: type[M], data: Bytes, version: int) -> M:
+    """The message that `data` holds, from its first byte to its last.
+
+    Raises UnsupportedVersionError for a version that is not declared, a DecodeError for bytes that do not mean a
+    message, Truncated where they end too early.
+    """
+    reader = Reader(data)
+    message = read(cls, reader, version)
+    if reader.remaining:
+        raise DecodeError(f"{cls.__name__} v{version}: {reader.remaining} of {reader.end} bytes are left over")
+    return message
+
+
+def read(cls: type[M], reader: Reader, version: int) -> M:
+    """The message that starts at `reader`'s position. Raises as `decode` does, but leaves what follows alone."""
+    _check_declared(cls, version)
+    try:
+        return cast(M, _reader(cls, version, cls.is_flexible(version))[0](reader))
+    except DecodeError as error:
+        raise type(error)(f"{cls.__name__} v{version}: {error}") from None
+
+
+def _check_declared(cls: type[Message], version: int) -> None:
+    if version not in cls.SCHEMA:
+        raise UnsupportedVersionError(f"{cls.__name__} v{version}: streamgroup knows the versions {cls.SCHEMA}")
+
+
+def _reader(cls: type[Struct], version: int, flexible: bool) -> tuple[Read, int]:
+    made = _READERS.get((cls, version, flexible))
+    if made is None:
+        made = _READERS[cls, version, flexible] = _compile_reader(cls, version, flexible)
+    return made
+
+
+def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> tuple[Read, int]:
+    """Reads one `cls`; and the fewest bytes that one takes."""
+    specs = specs_of(cls)
+    untagged = [s for s in specs if version in s.versions and version not in s.tagged]
+    tagged = {s.tag: s for s in specs if version in s.versions and version in s.tagged}
+    steps, least = _read_steps(cls, untagged, version, flexible)
+    defaults = tuple((_put(cls, s.name), s.default) for s in specs if s not in untagged)
+    readers = {tag: (_put(cls, s.name), _value_reader(s, version, flexible)[0]) for tag, s in tagged.items()}
+
+    def read_struct(reader: Reader) -> Any:
+        made = object.__new__(cls)
+        for put, default in defaults:
+            put(made, default)
+        for step in steps:
+            step(reader, made)
+        if flexible:
+            _read_tags(reader, made, readers)
+        return made
+
+    return read_struct, least + flexible
+
+
+def _put(cls: type[Struct], name: str) -> Put:
+    """Sets a field of a new instance by its slot: `frozen` guards against everybody else."""
+    return cast(Put, cls.__dict__[name].__set__)
+
+
+def _read_steps(
+    cls: type[Struct], specs: list[FieldSpec], version: int, flexible: bool
+) -> tuple[list[Callable[[Reader, Any], None]], int]:
+    """One step per field; neighbours of fixed width share one, which unpacks them at once."""
+    steps: list[Callable[[Reader, Any], None]] = []
+    least = 0
+    run: list[FieldSpec] = []
+    for spec in [*specs, None]:
+        if spec is not None and not spec.is_array and spec.type in values.FIXED:
+            run.append(spec)
+            continue
+        if run:
+            layout = struct.Struct(">" + "".join(values.FIXED[cast(str, s.type)].format[-1] for s in run))
+            steps.append(_run_step(layout, tuple(_put(cls, s.name) for s in run)))
+            least += layout.size
+            run = []
+        if spec is not None:
+            read_value, size = _value_reader(spec, version, flexible)
+            steps.append(_value_step(read_value, _put(cls, spec.name)))
+            least += size
+    return steps, least
+
+
+def _run_step(layout: struct.Struct, puts: tuple[Put, ...]) -> Callable[[Reader, Any], None]:
+    def step(reader: Reader, made: Any) -> None:
+        for put, value in zip(puts, reader.unpack(layout), strict=True):
+            put(made, value)
+
+    return step
+
+
+def _value_step(read_value: Read, put: Put) -> Callable[[Reader, Any], None]:
+    def step(reader: Reader, made: Any) -> None:
+        put(made, read_value(reader))
+
+    return step
+
+
+def _value_reader(spec: FieldSpec, version: int, flexible: bool) -> tuple[Read, int]:
+    nullable = version in spec.nullable
+    if not spec.is_array:
+        return _item_reader(spec.type, version, flexible, nullable)
+    item, least = _item_reader(spec.type, version, flexible, False)
+    return values.array_reader(item, least, flexible, nullable), 1 if flexible else 4
+
+
+def _item_reader(type_: str | type[Struct], version: int, flexible: bool, nullable: bool) -> tuple[Read, int]:
+    if isinstance(type_, str):
+        return values.reader(type_, flexible, nullable)
+    return _reader(type_, version, flexible)
+
+
+def _read_tags(reader: Reader, made: Any, known: dict[int | None, tuple[Put, Read]]) -> None:
+    """Reads the tagged section: unknown tags are a newer broker's and stepped over (KIP-482)."""
+    before = -1
+    for _ in range(reader.tag_count()):
+        tag = reader.uvarint()
+        if tag <= before:
+            raise DecodeError(f"at byte {reader.position}: tag {tag} after tag {before}")
+        before = tag
+        payload = reader.take(reader.uvarint())
+        if tag in known:
+            put, read_value = known[tag]
+            within = Reader(payload)
+            put(made, read_value(within))
+            if within.remaining:
+                raise DecodeError(f"tag {tag}: {within.remaining} of {within.end} bytes are left over")
+
+
+def _writer(cls: type[Struct], version: int, flexible: bool) -> Write:
+    made = _WRITERS.get((cls, version, flexible))
+    if made is None:
+        made = _WRITERS[cls, version, flexible] = _compile_writer(cls, version, flexible)
+    return made
+
+
+def _compile_writer(cls: type[Struct], version: int, flexible: bool) -> Write:
+    specs = specs_of(cls)
+    present = [s for s in specs if version in s.versions]
+    steps = [_write_step(cls, s, version, flexible) for s in present if version not in s.tagged]
+    tagged = sorted((s for s in present if version in s.tagged), key=lambda s: s.tag or 0)
+    tags = [
+        (s.tag or 0, s.default, operator.attrgetter(s.name), _write_step(cls, s, version, flexible)) for s in tagged
+    ]
+    absent = [(s.name, s.default) for s in specs if version not in s.versions and not s.ignorable]
+
+    def write_struct(out: bytearray, value: Any) -> None:
+        for name, default in absent:
+            if getattr(value, name) != default:
+                raise UnsupportedVersionError(
+                    f"{cls.__name__}.{name} is {getattr(value, name)!r}: version {version} cannot carry it"
+                )
+        for step in steps:
+            step(out, value)
+        if flexible:
+            append_tags(
+                out, ((tag, _payload(step, value)) for tag, default, get, step in tags if get(value) != default)
+            )
+
+    return write_struct
+
+
+def _payload(step: Write, value: Any) -> bytearray:
+    out = bytearray()
+    step(out, value)
+    return out
+
+
+def _write_step(cls: type[Struct], spec: FieldSpec, version: int, flexible: bool) -> Write:
+    get = operator.attrgetter(spec.name)
+    write = _value_writer(spec, version, flexible)
+    is_nullable = version in spec.nullable
+
+    def step(out: bytearray, owner: Any) -> None:
+        value = get(owner)
+        if value is None and not is_nullable:
+            if spec.nullable.first <= spec.nullable.last:
+                raise UnsupportedVersionError(f"{cls.__name__}.{spec.name} is None: version {version} cannot carry it")
+            raise EncodeError(f"{cls.__name__}.{spec.name} is None")
+        try:
+            write(out, value)
+        except (struct.error, TypeError, AttributeError) as error:
+            raise EncodeError(f"{cls.__name__}.{spec.name}: cannot write {value!r}: {error}") from error
+
+    return step
+
+
+def _value_writer(spec: FieldSpec, version: int, flexible: bool) -> Write:
+    item = values.writer(spec.type, flexible) if isinstance(spec.type, str) else _writer(spec.type, version, flexible)
+    return values.array_writer(item, flexible) if spec.is_array else item
