@@ -21,7 +21,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(
     r"(?:[0-9A-Za-z%._-]*://)?(?:\[(?P<ipv6>[0-9A-Fa-f:.%\w]+)\]|(?P<name>[^\s\[\]:/]+)):(?P<port>[0-9]{1,5})"
 )
-_DURATION = re.compile(r"([0-9]+)\s*(ms|s|m|min|h|d)?")
+_DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)?")
 _UNITS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 V = TypeVar("V")

@@ -14,6 +14,7 @@ one document must always have one text, and what was read must be written again 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -33,6 +34,7 @@ FORMAT = 1
 
 _KEYS = ("streamgroup", "group", "lineage", "run", "sequence", "ranges", "positions", "topics")
 _MAX_OFFSET = 2**63 - 1
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _EXCERPT = 200
 
 
@@ -154,7 +156,7 @@ def _entries(value: Mapping[str, Any], nested: object, place: str) -> Iterator[t
             raise _unreadable(value, f"{place}: {topic!r} has no object of partitions")
         for number, entry in partitions.items():
             # Only the one spelling of a number: "00" or "+0" would be a second text for the same document.
-            if not (isinstance(number, str) and number.isascii() and number.isdigit() and str(int(number)) == number):
+            if not isinstance(number, str) or not _PARTITION.fullmatch(number):
                 raise _unreadable(value, f"{place}: {number!r} of {topic!r} is no partition number")
             yield TopicPartition(topic, int(number)), entry
 

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
+from streamgroup.planning.batch import available_now_done, empty_document, next_document, replay_ranges
+from streamgroup.planning.document import to_value
+
+A, B, C = (TopicPartition("t", n) for n in range(3))
+HELD = {A: Position(10, "id", 4), B: Position(20, "id", 5)}
+PREVIOUS = Document("g", "lineage", "run-1", 41)
+OFFSETS = st.integers(0, 200)
+
+
+def plan(
+    ends: dict[TopicPartition, int], max_offsets: int | None = None, targets: dict[TopicPartition, int] | None = None
+) -> Document | None:
+    return next_document(
+        PREVIOUS,
+        group="g",
+        lineage="lineage",
+        run="run-2",
+        positions=HELD,
+        ends=ends,
+        max_offsets=max_offsets,
+        targets=targets,
+    )
+
+
+def test_a_batch_takes_what_is_new_and_tells_where_all_partitions_held_stand() -> None:
+    assert plan({A: 15, B: 20}) == Document(
+        "g",
+        "lineage",
+        "run-2",
+        42,
+        ranges=(OffsetRange(A, 10, 15),),
+        positions={A: Position(15, "id", 4), B: Position(20, "id", 5)},
+    )
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [{A: 10, B: 20}, {}, {A: 9, B: 3}, {C: 900}],
+    ids=["nothing new", "no ends known", "ends behind the positions", "a partition that is not held"],
+)
+def test_nothing_new_is_no_document(ends: dict[TopicPartition, int]) -> None:
+    assert plan(ends) is None
+
+
+def test_a_limit_is_shared_by_the_backlog() -> None:
+    document = plan({A: 111, B: 31}, max_offsets=10)
+    assert document is not None
+    assert document.ranges == (OffsetRange(A, 10, 19), OffsetRange(B, 20, 21))
+    assert document.positions == {A: Position(19, "id", 4), B: Position(21, "id", 5)}
+
+
+def test_available_now_goes_no_further_than_its_snapshot() -> None:
+    document = plan({A: 100, B: 100}, targets={A: 12, B: 20})
+    assert document is not None
+    assert document.ranges == (OffsetRange(A, 10, 12),)
+    assert plan({A: 100, B: 100}, targets={A: 10, B: 15}) is None
+
+
+def test_available_now_leaves_a_partition_that_came_after_its_snapshot() -> None:
+    assert plan({A: 100, B: 100}, targets={C: 3}) is None
+    assert available_now_done(HELD, {C: 3})
+
+
+@pytest.mark.parametrize(
+    ("targets", "done"), [({A: 10, B: 20}, True), ({A: 11, B: 20}, False), ({A: 3}, True), ({C: 99}, True), ({}, True)]
+)
+def test_available_now_is_done_when_every_partition_held_has_reached_its_end(
+    targets: dict[TopicPartition, int], done: bool
+) -> None:
+    assert available_now_done(HELD, targets) is done
+
+
+def test_the_first_document_follows_the_constant() -> None:
+    document = next_document(INITIAL_DOCUMENT, group="g", lineage="l", run="r", positions=HELD, ends={A: 11})
+    assert document is not None
+    assert document.sequence == 1
+
+
+def test_an_empty_document_differs_from_the_one_before() -> None:
+    first = empty_document(PREVIOUS, group="g", lineage="lineage", run="run-2", positions=HELD)
+    assert (first.sequence, first.ranges, first.positions) == (42, (), HELD)
+    second = empty_document(first, group="g", lineage="lineage", run="run-2", positions=HELD)
+    assert json.dumps(to_value(first)) != json.dumps(to_value(second))
+
+
+PARTITION_OFFSETS = st.dictionaries(st.sampled_from([A, B, C]), OFFSETS)
+
+
+@given(PARTITION_OFFSETS, PARTITION_OFFSETS, st.none() | st.integers(1, 50), st.none() | PARTITION_OFFSETS)
+def test_batches_follow_each_other_without_gap_to_the_end_and_then_stop(
+    starts: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int],
+    max_offsets: int | None,
+    targets: dict[TopicPartition, int] | None,
+) -> None:
+    previous, positions = PREVIOUS, {tp: Position(offset) for tp, offset in starts.items()}
+    read: dict[TopicPartition, int] = dict(starts)
+    while document := next_document(
+        previous,
+        group="g",
+        lineage="l",
+        run="r",
+        positions=positions,
+        ends=ends,
+        max_offsets=max_offsets,
+        targets=targets,
+    ):
+        assert document.sequence == previous.sequence + 1
+        for range_ in document.ranges:
+            assert len(range_) > 0
+            assert range_.start == read[range_.partition]
+            read[range_.partition] = range_.until
+        assert {tp: p.offset for tp, p in document.positions.items()} == read
+        previous, positions = document, dict(document.positions)
+    for tp, start in starts.items():
+        end = ends.get(tp, start)
+        if targets is not None:
+            end = min(end, targets.get(tp, start))
+        assert read[tp] == max(start, end)
+
+
+REPLAYED = Document(
+    "g", "l", "r", 5, ranges=(OffsetRange(A, 90, 100), OffsetRange(B, 0, 7)), positions={B: Position(7)}
+)
+
+
+@pytest.mark.parametrize(
+    ("committed", "expected"),
+    [
+        ({}, [OffsetRange(A, 90, 100), OffsetRange(B, 0, 7)]),
+        ({A: 90, B: 0}, [OffsetRange(A, 90, 100), OffsetRange(B, 0, 7)]),
+        ({A: 95, B: 3}, [OffsetRange(A, 95, 100), OffsetRange(B, 3, 7)]),
+        ({A: 100, B: 900}, []),
+        ({A: 10, C: 50}, [OffsetRange(A, 90, 100), OffsetRange(B, 0, 7)]),
+    ],
+)
+def test_a_replay_reads_every_range_above_the_committed_offset(
+    committed: dict[TopicPartition, int], expected: list[OffsetRange]
+) -> None:
+    assert replay_ranges(REPLAYED, {tp: CommittedOffset(offset) for tp, offset in committed.items()}) == expected

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroup.model import Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.planning.packing import pack
+
+ONE, TWO = Broker(1, "b1", 9092), Broker(2, "b2", 9092)
+Table = list[list[tuple[int, int, int]]]
+
+
+def fetch(partition: int, start: int, until: int, leader: Broker | None = ONE) -> FetchRange:
+    return FetchRange(OffsetRange(TopicPartition("t", partition), start, until), leader, "id", 3)
+
+
+def table(tasks: Sequence[FetchTask]) -> Table:
+    """The tasks as rows of (partition, start, until)."""
+    return [[(r.range.partition.partition, r.range.start, r.range.until) for r in task.ranges] for task in tasks]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "min_partitions", "expected"),
+    [
+        ([(0, 1, 5)], None, [[(0, 1, 5)]]),
+        ([(0, 1, 5)], 1, [[(0, 1, 5)]]),
+        ([(0, 1, 5)], 4, [[(0, 1, 2)], [(0, 2, 3)], [(0, 3, 4)], [(0, 4, 5)]]),
+        ([(0, 1, 5)], 9, [[(0, 1, 2)], [(0, 2, 3)], [(0, 3, 4)], [(0, 4, 5)]]),
+        ([(0, 0, 10)], 3, [[(0, 6, 10)], [(0, 0, 3)], [(0, 3, 6)]]),
+        ([(0, 1, 2), (1, 1, 2), (2, 1, 2)], 3, [[(0, 1, 2)], [(1, 1, 2)], [(2, 1, 2)]]),
+        ([(0, 1, 2), (1, 1, 2), (2, 1, 2)], 2, [[(0, 1, 2)], [(1, 1, 2)], [(2, 1, 2)]]),
+        # skewed: the large one takes the tasks that the small one leaves
+        ([(0, 0, 1), (1, 0, 10)], 3, [[(1, 0, 5)], [(1, 5, 10)], [(0, 0, 1)]]),
+        (
+            [(0, 0, 2), (1, 0, 2), (2, 0, 100)],
+            6,
+            [*([(2, n, n + 25)] for n in (0, 25, 50, 75)), [(0, 0, 2)], [(1, 0, 2)]],
+        ),
+        ([(0, 0, 30), (1, 0, 60)], 3, [[(0, 0, 30)], [(1, 0, 30)], [(1, 30, 60)]]),
+        # SPARK-28489: what does not divide is not dropped
+        ([(0, 0, 7)], 2, [[(0, 3, 7)], [(0, 0, 3)]]),
+        ([(0, 5, 5), (1, 0, 4)], 2, [[(1, 0, 2)], [(1, 2, 4)]]),
+        ([(0, 5, 5)], 2, []),
+        ([], 2, []),
+    ],
+)
+def test_large_ranges_are_split_in_proportion_to_their_size(
+    ranges: list[tuple[int, int, int]], min_partitions: int | None, expected: Table
+) -> None:
+    assert table(pack([fetch(*r) for r in ranges], min_partitions=min_partitions, small=0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("ranges", "most", "min_partitions", "expected"),
+    [
+        ([(0, 0, 10)], 10, None, [[(0, 0, 10)]]),
+        ([(0, 0, 11)], 10, None, [[(0, 5, 11)], [(0, 0, 5)]]),
+        ([(0, 0, 3)], 1, None, [[(0, 0, 1)], [(0, 1, 2)], [(0, 2, 3)]]),
+        ([(0, 0, 4), (1, 0, 12)], 6, None, [[(1, 0, 6)], [(1, 6, 12)], [(0, 0, 4)]]),
+        ([(0, 0, 4), (1, 0, 12)], 6, 5, [[(0, 0, 4)], [(1, 0, 3)], [(1, 3, 6)], [(1, 6, 9)], [(1, 9, 12)]]),
+        ([(0, 0, 12)], 3, 2, [[(0, n, n + 3)] for n in (0, 3, 6, 9)]),
+        ([(0, 0, 4), (1, 0, 4), (2, 0, 4)], 8, None, [[(0, 0, 4), (1, 0, 4)], [(2, 0, 4)]]),
+    ],
+)
+def test_max_records_per_partition_caps_a_task(
+    ranges: list[tuple[int, int, int]], most: int, min_partitions: int | None, expected: Table
+) -> None:
+    tasks = pack([fetch(*r) for r in ranges], min_partitions=min_partitions, max_records_per_partition=most, small=100)
+    assert table(tasks) == expected
+
+
+def test_a_few_records_in_each_of_many_partitions_are_one_task() -> None:
+    tasks = pack([fetch(n, 7, 8, ONE if n % 2 else TWO) for n in range(40)])
+    assert [len(task) for task in tasks] == [40]
+
+
+def test_small_ranges_of_one_leader_share_a_task() -> None:
+    ranges = [fetch(0, 0, 40, ONE), fetch(1, 0, 40, TWO), fetch(2, 0, 40, ONE), fetch(3, 0, 40, TWO)]
+    assert table(pack(ranges, small=100)) == [[(0, 0, 40), (2, 0, 40)], [(1, 0, 40), (3, 0, 40)]]
+
+
+def test_what_the_leaders_leave_over_shares_a_task() -> None:
+    ranges = [fetch(0, 0, 90, ONE), fetch(1, 0, 30, ONE), fetch(2, 0, 30, TWO), fetch(3, 0, 30, None)]
+    assert table(pack(ranges, small=100)) == [[(0, 0, 90)], [(1, 0, 30), (2, 0, 30), (3, 0, 30)]]
+
+
+def test_large_ranges_stay_alone_and_come_first() -> None:
+    ranges = [fetch(0, 0, 1), fetch(1, 0, 500), fetch(2, 0, 1), fetch(3, 0, 900)]
+    assert table(pack(ranges, small=100)) == [[(3, 0, 900)], [(1, 0, 500)], [(0, 0, 1), (2, 0, 1)]]
+
+
+def test_packing_leaves_as_many_tasks_as_asked_for() -> None:
+    ranges = [fetch(n, 0, 10) for n in range(5)]
+    assert [len(task.ranges) for task in pack(ranges, min_partitions=3, small=100)] == [2, 2, 1]
+    assert [len(task.ranges) for task in pack(ranges, min_partitions=2, small=100)] == [3, 2]
+
+
+def test_a_task_carries_all_that_a_fetch_needs() -> None:
+    (task, _) = pack([fetch(0, 0, 10, TWO)], min_partitions=2)
+    assert task.ranges[0] == FetchRange(OffsetRange(TopicPartition("t", 0), 0, 5), TWO, "id", 3)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> list[FetchRange]:
+    sizes = draw(st.lists(st.integers(0, 5) | st.integers(0, 200) | st.integers(0, 10**6), max_size=12))
+    return [_plan(draw, n, size) for n, size in enumerate(sizes)]
+
+
+def _plan(draw: st.DrawFn, partition: int, size: int) -> FetchRange:
+    start = draw(st.integers(0, 2**62))
+    return fetch(partition, start, start + size, draw(st.sampled_from([ONE, TWO, None])))
+
+
+FEWEST = st.none() | st.integers(1, 40)
+MOST = st.none() | st.integers(50_000, 10**6)
+
+
+@given(plans(), FEWEST, MOST, st.integers(0, 1_000))
+def test_the_tasks_tile_the_ranges_exactly(
+    ranges: list[FetchRange], fewest: int | None, most: int | None, small: int
+) -> None:
+    tasks = pack(ranges, min_partitions=fewest, max_records_per_partition=most, small=small)
+    pieces = sorted((r for task in tasks for r in task.ranges), key=lambda r: r.range)
+    for whole in ranges:
+        mine = [piece for piece in pieces if piece.range.partition == whole.range.partition]
+        assert sum(len(piece.range) for piece in mine) == len(whole.range)
+        ends = [whole.range.start, *(piece.range.until for piece in mine)]
+        assert [piece.range.start for piece in mine] == ends[:-1]
+        assert not mine or ends[-1] == whole.range.until
+        assert all(piece.leader == whole.leader for piece in mine)
+    assert all(len(piece.range) for piece in pieces)
+    assert all(task.ranges for task in tasks)
+
+
+@given(plans(), FEWEST, MOST, st.integers(0, 1_000))
+def test_the_number_and_the_size_of_tasks_keep_their_bounds(
+    ranges: list[FetchRange], fewest: int | None, most: int | None, small: int
+) -> None:
+    tasks = pack(ranges, min_partitions=fewest, max_records_per_partition=most, small=small)
+    filled = [r for r in ranges if len(r.range)]
+    if most is not None:
+        assert all(len(task) <= most for task in tasks)
+    if fewest is None and most is None:
+        assert len(tasks) <= len(filled)
+    if fewest is not None:
+        assert len(tasks) >= min(fewest, len(filled))
+    assert all(len(task) <= small for task in tasks if len(task.ranges) > 1)
+    assert [len(task) for task in tasks] == sorted((len(task) for task in tasks), reverse=True)
+
+
+@given(plans().flatmap(lambda r: st.tuples(st.just(r), st.permutations(r))), FEWEST)
+def test_the_order_of_the_ranges_does_not_matter(
+    orders: tuple[list[FetchRange], list[FetchRange]], fewest: int | None
+) -> None:
+    ranges, shuffled = orders
+    assert pack(shuffled, min_partitions=fewest, small=100) == pack(ranges, min_partitions=fewest, small=100)
