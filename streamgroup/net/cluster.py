@@ -26,9 +26,9 @@ from streamgroup.net.listing import (
 from streamgroup.net.metadata import MetadataCache, metadata_request, snapshot_of
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import MetadataRequest
-from streamgroup.wire.schema import Request
+from streamgroup.wire.schema import Message, Request
 
-R = TypeVar("R")
+R = TypeVar("R", bound=Message)
 Address = tuple[str, int]
 
 ANY: Final = "any"

@@ -15,10 +15,10 @@ from streamgroup.errors import TransportError
 from streamgroup.net.link import Link, Phase
 from streamgroup.net.protocol import Answer
 from streamgroup.options.types import ClientOptions
-from streamgroup.wire.schema import Request
+from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
 
-R = TypeVar("R")
+R = TypeVar("R", bound=Message)
 
 
 class Connection:
@@ -111,9 +111,7 @@ class Connection:
             _wait(link, deadline - now)
         return self._answers.popleft()
 
-    def call(
-        self, request: Request[R], deadline: float, version: int | None = None, ceiling: int | None = None
-    ) -> R:
+    def call(self, request: Request[R], deadline: float, version: int | None = None, ceiling: int | None = None) -> R:
         """Send `request` and wait for its answer. A missed deadline aborts the connection."""
         if self.outstanding:
             raise ValueError(f"{self}: a call while {self.outstanding} answers are outstanding")

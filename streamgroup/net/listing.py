@@ -11,6 +11,7 @@ from streamgroup.model import UNKNOWN_EPOCH, Broker, ClusterSnapshot, TopicParti
 from streamgroup.options.types import Isolation
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.log import (
+    CONSUMER_REPLICA_ID,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -21,7 +22,6 @@ NO_OFFSET = -1
 """No record is as late as the timestamp asked for."""
 ONE_COORDINATOR = 3
 """The last version of FindCoordinator that asks for one key; a list of one says no more."""
-_CONSUMER = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def offset_requests(
             by_leader[info.leader][tp.topic].append(partition)
     requests = {
         node: ListOffsetsRequest(
-            replica_id=_CONSUMER,
+            replica_id=CONSUMER_REPLICA_ID,
             isolation_level=isolation.value,
             topics=tuple(ListOffsetsTopic(name=topic, partitions=tuple(parts)) for topic, parts in topics.items()),
         )
@@ -61,9 +61,7 @@ def offset_requests(
     return requests, causes
 
 
-def read_offsets(
-    response: ListOffsetsResponse, listed: dict[TopicPartition, ListedOffset], causes: list[str]
-) -> None:
+def read_offsets(response: ListOffsetsResponse, listed: dict[TopicPartition, ListedOffset], causes: list[str]) -> None:
     """Put what `response` knows into `listed`, and why it does not know the rest into `causes`.
 
     Raises BrokerError for an error that asking again cannot mend.

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 from streamgroup.errors import BrokerError, error_of
 from streamgroup.model import NO_TOPIC_ID, Broker, ClusterSnapshot, PartitionInfo, TopicInfo
-from streamgroup.wire.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from streamgroup.wire.messages.cluster import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 _NAMES_WITHOUT_CREATION = 4

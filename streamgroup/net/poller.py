@@ -105,7 +105,9 @@ class Poller:
 
     def wake(self) -> None:
         """End the wait of the other thread, or its next one. Callable from any thread and any number of times."""
-        with contextlib.suppress(BlockingIOError, OSError):  # a full pipe wakes as well; a closed poller needs no waking
+        with contextlib.suppress(
+            BlockingIOError, OSError
+        ):  # a full pipe wakes as well; a closed poller needs no waking
             self._waker.send(b"\0")
 
     def wait(self, timeout: float | None) -> list[Event]:

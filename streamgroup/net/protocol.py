@@ -14,14 +14,13 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from streamgroup import __version__
-from streamgroup.errors import BrokerError, DecodeError, error_of
+from streamgroup.errors import BrokerError, DecodeError, ErrorCode
 from streamgroup.net.frames import FrameReader
-from streamgroup.wire.frames import decode_response, encode_request
+from streamgroup.wire.frames import correlation_id_of, decode_response, encode_request
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
 from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
 
-_UNSUPPORTED_VERSION = 35
 _SOFTWARE_NAME = "streamgroup"
 _HANDSHAKE_VERSION = 3
 """The first that names the client's software (KIP-511). A broker without it answers error 35 in the layout of v0."""
@@ -140,7 +139,7 @@ class Protocol:
         self._asked.append(_Asked(correlation_id, type(request), version))
 
     def _accept(self, frame: memoryview, answers: list[Answer]) -> None:
-        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        correlation_id = correlation_id_of(frame)
         if not self._asked or self._asked[0].correlation_id != correlation_id:
             expected = f"{self._asked[0]} was next" if self._asked else "nothing was asked"
             raise DecodeError(f"{self.peer}: an answer with correlation id {correlation_id} came, but {expected}")
@@ -170,11 +169,11 @@ class Protocol:
     def _learn(self, asked: _Asked, frame: memoryview) -> None:
         """Take the handshake's answer: go on with what waited, or ask again in the oldest version."""
         code = int.from_bytes(frame[4:6], "big", signed=True)  # stands first in every version
-        if code == _UNSUPPORTED_VERSION and asked.version > 0:
+        if code == ErrorCode.UNSUPPORTED_VERSION and asked.version > 0:
             self._shake_hands(0)
             return
         if code:
-            raise BrokerError(error_of(code), f"{self.peer} refused the ApiVersions handshake")
+            raise BrokerError(code, f"{self.peer}: the ApiVersions handshake")
         self.versions = BrokerVersions.of(self._decoded(asked, frame), self.peer)
         self._handshake_id = _NO_ID
         while self._waiting:

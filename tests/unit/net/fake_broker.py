@@ -182,4 +182,3 @@ def _frames(connected: socket.socket) -> Iterator[bytes]:
     with connected.makefile("rb") as stream:
         while head := stream.read(4):
             yield stream.read(int.from_bytes(head, "big"))
-

@@ -1,0 +1,199 @@
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import DecodeError, TransportError, UnsupportedVersionError
+from streamgroup.net.poller import Broken, Connected, Event, Poller, Received
+from streamgroup.options.types import ClientOptions
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.wire.messages.group import HeartbeatRequest
+from tests.unit.net.answers import API_VERSIONS, METADATA, api_versions
+from tests.unit.net.fake_broker import CLOSE, SILENCE, Cut, FakeBroker, Late, OtherId
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+EVERYTHING = MetadataRequest(topics=None)
+
+
+@pytest.fixture
+def poller(options: Options) -> Iterator[Poller]:
+    made = Poller(options())
+    yield made
+    made.close(reset=True)
+
+
+def always(answer: Any) -> Callable[[Any, int], Any]:
+    return lambda request, version: answer
+
+
+def collect(poller: Poller, count: int, seconds: float = 5.0) -> list[Event]:
+    """The next `count` events."""
+    until = time.monotonic() + seconds
+    events: list[Event] = []
+    while len(events) < count:
+        left = until - time.monotonic()
+        assert left > 0, f"only {events}"
+        events += poller.wait(left)
+    return events
+
+
+def healthy(broker: Start, **others: Any) -> FakeBroker:
+    return broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: always(METADATA), **others})
+
+
+def test_what_is_sent_before_the_handshake_goes_out_after_it(broker: Start, poller: Poller) -> None:
+    fake = healthy(broker)
+    handle = poller.connect("127.0.0.1", fake.port, "coordinator")
+    asked = poller.send(handle, EVERYTHING, ceiling=4)
+    connected, received = collect(poller, 2)
+    assert connected == Connected(handle, poller.versions(handle))  # type: ignore[arg-type]
+    assert received == Received(handle, asked, replace(METADATA, topics=received.response.topics))  # type: ignore[union-attr]
+    assert [version for name, version, _ in fake.requests] == [3, 4]
+    assert str(handle) == f"coordinator 127.0.0.1:{fake.port} #0"
+
+
+def test_many_connections_answer_in_their_own_time(broker: Start, poller: Poller) -> None:
+    slow = broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: always(Late(METADATA, 0.15))})
+    fast = healthy(broker)
+    handles = [poller.connect("127.0.0.1", fake.port) for fake in (slow, fast)]
+    for handle in handles:
+        poller.send(handle, EVERYTHING)
+    events = collect(poller, 4)
+    assert [event.handle for event in events if isinstance(event, Received)] == handles[::-1]
+
+
+def test_wait_ends_when_its_time_is_over(broker: Start, poller: Poller) -> None:
+    fake = broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: always(SILENCE)})
+    handle = poller.connect("127.0.0.1", fake.port)
+    collect(poller, 1)
+    poller.send(handle, EVERYTHING)
+    began = time.monotonic()
+    assert poller.wait(0.05) == []
+    assert 0.04 < time.monotonic() - began < 2
+    assert poller.wait(0) == []
+
+
+def test_wake_ends_a_wait_from_another_thread_and_the_next_one_if_none_is_on(poller: Poller) -> None:
+    threading.Timer(0.05, poller.wake).start()
+    began = time.monotonic()
+    assert poller.wait(30) == []
+    assert time.monotonic() - began < 10
+    for _ in range(100_000):
+        poller.wake()  # a full pipe blocks nobody
+    assert poller.wait(30) == []
+    assert poller.wait(0.01) == []
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(CLOSE, TransportError), (Cut(METADATA, 3), TransportError), (OtherId(METADATA, 9), DecodeError)],
+    ids=["closed", "cut", "another id"],
+)
+def test_a_broken_connection_tells_all_that_is_unanswered(
+    answer: Any, error: type[Exception], broker: Start, poller: Poller
+) -> None:
+    fake = broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: always(answer)})
+    handle = poller.connect("127.0.0.1", fake.port)
+    asked = tuple(poller.send(handle, EVERYTHING) for _ in range(3))
+    _, broken = collect(poller, 2)
+    assert isinstance(broken, Broken)
+    assert (broken.handle, broken.unanswered) == (handle, asked)
+    assert isinstance(broken.error, error)
+    assert f"127.0.0.1:{fake.port}" in str(broken.error)
+    with pytest.raises(KeyError):
+        poller.send(handle, EVERYTHING)
+    assert poller.wait(0) == []
+
+
+def test_answers_before_the_break_are_delivered_and_not_counted_as_unanswered(broker: Start, poller: Poller) -> None:
+    left: list[Any] = [METADATA, OtherId(METADATA, 99)]
+    fake = broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: lambda *_: left.pop(0)})
+    handle = poller.connect("127.0.0.1", fake.port)
+    first, second = (poller.send(handle, EVERYTHING) for _ in range(2))
+    collect(poller, 1)
+    fake.wait_for(lambda f: len(f.requests) == 3)
+    received, broken = collect(poller, 2)
+    assert isinstance(received, Received)
+    assert isinstance(broken, Broken)
+    assert (received.correlation_id, broken.unanswered) == (first, (second,))
+
+
+def test_a_connection_that_is_refused_is_broken_with_what_waited(poller: Poller) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    handle = poller.connect("127.0.0.1", port)
+    asked = poller.send(handle, EVERYTHING)
+    (broken,) = collect(poller, 1)
+    assert isinstance(broken, Broken)
+    assert broken.unanswered == (asked,)
+    assert "Connection refused" in str(broken.error)
+
+
+def test_a_connection_that_is_not_set_up_in_time_is_broken(broker: Start, options: Options) -> None:
+    fake = broker({ApiVersionsRequest: always(SILENCE)})
+    poller = Poller(options(connection_setup_timeout_ms=60))
+    poller.connect("127.0.0.1", fake.port)
+    (broken,) = collect(poller, 1)
+    assert isinstance(broken, Broken)
+    assert "no answer to the ApiVersions handshake within 0.06 s" in str(broken.error)
+    poller.close()
+
+
+def test_an_api_that_the_broker_lacks_breaks_what_waited_and_is_raised_later(broker: Start, poller: Poller) -> None:
+    fake = broker({ApiVersionsRequest: always(api_versions(metadata=(0, 3)))})
+    handle = poller.connect("127.0.0.1", fake.port)
+    waiting = poller.send(handle, HeartbeatRequest(group_id="g"))
+    connected, broken = collect(poller, 2)
+    assert isinstance(connected, Connected)
+    assert isinstance(broken, Broken)
+    assert isinstance(broken.error, UnsupportedVersionError)
+    assert broken.unanswered == (waiting,)
+    again = poller.connect("127.0.0.1", fake.port)
+    collect(poller, 1)
+    with pytest.raises(UnsupportedVersionError, match="Heartbeat"):
+        poller.send(again, HeartbeatRequest(group_id="g"))
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_dropped_connection_has_no_more_events(reset: bool, broker: Start, poller: Poller) -> None:
+    fake = healthy(broker)
+    handle = poller.connect("127.0.0.1", fake.port)
+    collect(poller, 1)
+    poller.send(handle, EVERYTHING)
+    poller.drop(handle, reset=reset)
+    poller.drop(handle, reset=reset)
+    fake.wait_for(lambda f: (f.resets if reset else f.ends) == 1)
+    assert poller.wait(0.01) == []
+    assert fake.asked("Metadata") == []
+
+
+def test_a_name_is_looked_up_while_other_connections_go_on(
+    broker: Start, poller: Poller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = healthy(broker)
+    resolved = threading.Event()
+    numeric = socket.getaddrinfo
+
+    def look_up(host: str, port: int, **others: Any) -> Any:
+        if host == "127.0.0.1":
+            return numeric(host, port, **others)
+        if others["flags"]:
+            raise socket.gaierror("not numeric")
+        resolved.wait(10)
+        return numeric("127.0.0.1", port, **others)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    named = poller.connect("kafka.example", fake.port)
+    numbered = poller.connect("127.0.0.1", fake.port)
+    (first,) = collect(poller, 1)
+    assert first.handle == numbered
+    resolved.set()
+    (second,) = collect(poller, 1)
+    assert isinstance(second, Connected)
+    assert second.handle == named
