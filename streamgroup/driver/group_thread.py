@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from streamgroup.driver.member import Member
+from streamgroup.driver.member import Member, MemberAction
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.events import Action, Lane, Send
+from streamgroup.group.events import Lane, Send
 from streamgroup.model import Broker, ClusterSnapshot
 from streamgroup.net.poller import Broken, Connected, Handle, Poller, Received
 from streamgroup.options.types import ClientOptions
@@ -45,7 +45,7 @@ class GroupThread:
         state: threading.Condition,
         options: ClientOptions,
         snapshot: Callable[[], ClusterSnapshot],
-        on_action: Callable[[Action], None],
+        on_action: Callable[[MemberAction], None],
     ) -> None:
         self._member = member
         self._state = state
@@ -53,7 +53,7 @@ class GroupThread:
         self._snapshot = snapshot
         self._on_action = on_action
         self._poller = Poller(options)
-        self._outbox: list[Action] = []
+        self._outbox: list[MemberAction] = []
         self._lines: dict[Lane, _Line] = {}
         self._due: dict[int, float] = {}
         self._coordinator: Broker | None = None
@@ -71,7 +71,7 @@ class GroupThread:
         self._poller.wake()
         self._thread.join(timeout)
 
-    def carry_out(self, actions: Iterable[Action]) -> None:
+    def carry_out(self, actions: Iterable[MemberAction]) -> None:
         """Leave actions of the member with this thread. The caller holds the lock."""
         self._outbox.extend(actions)
         self._poller.wake()

@@ -1,23 +1,30 @@
 """Membership and ledger as one machine: what the group's thread carries out. Pure: no clock, no thread, no socket.
 
-The membership machine decides about joining, the ledger about positions; this file fetches and commits offsets between the
-two, at the moments that the rules allow.
+The membership machine decides about joining, the ledger about positions; this file fetches and commits offsets between
+the two, at the moments that the rules allow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from streamgroup.errors import BrokerError, ErrorCode, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.events import Action, Event, Lane, Send
 from streamgroup.group.ledger import Commit, CommitVerdict, Ledger
 from streamgroup.group.membership import Membership, State
+from streamgroup.group.positions import Origin
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicInfo, TopicPartition
-from streamgroup.wire import messages as m
-from streamgroup.wire.offsets import CommittedPartition, fetched_offsets, offset_fetch_request
+from streamgroup.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+)
+from streamgroup.wire.offsets import fetched_offsets, offset_fetch_request
 
 OWN_TOKENS = 1 << 32
 """The machine's tokens are below, ours from here on."""
@@ -29,6 +36,27 @@ _REJOIN = {
     ErrorCode.FENCED_INSTANCE_ID,
 }
 _MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+class Waits(Protocol):
+    """How long to wait before the next attempt; chance is injected with it."""
+
+    def next(self) -> float:
+        """Seconds before the next attempt."""
+
+    def reset(self) -> None:
+        """The last attempt went well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """An action of our own: the log has to tell where these partitions, gained in `generation`, start."""
+
+    generation: int
+    partitions: Mapping[TopicPartition, Origin]
+
+
+MemberAction = Action | Resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +84,7 @@ class Member:
         instance_id: str | None,
         session_timeout_s: float,
         request_timeout_ms: int,
-        backoff: Callable[[int], float],
+        backoff: Waits,
     ) -> None:
         self.membership = membership
         self.ledger = ledger
@@ -67,7 +95,6 @@ class Member:
         self._token = OWN_TOKENS
         self._fetching: tuple[int, _Fetch] | None = None
         self._committing: tuple[int, _Committing] | None = None
-        self._failures = 0
         self._retry_at: float | None = None
         self._busy = False
         self._commit_waits_for_join = False
@@ -95,18 +122,22 @@ class Member:
 
     # --- what Spark's thread tells -----------------------------------------------------------------------------------
 
-    def prove(self, start: Document, now: float) -> list[Action]:
+    def prove(self, start: Document, now: float) -> list[MemberAction]:
         """Spark asks for a batch from `start`. Raises ConfigError for a skipped batch (R17)."""
         self.ledger.prove(start)
         return self.step(ev.Tick(), now)
 
-    def planned(self, document: Document, now: float) -> list[Action]:
+    def planned(self, document: Document, now: float) -> list[MemberAction]:
         """`document` is given to Spark."""
         self.ledger.emitted(document)
         self._busy = True
         return self.step(ev.Planned(), now)
 
-    def handed_out(self, document: Document, now: float) -> tuple[tuple[OffsetRange, ...], list[Action]]:
+    def planned_empty(self, document: Document) -> None:
+        """A document without ranges is given to Spark (R10): no batch that a rebalance would have to wait for."""
+        self.ledger.emitted(document)
+
+    def handed_out(self, document: Document, now: float) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
         """The partitions of a document planned here are asked."""
         return self.ledger.handed_out(document), self.step(ev.Asked(), now)
 
@@ -117,24 +148,24 @@ class Member:
         ranges: tuple[OffsetRange, ...],
         seen: Mapping[TopicPartition, CommittedOffset],
         now: float,
-    ) -> list[Action]:
+    ) -> list[MemberAction]:
         """The partitions of a document that another process planned are asked (R13)."""
         self.ledger.replayed(start, end, ranges, seen)
         self._busy = True
         return self.step(ev.Asked(), now)
 
-    def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[Action]:
+    def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
         """The log told where gained partitions start."""
         self.ledger.resolved(generation, offsets)
         return self.step(ev.Tick(), now)
 
-    def moved(self, offsets: Mapping[TopicPartition, int], now: float) -> list[Action]:
+    def moved(self, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
         """The data-loss policy moved positions."""
         for tp, offset in offsets.items():
             self.ledger.moved(tp, offset)
         return self.step(ev.Tick(), now)
 
-    def farewell(self, now: float) -> list[Action]:
+    def farewell(self, now: float) -> list[MemberAction]:
         """R29: commit every held position, moved or not, whatever else is under way."""
         if self.membership.state is not State.STABLE:
             return []
@@ -143,12 +174,13 @@ class Member:
 
     # --- the machine -------------------------------------------------------------------------------------------------
 
-    def step(self, event: Event, now: float) -> list[Action]:
+    def step(self, event: Event, now: float) -> list[MemberAction]:
         """Take one event; the actions to carry out, in order."""
-        actions: list[Action] = []
+        actions: list[MemberAction] = []
         if isinstance(event, ev.TopicsKnown):
             self._topics = event.topics
-            self.ledger.topics_seen(self._positions_known())
+            if self.ledger.topics_seen(self._positions_known()):
+                actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
         if isinstance(event, ev.Answered | ev.Failed) and event.token >= OWN_TOKENS:
             self._own_answer(event, now, actions)
         else:
@@ -156,7 +188,7 @@ class Member:
         self._work(now, actions)
         return actions
 
-    def _machine(self, event: Event, now: float, actions: list[Action]) -> None:
+    def _machine(self, event: Event, now: float, actions: list[MemberAction]) -> None:
         self._machine_wakes_at = None
         for action in self.membership.step(event, now):
             match action:
@@ -175,10 +207,10 @@ class Member:
 
     def _forget_requests(self) -> None:
         self._fetching = self._committing = self._retry_at = None
-        self._failures = 0
+        self._backoff.reset()
         self._commit_waits_for_join = False
 
-    def _work(self, now: float, actions: list[Action]) -> None:
+    def _work(self, now: float, actions: list[MemberAction]) -> None:
         """Fetch and commit where it is due, then tell the machine of the boundary (R21)."""
         if self.membership.state is State.STABLE and (self._retry_at is None or now >= self._retry_at):
             self._retry_at = None
@@ -200,7 +232,7 @@ class Member:
         return Send(
             self._token,
             Lane.COORDINATOR,
-            m.OffsetFetchRequest,
+            OffsetFetchRequest,
             lambda version: offset_fetch_request(version, group, None, require_stable=True),
             self._request_timeout_ms,
         )
@@ -209,11 +241,11 @@ class Member:
         self._token += 1
         self._committing = (self._token, _Committing(commit, now))
         request = _commit_request(self.ledger.group, self._instance_id, commit)
-        return Send(self._token, Lane.COORDINATOR, m.OffsetCommitRequest, request, self._request_timeout_ms)
+        return Send(self._token, Lane.COORDINATOR, OffsetCommitRequest, request, self._request_timeout_ms)
 
     # --- answers to our own requests ---------------------------------------------------------------------------------
 
-    def _own_answer(self, event: ev.Answered | ev.Failed, now: float, actions: list[Action]) -> None:
+    def _own_answer(self, event: ev.Answered | ev.Failed, now: float, actions: list[MemberAction]) -> None:
         if self._fetching is not None and self._fetching[0] == event.token:
             fetch, self._fetching = self._fetching[1], None
             if isinstance(event, ev.Answered):
@@ -231,28 +263,31 @@ class Member:
             self._machine(ev.CoordinatorGone(event.reason), now, actions)
 
     def _later(self, now: float) -> None:
-        self._failures += 1
-        self._retry_at = now + self._backoff(self._failures)
+        self._retry_at = now + self._backoff.next()
 
-    def _fetched(self, fetch: _Fetch, event: ev.Answered, now: float, actions: list[Action]) -> None:
+    def _fetched(self, fetch: _Fetch, event: ev.Answered, now: float, actions: list[MemberAction]) -> None:
         answer = fetched_offsets(event.response, event.version, self.ledger.group)
         code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
         if code:
             self._refused(code, "fetch the committed offsets of", now, actions)
             return
-        self._failures = 0
+        self._backoff.reset()
         commits = {tp: p.committed for tp, p in answer.partitions.items() if p.committed is not None}
         starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, commits, self._positions_known())
         for tp, start in starts.items():
             text = f"{self.ledger.group}: {tp} starts at {start.offset} ({start.origin.name.lower()})"
             if start.offset is not None:
                 actions.append(ev.Note(10, text))
+        if self.ledger.unresolved:
+            actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
 
-    def _committed(self, sent: _Committing, response: m.OffsetCommitResponse, now: float, actions: list[Action]) -> None:
+    def _committed(
+        self, sent: _Committing, response: OffsetCommitResponse, now: float, actions: list[MemberAction]
+    ) -> None:
         codes = {p.error_code for topic in response.topics for p in topic.partitions} - {0}
         commit = sent.commit
         if not codes:
-            self._failures = 0
+            self._backoff.reset()
             self.ledger.answered(commit, CommitVerdict.ACCEPTED)
             self._machine(ev.CommitAccepted(commit.member_id, commit.generation, sent.sent_at), now, actions)
             return
@@ -267,7 +302,7 @@ class Member:
                 self._refused(code, "commit offsets to", now, actions)
             return
 
-    def _refused(self, code: int, what: str, now: float, actions: list[Action]) -> None:
+    def _refused(self, code: int, what: str, now: float, actions: list[MemberAction]) -> None:
         """An error code that is not the membership's: retry what may be retried, else end the query."""
         self._later(now)
         if code in _MOVED:
@@ -290,17 +325,17 @@ def _commit_request(group: str, instance_id: str | None, commit: Commit) -> Call
     for tp, offset in commit.offsets.items():
         by_topic.setdefault(tp.topic, []).append((tp.partition, offset))
 
-    def build(version: int) -> m.OffsetCommitRequest:
-        return m.OffsetCommitRequest(
+    def build(version: int) -> OffsetCommitRequest:
+        return OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=commit.generation,
             member_id=commit.member_id,
             group_instance_id=instance_id if version >= 7 else None,
             topics=tuple(
-                m.OffsetCommitRequestTopic(
+                OffsetCommitRequestTopic(
                     name=topic,
                     partitions=tuple(
-                        m.OffsetCommitRequestPartition(
+                        OffsetCommitRequestPartition(
                             partition_index=partition,
                             committed_offset=offset.offset,
                             committed_leader_epoch=offset.leader_epoch if version >= 6 else -1,

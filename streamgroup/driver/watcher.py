@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import closing
 from typing import TypeVar
 
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.net.cluster import Cluster
-from streamgroup.options.types import SourceOptions
+from streamgroup.options.types import Isolation, SourceOptions
 
 log = logging.getLogger("streamgroup")
 
@@ -35,9 +36,9 @@ RETRY_AFTER_S = 0.5
 
 
 class LogWatcher:
-    """See the module. `on_metadata` is called in this thread with every new snapshot."""
+    """See the module. `on_metadata` is called in this thread with every new snapshot and the topics asked for."""
 
-    def __init__(self, options: SourceOptions, on_metadata: Callable[[ClusterSnapshot], None]) -> None:
+    def __init__(self, options: SourceOptions, on_metadata: Callable[[ClusterSnapshot, frozenset[str]], None]) -> None:
         self._options = options
         self._on_metadata = on_metadata
         self._changed = threading.Condition()
@@ -45,6 +46,7 @@ class LogWatcher:
         self._topics: frozenset[str] = frozenset()
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._logs: dict[TopicPartition, LogRange] = {}
+        self._watermarks: dict[TopicPartition, int] = {}
         self._asked_at = 0.0
         self._known_at = 0.0
         self._earliest_at = 0.0
@@ -98,11 +100,27 @@ class LogWatcher:
                 self._changed.wait_for(lambda: self._known_at >= now or self._stopping, wait)
             return {tp: self._logs[tp] for tp in partitions if tp in self._logs}
 
+    def known(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogRange]:
+        """What was last heard of the logs of `partitions`, without asking."""
+        with self._changed:
+            return {tp: self._logs[tp] for tp in partitions if tp in self._logs}
+
+    def watermarks(self, logs: Mapping[TopicPartition, LogRange]) -> Mapping[TopicPartition, LogRange]:
+        """The same logs up to their high watermarks: an open transaction is no loss (R8)."""
+        with self._changed:
+            return {tp: LogRange(r.earliest, max(r.latest, self._watermarks.get(tp, 0))) for tp, r in logs.items()}
+
+    @property
+    def metadata_at(self) -> float:
+        """When the metadata was last refreshed, monotonic seconds; 0 before."""
+        return self._metadata_at or 0.0
+
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Ask for the whole range of these logs anew: what was known may be another topic's."""
         with self._changed:
             for tp in partitions:
                 self._logs.pop(tp, None)
+                self._watermarks.pop(tp, None)
             self._earliest_at = 0.0
             self._known_at = 0.0
 
@@ -127,7 +145,7 @@ class LogWatcher:
     # --- the thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        with Cluster(self._options.client) as cluster:
+        with closing(Cluster(self._options.client)) as cluster:
             while not self._stopping:
                 try:
                     self._turn(cluster)
@@ -169,7 +187,7 @@ class LogWatcher:
             self.snapshot = snapshot
             if topics == self._topics:
                 self._metadata_at = time.monotonic()
-        self._on_metadata(snapshot)
+        self._on_metadata(snapshot, topics)
 
     def _refresh_ends(self, cluster: Cluster) -> None:
         partitions = self._partitions
@@ -177,14 +195,17 @@ class LogWatcher:
         deadline = started + REFRESH_DEADLINE_S
         isolation = self._options.fetch.isolation
         latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)
+        if isolation is Isolation.READ_COMMITTED:
+            high = cluster.list_offsets(dict.fromkeys(partitions, LATEST), Isolation.READ_UNCOMMITTED, deadline)
+        else:
+            high = {}
         unknown = started - self._earliest_at > EARLIEST_EVERY_S or not self._logs.keys() >= partitions
-        earliest = (
-            cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), isolation, deadline) if unknown else {}
-        )
+        earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), isolation, deadline) if unknown else {}
         with self._changed:
             for tp, listed in latest.items():
                 start = earliest[tp].offset if tp in earliest else self._logs[tp].earliest
                 self._logs[tp] = LogRange(min(start, listed.offset), listed.offset)
+            self._watermarks |= {tp: listed.offset for tp, listed in high.items()}
             self._earliest_at = started if unknown else self._earliest_at
             self._known_at = started
             self._changed.notify_all()

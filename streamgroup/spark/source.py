@@ -19,7 +19,9 @@ OLDEST_PYSPARK = (4, 2)
 def require_pyspark(version: str) -> None:
     """Raise ConfigError where PySpark is too old for Python sources with admission control."""
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PYSPARK:
-        raise ConfigError(f"streamgroup needs PySpark 4.2 or newer (this is {version}): older ones cannot limit a batch")
+        raise ConfigError(
+            f"streamgroup needs PySpark 4.2 or newer (this is {version}): older ones cannot limit a batch"
+        )
 
 
 class StreamGroupDataSource(DataSource):
@@ -60,7 +62,7 @@ class StreamGroupDataSource(DataSource):
         expected = row_schema(parsed.fetch.include_headers)
         if [(f.name, f.dataType) for f in schema.fields] != [(f.name, f.dataType) for f in expected.fields]:
             raise ConfigError(
-                "streamgroup has a fixed schema, as Spark's own Kafka source has: leave out .schema(...) and select and "
-                f"cast columns instead. Its columns are {expected.simpleString()}"
+                "streamgroup has a fixed schema, as Spark's own Kafka source has: leave out .schema(...) and select "
+                f"and cast columns instead. Its columns are {expected.simpleString()}"
             )
         return parsed

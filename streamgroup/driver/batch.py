@@ -1,0 +1,108 @@
+"""Planning of a batch read: the ranges between two sets of offsets, as tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import closing
+
+from streamgroup.driver.starts import offsets_of
+from streamgroup.errors import ConfigError, DataLossError
+from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.types import LimitOptions, SourceOptions, Subscription
+from streamgroup.planning.packing import pack
+from streamgroup.planning.starts import ranges
+
+
+def plan_batch(options: SourceOptions) -> list[FetchTask]:
+    """The tasks of `spark.read`. Raises ConfigError for topics that do not exist, DataLossError for lost offsets."""
+    with closing(Cluster(options.client)) as cluster:
+        deadline = cluster.deadline()
+        snapshot = cluster.snapshot(_topics(options.subscription), deadline)
+        partitions = subscribed_partitions(options.subscription, snapshot)
+        isolation = options.fetch.isolation
+        starts = offsets_of(cluster, deadline, options.starting, partitions, isolation=isolation)
+        assert options.ending is not None
+        ends = offsets_of(cluster, deadline, options.ending, partitions, isolation=isolation, option="endingOffsets")
+        wanted = ranges(starts, ends)
+        kept = _within_logs(cluster, deadline, wanted, options)
+        return tasks_of(kept, snapshot, options.limits)
+
+
+def tasks_of(wanted: Iterable[OffsetRange], snapshot: ClusterSnapshot, limits: LimitOptions) -> list[FetchTask]:
+    """Ranges with the addresses, topic ids and leader epochs that executors need, packed or split into tasks."""
+    located = []
+    for range_ in wanted:
+        topic = snapshot.topics.get(range_.partition.topic)
+        info = snapshot.partition(range_.partition)
+        located.append(
+            FetchRange(
+                range_,
+                snapshot.leader(range_.partition),
+                topic_id=topic.topic_id if topic else "",
+                leader_epoch=info.leader_epoch if info else -1,
+            )
+        )
+    return pack(
+        located,
+        min_partitions=limits.min_partitions,
+        max_records_per_partition=limits.max_records_per_partition,
+    )
+
+
+def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot) -> list[TopicPartition]:
+    """What `subscription` means in this cluster. Raises ConfigError for a topic or partition that does not exist."""
+    if subscription.pattern is not None:
+        matches = re.compile(subscription.pattern).fullmatch
+        names = sorted(n for n, t in snapshot.topics.items() if matches(n) and not t.internal)
+    else:
+        names = sorted(_topics(subscription) or ())
+        require_topics(names, snapshot)
+    existing = [TopicPartition(n, p.partition) for n in names for p in snapshot.topics[n].partitions]
+    if not subscription.assign:
+        return sorted(existing)
+    if missing := sorted(set(subscription.assign) - set(existing)):
+        raise ConfigError(f"assign names partitions that do not exist: {', '.join(map(str, missing))}")
+    return sorted(subscription.assign)
+
+
+def require_topics(names: Iterable[str], snapshot: ClusterSnapshot) -> None:
+    """Raise ConfigError where a subscribed topic does not exist."""
+    if missing := [name for name in names if name not in snapshot.topics]:
+        raise ConfigError(
+            f"the cluster has no topic {', '.join(map(repr, missing))}: create it, or mend subscribe (topics are never "
+            "created by reading)"
+        )
+
+
+def _topics(subscription: Subscription) -> set[str] | None:
+    if subscription.pattern is not None:
+        return None
+    return set(subscription.topics) | {tp.topic for tp in subscription.assign}
+
+
+def _within_logs(
+    cluster: Cluster, deadline: float, wanted: list[OffsetRange], options: SourceOptions
+) -> list[OffsetRange]:
+    """Ranges that the logs can serve. What lies outside is an error, or cut off where failOnDataLoss=false."""
+    partitions = [r.partition for r in wanted]
+    isolation = options.fetch.isolation
+    earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), isolation, deadline)
+    latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)
+    kept, lost = [], []
+    for r in wanted:
+        start, end = earliest[r.partition].offset, latest[r.partition].offset
+        if start <= r.start and r.until <= end:
+            kept.append(r)
+            continue
+        lost.append(f"{r}: the log holds [{start}, {end})")
+        low, high = max(start, r.start), min(end, r.until)
+        if low < high:
+            kept.append(OffsetRange(r.partition, low, high))
+    if lost and options.fail_on_data_loss:
+        raise DataLossError(
+            f"offsets out of range: {'; '.join(lost)}. Give offsets that the logs hold, or failOnDataLoss=false to "
+            "read what is left"
+        )
+    return kept

@@ -1,0 +1,134 @@
+"""The control channel: how the rest of an application speaks with a coordinator.
+
+A Unix socket in a directory of mode 0700, one per run, with a token beside it (0600). Both are found by the pid of the
+driver's JVM, which is the coordinator's parent, and the run id in a query's offset documents. Messages are JSON;
+nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import tempfile
+import threading
+from contextlib import suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any, Protocol
+
+from streamgroup.errors import StreamGroupError, TransportError
+
+log = logging.getLogger("streamgroup")
+
+LARGEST_MESSAGE = 1 << 20
+
+
+class Controlled(Protocol):
+    """What a coordinator offers to the channel."""
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+
+    def drain(self, timeout: float) -> dict[str, Any]:
+        """Stop planning, commit what sinks, leave."""
+
+    def status(self) -> dict[str, Any]:
+        """What the member is doing."""
+
+
+def directory(jvm_pid: int) -> Path:
+    """Where the channels of one driver lie."""
+    return Path(tempfile.gettempdir()) / f"streamgroup-{os.getuid()}" / str(jvm_pid)
+
+
+def runs(jvm_pid: int) -> list[str]:
+    """The runs of one driver that can be spoken with."""
+    return sorted(path.stem for path in directory(jvm_pid).glob("*.sock"))
+
+
+def ask(jvm_pid: int, run: str, request: str, **arguments: Any) -> dict[str, Any]:
+    """Send one request to a run's coordinator and wait for the answer.
+
+    Raises TransportError where there is no such run (any more), StreamGroupError where the coordinator refuses.
+    """
+    base = directory(jvm_pid) / run
+    try:
+        token = base.with_suffix(".token").read_bytes()
+        with Client(str(base.with_suffix(".sock")), "AF_UNIX", authkey=token) as connection:
+            connection.send_bytes(json.dumps({"request": request, **arguments}).encode())
+            answer: dict[str, Any] = json.loads(connection.recv_bytes(LARGEST_MESSAGE))
+    except (OSError, EOFError, AuthenticationError) as error:
+        raise TransportError(
+            f"the coordinator of run {run} (driver pid {jvm_pid}) cannot be reached: {error!r}. Its query has "
+            "ended, or runs on another machine or as another user"
+        ) from None
+    if "error" in answer:
+        raise StreamGroupError(answer["error"])
+    return answer
+
+
+class ControlServer:
+    """Serves one coordinator's channel in threads of its own, for as long as the process lives."""
+
+    def __init__(self, coordinator: Controlled, jvm_pid: int) -> None:
+        self._coordinator = coordinator
+        self._base = directory(jvm_pid) / coordinator.run
+        self._token = secrets.token_bytes(32)
+
+    def start(self) -> None:
+        """Open the channel. Where that fails the query goes on without it: it can still be stopped, not drained."""
+        try:
+            self._make_private(self._base.parent.parent)
+            self._make_private(self._base.parent)
+            descriptor = os.open(self._base.with_suffix(".token"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self._token)
+            listener = Listener(str(self._base.with_suffix(".sock")), "AF_UNIX", authkey=self._token)
+            self._base.with_suffix(".sock").chmod(0o600)
+        except OSError as error:
+            log.warning("no control channel, this query can be stopped but not drained: %s", error)
+            return
+        threading.Thread(target=self._serve, args=(listener,), name="streamgroup-control", daemon=True).start()
+
+    def close(self) -> None:
+        """Remove the channel's files; the directory goes with its last run."""
+        for suffix in (".sock", ".token"):
+            with suppress(OSError):
+                self._base.with_suffix(suffix).unlink()
+        with suppress(OSError):
+            self._base.parent.rmdir()
+
+    @staticmethod
+    def _make_private(path: Path) -> None:
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.stat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{path} is not a private directory of this user")
+
+    def _serve(self, listener: Listener) -> None:
+        while True:
+            try:
+                connection = listener.accept()
+            except (OSError, EOFError, AuthenticationError):
+                continue
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: Connection[Any, Any]) -> None:
+        with connection, suppress(OSError, EOFError):
+            try:
+                answer = self._carry_out(json.loads(connection.recv_bytes(LARGEST_MESSAGE)))
+            except (StreamGroupError, ValueError, TypeError) as error:
+                answer = {"error": str(error)}
+            connection.send_bytes(json.dumps(answer).encode())
+
+    def _carry_out(self, message: dict[str, Any]) -> dict[str, Any]:
+        match message:
+            case {"request": "drain", "timeout": int() | float() as timeout}:
+                return self._coordinator.drain(float(timeout))
+            case {"request": "status"}:
+                return self._coordinator.status()
+        raise ValueError(f"not a request of this channel: {message.get('request')!r}")

@@ -1,0 +1,450 @@
+"""The coordinator of one query's run: Spark's calls, served from what the group's thread and the watcher know.
+
+Spark's thread calls `latest_offset`, `partitions` and `stop`; the group's thread carries out the member's actions; the
+watcher asks the brokers. One condition, `_state`, guards the member and is notified after every change.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from streamgroup.driver.batch import require_topics, tasks_of
+from streamgroup.driver.group_thread import GroupThread
+from streamgroup.driver.member import Member, MemberAction, Resolve
+from streamgroup.driver.starts import gained_offsets, log_ends
+from streamgroup.driver.watcher import LogWatcher
+from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.group import events as ev
+from streamgroup.group.ledger import Ledger
+from streamgroup.group.membership import MemberConfig, Membership, State
+from streamgroup.model import (
+    ClusterSnapshot,
+    CommittedOffset,
+    Document,
+    FetchTask,
+    LogRange,
+    OffsetRange,
+    TopicPartition,
+)
+from streamgroup.net.admin import committed
+from streamgroup.net.backoff import Backoff
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.types import GroupOptions, SourceOptions
+from streamgroup.planning import loss
+from streamgroup.planning.batch import available_now_done, empty_document, next_document, replay_ranges
+from streamgroup.planning.document import from_value, to_value
+
+log = logging.getLogger("streamgroup")
+
+T = TypeVar("T")
+
+PATIENCE_S = 0.5
+"""R9: a commit is one round trip; `latest_offset` waits for it this long, then returns `start`."""
+FIRST_PATIENCE_S = 1.0
+"""R10: the first call waits this long for the first assignment, so that batch 0 is not empty; AvailableNow each."""
+FAREWELL_S = 0.8
+"""R29: committing and leaving take no longer than this."""
+
+
+class Coordinator:
+    """One member of one group, for one run of one query. Nothing connects before the first call that needs it."""
+
+    def __init__(self, options: SourceOptions, rng: random.Random | None = None) -> None:
+        if options.group is None:
+            raise ConfigError("a stream of streamgroup is a member of a consumer group: set kafka.group.id")
+        self._options = options
+        self._group: GroupOptions = options.group
+        self._rng = rng or random.Random()
+        self._state = threading.Condition(threading.RLock())
+        self._failure: StreamGroupError | None = None
+        self._started = self._first = False
+        self._stopped = self._draining = False
+        self._targets: Mapping[TopicPartition, int] | None = None
+        self._answer: tuple[Document, list[FetchTask]] | None = None
+        self._rechecking: dict[TopicPartition, float] = {}
+        self._wanted_topics: frozenset[str] = frozenset(options.subscription.topics)
+        self._resolving: Future[Any] | None = None
+        self._resolve_failures = 0
+        self.run = _new_id()
+        ledger = Ledger(self._group.group_id, self.run, _new_id())
+        self._member = Member(
+            Membership(_member_config(options, self._group), self._rng),
+            ledger,
+            instance_id=self._group.instance_id,
+            session_timeout_s=self._group.session_timeout_ms / 1000,
+            request_timeout_ms=options.client.request_timeout_ms,
+            backoff=Backoff(options.client, self._rng),
+        )
+        self._ledger = ledger
+        self._watcher = LogWatcher(options, self._metadata_refreshed)
+        self._thread = GroupThread(self._member, self._state, options.client, lambda: self._watcher.snapshot, self._act)
+
+    # --- Spark's calls -----------------------------------------------------------------------------------------------
+
+    def prepare_available_now(self) -> None:
+        """R11: snapshot the ends of all subscribed partitions."""
+        self._begin()
+        topics, isolation = self._options.subscription.topics, self._options.fetch.isolation
+        self._targets = self._ask(lambda cluster, deadline: log_ends(cluster, deadline, topics, isolation))
+
+    def latest_offset(self, start: Mapping[str, Any], *, max_rows: int | None, once: bool = False) -> dict[str, Any]:
+        """Prove `start` sunk, commit it, and plan the next batch: its document, or `start` where nothing is new."""
+        value = dict(start)
+        document = from_value(start)
+        self._begin()
+        with self._state:
+            again = self._already_planned(document)
+            if again is not None:
+                return to_value(again)
+            self._carry_out(self._member.prove(document, time.monotonic()))
+            if not self._wait_until_plannable(once):
+                return value if self._targets is None else self._wait_on(document)
+            generation, partitions = self._ledger.generation, list(self._ledger.held)
+        logs = self._watcher.ends(partitions, FIRST_PATIENCE_S)
+        with self._state:
+            self._raise_failure()
+            now = time.monotonic()
+            if self._ledger.generation != generation or not self._member.may_plan(now):
+                return value if self._targets is None else self._wait_on(document)
+            planned = self._plan(document, logs, max_rows)
+            if planned is None:
+                return value if self._is_done() else self._wait_on(document)
+            self._carry_out(self._member.planned(planned, now))
+            return to_value(planned)
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
+        """The tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
+        first, last = from_value(start), from_value(end)
+        if first == last:
+            return []
+        self._begin()
+        with self._state:
+            self._raise_failure()
+            if self._answer is not None and self._answer[0] == last:
+                return self._answer[1]
+            planned_here = self._ledger.is_planned_here(last)
+        seen = {} if planned_here else self._committed()
+        with self._state:
+            now = time.monotonic()
+            ranges, actions = (
+                self._member.handed_out(last, now) if planned_here else self._replay(first, last, seen, now)
+            )
+            self._carry_out(actions)
+            tasks = tasks_of(ranges, self._watcher.snapshot, self._options.limits)
+            self._answer = (last, tasks)
+            return tasks
+
+    def report_latest(self) -> dict[str, dict[str, int]] | None:
+        """The ends of the logs held, in the shape of Spark's own connector; None before anything is known."""
+        with self._state:
+            held = list(self._ledger.held)
+        ends: dict[str, dict[str, int]] = {}
+        for tp, known in sorted(self._watcher.known(held).items()):
+            ends.setdefault(tp.topic, {})[str(tp.partition)] = known.latest
+        return ends or None
+
+    def stop(self) -> None:
+        """R29: commit every held position, leave the group (static members stay), within a second."""
+        with self._state:
+            if self._stopped or not self._started:
+                self._stopped = True
+                return
+            self._stopped = True
+            self._leave(time.monotonic() + FAREWELL_S)
+        self._thread.stop(0.2)
+        self._watcher.stop(0.1)
+
+    def drain(self, timeout: float) -> dict[str, Any]:
+        """R30: plan no more, wait until the last batch is proven sunk, commit, leave.
+
+        Returns `{"drained": bool, ...}`: False where `timeout` seconds passed before; then one batch may be repeated.
+        """
+        deadline = time.monotonic() + timeout
+        with self._state:
+            self._draining = True
+            self._state.notify_all()
+            settled = self._state.wait_for(
+                lambda: self._stopped or self._failure is not None or self._is_settled(), timeout
+            )
+            drained = settled and self._failure is None and not self._stopped
+            if not self._stopped and self._started:
+                self._stopped = True
+                drained = self._leave(max(deadline, time.monotonic() + FAREWELL_S)) and drained
+            return {
+                "drained": drained,
+                "group": self._group.group_id,
+                "run": self.run,
+                "in_flight": not self._ledger.idle,
+            }
+
+    def status(self) -> dict[str, Any]:
+        """What this member is doing, for the control channel."""
+        with self._state:
+            return {
+                "group": self._group.group_id,
+                "run": self.run,
+                "lineage": self._ledger.lineage,
+                "member": self._ledger.member_id,
+                "generation": self._ledger.generation,
+                "state": self._member.membership.state.name.lower(),
+                "draining": self._draining,
+                "stopped": self._stopped,
+                "idle": self._ledger.idle,
+                "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
+            }
+
+    # --- planning ----------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Start on the first call: the topics must exist and the brokers answer, then the member joins."""
+        if self._started:
+            return
+        self._started = self._first = True
+        for note in self._options.notes:
+            log.info("%s: %s", self._group.group_id, note)
+        self._watcher.start()
+        topics = self._wanted_topics
+        snapshot = self._ask(lambda cluster, deadline: cluster.snapshot(topics, deadline, refresh=True))
+        require_topics(sorted(topics), snapshot)
+        self._watcher.snapshot = snapshot
+        self._watcher.follow(topics)
+        self._thread.start()
+        with self._state:
+            now = time.monotonic()
+            actions = self._member.step(ev.Start(tuple(sorted(topics))), now)
+            actions += self._member.step(ev.TopicsKnown(snapshot.topics, topics), now)
+            self._carry_out(actions)
+
+    def _already_planned(self, start: Document) -> Document | None:
+        """The document in flight, where Spark asks again for what it was already given."""
+        self._raise_failure()
+        flight = self._ledger.flight
+        if flight is None or not flight.planned_here or flight.document == start or flight.handed is not None:
+            return None
+        return flight.document if flight.document.sequence > start.sequence else None
+
+    def _wait_until_plannable(self, once: bool) -> bool:
+        """Wait as long as R9 and R10 allow until a plan may be made."""
+        patience = FIRST_PATIENCE_S if self._first or self._targets is not None else PATIENCE_S
+        if once:
+            patience = self._group.join_timeout_ms / 1000
+        self._first = False
+
+        def over() -> bool:
+            return self._failure is not None or self._draining or self._stopped or self._may_plan()
+
+        self._state.wait_for(over, patience)
+        self._raise_failure()
+        if self._draining or self._stopped:
+            return False
+        if once and not self._may_plan():
+            raise TransportError(
+                f"group {self._group.group_id}: no assignment within group.joinTimeout ({patience:.0f} s) under "
+                f"Trigger.Once (the member is {self._member.membership.state.name.lower()}); is another member slow to "
+                "rejoin? Run again, raise group.joinTimeout, or use Trigger.AvailableNow"
+            )
+        return self._may_plan()
+
+    def _may_plan(self) -> bool:
+        return self._member.may_plan(time.monotonic())
+
+    def _plan(
+        self, previous: Document, logs: Mapping[TopicPartition, LogRange], max_rows: int | None
+    ) -> Document | None:
+        """The next document, or None where nothing is new; positions are judged first (R8)."""
+        logs = self._judge(logs)
+        if not self._ledger.settled:
+            return None
+        return next_document(
+            previous,
+            group=self._group.group_id,
+            lineage=self._ledger.lineage,
+            run=self.run,
+            positions=self._ledger.positions(),
+            ends={tp: known.latest for tp, known in logs.items()},
+            max_offsets=max_rows,
+            targets=self._targets,
+        )
+
+    def _judge(self, logs: Mapping[TopicPartition, LogRange]) -> Mapping[TopicPartition, LogRange]:
+        """Hold the positions against the logs (R8); the logs that can be planned from."""
+        positions = self._ledger.positions()
+        snapshot = self._watcher.snapshot
+        refreshed = {tp for tp, since in self._rechecking.items() if self._watcher.metadata_at >= since}
+        watermarks = self._watcher.watermarks(logs)
+        verdicts = loss.judge(positions, watermarks, snapshot.topics, refreshed=False)
+        suspects = {tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Recheck)}
+        again = {tp: positions[tp] for tp in suspects & refreshed}
+        verdicts |= loss.judge(again, watermarks, snapshot.topics, refreshed=True)
+        settlement = loss.settle(
+            positions, verdicts, group=self._group.group_id, fail_on_data_loss=self._options.fail_on_data_loss
+        )
+        for message in settlement.messages:
+            log.warning("%s", message)
+        moved = {tp: p.offset for tp, p in settlement.positions.items() if p.offset != positions[tp].offset}
+        if moved:
+            self._carry_out(self._member.moved(moved, time.monotonic()))
+        self._recheck(settlement.recheck)
+        return {tp: known for tp, known in logs.items() if tp in settlement.positions}
+
+    def _recheck(self, partitions: tuple[TopicPartition, ...]) -> None:
+        new = [tp for tp in partitions if tp not in self._rechecking]
+        if new:
+            self._watcher.forget(new)
+            self._watcher.refresh_metadata()
+        now = time.monotonic()
+        self._rechecking = {tp: self._rechecking.get(tp, now) for tp in partitions}
+
+    def _wait_on(self, previous: Document) -> dict[str, Any]:
+        """R10: AvailableNow would end with `start`: an empty document keeps it going."""
+        if self._draining or self._stopped:
+            return to_value(previous)
+        document = empty_document(
+            previous,
+            group=self._group.group_id,
+            lineage=self._ledger.lineage,
+            run=self.run,
+            positions=self._ledger.positions(),
+        )
+        self._member.planned_empty(document)
+        return to_value(document)
+
+    def _is_done(self) -> bool:
+        """Whether `start` may be returned: nothing is new, and AvailableNow has reached its ends (R11)."""
+        if self._targets is None:
+            return True
+        return self._may_plan() and available_now_done(self._ledger.positions(), self._targets)
+
+    def _committed(self) -> Mapping[TopicPartition, CommittedOffset]:
+        """What the group has committed: a replay's filter, fetched when its partitions are asked, and waited for."""
+        group = self._group.group_id
+        return self._ask(lambda cluster, deadline: committed(cluster, group, deadline))
+
+    def _replay(
+        self, start: Document, end: Document, seen: Mapping[TopicPartition, CommittedOffset], now: float
+    ) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
+        """R13: every range of a document that another process planned, but what the group has committed since."""
+        ranges = tuple(replay_ranges(end, seen))
+        log.info(
+            "%s: replaying document %d of run %s: %d of %d offsets are left to read",
+            self._group.group_id,
+            end.sequence,
+            end.run,
+            sum(map(len, ranges)),
+            sum(map(len, end.ranges)),
+        )
+        return ranges, self._member.replayed(start, end, ranges, seen, now)
+
+    # --- the other threads -------------------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[Cluster, float], T]) -> T:
+        return self._watcher.ask(question, self._options.client.default_api_timeout_ms / 1000)
+
+    def _carry_out(self, actions: list[MemberAction]) -> None:
+        self._thread.carry_out(actions)
+
+    def _act(self, action: MemberAction) -> None:
+        """An action that is not the group thread's own; called with the lock held."""
+        match action:
+            case ev.NeedTopics(topics):
+                self._wanted_topics = frozenset(self._options.subscription.topics) | topics
+                self._watcher.follow(self._wanted_topics)
+            case Resolve():
+                self._resolve(action)
+            case ev.Fail(error):
+                self._failure = self._failure or error
+        self._state.notify_all()
+
+    def _metadata_refreshed(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
+        with self._state:
+            self._carry_out(self._member.step(ev.TopicsKnown(snapshot.topics, asked), time.monotonic()))
+            self._state.notify_all()
+
+    def _resolve(self, wanted: Resolve) -> None:
+        """Ask the log where gained partitions start (R5d, R7)."""
+        options = self._options
+
+        def question(cluster: Cluster, deadline: float) -> tuple[dict[TopicPartition, int], list[str]]:
+            return gained_offsets(
+                cluster,
+                deadline,
+                group=self._group.group_id,
+                spec=options.starting,
+                origins=wanted.partitions,
+                isolation=options.fetch.isolation,
+                fail_on_data_loss=options.fail_on_data_loss,
+            )
+
+        self._resolving = self._watcher.post(question, options.client.default_api_timeout_ms / 1000)
+        self._resolving.add_done_callback(lambda answer: self._resolved(wanted, answer))
+
+    def _resolved(self, wanted: Resolve, answer: Future[tuple[dict[TopicPartition, int], list[str]]]) -> None:
+        """In the watcher's thread: take the offsets, or ask again `fetchOffset.numRetries` times."""
+        error = answer.exception()
+        with self._state:
+            if error is None:
+                offsets, messages = answer.result()
+                self._resolve_failures = 0
+                for message in messages:
+                    log.warning("%s", message)
+                self._carry_out(self._member.resolved(wanted.generation, offsets, time.monotonic()))
+            elif not self._stopped and wanted.generation == self._ledger.generation:
+                self._resolve_failures += 1
+                retry = (
+                    isinstance(error, TransportError) and self._resolve_failures <= self._options.fetch_offset_retries
+                )
+                if retry:
+                    log.warning("%s: starting offsets not found, asking again: %s", self._group.group_id, error)
+                    delay = self._options.fetch_offset_retry_interval_ms / 1000
+                    timer = threading.Timer(delay, self._resolve, [wanted])
+                    timer.daemon = True
+                    timer.start()
+                else:
+                    self._failure = error if isinstance(error, StreamGroupError) else StreamGroupError(repr(error))
+            self._state.notify_all()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # --- leaving -----------------------------------------------------------------------------------------------------
+
+    def _is_settled(self) -> bool:
+        return self._ledger.idle and (not self._started or (self._member.stable and self._ledger.settled))
+
+    def _leave(self, deadline: float) -> bool:
+        """Commit and leave, until `deadline`; whether the commit was accepted. The lock is held."""
+        now = time.monotonic()
+        self._carry_out(self._member.farewell(now))
+        committed_all = self._state.wait_for(lambda: not self._ledger.owes, max(0.0, (deadline - now) * 0.6))
+        self._carry_out(self._member.step(ev.Stop(), time.monotonic()))
+        self._state.wait_for(lambda: self._member.membership.state is State.LEFT, max(0.0, deadline - time.monotonic()))
+        return committed_all
+
+
+def _member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
+    return MemberConfig(
+        group_id=group.group_id,
+        client_id=options.client.client_id,
+        instance_id=group.instance_id,
+        session_timeout_ms=group.session_timeout_ms,
+        heartbeat_interval_ms=group.heartbeat_interval_ms,
+        max_poll_interval_ms=group.max_poll_interval_ms,
+        rebalance_wait_ms=group.rebalance_wait_ms,
+        request_timeout_ms=options.client.request_timeout_ms,
+        retry_backoff_ms=options.client.retry_backoff_ms,
+        retry_backoff_max_ms=options.client.retry_backoff_max_ms,
+        strategies=group.strategies,
+    )
+
+
+def _new_id() -> str:
+    """An id for a lineage or a run: short enough for a commit's metadata, unique enough for ever."""
+    return uuid.uuid4().hex[:16]

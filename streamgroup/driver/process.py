@@ -1,0 +1,62 @@
+"""The process that a coordinator lives in: its log, its signals, its parent, its control channel.
+
+Spark ends a query's Python process by SIGTERM, twice, without calling anything (R29); a JVM that was killed shows as
+the end of the conversation with it, or as another parent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+
+from streamgroup.driver.control import ControlServer
+from streamgroup.driver.coordinator import Coordinator
+from streamgroup.options.types import SourceOptions
+
+log = logging.getLogger("streamgroup")
+
+PARENT_EVERY_S = 0.2
+
+
+def start_coordinator(options: SourceOptions) -> Coordinator:
+    """Make the coordinator of this process's query and prepare the process for its end."""
+    _log_to_stderr()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _exit)
+    coordinator = Coordinator(options)
+    ControlServer(coordinator, os.getppid()).start()
+    threading.Thread(
+        target=_watch_parent, args=(coordinator, os.getppid()), name="streamgroup-parent", daemon=True
+    ).start()
+    return coordinator
+
+
+def _exit(_signum: int, _frame: FrameType | None) -> None:
+    """Unwind, so that Spark's runner calls `stop`. The second SIGTERM must not interrupt the leaving."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
+
+
+def _watch_parent(coordinator: Coordinator, parent: int) -> None:
+    """Leave when the JVM is gone, even while the main thread is busy."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_EVERY_S)
+    log.warning("the driver's JVM (pid %d) is gone: leaving the group", parent)
+    coordinator.stop()
+    os._exit(1)
+
+
+def _log_to_stderr() -> None:
+    """Spark copies this process's stderr to the driver's: say there what happens, unless logging is set up."""
+    if log.handlers or logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s streamgroup: %(message)s", "%y/%m/%d %H:%M:%S"))
+    log.addHandler(handler)
+    log.setLevel(os.environ.get("STREAMGROUP_LOG_LEVEL", "INFO").upper())
+    log.propagate = False

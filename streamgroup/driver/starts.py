@@ -1,0 +1,88 @@
+"""Where positions come from that only the log can tell: questions for a Cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from streamgroup.errors import DataLossError
+from streamgroup.group.positions import Origin
+from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.types import Isolation
+from streamgroup.planning import starts as planned
+
+
+def offsets_of(
+    cluster: Cluster,
+    deadline: float,
+    spec: OffsetSpec,
+    partitions: Collection[TopicPartition],
+    *,
+    isolation: Isolation,
+    option: str = "startingOffsets",
+) -> dict[TopicPartition, int]:
+    """The offsets that `spec` means for `partitions`. Raises ConfigError where it does not say or nothing matches."""
+    listed = _listed(cluster, planned.lookups(spec, partitions, option=option), isolation, deadline)
+    listed |= _listed(cluster, planned.fallbacks(spec, listed), isolation, deadline)
+    return planned.resolve(spec, partitions, listed, option=option)
+
+
+def gained_offsets(
+    cluster: Cluster,
+    deadline: float,
+    *,
+    group: str,
+    spec: OffsetSpec,
+    origins: Mapping[TopicPartition, Origin],
+    isolation: Isolation,
+    fail_on_data_loss: bool,
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    """Where gained partitions start whose offset neither the group nor the checkpoint knows, and what to say of it.
+
+    All but those of the founding generation start at earliest, by the data-loss policy (R7, R8): raises DataLossError
+    where records may be gone and `fail_on_data_loss`.
+    """
+    founding = [tp for tp, origin in origins.items() if origin is Origin.STARTING]
+    rest = [tp for tp in origins if tp not in founding]
+    offsets = offsets_of(cluster, deadline, spec, founding, isolation=isolation) if founding else {}
+    earliest = cluster.list_offsets(dict.fromkeys(rest, EARLIEST), isolation, deadline) if rest else {}
+    offsets |= {tp: listed.offset for tp, listed in earliest.items()}
+    losses = [
+        _loss(group, tp, origins[tp], offsets[tp])
+        for tp in sorted(rest)
+        if offsets[tp] > 0 or origins[tp] is Origin.RECREATED
+    ]
+    if losses and fail_on_data_loss:
+        raise DataLossError(
+            "\n".join(losses)
+            + "\nTo go on: set failOnDataLoss=false, or stop all members and set the group's offsets "
+            + f"(kafka-consumer-groups.sh --group {group} --reset-offsets)"
+        )
+    return offsets, losses
+
+
+def log_ends(
+    cluster: Cluster, deadline: float, topics: Collection[str], isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """The ends of all partitions of `topics`."""
+    snapshot = cluster.snapshot(topics, deadline, refresh=True)
+    partitions = [TopicPartition(t.name, p.partition) for t in snapshot.topics.values() for p in t.partitions]
+    listed = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)
+    return {tp: found.offset for tp, found in listed.items()}
+
+
+def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> str:
+    if origin is Origin.RECREATED:
+        return f"group {group!r}, {tp}: the topic was deleted and created again; reading starts at its offset {offset}"
+    return (
+        f"group {group!r}, {tp}: the group has no committed offset for it (a new partition, or the commit has expired), and "
+        f"its log starts at {offset}: records below may have been missed"
+    )
+
+
+def _listed(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
+) -> dict[TopicPartition, tuple[int, int]]:
+    if not wanted:
+        return {}
+    return {tp: (o.offset, o.timestamp) for tp, o in cluster.list_offsets(wanted, isolation, deadline).items()}
