@@ -1,0 +1,97 @@
+"""The "consumer" protocol: what members put into JoinGroup and SyncGroup, in Kafka's own layout.
+
+A 2-byte version, then the message, never flexible. Newer versions only add fields at the end, so a newer one is read as
+the newest known here and what follows is left alone, as Kafka's own consumer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from streamgroup.errors import DecodeError
+from streamgroup.model import TopicPartition
+from streamgroup.wire.fields import Struct, array, byte_string, int32, message, string
+from streamgroup.wire.primitives import INT16, Bytes, Reader
+from streamgroup.wire.schema import Message, append, read
+
+PROTOCOL_TYPE = "consumer"
+"""The protocol type of JoinGroup."""
+LATEST = 3
+
+
+@message
+class TopicPartitions(Struct):
+    """Some partitions of one topic."""
+
+    topic: str = string("0+")
+    partitions: tuple[int, ...] = array("int32", "0+")
+
+
+@message
+class ConsumerSubscription(Message, versions="0-3"):
+    """What a member wants; it holds `owned_partitions` since `generation_id` (KIP-429, KIP-792), racks are KIP-881."""
+
+    topics: tuple[str, ...] = array("string", "0+")
+    user_data: Bytes | None = byte_string("0+", nullable="0+", default=None)
+    owned_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions, "1+", ignorable=True)
+    generation_id: int = int32("2+", default=-1, ignorable=True)
+    rack_id: str | None = string("3+", nullable="3+", default=None, ignorable=True)
+
+
+@message
+class ConsumerAssignment(Message, versions="0-3"):
+    """What a member gets."""
+
+    assigned_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions, "0+")
+    user_data: Bytes | None = byte_string("0+", nullable="0+", default=None)
+
+
+M = TypeVar("M", bound=Message)
+
+
+def encode_subscription(subscription: ConsumerSubscription, version: int = LATEST) -> bytes:
+    """The metadata of a protocol in JoinGroup. Raises as `schema.encode` does."""
+    return _encode(subscription, version)
+
+
+def decode_subscription(data: Bytes) -> ConsumerSubscription:
+    """What a member of any client asks for. Raises DecodeError, Truncated where `data` ends too early or is empty."""
+    return _decode(ConsumerSubscription, data)
+
+
+def encode_assignment(assignment: ConsumerAssignment, version: int = LATEST) -> bytes:
+    """The assignment of one member in SyncGroup. Raises as `schema.encode` does."""
+    return _encode(assignment, version)
+
+
+def decode_assignment(data: Bytes) -> ConsumerAssignment:
+    """What the leader assigned. Raises DecodeError, Truncated where `data` ends too early or is empty."""
+    return _decode(ConsumerAssignment, data)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
+    """Partitions as these messages hold them: sorted by topic, then partition."""
+    found: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return tuple(TopicPartitions(topic=topic, partitions=tuple(ids)) for topic, ids in found.items())
+
+
+def each_partition(rows: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
+    """The partitions that such rows name, in their order."""
+    return tuple(TopicPartition(row.topic, partition) for row in rows for partition in row.partitions)
+
+
+def _encode(message: Message, version: int) -> bytes:
+    out = bytearray(INT16.pack(version))
+    append(out, message, version)
+    return bytes(out)
+
+
+def _decode(cls: type[M], data: Bytes) -> M:
+    reader = Reader(data)
+    version = reader.int16()
+    if version < 0:
+        raise DecodeError(f"{cls.__name__}: version {version}")
+    return read(cls, reader, min(version, LATEST))
