@@ -1,24 +1,178 @@
-"""What the tools ask of a cluster: groups, their members and committed offsets; and topics to be made.
+"""What tools ask of a cluster: groups, their members and committed offsets; and topics to be made.
 
-Functions over a `Cluster`; each with a deadline on its clock, retried until then.
+Functions over a `Cluster`; each has a deadline on the cluster's clock and is retried until then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from streamgroup.errors import BrokerError, KafkaError, TransportError, error_of
+from streamgroup.errors import BrokerError, DecodeError, ErrorCode, KafkaError, TransportError, error_of
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.net.cluster import Cluster
+from streamgroup.net.cluster import ANY, Cluster
 from streamgroup.wire.messages.admin import (
     CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
     CreateTopicsRequest,
     DescribedGroup,
     DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListedGroup,
     ListGroupsRequest,
 )
 from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
+from streamgroup.wire.offsets import FetchedOffsets, fetched_offsets, offset_fetch_request
+from streamgroup.wire.schema import Message, Request
 
-R = TypeVar("R")
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+
+def list_groups(cluster: Cluster, deadline: float) -> dict[str, ListedGroup]:
+    """All groups by id: every broker is asked for those that it coordinates.
+
+    Raises TransportError where one broker has not answered by the deadline: the list would not be whole.
+    """
+    groups: dict[str, ListedGroup] = {}
+    for node in cluster.snapshot((), deadline).brokers:
+        retry = cluster.retry(f"list of groups of broker {node}", deadline)
+        while True:
+            response = cluster.call(ListGroupsRequest(), node, deadline)
+            if response.error_code == 0:
+                break
+            cause = error_of(response.error_code)
+            if not cause.retriable:
+                raise BrokerError(cause, f"the groups of broker {node}")
+            retry.again(cause.name)
+        groups |= {group.group_id: group for group in response.groups}
+    return groups
+
+
+def describe_groups(cluster: Cluster, groups: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+    """State and members of each of `groups`; one that does not exist is Dead, without members."""
+    return {group: _describe(cluster, group, deadline) for group in sorted(groups)}
+
+
+def committed(
+    cluster: Cluster, group: str, deadline: float, stable: bool = True
+) -> dict[TopicPartition, CommittedOffset]:
+    """All that `group` has committed, asked without being a member.
+
+    With `stable` pending transactional commits are waited for (R19); without it the last complete ones are told.
+    """
+
+    def read(version: int, response: OffsetFetchResponse) -> FetchedOffsets:
+        fetched = fetched_offsets(response, version, group)
+        codes = [fetched.error_code, *(row.error_code for row in fetched.partitions.values())]
+        _check(next((code for code in codes if code), 0), f"group {group!r}: its committed offsets")
+        return fetched
+
+    fetched = _of_coordinator(
+        cluster,
+        group,
+        (OffsetFetchRequest, lambda version: offset_fetch_request(version, group, None, require_stable=stable)),
+        read,
+        deadline,
+    )
+    return {tp: row.committed for tp, row in fetched.partitions.items() if row.committed is not None}
+
+
+def create_topics(
+    cluster: Cluster,
+    topics: Mapping[str, int],
+    deadline: float,
+    *,
+    replication_factor: int = 1,
+    configs: Mapping[str, str] | None = None,
+) -> frozenset[str]:
+    """Create `topics` (names and numbers of partitions); those that were made, without those that existed before.
+
+    Returns when the cluster's metadata shows a leader for each partition. Raises BrokerError for a topic refused.
+    """
+    settings = tuple(CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items())
+    request = CreateTopicsRequest(
+        topics=tuple(
+            CreatableTopic(name=name, num_partitions=count, replication_factor=replication_factor, configs=settings)
+            for name, count in topics.items()
+        ),
+        timeout_ms=max(1, int((deadline - cluster.clock()) * 1000)),
+    )
+    retry = cluster.retry("new topics", deadline)
+    while True:
+        controller = cluster.snapshot((), deadline, refresh=True).controller_id
+        results = cluster.call(request, controller if controller >= 0 else ANY, deadline).topics
+        trouble = [r for r in results if r.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS)]
+        if not trouble:
+            _wait_for_leaders(cluster, topics, deadline)
+            return frozenset(r.name for r in results if r.error_code == 0)
+        retry.again(", ".join(_refusal(result) for result in trouble))
+
+
+def _refusal(result: CreatableTopicResult) -> str:
+    error = error_of(result.error_code)
+    reason = f"topic {result.name!r}" + (f" ({result.error_message})" if result.error_message else "")
+    if not error.retriable:
+        raise BrokerError(error, f"{reason} cannot be created")
+    return f"{reason}: {error.name}"
+
+
+def _wait_for_leaders(cluster: Cluster, topics: Mapping[str, int], deadline: float) -> None:
+    retry = cluster.retry("leaders of new topics", deadline)
+    while True:
+        snapshot = cluster.snapshot(topics, deadline, refresh=True)
+        waiting = [
+            str(tp)
+            for name, count in topics.items()
+            for tp in (TopicPartition(name, partition) for partition in range(count))
+            if snapshot.leader(tp) is None
+        ]
+        if not waiting:
+            return
+        retry.again(f"none yet for {', '.join(waiting)}")
+
+
+def _describe(cluster: Cluster, group: str, deadline: float) -> DescribedGroup:
+    def read(version: int, response: DescribeGroupsResponse) -> DescribedGroup:
+        described = next((g for g in response.groups if g.group_id == group), None)
+        if described is None:
+            raise DecodeError(f"DescribeGroups v{version}: the answer does not speak of group {group!r}")
+        code = described.error_code
+        if code == ErrorCode.GROUP_ID_NOT_FOUND:  # from v6 on an error, before it a dead group
+            return DescribedGroup(error_code=0, group_id=group, group_state="Dead")
+        _check(code, f"group {group!r}: its description")
+        return described
+
+    request = DescribeGroupsRequest(groups=(group,))
+    return _of_coordinator(cluster, group, (DescribeGroupsRequest, lambda _: request), read, deadline)
+
+
+class _AskAgain(Exception):
+    """The coordinator has moved or is not ready."""
+
+
+def _check(code: int, context: str) -> None:
+    if code == 0:
+        return
+    error: KafkaError = error_of(code)
+    if error.retriable:
+        raise _AskAgain(error.name)
+    raise BrokerError(error, context)
+
+
+def _of_coordinator(
+    cluster: Cluster,
+    group: str,
+    make: tuple[type[Request[R]], Callable[[int], Request[R]]],
+    read: Callable[[int, R], T],
+    deadline: float,
+) -> T:
+    """Ask `group`'s coordinator, which is found anew for each attempt."""
+    retry = cluster.retry(f"{make[0].NAME} of group {group!r}", deadline)
+    while True:
+        coordinator = cluster.coordinator(group, deadline)
+        try:
+            return read(*cluster.ask(*make, coordinator, deadline, keep_trying=False))
+        except (_AskAgain, TransportError) as cause:
+            retry.again(cause)

@@ -25,7 +25,7 @@ class Backoff:
         """The wait before the next attempt."""
         exponent = min(self._attempts, 32)  # beyond it nothing changes but the size of the number
         self._attempts += 1
-        wait = min(self._first * 2**exponent, self._most)
+        wait: float = min(self._first * 2**exponent, self._most)
         return wait * self._rng.uniform(1 - _JITTER, 1 + _JITTER)
 
     def reset(self) -> None:

@@ -16,7 +16,6 @@ from streamgroup.model import Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
 from streamgroup.net.listing import (
-    ONE_COORDINATOR,
     ListedOffset,
     coordinator_request,
     offset_requests,
@@ -26,6 +25,7 @@ from streamgroup.net.listing import (
 from streamgroup.net.metadata import MetadataCache, metadata_request, snapshot_of
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import MetadataRequest
+from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
@@ -87,7 +87,7 @@ class Cluster:
             return cached
         retry = self.retry("its metadata", deadline)
         while True:
-            response = self._any(lambda c: metadata_request(wanted, c.versions.highest(MetadataRequest)), deadline)
+            _, response = self.ask(MetadataRequest, lambda version: metadata_request(wanted, version), ANY, deadline)
             snapshot, unsettled = snapshot_of(response)
             if not unsettled:
                 self._cache.put(snapshot, wanted, self.clock())
@@ -106,16 +106,40 @@ class Cluster:
         The request may reach the broker more than once. Error codes within the response are the caller's to read.
         One attempt takes `request_timeout_ms` at most. Raises TransportError, UnsupportedVersionError, DecodeError.
         """
-        if node == ANY:
-            return self._any(lambda _: request, deadline, version, ceiling)
-        retry = self.retry(f"{request.NAME} of broker {node}", deadline)
+        return self.ask(type(request), lambda _: request, node, deadline, version=version, ceiling=ceiling)[1]
+
+    def ask(
+        self,
+        kind: type[Request[R]],
+        make: Callable[[int], Request[R]],
+        node: Node,
+        deadline: float,
+        *,
+        version: int | None = None,
+        ceiling: int | None = None,
+        keep_trying: bool = True,
+    ) -> tuple[int, R]:
+        """`call` for requests whose shape depends on the version: `make` is told it. The version and the response.
+
+        Without `keep_trying` a connection that fails is a TransportError at once: the caller may know another node.
+        """
+        retry = self.retry(f"{kind.NAME} of {'any broker' if node == ANY else f'broker {node}'}", deadline)
         while True:
-            try:
-                connection = self._connected(self._address(node, deadline), deadline)
-                return connection.call(request, self._attempt_until(deadline), version, ceiling)
-            except TransportError as error:
-                self.expire_metadata()
-                retry.again(error)
+            causes: list[str] = []
+            for address in self._addresses(node, deadline, causes):
+                try:
+                    connection = self._connected(address, deadline)
+                    chosen = connection.versions.highest(kind, ceiling) if version is None else version
+                    return chosen, connection.call(make(chosen), self._attempt_until(deadline), chosen)
+                except TransportError as error:
+                    self._failed_at[address] = self.clock()
+                    causes.append(str(error))
+                    if not keep_trying or self.clock() >= deadline:
+                        break
+            self.expire_metadata()
+            if not keep_trying:
+                raise TransportError("; ".join(causes))
+            retry.again("; ".join(causes))
 
     def call_each(
         self, requests: Mapping[int, Request[R]], deadline: float, ceiling: int | None = None
@@ -149,11 +173,12 @@ class Cluster:
         """The broker that coordinates `group`. Raises BrokerError where the group may not be used."""
         retry = self.retry(f"coordinator of group {group!r}", deadline)
         while True:
-            answer = read_coordinator(self.call(coordinator_request(group), ANY, deadline, ceiling=ONE_COORDINATOR))
+            version, response = self.ask(FindCoordinatorRequest, lambda v: coordinator_request(v, group), ANY, deadline)
+            answer = read_coordinator(response, version, group)
             if isinstance(answer, Broker):
                 return answer
             if not answer.retriable:
-                raise BrokerError(answer, f"the coordinator of group {group!r}")
+                raise BrokerError(answer, f"group {group!r}: its coordinator")
             retry.again(answer.name)
 
     def list_offsets(
@@ -188,27 +213,15 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def _any(
-        self,
-        request_for: Callable[[Connection], Request[R]],
-        deadline: float,
-        version: int | None = None,
-        ceiling: int | None = None,
-    ) -> R:
-        """Ask the first broker that answers; all are tried, those that failed latest last, until the deadline."""
-        retry = self.retry("any broker", deadline)
-        while True:
-            causes: list[str] = []
-            for address in self._candidates():
-                try:
-                    connection = self._connected(address, deadline)
-                    return connection.call(request_for(connection), self._attempt_until(deadline), version, ceiling)
-                except TransportError as error:
-                    self._failed_at[address] = self.clock()
-                    causes.append(str(error))
-                    if self.clock() >= deadline:
-                        break
-            retry.again("; ".join(causes))
+    def _addresses(self, node: Node, deadline: float, causes: list[str]) -> list[Address]:
+        """Where to try: for ANY all that is known, for a node its one address; why there is none goes to `causes`."""
+        if node == ANY:
+            return self._candidates()
+        try:
+            return [self._address(node, deadline)]
+        except TransportError as error:
+            causes.append(str(error))
+            return []
 
     def _candidates(self) -> list[Address]:
         """Open connections first, then brokers that were known, then the bootstrap servers; what failed latest last."""
@@ -222,9 +235,8 @@ class Cluster:
         if isinstance(node, Broker):
             return node.host, node.port
         assert isinstance(node, int)
-        known = self._cache.last
-        broker = None if known is None else known.brokers.get(node)
-        if broker is None:
+        broker = None if self._cache.last is None else self._cache.last.brokers.get(node)
+        if broker is None or self._cache.expired:
             broker = self.snapshot((), deadline, refresh=True).brokers.get(node)
         if broker is None:
             raise TransportError(f"broker {node} is not among the brokers that the cluster {self} knows of")
@@ -260,7 +272,7 @@ class Retry:
         now = self._cluster.clock()
         if now + wait >= self._deadline:
             raise TransportError(
-                f"cluster {self._cluster}: no {self._what} after {self._attempts} attempts in {now - self._began:.1f} s; "
-                f"last: {cause}"
+                f"cluster {self._cluster}: no {self._what} after {self._attempts} attempts "
+                f"in {now - self._began:.1f} s; last: {cause}"
             ) from (cause if isinstance(cause, Exception) else None)
         self._sleep(wait)

@@ -67,10 +67,10 @@ class Connection:
         link = Link(self.host, self.port, self._options, began)
         self._link = link
         self._answers.clear()
-        while link.phase is not Phase.READY:
+        while True:
             now = self._clock()
             link.advance(now, [])
-            if link.phase is Phase.READY:
+            if self.open:
                 return
             if now >= deadline:
                 phase = link.phase.name.lower()

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamgroup.errors import BrokerError, KafkaError, error_of
+from streamgroup.errors import BrokerError, DecodeError, KafkaError, error_of
 from streamgroup.model import UNKNOWN_EPOCH, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.options.types import Isolation
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.log import (
     CONSUMER_REPLICA_ID,
     ListOffsetsPartition,
@@ -20,8 +20,7 @@ from streamgroup.wire.messages.log import (
 
 NO_OFFSET = -1
 """No record is as late as the timestamp asked for."""
-ONE_COORDINATOR = 3
-"""The last version of FindCoordinator that asks for one key; a list of one says no more."""
+_SEVERAL_KEYS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +77,20 @@ def read_offsets(response: ListOffsetsResponse, listed: dict[TopicPartition, Lis
             causes.append(f"{tp}: {error.name}")
 
 
-def coordinator_request(group: str) -> FindCoordinatorRequest:
-    """Who coordinates `group`?  For the versions up to ONE_COORDINATOR."""
-    return FindCoordinatorRequest(key=group)
+def coordinator_request(version: int, group: str) -> FindCoordinatorRequest:
+    """Who coordinates `group`? From v4 on it is a list of groups that is asked for (KIP-699)."""
+    if version < _SEVERAL_KEYS:
+        return FindCoordinatorRequest(key=group)
+    return FindCoordinatorRequest(coordinator_keys=(group,))
 
 
-def read_coordinator(response: FindCoordinatorResponse) -> Broker | KafkaError:
-    """The coordinator, or why there is none."""
-    if response.error_code:
-        return error_of(response.error_code)
-    return Broker(response.node_id, response.host, response.port)
+def read_coordinator(response: FindCoordinatorResponse, version: int, group: str) -> Broker | KafkaError:
+    """The coordinator, or why there is none. Raises DecodeError where the answer does not speak of `group`."""
+    answer: FindCoordinatorResponse | Coordinator | None = response
+    if version >= _SEVERAL_KEYS:
+        answer = next((c for c in response.coordinators if c.key == group), None)
+    if answer is None:
+        raise DecodeError(f"FindCoordinator v{version}: the answer does not speak of group {group!r}")
+    if answer.error_code:
+        return error_of(answer.error_code)
+    return Broker(answer.node_id, answer.host, answer.port)

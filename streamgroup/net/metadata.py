@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from streamgroup.errors import BrokerError, error_of
+from streamgroup.errors import BrokerError, ErrorCode, error_of
 from streamgroup.model import NO_TOPIC_ID, Broker, ClusterSnapshot, PartitionInfo, TopicInfo
 from streamgroup.wire.messages.cluster import (
     MetadataRequest,
@@ -14,7 +14,6 @@ from streamgroup.wire.messages.cluster import (
     MetadataResponseTopic,
 )
 
-_UNKNOWN_TOPIC_OR_PARTITION = 3
 _NAMES_WITHOUT_CREATION = 4
 """The first version in which asking for a topic does not create it."""
 
@@ -22,6 +21,8 @@ _NAMES_WITHOUT_CREATION = 4
 def metadata_request(topics: Collection[str] | None, version: int) -> MetadataRequest:
     """Ask for `topics`, or for all of them with None; in no version that can help it are topics created by asking."""
     names = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in sorted(topics))
+    if version == 0 and not topics:
+        names = ()  # which are all topics there; "none of them" cannot be asked
     if version < _NAMES_WITHOUT_CREATION:
         return MetadataRequest(topics=names)
     return MetadataRequest(topics=names, allow_auto_topic_creation=False)
@@ -40,7 +41,7 @@ def snapshot_of(response: MetadataResponse) -> tuple[ClusterSnapshot, list[str]]
             topics[topic.name or ""] = _topic_of(topic)
             continue
         error = error_of(topic.error_code)
-        if topic.error_code == _UNKNOWN_TOPIC_OR_PARTITION:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
         if not error.retriable:
             raise BrokerError(error, f"topic {topic.name!r}")
@@ -62,13 +63,14 @@ def _topic_of(topic: MetadataResponseTopic) -> TopicInfo:
 class MetadataCache:
     """The newest snapshot and what was asked for it. `now` is in seconds on the owner's clock."""
 
-    __slots__ = ("_asked", "_max_age", "_snapshot", "_taken")
+    __slots__ = ("_asked", "_max_age", "_snapshot", "_taken", "expired")
 
     def __init__(self, max_age_ms: int) -> None:
         self._max_age = max_age_ms / 1000
         self._snapshot: ClusterSnapshot | None = None
         self._asked: frozenset[str] | None = frozenset()
         self._taken = 0.0
+        self.expired = False
 
     @property
     def last(self) -> ClusterSnapshot | None:
@@ -78,15 +80,16 @@ class MetadataCache:
     def put(self, snapshot: ClusterSnapshot, asked: frozenset[str] | None, now: float) -> None:
         """Keep `snapshot`, taken at `now`, of the topics `asked` (None: of all)."""
         self._snapshot, self._asked, self._taken = snapshot, asked, now
+        self.expired = False
 
     def expire(self) -> None:
         """Something contradicts the snapshot: `get` gives none until the next `put`."""
-        self._asked = frozenset()
+        self.expired = True
 
     def get(self, topics: frozenset[str] | None, now: float) -> ClusterSnapshot | None:
         """The snapshot of `topics`, where it is fresh and knows of them all."""
         snapshot = self._snapshot
-        if snapshot is None or now - self._taken > self._max_age:
+        if snapshot is None or self.expired or now - self._taken > self._max_age:
             return None
         if self._asked is None:
             return snapshot if topics is None else _only(snapshot, topics)

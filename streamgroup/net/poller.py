@@ -119,12 +119,14 @@ class Poller:
         until = None if timeout is None else self._clock() + timeout
         events: list[Event] = []
         while True:
-            events += self._advance(lambda link: link.fileno is None or bool(link.interest & select.POLLOUT))
+            events += self._advance([h for h, link in self._links.items() if _has_work(link)])
             now = self._clock()
             left = 0.0 if events else self._left(now, until)
             ready, woken = self._poll(left)
             now = self._clock()
-            events += self._advance(lambda link: link.fileno in ready or _is_due(link, now))
+            events += self._advance(
+                [h for h, link in self._links.items() if link.fileno in ready or _is_due(link, now)]
+            )
             if events or woken or (until is not None and now >= until):
                 return events
 
@@ -160,12 +162,8 @@ class Poller:
                     pass
         return frozenset(ready), woken
 
-    def _advance(self, chosen: Callable[[Link], bool]) -> list[Event]:
-        events: list[Event] = []
-        for handle, link in tuple(self._links.items()):
-            if chosen(link):
-                events += self._step(handle, link)
-        return events
+    def _advance(self, handles: list[Handle]) -> list[Event]:
+        return [event for handle in handles for event in self._step(handle, self._links[handle])]
 
     def _step(self, handle: Handle, link: Link) -> list[Event]:
         events: list[Event] = []
@@ -183,6 +181,11 @@ class Poller:
             del self._links[handle]
             events.append(Broken(handle, error, link.unanswered))
         return events
+
+
+def _has_work(link: Link) -> bool:
+    """Whether there is something to do before waiting: a name may be resolved, something is to be sent."""
+    return link.fileno is None or bool(link.interest & select.POLLOUT)
 
 
 def _is_due(link: Link, now: float) -> bool:

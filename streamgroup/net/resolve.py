@@ -21,7 +21,7 @@ class Address(NamedTuple):
 class Resolution:
     """The addresses of one host, looked up in the background; a numeric host is done at once.
 
-    `notify` is called from the look-up's thread when it is done. A look-up that nobody waits for any more ends by itself.
+    `notify` is called from the look-up's thread when it is done. A look-up that nobody waits for ends by itself.
     """
 
     __slots__ = ("_addresses", "_done", "_error", "_host", "_notify", "_port")

@@ -2,9 +2,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.unit.net.fake_broker import FakeBroker
 
 from streamgroup.options.types import ClientOptions
+from tests.unit.net.fake_broker import FakeBroker
 
 
 @pytest.fixture
