@@ -1,0 +1,5 @@
+"""spark-submit jobs/ingest.py --config conf/ingest.toml --member a"""
+
+from streamgroup.jobs.ingest import main
+
+main()

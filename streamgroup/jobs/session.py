@@ -1,0 +1,177 @@
+"""The Spark session of a job, and whether its executors can run the source."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import streamgroup
+from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.jobs import probe
+from streamgroup.jobs.config import SparkSettings
+
+log = logging.getLogger("streamgroup.jobs")
+
+PYTHON = "PYSPARK_PYTHON"
+PYTHON_SETTING = "spark.pyspark.python"
+EXECUTORS_TIMEOUT_S = 300.0
+
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""spark-submit sets it: Spark's JVM runs before Python does."""
+_WITH_THE_JVM = (
+    "spark.driver.memory",
+    "spark.driver.extraClassPath",
+    "spark.driver.extraJavaOptions",
+    "spark.driver.extraLibraryPath",
+    "spark.driver.defaultJavaOptions",
+    "spark.jars.packages",
+    "spark.jars.excludes",
+    "spark.jars.ivy",
+    "spark.jars.repositories",
+    "spark.submit.deployMode",
+    "spark.submit.pyFiles",
+)
+"""Settings that count only when Spark's JVM starts."""
+_EXECUTOR_SIDE = "streamgroup (with the pyarrow it needs) has to be installed for the Python that executors run"
+
+
+def build_session(settings: SparkSettings, environment: Mapping[str, str] | None = None) -> SparkSession:
+    """The session, with PYSPARK_PYTHON set to this Python unless it is set, and the source known by its name.
+
+    Raises ConfigError for settings that come too late: under spark-submit the JVM has started before this runs.
+    """
+    refuse_late_settings(settings.conf, os.environ if environment is None else environment)
+    choose_python(settings.conf)
+    builder: Any = SparkSession.builder.appName(settings.app_name)
+    for name, value in settings.conf.items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    _register(spark)
+    return spark
+
+
+def refuse_late_settings(conf: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    """Raise ConfigError for settings without effect once the JVM runs."""
+    late = [name for name in _WITH_THE_JVM if name in conf]
+    if late and _SUBMITTED in environment:
+        options = " ".join(f"--conf {name}={conf[name]}" for name in late)
+        raise ConfigError(
+            f"[spark.conf] {', '.join(late)}: too late under spark-submit, whose JVM has started before the job's file "
+            f"was read. Give it on the command line: spark-submit {options} …"
+        )
+
+
+def choose_python(conf: Mapping[str, str]) -> str:
+    """Which Python executors start: PYSPARK_PYTHON, else `spark.pyspark.python`, else the one that runs this.
+
+    PySpark reads the variable when its context is made; the setting alone, without spark-submit, has no effect (tried
+    with 4.2). Without both Spark would start the first `python3` on each worker's PATH.
+    """
+    return os.environ.setdefault(PYTHON, conf.get(PYTHON_SETTING, sys.executable))
+
+
+def _register(spark: SparkSession) -> None:
+    """Make the source known to this session.
+
+    Spark's own discovery runs the JVM's `python3`, which need not be the one that has the package.
+    """
+    from pyspark_streamgroup import DefaultSource  # noqa: PLC0415  (needs the session's Python settled)
+
+    spark.dataSource.register(DefaultSource)
+
+
+def check_executors(spark: SparkSession, timeout_s: float = EXECUTORS_TIMEOUT_S) -> None:
+    """Run a task on the executors that imports what the source needs; raise ConfigError that says what is missing.
+
+    Skipped in local mode with this very Python. Raises TransportError where no executor takes the task in time.
+    """
+    context = spark.sparkContext
+    python = os.environ[PYTHON]
+    if _is_local(str(context.master)) and python == sys.executable:
+        return
+    tasks = max(2, context.defaultParallelism)
+    group = f"streamgroup-executors-{uuid.uuid4()}"
+    timer = threading.Timer(timeout_s, context.cancelJobGroup, [group])
+    timer.daemon = True
+    context.setJobGroup(group, "streamgroup: look at the executors' Python", interruptOnCancel=True)
+    timer.start()
+    try:
+        with _by_value():
+            found = context.parallelize(range(tasks), tasks).map(probe.look).collect()
+    except (Py4JError, PySparkException) as error:
+        raise _probe_error(error, python, timed_out=not timer.is_alive(), timeout_s=timeout_s) from None
+    finally:
+        timer.cancel()
+        context.setLocalProperty("spark.jobGroup.id", "")
+        context.setLocalProperty("spark.job.description", "")
+    problem = what_is_missing(found)
+    if problem is not None:
+        raise ConfigError(problem)
+
+
+@contextlib.contextmanager
+def _by_value() -> Iterator[None]:
+    """The probe travels whole: an executor that lacks the package could not even unpickle a reference to it."""
+    cloudpickle.register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
+
+
+def what_is_missing(found: Iterable[Mapping[str, str]]) -> str | None:
+    """What is wrong with the executors' Pythons, by what the probe found there; None where all can run the source."""
+    problems: dict[str, None] = {}
+    for look in found:
+        where = f"the executor's Python {look['python']} ({look['python_version']}) on {look['host']}"
+        absent = [name for name in probe.NEEDED if name not in look]
+        if "streamgroup" in absent:
+            problems[f"{where} lacks the package streamgroup"] = None
+        elif absent:
+            problems[f"{where} has streamgroup but cannot import {', '.join(absent)}"] = None
+        elif look["streamgroup"] != streamgroup.__version__:
+            theirs = look["streamgroup"]
+            problems[f"{where} has streamgroup {theirs}, the driver {streamgroup.__version__}"] = None
+    if not problems:
+        return None
+    return (
+        "; ".join(problems) + f". {_EXECUTOR_SIDE}: install the driver's version there, or set {PYTHON} (or "
+        f"{PYTHON_SETTING}) to a Python on the workers that has it"
+    )
+
+
+def _probe_error(error: Exception, python: str, *, timed_out: bool, timeout_s: float) -> StreamGroupError:
+    text = str(error)
+    if timed_out:
+        return TransportError(
+            f"no executor has run a task within {timeout_s:.0f} s. Are workers registered with the master, with free "
+            "cores and memory? Its web page lists them"
+        )
+    if "Cannot run program" in text:
+        return ConfigError(
+            f"the executors cannot start the Python {python}: there is no such file on them. {_EXECUTOR_SIDE}: set "
+            f"{PYTHON} to its path on the workers"
+        )
+    if "PYTHON_VERSION_MISMATCH" in text:
+        ours = ".".join(map(str, sys.version_info[:2]))
+        return ConfigError(
+            f"the executors' Python {python} is of another version than the driver's ({ours}, {sys.executable}): set "
+            f"{PYTHON} to one of the same minor version that has streamgroup"
+        )
+    first = next((line for line in reversed(text.splitlines()) if "Error" in line or "Exception" in line), text[:300])
+    return ConfigError(f"the executors' Python {python} cannot run a task: {first.strip()}. {_EXECUTOR_SIDE}")
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local") and not master.startswith("local-cluster")
