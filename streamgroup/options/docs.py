@@ -26,7 +26,8 @@ a group fails only where one that it holds is missing. Of three options for a st
 counts alone. `startingOffsets` is for a group without commits: later the group's committed offsets say where to go on.
 
 `subscribePattern` is matched by Python's `re.fullmatch`. Java's syntax means the same for what topics are named by:
-literals, classes, groups, alternatives, quantifiers, possessive ones too. Java's `\\p{…}` classes are refused.
+literals, classes, groups, alternatives, quantifiers, possessive ones too. What Python lacks, such as Java's `\\p{…}`
+and `[a-z&&[^b]]`, is refused.
 """
 
 

@@ -133,6 +133,7 @@ _REFUSED = (
         "enable.auto.commit",
         "offsets are committed when their batch has sunk, never by the clock: else records could be lost",
     ),
+    _refused("config.providers", "references such as ${file:…} would be taken literally: give the values themselves"),
     _refused("interceptor.classes", "an interceptor could change the records, and Java classes do not run in Python"),
 )
 
@@ -162,7 +163,7 @@ _WITHOUT_EFFECT = (
     ),
     *_without_effect("share.acknowledgement.mode", "it belongs to share groups"),
     *_without_effect(
-        "auto.include.jmx.reporter config.providers enable.metrics.push internal.leave.group.on.close "
+        "auto.include.jmx.reporter enable.metrics.push internal.leave.group.on.close "
         "internal.throw.on.fetch.stable.offset.unsupported metric.reporters metrics.num.samples "
         "metrics.recording.level metrics.sample.window.ms",
         _JAVA,

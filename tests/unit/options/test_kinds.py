@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamgroup.model import TopicPartition
+from streamgroup.options import kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("localhost:9092", [("localhost", 9092)]),
+        ("b-1.x:1,b_2:65535", [("b-1.x", 1), ("b_2", 65_535)]),
+        (" b1:1 ,\tb2:2, ", [("b1", 1), ("b2", 2)]),
+        ("[::1]:9092", [("::1", 9092)]),
+        ("[fe80::1%eth0]:9092,10.0.0.1:9092", [("fe80::1%eth0", 9092), ("10.0.0.1", 9092)]),
+        ("PLAINTEXT://b1:9092", [("b1", 9092)]),
+    ],
+)
+def test_servers_are_hosts_and_ports(text: str, servers: list[tuple[str, int]]) -> None:
+    assert kinds.SERVERS.parse(text) == tuple(servers)
+
+
+@pytest.mark.parametrize(
+    "text", ["b1", "b1:", ":9092", "b1:0", "b1:65536", "b1:x", "::1:9092", "[::1]", "b 1:9092", "b1:1;b2:2", "[b1:9092"]
+)
+def test_an_address_without_host_or_port_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="no broker's address: host:port is expected"):
+        kinds.SERVERS.parse(f"ok:1,{text}")
+
+
+@pytest.mark.parametrize("text", ["", " , "])
+def test_no_server_is_no_list_of_servers(text: str) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        kinds.SERVERS.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("60s", 60_000),
+        ("1500", 1_500),
+        ("500 ms", 500),
+        ("2m", 120_000),
+        ("2MIN", 120_000),
+        ("1h", 3_600_000),
+        ("1d", 86_400_000),
+    ],
+)
+def test_durations_are_written_as_in_spark(text: str, milliseconds: int) -> None:
+    assert kinds.DURATION.parse(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1.5s", "1y", "0", "60 000", "999999999999d", "9" * 5_000])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a duration"):
+        kinds.DURATION.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.0", "1e3", "--1", "0", "11", "²", "1_0", "9" * 5_000])
+def test_what_is_no_number_within_the_bounds_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a whole number of 1 to 10 is expected"):
+        kinds.integer(1, 10).parse(text)
+
+
+@pytest.mark.parametrize("text", ["1", "0", "yes", ""])
+def test_a_boolean_is_true_or_false(text: str) -> None:
+    with pytest.raises(ValueError, match="true or false"):
+        kinds.BOOLEAN.parse(text)
+
+
+@pytest.mark.parametrize("text", ["a/b", "a b", "ä", ".", "..", "a" * 250])
+def test_a_name_that_no_topic_can_have_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no topic's name"):
+        kinds.TOPICS.parse(text)
+
+
+def test_a_pattern_of_java_that_python_does_not_know_is_refused() -> None:
+    assert kinds.PATTERN.parse(r"(?:eu|us)\.orders-\d++") == r"(?:eu|us)\.orders-\d++"
+    for pattern, reason in ((r"\p{Alpha}+", r"bad escape \\p"), ("[a-z&&[^b]]+", "set"), ("a(", "unterminated")):
+        with pytest.raises(ValueError, match=reason):
+            kinds.PATTERN.parse(pattern)
+
+
+def test_bad_json_is_shown_where_it_is_bad() -> None:
+    with pytest.raises(ValueError, match=r'(?s)Expecting value at line 2, column 11: .*"orders": <here>x}$'):
+        kinds.STREAM_STARTS.parse('{"a": {"0": 1},\n"orders": x}')
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"t": {"0": -3}}', "-3 for t-0"),
+        ('{"t": {"0": 1.5}}', "1.5 for t-0"),
+        ('{"t": {"0": true}}', "True for t-0"),
+        ('{"t": {"0": "1"}}', "'1' for t-0"),
+        ('{"t": {"0": 9223372036854775808}}', "for t-0"),
+        ('{"t": {"x": 1}}', "'x' of 't'"),
+        ('{"t": {"-1": 1}}', "'-1' of 't'"),
+        ('{"t": {"4294967296": 1}}', "4294967296 is no partition's number"),
+        ('{"t": {"0": 1, "0": 2}}', "'0' stands there twice"),
+        ('{"t": {"0": 1, "00": 2}}', "t-0 stands there twice"),
+        ('{"t": {"0": 1}, "t": {"1": 1}}', "'t' stands there twice"),
+        ('{"t": [0]}', "'t' has no object of partitions"),
+        ('{"t": {}}', "'t' has no object of partitions"),
+        ('{"t/u": {"0": 1}}', "'t/u' is no topic's name"),
+        ("{}", "a JSON object of topics"),
+        ("[1]", "earliest or latest or JSON"),
+        ("committed", "earliest or latest or JSON"),
+        ('{"a":' * 100_000, "no JSON"),
+    ],
+)
+def test_what_is_no_start_is_refused_with_the_place(text: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        kinds.STREAM_STARTS.parse(text)
+
+
+@pytest.mark.parametrize("text", ['{"t": {"0": -1}}', '{"t": {"0": "1"}}', '{"t": 5}', "5", ""])
+def test_timestamps_by_partition_are_numbers_from_zero(text: str) -> None:
+    with pytest.raises(ValueError, match=r"timestamp|object|JSON"):
+        kinds.TIMESTAMPS.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"t": 0}', '{"t": []}', '{"t": [-1]}', '{"t": ["0"]}', '{"t": [true]}', '{"t": [[0]]}']
+)
+def test_partitions_assigned_are_lists_of_numbers(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no list of partitions|no partition's number"):
+        kinds.ASSIGNED.parse(text)
+
+
+def test_partitions_assigned_are_sorted_and_single() -> None:
+    assert kinds.ASSIGNED.parse('{"u": [10, 9, 10], "t": [0]}') == (
+        TopicPartition("t", 0),
+        TopicPartition("u", 9),
+        TopicPartition("u", 10),
+    )
+
+
+KINDS = [value for value in vars(kinds).values() if isinstance(value, kinds.Kind)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@given(
+    text=st.text(max_size=30)
+    | st.from_regex(r'\{"[a-z]": [\[{]"?[0-9]{1,3}"?[:,]? ?-?[0-9]{0,25}[\]}]\}', fullmatch=True)
+)
+@settings(max_examples=30)
+def test_every_text_is_a_value_or_a_value_error(kind: kinds.Kind, text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert kind.parse(text) is not None

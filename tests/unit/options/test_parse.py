@@ -1,0 +1,401 @@
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroup.errors import ConfigError
+from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from streamgroup.options.parse import OPTIONS, parse_source
+from streamgroup.options.types import ClientOptions, FetchOptions, GroupOptions, Isolation, LimitOptions, Subscription
+
+STREAM = {"kafka.bootstrap.servers": "b1:9092", "subscribe": "orders", "kafka.group.id": "etl"}
+BATCH = {"kafka.bootstrap.servers": "b1:9092", "subscribe": "orders"}
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def stream(**changes: Any) -> Any:
+    return parse_source(_merged(STREAM, changes), streaming=True)
+
+
+def batch(**changes: Any) -> Any:
+    return parse_source(_merged(BATCH, changes), streaming=False)
+
+
+def _merged(base: dict[str, str], changes: dict[str, Any]) -> dict[str, str]:
+    """`base` with changes, in which `__` stands for a dot; None leaves an option out."""
+    merged = {**base, **{name.replace("__", "."): value for name, value in changes.items()}}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+# -- the least that works ----------------------------------------------------------------------------------------------
+
+
+def test_a_stream_needs_servers_a_topic_and_a_group() -> None:
+    options = stream()
+    assert options.client == ClientOptions((("b1", 9092),))
+    assert options.subscription == Subscription(topics=("orders",))
+    assert options.group == GroupOptions("etl")
+    assert (options.fetch, options.limits) == (FetchOptions(), LimitOptions())
+    assert options.starting == OffsetSpec(LATEST)
+    assert options.ending is None
+    assert options.fail_on_data_loss
+    assert options.notes == ()
+
+
+def test_a_batch_read_starts_at_the_earliest_and_ends_at_the_latest() -> None:
+    options = batch()
+    assert options.starting == OffsetSpec(EARLIEST)
+    assert options.ending == OffsetSpec(LATEST, no_match_is_latest=True)
+    assert options.group is None
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        ("kafka.bootstrap.servers", r"add option\('kafka.bootstrap.servers', 'host:port'\)"),
+        ("kafka.group.id", r"add option\('kafka.group.id', '<name>'\)"),
+        ("subscribe", "exactly one of subscribe, subscribePattern, assign says what to read: none is given"),
+    ],
+)
+def test_what_is_missing_is_named_with_what_to_add(missing: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parse_source({k: v for k, v in STREAM.items() if k != missing}, streaming=True)
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
+def test_the_case_of_names_does_not_matter(change: Any) -> None:
+    given = {**STREAM, "maxOffsetsPerTrigger": "7", "kafka.isolation.level": "read_committed"}
+    options = parse_source({change(name): value for name, value in given.items()}, streaming=True)
+    assert options == parse_source(given, streaming=True)
+    assert options.limits.max_offsets_per_trigger == 7
+    assert options.fetch.isolation is Isolation.READ_COMMITTED
+
+
+def test_one_option_in_two_spellings_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="subscribe is given twice"):
+        stream(Subscribe="clicks")
+
+
+# -- every used option sets its field ----------------------------------------------------------------------------------
+
+EXAMPLES = {
+    "failOnDataLoss": ("False", False),
+    "includeHeaders": (" TRUE ", True),
+    "maxOffsetsPerTrigger": ("9223372036854775807", 2**63 - 1),
+    "minPartitions": ("12", 12),
+    "maxRecordsPerPartition": ("5000000000", 5_000_000_000),
+    "fetchOffset.numRetries": ("0", 0),
+    "fetchOffset.retryIntervalMs": ("17", 17),
+    "kafkaConsumer.pollTimeoutMs": ("512", 512),
+    "group.joinTimeout": ("90s", 90_000),
+    "group.rebalanceWait": ("2 min", 120_000),
+    "kafka.bootstrap.servers": ("b1:1, [::1]:2,,b1:1", (("b1", 1), ("::1", 2))),
+    "kafka.client.id": ("me", "me"),
+    "kafka.security.protocol": ("plaintext", "PLAINTEXT"),
+    "kafka.request.timeout.ms": ("40000", 40_000),
+    "kafka.default.api.timeout.ms": ("70000", 70_000),
+    "kafka.socket.connection.setup.timeout.ms": ("5", 5),
+    "kafka.retry.backoff.ms": ("200", 200),
+    "kafka.retry.backoff.max.ms": ("2000", 2_000),
+    "kafka.metadata.max.age.ms": ("9", 9),
+    "kafka.receive.buffer.bytes": ("65536", 65_536),
+    "kafka.send.buffer.bytes": ("131072", 131_072),
+    "kafka.isolation.level": ("READ_COMMITTED", Isolation.READ_COMMITTED),
+    "kafka.fetch.min.bytes": ("2", 2),
+    "kafka.fetch.max.wait.ms": ("3", 3),
+    "kafka.fetch.max.bytes": ("4", 4),
+    "kafka.max.partition.fetch.bytes": ("5", 5),
+    "kafka.check.crcs": ("false", False),
+    "kafka.group.id": ("g", "g"),
+    "kafka.group.instance.id": ("node-1", "node-1"),
+    "kafka.session.timeout.ms": ("6000", 6_000),
+    "kafka.heartbeat.interval.ms": ("1000", 1_000),
+    "kafka.max.poll.interval.ms": ("7", 7),
+    "kafka.partition.assignment.strategy": (
+        "org.apache.kafka.clients.consumer.RoundRobinAssignor,range,roundrobin",
+        ("roundrobin", "range"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_value_reaches_its_field(name: str) -> None:
+    text, value = EXAMPLES[name]
+    options = parse_source({**STREAM, name: text}, streaming=True)
+    section, _, field = OPTIONS[name.lower()].target.partition(".")
+    assert getattr(options if section == "source" else getattr(options, section), field) == value
+
+
+def test_the_examples_are_all_options_that_set_a_field() -> None:
+    one_value_only = {"group.mode"}
+    assert set(EXAMPLES) | one_value_only == {o.name for o in OPTIONS.values() if o.target}
+
+
+# -- what is read ------------------------------------------------------------------------------------------------------
+
+
+def test_topics_are_separated_by_commas() -> None:
+    assert stream(subscribe=" b, a,,b ").subscription.topics == ("b", "a")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("assign", "subscribe and assign"), ("subscribePattern", "subscribePattern")]
+)
+def test_two_subscriptions_are_an_error_that_names_both(given: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"exactly one of .*{said} are given"):
+        batch(**{given: '{"orders": [0]}' if given == "assign" else "o.*"})
+
+
+def test_a_batch_read_takes_a_pattern_or_partitions() -> None:
+    assert batch(subscribe=None, subscribePattern="o.*").subscription == Subscription(pattern="o.*")
+    assert batch(subscribe=None, assign='{"orders": [1, 0, 1]}').subscription == Subscription(assign=(A, B))
+
+
+@pytest.mark.parametrize(("name", "value"), [("subscribePattern", "o.*"), ("assign", '{"orders": [0]}')])
+def test_for_a_stream_they_are_not_available_yet(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is refused: not available for streams yet"):
+        stream(**{"subscribe": None, name: value})
+
+
+# -- where it starts and ends ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("word", "default"), [("earliest", EARLIEST), ("Latest", LATEST)])
+def test_a_stream_starts_at_either_end(word: str, default: int) -> None:
+    assert stream(startingOffsets=word).starting == OffsetSpec(default)
+
+
+def test_a_start_by_partition_may_name_the_ends() -> None:
+    spec = stream(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting
+    assert spec == OffsetSpec(LATEST, offsets={A: 23, B: EARLIEST})
+
+
+def test_the_first_of_three_starts_counts_alone() -> None:
+    given = {
+        "startingTimestamp": "5",
+        "startingOffsetsByTimestamp": '{"orders": {"0": 6}}',
+        "startingOffsets": "earliest",
+    }
+    options = stream(**given)
+    assert options.starting == OffsetSpec(LATEST, timestamp=5)
+    assert len(options.notes) == 2
+    assert stream(**{**given, "startingTimestamp": None}).starting == OffsetSpec(LATEST, timestamps={A: 6})
+
+
+def test_the_strategy_latest_allows_a_timestamp_without_match() -> None:
+    assert stream(startingTimestamp="5", startingOffsetsByTimestampStrategy="Latest").starting.no_match_is_latest
+    assert not stream(startingTimestamp="5").starting.no_match_is_latest
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"endingOffsets": "latest"}, OffsetSpec(LATEST, no_match_is_latest=True)),
+        ({"endingOffsets": '{"orders": {"0": -1}}'}, OffsetSpec(LATEST, {A: LATEST}, no_match_is_latest=True)),
+        ({"endingTimestamp": "0"}, OffsetSpec(LATEST, timestamp=0, no_match_is_latest=True)),
+        (
+            {"endingOffsetsByTimestamp": '{"orders": {"0": 8}}', "endingOffsets": "latest"},
+            OffsetSpec(LATEST, timestamps={A: 8}, no_match_is_latest=True),
+        ),
+    ],
+)
+def test_a_batch_read_ends_where_it_is_told(given: dict[str, str], expected: OffsetSpec) -> None:
+    assert batch(**given).ending == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"startingOffsets": "latest"}, "cannot start at the latest"),
+        ({"startingOffsets": '{"orders": {"0": -1}}'}, "-1 for orders-0: a batch read cannot start at the latest"),
+        ({"endingOffsets": "earliest"}, "cannot end at the earliest"),
+        ({"endingOffsets": '{"orders": {"0": -2}}'}, "-2 for orders-0: a batch read cannot end at the earliest"),
+    ],
+)
+def test_a_batch_read_that_would_be_empty_is_refused(given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        batch(**given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", "{}")]
+)
+def test_a_stream_has_no_end(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is refused: a stream has no end"):
+        stream(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"orders": {"0": 1}}, "clicks is missing"),
+        ({"orders": {"0": 1}, "clicks": {"0": 1}, "other": {"0": 1}}, "lists other, which is not read"),
+    ],
+)
+def test_a_start_by_partition_lists_exactly_the_topics_subscribed(value: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        stream(subscribe="orders,clicks", startingOffsets=json.dumps(value))
+
+
+def test_a_start_by_partition_lists_exactly_the_partitions_assigned() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)orders-1 is missing.*lists orders-2"):
+        batch(subscribe=None, assign='{"orders": [0, 1]}', startingOffsets='{"orders": {"0": 1, "2": 1}}')
+
+
+def test_a_pattern_leaves_that_to_the_cluster() -> None:
+    spec = batch(subscribe=None, subscribePattern=".*", startingOffsets='{"orders": {"0": 1}}').starting
+    assert spec.offsets == {A: 1}
+
+
+# -- refused and without effect ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize(
+    "name", ["auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes"]
+)
+def test_what_spark_refuses_is_refused(name: str, streaming: bool) -> None:
+    with pytest.raises(ConfigError, match=f"^kafka.{name} is refused: "):
+        parse_source({**(STREAM if streaming else BATCH), f"kafka.{name}": "x"}, streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("minOffsetsPerTrigger", "5"),
+        ("maxTriggerDelay", "15m"),
+        ("group.mode", "commit"),
+        ("group.mode", "OFF"),
+        ("kafka.security.protocol", "SASL_SSL"),
+        ("kafka.group.protocol", "consumer"),
+        ("kafka.partition.assignment.strategy", "range,cooperative-sticky"),
+        ("kafka.partition.assignment.strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"),
+    ],
+)
+def test_what_is_not_available_yet_is_never_silently_ignored(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s)^{name}.*not available yet"):
+        parse_source({**STREAM, name: value}, streaming=True)
+
+
+def test_what_has_no_effect_is_noted_once_a_reason() -> None:
+    options = stream(**{"kafka.linger.ms": "5", "kafka.acks": "all", "kafka.max.poll.records": "9"})
+    assert options.notes == (
+        "without effect: kafka.acks, kafka.linger.ms (it is a producer's property)",
+        "without effect: kafka.max.poll.records (there is no poll: 'maxRecordsPerPartition' bounds a task)",
+    )
+
+
+def test_a_batch_read_never_joins_whatever_is_given() -> None:
+    options = batch(**{"kafka.group.id": "etl", "group.mode": "commit", "kafka.session.timeout.ms": "none"})
+    assert options.group is None
+    (note,) = options.notes
+    assert "group.mode, kafka.group.id, kafka.session.timeout.ms (a batch read never joins a group" in note
+
+
+def test_limits_of_batches_are_noted_in_a_batch_read() -> None:
+    options = batch(maxOffsetsPerTrigger="5", minOffsetsPerTrigger="3")
+    assert options.limits == LimitOptions()
+    assert "maxOffsetsPerTrigger, minOffsetsPerTrigger (a batch read takes all" in options.notes[0]
+
+
+# -- what contradicts itself -------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_come_more_often_than_the_session_times_out() -> None:
+    with pytest.raises(
+        ConfigError, match=r"heartbeat.interval.ms \(6000\) must be below kafka.session.timeout.ms \(6000\)"
+    ):
+        stream(**{"kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "6000"})
+
+
+def test_a_fetch_must_be_answered_before_its_request_times_out() -> None:
+    with pytest.raises(ConfigError, match=r"fetch.max.wait.ms \(30000\) must be below kafka.request.timeout.ms"):
+        batch(**{"kafka.fetch.max.wait.ms": "30000"})
+
+
+def test_a_backoff_beyond_its_maximum_is_constant() -> None:
+    options = batch(**{"kafka.retry.backoff.ms": "5000"})
+    assert (options.client.retry_backoff_ms, options.client.retry_backoff_max_ms) == (5_000, 5_000)
+    assert "every wait is 5000 ms" in options.notes[0]
+
+
+# -- unknown options and values ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("startingOffset", "did you mean 'startingOffsets'?"),
+        ("subscribePatern", "did you mean 'subscribePattern'?"),
+        ("kafka.sesion.timeout.ms", "did you mean 'kafka.session.timeout.ms'?"),
+        ("group.id", "'kafka.group.id'"),
+        ("Bootstrap.Servers", "'kafka.bootstrap.servers'"),
+        ("group.jointimeouts", "did you mean 'group.joinTimeout'?"),
+        ("path", r"load\('…'\) was given a path"),
+        ("topic", "'subscribe'"),
+    ],
+)
+def test_an_unknown_option_is_an_error_with_the_nearest_one(name: str, suggestion: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is no option of this source: .*{suggestion}|{suggestion}"):
+        parse_source({**STREAM, name: "x"}, streaming=True)
+
+
+def test_an_option_like_none_has_no_suggestion() -> None:
+    with pytest.raises(ConfigError, match=r"^zzz is no option of this source$"):
+        stream(zzz="x")
+
+
+def test_all_problems_are_told_of_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_source({"maxOffsetsPerTrigger": "-5", "zzz": "1", "failOnDataLoss": "yes"}, streaming=True)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "6 problems with the options:"
+    assert [line.split()[1] for line in lines[1:]] == [
+        "failOnDataLoss",
+        "maxOffsetsPerTrigger",
+        "zzz",
+        "exactly",
+        "kafka.bootstrap.servers",
+        "kafka.group.id",
+    ]
+
+
+def test_a_value_that_means_nothing_is_shown() -> None:
+    with pytest.raises(ConfigError, match=r"^minPartitions is '0': a whole number of 1 to 2147483647 is expected$"):
+        stream(minPartitions="0")
+
+
+def test_a_long_value_is_cut_short() -> None:
+    with pytest.raises(ConfigError) as caught:
+        stream(startingOffsets="x" * 100_000)
+    assert len(str(caught.value)) < 1_000
+
+
+NAMES = st.sampled_from([o.name for o in OPTIONS.values() if o.target or not o.name.startswith("kafka.")])
+VALUES = st.text(max_size=20) | st.sampled_from(
+    [
+        "1",
+        "-1",
+        "earliest",
+        "true",
+        "{",
+        '{"orders": {"0": 5}}',
+        '{"orders": [0]}',
+        '{"orders": {"0": 1e3}}',
+        "[[",
+        "a:1",
+    ]
+)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=4), st.booleans(), st.booleans())
+def test_any_options_are_understood_or_a_config_error(given: dict[str, str], on_top: bool, streaming: bool) -> None:
+    with contextlib.suppress(ConfigError):
+        options = parse_source({**STREAM, **given} if on_top else given, streaming=streaming)
+        assert (options.group is not None) == streaming
+        assert (options.ending is None) == streaming

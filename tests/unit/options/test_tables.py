@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from enum import Enum
+from pathlib import Path
+
+import pytest
+
+from streamgroup.options.kafka import KAFKA, PREFIX
+from streamgroup.options.rows import SECTIONS, Effect, Option, default_of
+from streamgroup.options.secrets import is_secret
+from streamgroup.options.source import HINTS, SOURCE
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "options"
+LISTS = sorted(path.name for path in VECTORS.glob("*-properties-*.tsv"))
+TABLE = {option.name: option for option in (*SOURCE, *KAFKA)}
+IDS = [option.name for option in TABLE.values()]
+
+SPARK = {
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "includeHeaders",
+    "groupIdPrefix",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+}
+
+DIFFERS = {
+    "client.id": "a name that tells who asks",
+    "receive.buffer.bytes": "the system's own",
+    "send.buffer.bytes": "the system's own",
+    "partition.assignment.strategy": "ours first",
+    "group.protocol": "the default stands in the row",
+}
+"""Defaults that are not Java's."""
+
+
+def properties(name: str) -> list[tuple[str, str, str]]:
+    """(name, type, default) of each property of a Java client, as its ConfigDef tells them."""
+    rows = [line.split("\t") for line in (VECTORS / name).read_text().splitlines()]
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_every_property_of_the_java_clients_has_its_row(name: str) -> None:
+    listed = properties(name)
+    assert len(listed) > 50
+    assert [p for p, _, _ in listed if PREFIX + p not in TABLE] == []
+
+
+def test_every_kafka_row_is_a_property_of_a_java_client() -> None:
+    known = {PREFIX + p for name in LISTS for p, _, _ in properties(name)}
+    # config.providers is read by the base of all Java configurations and stands in no client's list.
+    assert {option.name for option in KAFKA} - known == {PREFIX + "config.providers"}
+
+
+@pytest.mark.parametrize("name", [name for name in LISTS if name.startswith("consumer")])
+def test_the_defaults_of_used_properties_are_javas(name: str) -> None:
+    for java_name, _, java_default in properties(name):
+        option = TABLE[PREFIX + java_name]
+        if option.stream is not Effect.USED or java_name in DIFFERS:
+            continue
+        default = default_of(option)
+        if isinstance(default, Enum):
+            default = default.name
+        ours = "null" if default is None or default is MISSING else str(default)
+        assert ours.lower() == java_default.lower().replace("[]", "null"), java_name
+
+
+def test_every_option_of_spark_has_its_row() -> None:
+    assert {option.name for option in SOURCE if not option.name.startswith("group.")} == SPARK
+
+
+@pytest.mark.parametrize("option", TABLE.values(), ids=IDS)
+def test_a_row_is_complete(option: Option) -> None:
+    if Effect.USED in (option.stream, option.batch):
+        assert option.doc.endswith(".")
+    if option.stream is not Effect.USED or option.batch is not Effect.USED:
+        assert option.why
+    if option.target:
+        section, _, field = option.target.partition(".")
+        assert field in {f.name for f in fields(SECTIONS[section])}
+
+
+def test_no_two_rows_share_a_name_or_a_field() -> None:
+    assert len({option.name.lower() for option in (*SOURCE, *KAFKA)}) == len(SOURCE) + len(KAFKA)
+    targets = [option.target for option in TABLE.values() if option.target]
+    assert len(targets) == len(set(targets))
+
+
+def test_a_hint_is_for_a_name_that_is_no_option() -> None:
+    assert HINTS.keys() & {name.lower() for name in TABLE} == set()
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_what_java_holds_secret_is_secret(name: str) -> None:
+    secret = [p for p, kind, _ in properties(name) if kind == "PASSWORD"]
+    assert len(secret) >= 7
+    assert [p for p in secret if not is_secret(PREFIX + p)] == []
+
+
+def test_what_is_used_is_not_secret() -> None:
+    assert [o.name for o in TABLE.values() if Effect.USED in (o.stream, o.batch) and is_secret(o.name)] == []
