@@ -83,14 +83,11 @@ class Batch(NamedTuple):
 
     def error(self, what: str, kind: type[E]) -> E:
         """An error of `kind` about this batch, with its base offset and the offset that steps over it."""
-        return positioned(kind(f"the record batch at offset {self.base_offset}: {what}"), self)
-
-
-def positioned(error: E, batch: Batch) -> E:
-    """`error`, told which batch it is about."""
-    error.base_offset = batch.base_offset
-    error.next_offset = batch.last_offset + 1
-    return error
+        error = kind(f"the record batch at offset {self.base_offset}: {what}")
+        error.base_offset = self.base_offset
+        if self.last_offset_delta >= 0:
+            error.next_offset = self.last_offset + 1
+        return error
 
 
 class Frames:
@@ -145,9 +142,7 @@ class Frames:
         batch = Batch._make((*HEADER.unpack_from(self._data, position), position, end))
         if not 0 <= batch.record_count <= batch.last_offset_delta + 1 or batch.last_offset > _MAX_OFFSET:
             what = f"{batch.record_count} records up to offset delta {batch.last_offset_delta} cannot be"
-            error = batch.error(what, DecodeError)
-            error.next_offset = self._after(end)
-            raise error
+            raise self._damaged(batch, what, DecodeError)
         return batch
 
     def verify(self, batch: Batch) -> None:
@@ -155,16 +150,16 @@ class Frames:
         found = google_crc32c.value(bytes(self._data[batch.begin + CRC_COVERS : batch.end]))
         if found != batch.crc:
             what = f"its CRC-32C is {found:#010x}, its header says {batch.crc:#010x}; the bytes are damaged"
-            error = batch.error(what, ChecksumMismatch)
-            # The header may be what is damaged: the next batch knows better where this one ends.
-            error.next_offset = self._after(batch.end) or error.next_offset
-            raise error
+            raise self._damaged(batch, what, ChecksumMismatch)
 
-    def _after(self, end: int) -> int | None:
-        """The base offset of the batch that begins at `end`, if it can be seen."""
-        if len(self._data) - end < 8:
-            return None
-        return int.from_bytes(self._data[end : end + 8], "big", signed=True)
+    def _damaged(self, batch: Batch, what: str, kind: type[E]) -> E:
+        """An error about a batch whose very header may be damaged: where it ends, the next batch knows better."""
+        error = batch.error(what, kind)
+        if len(self._data) - batch.end >= 8:
+            after = int.from_bytes(self._data[batch.end : batch.end + 8], "big", signed=True)
+            if after > batch.base_offset:
+                error.next_offset = after
+        return error
 
 
 _MAX_OFFSET = 2**63 - 2

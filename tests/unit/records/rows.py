@@ -1,0 +1,23 @@
+"""Decoded columns as rows, to compare them with the reference's."""
+
+from __future__ import annotations
+
+from streamgroup.records.decode import Decoded
+from tests.unit.records.reference import Row
+
+
+def rows_of(decoded: Decoded) -> list[Row]:
+    """The rows, after Arrow itself has found the arrays sound."""
+    columns = [decoded.key, decoded.value, decoded.offset, decoded.timestamp.cast("int64"), decoded.timestamp_type]
+    if decoded.headers is None:
+        headers: list[list[tuple[str, bytes | None]] | None] = [None] * decoded.num_rows
+    else:
+        decoded.headers.validate(full=True)
+        headers = [
+            None if entries is None else [(entry["key"], entry["value"]) for entry in entries]
+            for entries in decoded.headers.to_pylist()
+        ]
+    for column in columns:
+        column.validate(full=True)
+        assert len(column) == decoded.num_rows
+    return [Row(*row) for row in zip(*(column.to_pylist() for column in columns), headers, strict=True)]
