@@ -58,7 +58,7 @@ def test_a_broker_that_does_not_know_the_handshakes_version_is_asked_in_the_olde
 
 def test_a_refused_handshake_names_the_brokers_error(broker: Start, options: Options) -> None:
     fake = broker({ApiVersionsRequest: script(replace(API_VERSIONS, error_code=29))})
-    with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED|TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(BrokerError, match="the ApiVersions handshake: TOPIC_AUTHORIZATION_FAILED"):
         connected(fake, options)
 
 
@@ -215,7 +215,7 @@ def test_a_name_that_does_not_exist_is_named(options: Options, monkeypatch: pyte
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    with pytest.raises(TransportError, match="nowhere:9092: the name cannot be resolved: .*not known"):
+    with pytest.raises(TransportError, match=r"nowhere:9092: the name cannot be resolved: .*not known"):
         Connection("nowhere", 9092, options()).connect(soon())
 
 

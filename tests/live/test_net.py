@@ -1,0 +1,172 @@
+"""Connection, Poller and Cluster against real brokers."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as LibrdkafkaPartition
+
+from streamgroup.errors import BrokerError, TransportError
+from streamgroup.model import EARLIEST, LATEST, CommittedOffset, TopicPartition
+from streamgroup.net.admin import committed, create_topics, describe_groups, list_groups
+from streamgroup.net.cluster import ANY, Cluster
+from streamgroup.net.connection import Connection
+from streamgroup.net.listing import NO_OFFSET
+from streamgroup.net.poller import Connected, Poller, Received
+from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.testing import KafkaServer
+from streamgroup.wire.messages.admin import ListGroupsRequest
+from streamgroup.wire.messages.cluster import MetadataRequest
+
+pytestmark = pytest.mark.live
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(params=["kafka39", "kafka41"])
+def kafka(request: pytest.FixtureRequest) -> KafkaServer:
+    server: KafkaServer = request.getfixturevalue(request.param)
+    return server
+
+
+def options_for(server: KafkaServer, **others: Any) -> ClientOptions:
+    host, port = server.bootstrap_servers.rsplit(":", 1)
+    return ClientOptions(bootstrap_servers=((host, int(port)),), **others)
+
+
+@pytest.fixture
+def cluster(kafka: KafkaServer) -> Iterator[Cluster]:
+    made = Cluster(options_for(kafka))
+    yield made
+    made.close()
+
+
+def produce(server: KafkaServer, topic: str, partition: int, count: int, timestamp: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": server.bootstrap_servers})
+    for i in range(count):
+        producer.produce(topic, f"v{i}".encode(), partition=partition, timestamp=timestamp + i if timestamp else 0)
+    assert producer.flush(30) == 0
+
+
+def soon(seconds: float = 30.0) -> float:
+    return time.monotonic() + seconds
+
+
+def test_every_version_of_metadata_that_the_broker_speaks_is_read(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka, 2)
+    connection = Connection(*options_for(kafka).bootstrap_servers[0], options_for(kafka))
+    connection.connect(soon())
+    highest = connection.versions.highest(MetadataRequest)
+    lowest = max(1, connection.versions.ranges[MetadataRequest.API_KEY][0])
+    asked = {connection.send(MetadataRequest(topics=None), version): version for version in range(lowest, highest + 1)}
+    for correlation_id, version in asked.items():
+        answer = connection.receive(soon())
+        assert answer.correlation_id == correlation_id
+        (found,) = [t for t in answer.response.topics if t.name == topic]
+        assert [p.partition_index for p in found.partitions] == [0, 1]
+        assert bool(found.topic_id) == (version >= 10)
+    connection.close()
+
+
+def test_a_snapshot_shows_brokers_leaders_and_topic_ids_and_creates_nothing(
+    kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(kafka, 3)
+    snapshot = cluster.snapshot([topic, "does-not-exist"], soon())
+    assert set(snapshot.topics) == {topic}
+    assert [p.partition for p in snapshot.topics[topic].partitions] == [0, 1, 2]
+    assert snapshot.topics[topic].topic_id
+    leader = snapshot.leader(TopicPartition(topic, 1))
+    assert leader is not None
+    assert f"{leader.host}:{leader.port}" == kafka.bootstrap_servers
+    assert "does-not-exist" not in cluster.snapshot(None, soon(), refresh=True).topics
+
+
+def test_a_bootstrap_server_that_is_down_is_passed_over(kafka: KafkaServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        down = closed.getsockname()
+    servers = (down, *options_for(kafka).bootstrap_servers)
+    cluster = Cluster(ClientOptions(bootstrap_servers=servers))
+    assert cluster.snapshot((), soon()).brokers
+    cluster.close()
+
+
+def test_offsets_at_both_ends_and_at_timestamps(kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka, 2)
+    produce(kafka, topic, 0, 10, timestamp=1_700_000_000_000)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    ends = cluster.list_offsets({first: LATEST, second: LATEST}, Isolation.READ_COMMITTED, soon())
+    assert {tp: listed.offset for tp, listed in ends.items()} == {first: 10, second: 0}
+    starts = cluster.list_offsets({first: EARLIEST, second: EARLIEST}, Isolation.READ_UNCOMMITTED, soon())
+    assert {tp: listed.offset for tp, listed in starts.items()} == {first: 0, second: 0}
+    at = {first: 1_700_000_000_004, second: 1_700_000_000_004}
+    found = cluster.list_offsets(at, Isolation.READ_UNCOMMITTED, soon())
+    assert (found[first].offset, found[first].timestamp) == (4, 1_700_000_000_004)
+    assert found[second].offset == NO_OFFSET
+
+
+def test_offsets_of_a_partition_that_does_not_exist_end_at_the_deadline_with_its_name(
+    kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(kafka, 1)
+    with pytest.raises(TransportError, match=rf"{topic}-7 does not exist"):
+        cluster.list_offsets({TopicPartition(topic, 7): LATEST}, Isolation.READ_UNCOMMITTED, soon(0.5))
+
+
+def test_groups_are_listed_described_and_their_commits_read(
+    kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(kafka, 2)
+    group = f"g-{topic}"
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    consumer.subscribe([topic])
+    deadline = soon()
+    while len(consumer.assignment()) < 2 and time.monotonic() < deadline:
+        consumer.poll(0.1)
+    commit = LibrdkafkaPartition(topic, 1, 42, metadata="by librdkafka")
+    consumer.commit(offsets=[commit], asynchronous=False)
+    assert list_groups(cluster, soon())[group].protocol_type == "consumer"
+    described = describe_groups(cluster, [group, "nobody"], soon())
+    assert described[group].group_state == "Stable"
+    assert len(described[group].members) == 1
+    assert (described["nobody"].group_state, described["nobody"].members) == ("Dead", ())
+    found = committed(cluster, group, soon())
+    assert found.keys() == {TopicPartition(topic, 1)}
+    (commit_found,) = found.values()
+    # confluent-kafka counts the terminating zero of the C string to the metadata.
+    assert commit_found == CommittedOffset(42, "by librdkafka\0", commit_found.leader_epoch)
+    assert committed(cluster, "nobody", soon()) == {}
+    consumer.close()
+
+
+def test_topics_are_made_once_and_have_leaders(kafka: KafkaServer, cluster: Cluster) -> None:
+    assert create_topics(cluster, {"made-here": 3}, soon(), configs={"retention.ms": "60000"}) == {"made-here"}
+    assert create_topics(cluster, {"made-here": 3}, soon()) == frozenset()
+    assert len(cluster.snapshot(["made-here"], soon()).topics["made-here"].partitions) == 3
+    with pytest.raises(BrokerError, match="no/slash"):
+        create_topics(cluster, {"no/slash": 1}, soon())
+
+
+def test_the_poller_speaks_with_a_real_broker(kafka: KafkaServer) -> None:
+    options = options_for(kafka)
+    poller = Poller(options)
+    handles = [poller.connect(*options.bootstrap_servers[0], f"link {i}") for i in range(3)]
+    for handle in handles:
+        poller.send(handle, MetadataRequest(topics=()))
+    seen: list[Any] = []
+    deadline = soon()
+    while len(seen) < 6 and time.monotonic() < deadline:
+        seen += poller.wait(1)
+    assert {e.handle for e in seen if isinstance(e, Connected)} == set(handles)
+    assert {e.handle for e in seen if isinstance(e, Received)} == set(handles)
+    poller.close()
+
+
+def test_any_broker_answers_a_call(kafka: KafkaServer, cluster: Cluster) -> None:
+    assert cluster.call(ListGroupsRequest(), ANY, soon()).error_code == 0
+    coordinator = cluster.coordinator("anything", soon())
+    assert f"{coordinator.host}:{coordinator.port}" == kafka.bootstrap_servers

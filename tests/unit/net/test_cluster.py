@@ -1,0 +1,309 @@
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import BrokerError, ConfigError, TransportError
+from streamgroup.model import LATEST, NO_LEADER, Broker, TopicPartition
+from streamgroup.net.cluster import ANY, Cluster
+from streamgroup.net.listing import ListedOffset
+from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataResponse
+from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.wire.messages.log import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tests.unit.net.answers import API_VERSIONS, api_versions, metadata, topic
+from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+
+
+def soon(seconds: float = 5.0) -> float:
+    return time.monotonic() + seconds
+
+
+def script(*answers: Any) -> Callable[[Any, int], Any]:
+    """A handler that gives one answer after the other, the last for ever; each may be made when it is asked for."""
+    left = list(answers)
+
+    def handle(request: Any, version: int) -> Any:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        return answer(request) if callable(answer) else answer
+
+    return handle
+
+
+def asked_for(everything: MetadataResponse) -> Callable[[Any], MetadataResponse]:
+    """Answer with the topics asked for; those that are not there do not exist."""
+
+    def answer(request: MetadataRequest) -> MetadataResponse:
+        if request.topics is None:
+            return everything
+        found = {t.name: t for t in everything.topics}
+        return replace(
+            everything, topics=tuple(found.get(t.name, topic(t.name or "", error=3)) for t in request.topics)
+        )
+
+    return answer
+
+
+def offsets(request: ListOffsetsRequest, *rows: tuple[int, int]) -> ListOffsetsResponse:
+    """For the partitions asked for, in their order: (error code, offset)."""
+    left = iter(rows)
+    topics = []
+    for each in request.topics:
+        found = [(p.partition_index, *next(left)) for p in each.partitions]
+        partitions = tuple(
+            ListOffsetsPartitionResponse(partition_index=i, error_code=code, offset=offset, leader_epoch=7)
+            for i, code, offset in found
+        )
+        topics.append(ListOffsetsTopicResponse(name=each.name, partitions=partitions))
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+class Two:
+    """Two brokers, ids 1 and 2, that lead one partition each of `orders`."""
+
+    def __init__(self, broker: Start, *, first: dict[Any, Any], second: dict[Any, Any]) -> None:
+        self.lead = (1, 2)
+        self.ports: dict[int, int] = {}
+        shared = {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: self._metadata}
+        self.first, self.second = broker({**shared, **first}), broker({**shared, **second})
+        self.ports = {1: self.first.port, 2: self.second.port}
+
+    def _metadata(self, request: MetadataRequest, version: int) -> Any:
+        return asked_for(metadata(self.ports, topic("orders", *self.lead)))(request)
+
+
+def test_only_plaintext_is_spoken(options: Options) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.security\.protocol=SASL_SSL"):
+        Cluster(options(security_protocol="SASL_SSL"))
+
+
+def test_without_bootstrap_servers_there_is_no_cluster(options: Options) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers"):
+        Cluster(replace(options(), bootstrap_servers=()))
+
+
+def test_metadata_is_cached_for_the_topics_that_were_asked_for(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    cluster = Cluster(options(two.first.port))
+    snapshot = cluster.snapshot(["orders", "missing"], soon())
+    assert snapshot.leader(TopicPartition("orders", 1)) == Broker(2, "127.0.0.1", two.second.port)
+    assert "missing" not in snapshot.topics
+    cluster.snapshot(["orders"], soon())
+    assert len(two.first.asked("Metadata")) == 1
+    cluster.snapshot(["orders"], soon(), refresh=True)
+    cluster.snapshot(None, soon())
+    cluster.snapshot(["orders", "other"], soon())
+    assert [None if r.topics is None else len(r.topics) for r in two.first.asked("Metadata")] == [2, 1, None]
+    assert not any(r.allow_auto_topic_creation for r in two.first.asked("Metadata"))
+    cluster.close()
+
+
+def test_metadata_ages(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    now = [time.monotonic()]
+    cluster = Cluster(options(two.first.port, metadata_max_age_ms=1_000), clock=lambda: now[0])
+    for later in (0.0, 0.9, 0.2):
+        now[0] += later
+        cluster.snapshot(["orders"], now[0] + 5)
+    assert len(two.first.asked("Metadata")) == 2
+
+
+def test_a_topic_that_is_coming_up_is_asked_for_again_and_a_lone_partition_without_leader_is_not(
+    broker: Start, options: Options
+) -> None:
+    answers = script(
+        lambda _: metadata({1: 1}, topic("new", error=5)),
+        lambda _: MetadataResponse(),
+        lambda _: metadata({1: 1}, topic("new", 1, -1)),
+    )
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
+    snapshot = Cluster(options(fake.port)).snapshot(["new"], soon())
+    assert [p.leader for p in snapshot.topics["new"].partitions] == [1, NO_LEADER]
+    assert len(fake.requests) == 4
+
+
+def test_a_topic_that_may_not_be_read_is_an_error_with_its_name(broker: Start, options: Options) -> None:
+    answer = script(lambda _: metadata({1: 1}, topic("secret", error=29)))
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answer})
+    with pytest.raises(BrokerError, match=r"topic 'secret': TOPIC_AUTHORIZATION_FAILED"):
+        Cluster(options(fake.port)).snapshot(["secret"], soon())
+
+
+@pytest.mark.parametrize("newest", [0, 1, 3])
+def test_brokers_that_cannot_help_creating_topics_are_asked_all_the_same(
+    newest: int, broker: Start, options: Options
+) -> None:
+    everything = metadata({1: 1}, topic("orders", 1))
+    fake = broker(
+        {
+            ApiVersionsRequest: script(api_versions(metadata=(0, newest))),
+            MetadataRequest: script(lambda _: everything),
+        }
+    )
+    assert set(Cluster(options(fake.port)).snapshot(None, soon()).topics) == {"orders"}
+    assert fake.asked("Metadata")[0].topics == (() if newest == 0 else None)
+
+
+def test_nobody_listens_anywhere_and_the_error_names_the_servers_and_the_causes(options: Options) -> None:
+    cluster = Cluster(options(1, 2), rng=random.Random(1))
+    with pytest.raises(TransportError, match=r"cluster 127.0.0.1:1,127.0.0.1:2: no Metadata .* \d+ attempts") as caught:
+        cluster.snapshot(None, soon(0.1))
+    assert str(caught.value).count("Connection refused") == 2
+
+
+def test_a_server_that_fails_is_tried_after_the_others_from_then_on(broker: Start, options: Options) -> None:
+    broken = broker({ApiVersionsRequest: script(CLOSE)})
+    two = Two(broker, first={}, second={})
+    cluster = Cluster(options(broken.port, two.first.port))
+    for _ in range(5):
+        cluster.close()
+        cluster.snapshot((), soon(), refresh=True)
+    assert broken.connections <= 1
+
+
+def test_a_connection_that_breaks_is_made_again(broker: Start, options: Options) -> None:
+    answers = script(CLOSE, CLOSE, lambda _: metadata({1: 1}))
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
+    assert Cluster(options(fake.port)).snapshot((), soon()).brokers
+    assert fake.connections == 3
+
+
+def test_a_broker_that_is_silent_is_given_up_after_the_request_timeout(broker: Start, options: Options) -> None:
+    answers = script(SILENCE, lambda _: metadata({1: 1}))
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
+    assert Cluster(options(fake.port, request_timeout_ms=80)).snapshot((), soon()).brokers
+    fake.wait_for(lambda f: f.resets == 1)
+
+
+def test_a_node_that_moved_to_another_port_is_found_again(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    cluster = Cluster(options(two.first.port))
+    assert cluster.call(MetadataRequest(topics=()), 2, soon()).brokers
+    two.second.stop()
+    two.ports[2] = two.first.port
+    assert cluster.call(MetadataRequest(topics=()), 2, soon()).brokers
+
+
+def test_a_node_that_the_cluster_does_not_know_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    with pytest.raises(TransportError, match="broker 9 is not among the brokers"):
+        Cluster(options(two.first.port)).call(MetadataRequest(topics=()), 9, soon(0.1))
+
+
+def test_offsets_are_asked_of_all_leaders_with_the_leader_epoch(broker: Start, options: Options) -> None:
+    two = Two(
+        broker,
+        first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 10)))},
+        second={ListOffsetsRequest: script(lambda r: offsets(r, (0, 20)))},
+    )
+    cluster = Cluster(options(two.first.port))
+    wanted = {TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): 1234}
+    listed = cluster.list_offsets(wanted, Isolation.READ_COMMITTED, soon())
+    assert listed == {tp: ListedOffset(at, -1, 7) for tp, at in zip(wanted, (10, 20), strict=True)}
+    (request,) = two.second.asked("ListOffsets")
+    assert request.isolation_level == 1
+    (partition,) = request.topics[0].partitions
+    assert (partition.timestamp, partition.current_leader_epoch) == (1234, 7)
+
+
+def test_offsets_follow_a_leader_that_moves_and_only_what_is_missing_is_asked_again(
+    broker: Start, options: Options
+) -> None:
+    def moves(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        two.lead = (1, 1)
+        return offsets(request, (6, -1))
+
+    two = Two(
+        broker,
+        first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 10)), lambda r: offsets(r, (0, 20)))},
+        second={ListOffsetsRequest: script(moves)},
+    )
+    cluster = Cluster(options(two.first.port))
+    wanted = {TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): LATEST}
+    listed = cluster.list_offsets(wanted, Isolation.READ_UNCOMMITTED, soon())
+    assert [listed[tp].offset for tp in wanted] == [10, 20]
+    assert [[p.partition_index for p in r.topics[0].partitions] for r in two.first.asked("ListOffsets")] == [[0], [1]]
+
+
+def test_offsets_of_a_leader_that_dies_are_asked_of_the_next_one(broker: Start, options: Options) -> None:
+    def dies(_: ListOffsetsRequest) -> Any:
+        two.lead = (1, 1)
+        return CLOSE
+
+    two = Two(
+        broker,
+        first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 5)))},
+        second={ListOffsetsRequest: script(dies)},
+    )
+    listed = Cluster(options(two.first.port)).list_offsets(
+        {TopicPartition("orders", 1): LATEST}, Isolation.READ_UNCOMMITTED, soon()
+    )
+    assert listed[TopicPartition("orders", 1)].offset == 5
+
+
+@pytest.mark.parametrize(
+    ("lead", "tp", "cause"),
+    [
+        ((1, -1), TopicPartition("orders", 1), "orders-1 has no leader"),
+        ((1, 2), TopicPartition("orders", 2), "orders-2 does not exist"),
+        ((1, 2), TopicPartition("orders", 0), "orders-0: NOT_LEADER_OR_FOLLOWER"),
+    ],
+)
+def test_offsets_that_nobody_has_end_at_the_deadline_with_the_cause(
+    lead: tuple[int, int], tp: TopicPartition, cause: str, broker: Start, options: Options
+) -> None:
+    two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (6, -1)))}, second={})
+    two.lead = lead
+    with pytest.raises(TransportError, match=cause):
+        Cluster(options(two.first.port)).list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.1))
+
+
+def test_offsets_that_may_not_be_read_are_an_error_at_once(broker: Start, options: Options) -> None:
+    two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (29, -1)))}, second={})
+    with pytest.raises(BrokerError, match="the offsets of orders-0: TOPIC_AUTHORIZATION_FAILED"):
+        Cluster(options(two.first.port)).list_offsets(
+            {TopicPartition("orders", 0): LATEST}, Isolation.READ_UNCOMMITTED, soon(30)
+        )
+
+
+@pytest.mark.parametrize("newest", [2, 6])
+def test_a_coordinator_is_waited_for_in_the_old_and_in_the_new_shape(
+    newest: int, broker: Start, options: Options
+) -> None:
+    def answer(code: int) -> FindCoordinatorResponse:
+        found = {"error_code": code, "node_id": 3, "host": "h", "port": 9}
+        if newest < 4:
+            return FindCoordinatorResponse(**found)  # type: ignore[arg-type]
+        return FindCoordinatorResponse(coordinators=(Coordinator(key="g", **found),))  # type: ignore[arg-type]
+
+    fake = broker(
+        {
+            ApiVersionsRequest: script(api_versions(findcoordinator=(0, newest))),
+            FindCoordinatorRequest: script(answer(15), answer(0)),
+        }
+    )
+    assert Cluster(options(fake.port)).coordinator("g", soon()) == Broker(3, "h", 9)
+    assert len(fake.asked("FindCoordinator")) == 2
+
+
+def test_a_group_that_may_not_be_used_is_an_error_with_its_name(broker: Start, options: Options) -> None:
+    refused = FindCoordinatorResponse(coordinators=(Coordinator(key="g", error_code=30),))
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), FindCoordinatorRequest: script(refused)})
+    with pytest.raises(BrokerError, match="group 'g': its coordinator: GROUP_AUTHORIZATION_FAILED"):
+        Cluster(options(fake.port)).coordinator("g", soon())
+
+
+def test_any_broker_will_do(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    assert Cluster(options(two.second.port)).call(MetadataRequest(topics=()), ANY, soon()).brokers
