@@ -52,12 +52,23 @@ def empty_document(
     return Document(group=group, lineage=lineage, run=run, sequence=previous.sequence + 1, positions=dict(positions))
 
 
-def available_now_done(positions: Mapping[TopicPartition, Position], targets: Mapping[TopicPartition, int]) -> bool:
+def available_now_done(
+    positions: Mapping[TopicPartition, Position],
+    targets: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int] | None = None,
+) -> bool:
     """Whether every partition held has reached its end of AvailableNow's snapshot (R11).
 
-    The caller sees to it that `positions` are those of a current generation.
+    The caller sees to it that `positions` are those of a current generation, without partitions that were deleted. A log
+    that was cut below its target since (`ends` are the log ends now) is done at its end, which it else might never pass.
     """
-    return all(position.offset >= targets.get(tp, 0) for tp, position in positions.items())
+    now = ends or {}
+    return all(position.offset >= _target(tp, targets, now) for tp, position in positions.items())
+
+
+def _target(tp: TopicPartition, targets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
+    target = targets.get(tp, 0)
+    return min(target, ends.get(tp, target))
 
 
 def replay_ranges(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:

@@ -79,6 +79,12 @@ def test_available_now_is_done_when_every_partition_held_has_reached_its_end(
     assert available_now_done(HELD, targets) is done
 
 
+def test_available_now_is_done_at_the_end_of_a_log_that_was_cut_below_its_target() -> None:
+    assert not available_now_done(HELD, {A: 15}, {A: 15, B: 20})
+    assert not available_now_done(HELD, {A: 15}, {A: 11})
+    assert available_now_done(HELD, {A: 15}, {A: 10})
+
+
 def test_the_first_document_follows_the_constant() -> None:
     document = next_document(INITIAL_DOCUMENT, group="g", lineage="l", run="r", positions=HELD, ends={A: 11})
     assert document is not None
