@@ -144,8 +144,13 @@ def finish(query: StreamingQuery, signal_name: str, timeout_s: float) -> None:
     from streamgroup.spark.drain import drain  # noqa: PLC0415  (the control channel is not needed before)
 
     say(f"{signal_name}: finishing the batch in flight, {timeout_s:.0f} s at most; again to stop at once")
-    result = drain(query, timeout_s)
-    say(f"stopped: {result}")
+    try:
+        result = drain(query, timeout_s)
+    except StreamGroupError as error:  # such as a query that has not planned a batch yet
+        say(f"not drained: {error}")
+        query.stop()
+    else:
+        say("stopped; nothing will be repeated" if result.drained else "stopped; the last batch may be repeated")
 
 
 def describe(job: JobConfig) -> str:
