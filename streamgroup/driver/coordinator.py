@@ -23,7 +23,8 @@ from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.membership import MemberConfig, Membership, State
+from streamgroup.group.membership import Membership, State
+from streamgroup.group.timing import MemberConfig
 from streamgroup.model import (
     ClusterSnapshot,
     CommittedOffset,
@@ -432,7 +433,6 @@ class Coordinator:
 def _member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
     return MemberConfig(
         group_id=group.group_id,
-        client_id=options.client.client_id,
         instance_id=group.instance_id,
         session_timeout_ms=group.session_timeout_ms,
         heartbeat_interval_ms=group.heartbeat_interval_ms,

@@ -75,8 +75,8 @@ def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> str:
     if origin is Origin.RECREATED:
         return f"group {group!r}, {tp}: the topic was deleted and created again; reading starts at its offset {offset}"
     return (
-        f"group {group!r}, {tp}: the group has no committed offset for it (a new partition, or the commit has expired), and "
-        f"its log starts at {offset}: records below may have been missed"
+        f"group {group!r}, {tp}: the group has no committed offset for it (a new partition, or the commit has "
+        f"expired), and its log starts at {offset}: records below may have been missed"
     )
 
 

@@ -1,0 +1,181 @@
+"""Batch read into the noop sink, beside Spark's own Kafka connector: one run, alternating pairs, medians and ratio.
+
+    python -m benchmarks.batch_read [--pairs 5] [--records 2000000] [--json]
+
+Both read the same topics of one embedded broker in one Spark session. The first pair of each case warms up and does not
+count. Ratios are taken pair by pair, so that they hold when the machine's speed drifts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+
+import click
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from streamgroup.records import kernel
+from streamgroup.testing import KafkaServer
+from streamgroup.testing.jars import resolve
+
+PARTITIONS = 4
+SPARK = "org.apache.spark"
+CONNECTOR = (
+    (SPARK, "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    # 4.2.0 of the token provider is not published where 4.2.0 of the connector is.
+    (SPARK, "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.1"),
+    ("org.apache.commons", "commons-pool2", "2.12.0"),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One topic: `share` of the records asked for, of `size` bytes each."""
+
+    name: str
+    size: int
+    share: float
+    codec: str = "none"
+
+    @property
+    def topic(self) -> str:
+        return f"bench-{self.name.replace(' ', '-').lower()}"
+
+
+CASES = (Case("100 B", 100, 1.0), Case("1000 B", 1000, 0.25), Case("100 B lz4", 100, 1.0, "lz4"))
+
+
+def connector_jars() -> str:
+    """Spark's own connector and what it needs, as spark.jars wants it."""
+    return ",".join(str(jar) for module in CONNECTOR for jar in resolve(*module, transitive=False))
+
+
+def fill(server: KafkaServer, case: Case, records: int) -> None:
+    """Write the records of one case, values as hard to compress as text is."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
+    admin.create_topics([NewTopic(case.topic, PARTITIONS, 1)], operation_timeout=20)[case.topic].result(20)
+    producer = Producer(
+        {
+            "bootstrap.servers": server.bootstrap_servers,
+            "compression.type": case.codec,
+            "linger.ms": 20,
+            "batch.size": 262_144,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    words = [f"{n * 2_654_435_761 % 2**32:08x}" for n in range(4096)]
+    per_value = case.size // 8 + 1
+    for n in range(records):
+        value = "".join(words[(n * 31 + k * 7) % 4096] for k in range(per_value))[: case.size]
+        while True:
+            try:
+                producer.produce(case.topic, value, partition=n % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    if producer.flush(120):
+        raise SystemExit(f"{case.topic}: not all records were delivered")
+
+
+def read(spark: SparkSession, source: str, server: KafkaServer, topic: str) -> float:
+    """Seconds to read all of `topic` into the noop sink."""
+    began = time.perf_counter()
+    (
+        spark.read.format(source)
+        .option("kafka.bootstrap.servers", server.bootstrap_servers)
+        .option("subscribe", topic)
+        .load()
+        .write.format("noop")
+        .mode("append")
+        .save()
+    )
+    return time.perf_counter() - began
+
+
+def session() -> SparkSession:
+    """One session for both sources, on two threads."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("streamgroup-bench")
+        .config("spark.jars", connector_jars())
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def measure(spark: SparkSession, server: KafkaServer, case: Case, records: int, pairs: int) -> dict[str, object]:
+    """The times of `pairs` alternating pairs after one that warms up."""
+    times: dict[str, list[float]] = {"streamgroup": [], "kafka": []}
+    for pair in range(pairs + 1):
+        order = ("streamgroup", "kafka") if pair % 2 else ("kafka", "streamgroup")
+        for source in order:
+            seconds = read(spark, source, server, case.topic)
+            if pair:
+                times[source].append(seconds)
+    ratios = [k / s for s, k in zip(times["streamgroup"], times["kafka"], strict=True)]
+    return {
+        "case": case.name,
+        "records": records,
+        "streamgroup_per_s": records / statistics.median(times["streamgroup"]),
+        "kafka_per_s": records / statistics.median(times["kafka"]),
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+    }
+
+
+def show(results: list[dict[str, object]]) -> None:
+    """The table for people."""
+    table = Table(title=f"records/s into the noop sink, local[2], {PARTITIONS} partitions, kernel: {kernel.name()}")
+    for column in ("case", "records", "streamgroup", "Spark's connector", "ratio (median)", "min - max"):
+        table.add_column(column, justify="left" if column == "case" else "right")
+    for r in results:
+        ratios = r["ratios"]
+        assert isinstance(ratios, list)
+        table.add_row(
+            str(r["case"]),
+            f"{r['records']:,}",
+            f"{r['streamgroup_per_s']:,.0f}",
+            f"{r['kafka_per_s']:,.0f}",
+            f"{r['ratio']:.2f}",
+            f"{min(ratios):.2f} - {max(ratios):.2f}",
+        )
+    Console().print(table)
+
+
+@click.command()
+@click.option("--pairs", default=5, show_default=True, help="Pairs that count, for each case.")
+@click.option("--records", default=2_000_000, show_default=True, help="Records of 100 bytes; a quarter of 1000 bytes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def main(pairs: int, records: int, as_json: bool) -> None:
+    """Compare batch reads with Spark's own connector."""
+    with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server:
+        spark = session()
+        results = []
+        for case in CASES:
+            count = int(records * case.share)
+            fill(server, case, count)
+            results.append(measure(spark, server, case, count, pairs))
+        spark.stop()
+    if as_json:
+        click.echo(json.dumps(results, indent=2))
+    else:
+        show(results)
+
+
+if __name__ == "__main__":
+    main()

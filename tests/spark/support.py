@@ -1,0 +1,176 @@
+"""What the Spark tests share: load, queries, and what stands in Kafka and in the sinks afterwards."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConsumerGroupTopicPartitions, OffsetSpec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamgroup.testing import KafkaServer
+
+Rows = list[tuple[Any, ...]]
+
+SHORT_SESSION = {
+    "kafka.session.timeout.ms": "6000",
+    "kafka.heartbeat.interval.ms": "300",
+    "kafka.metadata.max.age.ms": "1000",
+}
+"""Sessions that end within a test's patience."""
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout: float = 30.0) -> Any:
+    """Wait until `condition` is true; its value. Fails with `what` at the deadline."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout:.0f} s: {what}")
+        time.sleep(0.05)
+
+
+@dataclass
+class Load:
+    """Records with values `topic-partition-sequence`, each of them once."""
+
+    server: KafkaServer
+    topic: str
+    partitions: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sent: list[str] = field(default_factory=list)
+
+    def send(self, count: int, **record: Any) -> list[str]:
+        """Produce `count` records round robin over the partitions; their values."""
+        producer = Producer({"bootstrap.servers": self.server.bootstrap_servers, "linger.ms": 5, **self.settings})
+        failed: list[str] = []
+        first = len(self.sent)
+        values = [f"{self.topic}-{n % self.partitions}-{n}" for n in range(first, first + count)]
+        for n, value in enumerate(values, first):
+            while True:
+                try:
+                    producer.produce(
+                        self.topic,
+                        value.encode(),
+                        partition=n % self.partitions,
+                        on_delivery=lambda error, _: failed.append(str(error)) if error else None,
+                        **record,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+        assert not failed
+        self.sent += values
+        return values
+
+
+class Streams:
+    """The queries of one test."""
+
+    def __init__(self, spark: SparkSession, home: Path) -> None:
+        self.spark = spark
+        self.home = home
+        self._numbers = itertools.count()
+        self._queries: list[StreamingQuery] = []
+
+    def read(self, server: KafkaServer, topic: str, group: str, **options: Any) -> DataFrame:
+        """A stream of `topic` as a member of `group`; `__` in an option's name is a dot."""
+        return (
+            self.spark.readStream.format("streamgroup")
+            .option("kafka.bootstrap.servers", server.bootstrap_servers)
+            .option("kafka.group.id", group)
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .options(**SHORT_SESSION)
+            .options(**{name.replace("__", "."): str(value) for name, value in options.items()})
+            .load()
+        )
+
+    def to_parquet(self, frame: DataFrame, name: str = "", **trigger: Any) -> Sunk:
+        """Start a query into Parquet with a checkpoint and a directory of its own; the same name goes on there."""
+        name = name or f"q{next(self._numbers)}"
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self.home / f"{name}-checkpoint"))
+        if trigger:
+            writer = writer.trigger(**trigger)
+        query = writer.start(str(self.home / f"{name}-out"))
+        self._queries.append(query)
+        return Sunk(query, self.home / f"{name}-out", self.spark)
+
+    def stop_all(self) -> None:
+        """Stop what still runs."""
+        for query in self._queries:
+            query.stop()
+
+
+@dataclass
+class Sunk:
+    """A query into Parquet, and what it wrote."""
+
+    query: StreamingQuery
+    path: Path
+    spark: SparkSession
+
+    def rows(self, *columns: str) -> Rows:
+        """What a reader of the directory sees now."""
+        if not (self.path / "_spark_metadata").exists():
+            return []
+        frame = self.spark.read.parquet(str(self.path))
+        return [tuple(row) for row in frame.select(*columns).collect()]
+
+    def values(self) -> list[str]:
+        """The values, decoded."""
+        return [bytes(value).decode() for (value,) in self.rows("value")]
+
+    def finish(self, timeout: float = 60.0) -> None:
+        """Wait for the end of an AvailableNow or Once query."""
+        assert self.query.awaitTermination(timeout), "the query has not ended"
+
+
+def assigned(query: StreamingQuery) -> list[int]:
+    """The partitions that the newest document of a query holds (of one topic)."""
+    progress = query.lastProgress
+    if progress is None:
+        return []
+    offset = progress["sources"][0]["endOffset"]
+    value = json.loads(offset) if isinstance(offset, str) else offset
+    positions = value.get("positions", {}) if value else {}
+    return sorted(int(p) for topic in positions.values() for p in topic)
+
+
+def committed(server: KafkaServer, group: str, topic: str) -> dict[int, int]:
+    """The group's committed offsets, as another client sees them."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+    future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+    found = future.result(20).topic_partitions
+    return {tp.partition: tp.offset for tp in found if tp.topic == topic and tp.offset >= 0}
+
+
+def log_ends(server: KafkaServer, topic: str, partitions: int) -> dict[int, int]:
+    """The ends of a topic's logs, as another client sees them."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+    wanted = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+    return {tp.partition: future.result(20).offset for tp, future in admin.list_offsets(wanted).items()}
+
+
+def reset_offsets(server: KafkaServer, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """What an operator does with a group that has no members."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+    wanted = [TopicPartition(topic, p, offset) for p, offset in offsets.items()]
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(20)
+
+
+def repeated(values: Iterable[str]) -> dict[str, int]:
+    """What is there more than once."""
+    return {value: count for value, count in Counter(values).items() if count > 1}
