@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +18,14 @@ from streamgroup.testing.jars import resolve
 from streamgroup.testing.java import java_command, logging_jars
 from streamgroup.testing.logs import write_log4j2
 from streamgroup.testing.ports import LOOPBACK, free_ports
-from streamgroup.testing.probe import brokers_known_to
-from streamgroup.testing.processes import START_TIMEOUT_S, PortTakenError, ServerProcess
+from streamgroup.testing.probe import accepts, brokers_known_to
+from streamgroup.testing.processes import START_TIMEOUT_S, PortTakenError, ServerProcess, ServerStartError
 from streamgroup.testing.releases import DEFAULT_VERSION, release_of
 
 JVM_FLAGS = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Small and quick to start; for a benchmark take `jvm_flags=("-Xmx1g",)`."""
 
+_POLL_S = 0.05
 _PORT_ATTEMPTS = 3
 _OWN_LOGGING = ("slf4j-api", "log4j", "slf4j-log4j", "slf4j-reload4j", "reload4j")
 _MAIN_CLASS = "kafka.Kafka"
@@ -245,6 +247,20 @@ class KafkaServer:
                 node.process.launch()
             for node in self._nodes:
                 node.process.await_ready()
+            self._await_acquaintance()
+
+    def _await_acquaintance(self) -> None:
+        """Wait until each broker has heard from the controller that all are in service."""
+        everybody = {broker.node_id for broker in self.brokers}
+        deadline = time.monotonic() + self._start_timeout_s
+        for broker in self.brokers:
+            while (known := brokers_known_to(LOOPBACK, broker.port or 0)) != everybody:
+                if time.monotonic() >= deadline:
+                    raise ServerStartError(
+                        f"{broker.process.name} knows brokers {sorted(known)} after {self._start_timeout_s:.0f} s, not "
+                        f"{sorted(everybody)}. The end of its log, {broker.log}:\n{broker.process.log_tail()}"
+                    )
+                time.sleep(_POLL_S)
 
     def _cluster_id(self, directory: Path) -> str:
         """Of the cluster in `directory`, made anew where it is empty."""
@@ -289,10 +305,13 @@ class KafkaServer:
 
 
 def _readiness(plan: kraft.NodePlan, plans: Sequence[kraft.NodePlan]) -> Callable[[], bool]:
-    """A broker serves when it answers and lists itself: KRaft lists only brokers that are not fenced."""
+    """A broker serves when it answers and lists itself: KRaft lists only brokers that are not fenced.
+
+    A controller apart speaks no Metadata; that it works shows when its brokers are in service.
+    """
     port = plan.port
     if port is None:
-        return lambda: True  # what a controller apart is worth, its brokers show
+        return lambda: accepts(LOOPBACK, plan.controller_port or 0)
     return lambda: plan.node_id in brokers_known_to(LOOPBACK, port)
 
 

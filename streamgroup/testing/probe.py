@@ -44,6 +44,15 @@ def broker_ids(answer: bytes) -> frozenset[int]:
     return frozenset(ids)
 
 
+def accepts(host: str, port: int) -> bool:
+    """Whether anybody listens at `host:port`."""
+    try:
+        socket.create_connection((host, port), _TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
 def zookeeper_serves(host: str, port: int) -> bool:
     """Whether the ZooKeeper at `host:port` answers `srvr` with its mode (which it has once it serves)."""
     try:

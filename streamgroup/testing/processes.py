@@ -23,7 +23,7 @@ STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.05
 _LOG_LINES = 40
 _LOG_BYTES = 64 * 1024
-_WATCHDOG = 'read -r _; kill -KILL -- "-$1" 2>/dev/null'
+_WATCHDOG = 'read -r _; kill -s KILL -- "-$1" 2>/dev/null'
 _ADDRESS_IN_USE = ("Address already in use", "java.net.BindException")
 
 
@@ -74,7 +74,10 @@ class ServerProcess:
     @property
     def alive(self) -> bool:
         """Whether the process exists (it may be paused)."""
-        return self._process is not None and self._process.poll() is None
+        if self._process is None or self._process.poll() is None:
+            return self._process is not None
+        self._dismiss_watchdog()  # from here on its process id may become another's
+        return False
 
     def launch(self) -> None:
         """Start the process without waiting for it; `await_ready` must follow. Its deadline begins here."""
@@ -172,6 +175,9 @@ class ServerProcess:
     def _reap(self) -> None:
         if self._process is not None:
             self._process.wait()
+        self._dismiss_watchdog()
+
+    def _dismiss_watchdog(self) -> None:
         if self._watchdog is not None:
             self._watchdog.kill()
             self._watchdog.communicate()

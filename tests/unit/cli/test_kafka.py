@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamgroup.cli.main import main
+from streamgroup.testing import background
+from streamgroup.testing.background import BackgroundKafka
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUP_STATE", str(tmp_path))
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["kafka", *arguments])
+
+
+def test_status_of_nothing_has_an_exit_code_of_its_own_and_names_the_next_step() -> None:
+    result = run("status")
+    assert result.exit_code == 3
+    assert "streamgroup kafka up" in result.output
+
+
+def test_status_for_programs_is_json_even_of_nothing() -> None:
+    result = run("status", "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.output) == {"running": False, "nodes": []}
+
+
+def test_down_of_nothing_is_no_error() -> None:
+    result = run("down")
+    assert result.exit_code == 0
+    assert "no Kafka" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("up", "--config", "novalue"), ("up", "--version", "0.1"), ("up", "--port", "80"), ("up", "--brokers", "0")],
+)
+def test_wrong_options_are_usage_errors(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_up_hands_all_its_options_on_and_prints_the_bootstrap_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def up(*arguments: object) -> tuple[BackgroundKafka, bool]:
+        asked.extend(arguments)
+        return BackgroundKafka("3.9.1", "127.0.0.1:5000", str(tmp_path), True, ()), False
+
+    monkeypatch.setattr(background, "up", up)
+    options = ["--version", "3.9.1", "--brokers", "2", "--port", "5000", "--data-dir", str(tmp_path)]
+    result = run("up", *options, "--config", "a=b=c", "--config", "d=")
+    assert (result.exit_code, result.output) == (0, "127.0.0.1:5000\n")
+    assert asked == ["3.9.1", 2, {"a": "b=c", "d": ""}, 5000, tmp_path]

@@ -1,0 +1,91 @@
+"""Processes of ours are told from others that have taken over their number."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamgroup.errors import StreamGroupError
+from streamgroup.testing import background
+from streamgroup.testing.background import BackgroundKafka, BackgroundNode, command_line, start_ticks
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STREAMGROUP_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[BackgroundNode]:
+    """A process whose command line names its configuration file, as a broker's does."""
+    properties = str(tmp_path / "server.properties")
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()", properties], stdin=subprocess.PIPE
+    )
+    yield BackgroundNode("broker-0", process.pid, properties, start_ticks(process.pid))
+    process.kill()
+    process.communicate()
+
+
+def remember(state: Path, node: BackgroundNode, data: Path, *, keep: bool) -> BackgroundKafka:
+    known = BackgroundKafka("4.1.1", "127.0.0.1:1", str(data), keep, (node,))
+    state.mkdir()
+    (state / "kafka.json").write_text(json.dumps(known.as_json()))
+    return known
+
+
+def test_a_process_is_ours_by_its_configuration_file(node: BackgroundNode) -> None:
+    assert node.properties in command_line(node.pid)
+    assert node.alive
+    assert not dataclasses.replace(node, properties="/another/server.properties").alive
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_process_that_began_at_another_time_is_not_ours(node: BackgroundNode) -> None:
+    assert node.began is not None
+    assert not dataclasses.replace(node, began=node.began - 1).alive
+
+
+def test_a_number_that_nobody_has_is_dead() -> None:
+    assert command_line(2**22 + 1) == ""
+    assert start_ticks(2**22 + 1) is None
+
+
+def test_down_ends_our_process_and_removes_our_data(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    known = remember(state, node, data, keep=False)
+    assert background.load() == known
+    assert background.down() == known
+    assert not node.alive
+    assert not data.exists()
+    assert background.load() is None
+    assert background.down() is None
+
+
+def test_down_leaves_the_users_own_data(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    remember(state, node, data, keep=True)
+    background.down()
+    assert data.exists()
+
+
+def test_down_leaves_a_process_that_is_not_ours(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
+    remember(state, dataclasses.replace(node, properties="/gone/server.properties"), tmp_path / "data", keep=True)
+    background.down()
+    assert node.alive
+
+
+def test_up_beside_one_of_another_version_is_refused(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
+    known = remember(state, node, tmp_path / "data", keep=True)
+    with pytest.raises(StreamGroupError, match=r"4\.1\.1 with 1 brokers runs already .* kafka down"):
+        background.up("3.9.1", 1, {}, None, None)
+    assert background.up("4.1.1", 1, {}, None, None) == (known, True)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamgroup.errors import TransportError
+from streamgroup.testing.directories import cache_directory, file_lock, state_directory
+
+HOLDER = """
+import pathlib, sys
+from streamgroup.testing.directories import file_lock
+with file_lock(pathlib.Path(sys.argv[1]), 10):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_cache_is_ours_then_xdgs_then_the_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("STREAMGROUP_CACHE", "XDG_CACHE_HOME", "STREAMGROUP_STATE", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert cache_directory() == tmp_path / ".cache" / "streamgroup"
+    assert state_directory() == tmp_path / ".local" / "state" / "streamgroup"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert cache_directory() == Path("/xdg/streamgroup")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_directory() == tmp_path / ".cache" / "streamgroup"
+    monkeypatch.setenv("STREAMGROUP_CACHE", "~/own")
+    assert cache_directory() == tmp_path / "own"
+
+
+def test_a_lock_held_elsewhere_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
+    lock = tmp_path / "below" / "a.lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(TransportError, match=r"a\.lock: another process"), file_lock(lock, 0.2):
+            pass
+        holder.kill()
+    with file_lock(lock, 10):  # its holder's death has freed it
+        pass

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.testing.java import java_command, java_executable, parse_java_version, pyspark_jar_files
+
+
+def fake_java(directory: Path, version: str) -> Path:
+    executable = directory / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020-01-01' >&2\n")
+    executable.chmod(0o755)
+    return executable
+
+
+@pytest.mark.parametrize(
+    ("text", "feature"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_402"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+        ('Picked up JAVA_TOOL_OPTIONS: -Dx=y\nopenjdk version "21.0.2" 2024-01-16 LTS', 21),
+    ],
+)
+def test_the_feature_release_is_read(text: str, feature: int) -> None:
+    assert parse_java_version("java", text) == feature
+
+
+def test_a_java_that_names_no_version_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="does not name its version"):
+        parse_java_version("/opt/java", "command not found")
+
+
+def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = fake_java(tmp_path, "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_executable() == executable
+
+
+def test_an_old_java_is_refused_by_name_and_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = fake_java(tmp_path, "11.0.22")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=rf"{executable} is Java 11; Java 17 or newer is needed"):
+        java_executable()
+
+
+def test_no_java_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ConfigError, match="no java on the PATH"):
+        java_executable()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"JAVA_HOME is .* which has no bin/java"):
+        java_executable()
+
+
+def test_a_command_has_flags_before_the_class_and_arguments_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable = fake_java(tmp_path, "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    argv = java_command("a.Main", ["x", "y"], classpath=[Path("/a.jar"), Path("/b.jar")], flags=["-Xmx1m"])
+    assert argv == [str(executable), "-Xmx1m", "-cp", f"/a.jar{os.pathsep}/b.jar", "a.Main", "x", "y"]
+
+
+def test_pyspark_brings_ivy_and_zookeeper() -> None:
+    assert [jar.name.split("-")[0] for jar in pyspark_jar_files("ivy-*.jar", "zookeeper-3*.jar")] == [
+        "ivy",
+        "zookeeper",
+    ]
+    with pytest.raises(ConfigError, match=r"no-such-\*\.jar"):
+        pyspark_jar_files("no-such-*.jar")

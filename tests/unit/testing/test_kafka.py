@@ -1,0 +1,56 @@
+"""What can be said of a KafkaServer without starting one; tests/live/test_servers.py starts them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.testing import KafkaServer, ZooKeeperServer, kafka
+from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES
+from streamgroup.testing.zookeeper import configuration
+
+
+def test_an_unknown_version_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"Kafka 0\.7 cannot be started here; these can: .*3\.9\.1.*4\.1\.1"):
+        KafkaServer("0.7")
+
+
+def test_no_brokers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one"):
+        KafkaServer(brokers=0)
+
+
+def test_the_default_version_can_be_started() -> None:
+    assert DEFAULT_VERSION in RELEASES
+
+
+@pytest.mark.parametrize("name", ["bootstrap_servers", "controller", "data_dir"])
+def test_a_server_that_was_not_started_says_so(name: str) -> None:
+    with pytest.raises(ConfigError, match="was not started"):
+        getattr(KafkaServer(), name)
+
+
+def test_a_zookeeper_that_was_not_started_says_so_and_can_be_stopped() -> None:
+    server = ZooKeeperServer()
+    with pytest.raises(ConfigError, match="was not started"):
+        server.kill()
+    server.stop()
+    assert not server.alive
+
+
+def test_a_data_directory_of_another_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "kafka_classpath", lambda _: ())
+    monkeypatch.setattr("streamgroup.testing.kraft.bootstrap_checkpoint", lambda *_: tmp_path / "none")
+    (tmp_path / "streamgroup.json").write_text(json.dumps({"cluster_id": "x", "brokers": 3}))
+    with pytest.raises(ConfigError, match="holds a cluster of 3 brokers, not 1"):
+        KafkaServer(data_dir=tmp_path).start()
+
+
+def test_zookeeper_listens_on_the_loopback_without_its_admin_server() -> None:
+    values = configuration(Path("/data"), 2181, 200)
+    assert values["clientPortAddress"] == "127.0.0.1"
+    assert values["admin.enableServer"] == "false"
+    assert values["tickTime"] == "200"

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.testing import kraft
+
+DATA = Path("/data")
+
+
+def test_one_broker_is_its_own_controller() -> None:
+    (node,) = kraft.plan_nodes([9092], 9093)
+    values = kraft.properties(node, [node], DATA, {})
+    assert values["process.roles"] == "broker,controller"
+    assert values["controller.quorum.voters"] == "0@127.0.0.1:9093"
+    assert values["listeners"] == "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093"
+    assert values["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9092"
+    assert values["offsets.topic.replication.factor"] == "1"
+
+
+def test_several_brokers_have_their_controller_apart_so_that_each_of_them_may_die() -> None:
+    nodes = kraft.plan_nodes([1, 2, 3, 4], 9)
+    written = [kraft.properties(node, nodes, DATA, {}) for node in nodes]
+    assert [values["process.roles"] for values in written] == ["controller", *["broker"] * 4]
+    assert [values["node.id"] for values in written] == ["1000", "0", "1", "2", "3"]
+    assert {values["controller.quorum.voters"] for values in written} == {"1000@127.0.0.1:9"}
+    assert {values["transaction.state.log.replication.factor"] for values in written} == {"3"}
+    assert "advertised.listeners" not in written[0]
+    assert [node.name for node in nodes[:2]] == ["controller", "broker-0"]
+
+
+def test_config_overrides_the_defaults() -> None:
+    (node,) = kraft.plan_nodes([9092], 9093)
+    values = kraft.properties(node, [node], DATA, {"num.partitions": "7", "log.retention.ms": "1"})
+    assert (values["num.partitions"], values["log.retention.ms"]) == ("7", "1")
+
+
+@pytest.mark.parametrize("key", sorted(kraft.OWNED))
+def test_what_follows_from_the_layout_is_refused(key: str) -> None:
+    (node,) = kraft.plan_nodes([9092], 9093)
+    with pytest.raises(ConfigError, match=key):
+        kraft.properties(node, [node], DATA, {key: "x"})
+
+
+def test_a_properties_file_survives_backslashes_and_line_ends() -> None:
+    assert kraft.properties_text({"a": "C:\\x", "b": "1\n2"}) == "a=C:\\\\x\nb=1\\n2\n"
+
+
+def test_ids_are_those_that_kafka_accepts() -> None:
+    ids = {kraft.random_id() for _ in range(500)}
+    assert len(ids) == 500
+    assert all(len(each) == 22 and not each.startswith("-") for each in ids)
+
+
+def test_a_node_is_formatted_once(tmp_path: Path) -> None:
+    (node,) = kraft.plan_nodes([9092], 9093)
+    bootstrap = tmp_path / "made-by-kafka"
+    bootstrap.write_bytes(b"features")
+    kraft.format_node(node, tmp_path / "data", "cluster", bootstrap)
+    meta = tmp_path / "data" / "meta.properties"
+    first = meta.read_text()
+    assert first.startswith("version=1\ncluster.id=cluster\nnode.id=0\ndirectory.id=")
+    assert (tmp_path / "data" / "bootstrap.checkpoint").read_bytes() == b"features"
+    kraft.format_node(node, tmp_path / "data", "another", bootstrap)
+    assert meta.read_text() == first

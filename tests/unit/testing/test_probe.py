@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroup.testing.ports import LOOPBACK, free_ports
+from streamgroup.testing.probe import accepts, broker_ids, brokers_known_to, zookeeper_serves
+
+Serve = Callable[[bytes], int]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """A server that answers its one client's first bytes with these, then closes."""
+    listeners: list[socket.socket] = []
+
+    def start(answer: bytes) -> int:
+        listener = socket.create_server((LOOPBACK, 0))
+        listener.settimeout(10)
+        listeners.append(listener)
+
+        def run() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1024)
+                connection.sendall(answer)
+
+        threading.Thread(target=run, daemon=True).start()
+        return int(listener.getsockname()[1])
+
+    yield start
+    for listener in listeners:
+        listener.close()
+
+
+def metadata(*brokers: tuple[int, str]) -> bytes:
+    rows = b"".join(struct.pack(">ih", i, len(h)) + h.encode() + struct.pack(">i", 9092) for i, h in brokers)
+    return struct.pack(">ii", 0, len(brokers)) + rows
+
+
+def framed(answer: bytes) -> bytes:
+    return struct.pack(">i", len(answer)) + answer
+
+
+def test_the_brokers_of_a_metadata_answer_are_found(serve: Serve) -> None:
+    topics = struct.pack(">i", 0)
+    port = serve(framed(metadata((0, "127.0.0.1"), (7, "a-longer-host"), (3, "")) + topics))
+    assert brokers_known_to(LOOPBACK, port) == {0, 3, 7}
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"\0\0", framed(b""), framed(metadata((1, "host"))[:-1]), framed(metadata((1, "host")))[:-2]]
+)
+def test_an_answer_that_ends_early_is_no_broker(serve: Serve, answer: bytes) -> None:
+    assert brokers_known_to(LOOPBACK, serve(answer)) == frozenset()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_brokers_or_a_struct_error(answer: bytes) -> None:
+    with contextlib.suppress(struct.error):
+        assert len(broker_ids(answer)) <= len(answer) // 10
+
+
+def test_nobody_there_is_not_ready() -> None:
+    (port,) = free_ports(1)
+    assert brokers_known_to(LOOPBACK, port) == frozenset()
+    assert not zookeeper_serves(LOOPBACK, port)
+    assert not accepts(LOOPBACK, port)
+
+
+def test_a_zookeeper_serves_once_it_has_a_mode(serve: Serve) -> None:
+    assert zookeeper_serves(LOOPBACK, serve(b"Zookeeper version: 3.9.5\nMode: standalone\nNode count: 5\n"))
+    assert not zookeeper_serves(LOOPBACK, serve(b"This ZooKeeper instance is not currently serving requests\n"))

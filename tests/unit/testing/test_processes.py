@@ -1,0 +1,188 @@
+"""Small shell scripts stand in for servers: what matters is how processes are led."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamgroup.errors import StreamGroupError
+from streamgroup.testing.processes import PortTakenError, ServerProcess, ServerStartError
+
+DEADLINE_S = 20
+
+SERVES = (
+    "exec 2>/dev/null; trap 'echo bye; exit 0' TERM; echo $$ >> started; echo serving; while :; do sleep 0.02; done"
+)
+DEAF = "trap '' TERM; echo $$ >> started; while :; do sleep 0.02; done"
+
+Make = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[ServerProcess] = []
+
+    def server(script: str = SERVES, timeout_s: float = DEADLINE_S) -> ServerProcess:
+        starts = tmp_path / "started"
+
+        def ready() -> bool:
+            return process.pid is not None and starts.exists() and str(process.pid) in starts.read_text().split()
+
+        argv = ["/bin/sh", "-c", script]
+        process = ServerProcess("a server", argv, tmp_path / "server.log", ready, start_timeout_s=timeout_s)
+        made.append(process)
+        return process
+
+    yield server
+    for process in made:
+        process.kill()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "the deadline of the test has passed"
+        time.sleep(0.01)
+
+
+def state_of(pid: int) -> str:
+    """One letter of proc(5), empty where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def test_a_started_server_lives_in_a_process_group_of_its_own_until_it_is_stopped(make: Make) -> None:
+    server = make()
+    server.start()
+    assert server.alive
+    assert server.pid is not None
+    assert os.getpgid(server.pid) == server.pid != os.getpgid(0)
+    server.stop()
+    assert not server.alive
+    assert server.log.read_text().split() == ["serving", "bye"]
+
+
+def test_a_killed_server_has_no_time_for_good_order(make: Make) -> None:
+    server = make()
+    server.start()
+    server.kill()
+    assert not server.alive
+    assert "bye" not in server.log.read_text()
+
+
+def test_a_server_deaf_to_sigterm_is_killed_after_the_deadline(make: Make) -> None:
+    server = make(DEAF)
+    server.start()
+    server.stop(timeout_s=0.1)
+    assert not server.alive
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_paused_server_is_alive_but_does_not_run_until_resumed(make: Make) -> None:
+    server = make("echo $$ >> started; exec sleep 60")
+    server.start()
+    assert server.pid is not None
+    pid = server.pid
+    server.pause()
+    wait_until(lambda: state_of(pid) == "T")
+    assert server.alive
+    server.resume()
+    wait_until(lambda: state_of(pid) in ("S", "R"))
+
+
+def test_a_paused_server_can_be_stopped_in_good_order(make: Make) -> None:
+    server = make()
+    server.start()
+    server.pause()
+    server.stop()
+    assert server.log.read_text().split()[-1] == "bye"
+
+
+def test_restart_stops_what_runs_and_starts_it_anew_with_the_same_log(make: Make) -> None:
+    server = make()
+    server.start()
+    first = server.pid
+    server.restart()
+    assert server.pid != first
+    assert server.log.read_text().split() == ["serving", "bye", "serving"]
+
+
+def test_a_second_start_of_a_running_server_is_refused(make: Make) -> None:
+    server = make()
+    server.start()
+    with pytest.raises(StreamGroupError, match="runs already"):
+        server.start()
+
+
+@pytest.mark.parametrize("act", ["pause", "resume"])
+def test_a_signal_to_a_dead_server_is_an_error_that_names_the_way_out(make: Make, act: str) -> None:
+    server = make()
+    server.start()
+    server.kill()
+    with pytest.raises(StreamGroupError, match="restart"):
+        getattr(server, act)()
+
+
+def test_killing_twice_is_no_error(make: Make) -> None:
+    server = make()
+    server.start()
+    server.kill()
+    server.kill()
+    server.stop()
+
+
+def test_a_failed_start_shows_exit_code_and_the_end_of_this_starts_log(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text("of an earlier start\n")
+    with pytest.raises(ServerStartError) as raised:
+        make("for i in $(seq 100); do echo line $i; done; echo no such directory >&2; exit 7").start()
+    message = str(raised.value)
+    assert "a server ended with exit code 7" in message
+    assert message.endswith("line 100\nno such directory")
+    assert "line 1\n" not in message
+    assert "earlier" not in message
+
+
+def test_a_start_that_hangs_ends_at_its_deadline_and_leaves_no_process(make: Make) -> None:
+    server = make("echo waiting for godot; exec sleep 60", timeout_s=0.3)
+    began = time.monotonic()
+    with pytest.raises(ServerStartError, match=r"did not serve within 0 s[\s\S]*waiting for godot"):
+        server.start()
+    assert time.monotonic() - began < DEADLINE_S
+    assert not server.alive
+
+
+def test_a_taken_port_is_told_from_other_failures_even_far_above_the_tail(make: Make) -> None:
+    with pytest.raises(PortTakenError):
+        make("echo java.net.BindException: Address already in use; seq 1000; exit 1").start()
+
+
+ORPHANER = """
+import os, pathlib, signal, sys, threading
+from streamgroup.testing.processes import ServerProcess
+log = pathlib.Path(sys.argv[1]) / "orphan.log"
+server = ServerProcess("orphan", ["/bin/sh", "-c", "echo up; exec sleep 60"], log, lambda: "up" in log.read_text())
+starter = threading.Thread(target=server.start)   # its end must not be the server's
+starter.start()
+starter.join()
+assert server.alive
+print(server.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_server_dies_with_the_process_that_started_it_however_that_dies(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", ORPHANER, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    # Whoever adopts orphans here need not reap them: a zombie has died, too.
+    wait_until(lambda: state_of(int(ran.stdout)) in ("", "Z"))
