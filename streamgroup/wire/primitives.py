@@ -132,7 +132,7 @@ class Reader:
     def compact_length(self) -> int | None:
         """A length as KIP-482 writes it: the varint of length + 1; None for 0, the null."""
         value = self.uvarint()
-        if value > MAX_BYTES:
+        if value > MAX_BYTES + 1:
             raise TooLarge(f"at byte {self.position}: a length of {value - 1}")
         return value - 1 if value else None
 
