@@ -59,8 +59,9 @@ def available_now_done(
 ) -> bool:
     """Whether every partition held has reached its end of AvailableNow's snapshot (R11).
 
-    The caller sees to it that `positions` are those of a current generation, without partitions that were deleted. A log
-    that was cut below its target since (`ends` are the log ends now) is done at its end, which it else might never pass.
+    The caller sees to it that `positions` are those of a current generation, without partitions that were deleted. A
+    log that was cut below its target since is done at its end, which else might never reach the target: `ends` are log
+    ends listed *after* the snapshot; older ones, below their targets, would end the query too early.
     """
     now = ends or {}
     return all(position.offset >= _target(tp, targets, now) for tp, position in positions.items())
