@@ -61,11 +61,11 @@ def encode_record(record: Record, base_offset: int, base_timestamp: int) -> byte
 
 def xerial(data: bytes, block: int = 32 * 1024) -> bytes:
     """Snappy as snappy-java's SnappyOutputStream writes it."""
-    out = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+    pieces = [b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)]
     for start in range(0, len(data), block):
         piece = bytes(cramjam.snappy.compress_raw(data[start : start + block]))
-        out += struct.pack(">i", len(piece)) + piece
-    return out
+        pieces += (struct.pack(">i", len(piece)), piece)
+    return b"".join(pieces)
 
 
 _COMPRESS: dict[str, Callable[[bytes], Any]] = {

@@ -23,7 +23,7 @@ UNCHECKED = DecodeOptions(include_headers=True, check_crcs=False)
 END = 2**62
 
 relaxed = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 payloads = st.none() | st.binary(max_size=300)
@@ -110,10 +110,10 @@ def batch_codec(data: bytes) -> list[int]:
 
 SAMPLE = encode_batch(
     [
-        Record(10, 1_000, b"k", b"v" * 70, (("h", b"1"), ("g", None))),
+        Record(10, 1_000, b"k", b"v" * 5, (("h", b"1"), ("g", None))),
         Record(11, 999, None, b""),
         Record(15, 2**40, b"", None, (("é", b""),)),
-        Record(16, 1_001, b"x" * 200, b"y"),
+        Record(16, 1_001, b"x" * 64, b"y"),
     ],
     last_offset=18,
 )
@@ -138,7 +138,7 @@ def test_each_flipped_bit_is_refused_or_changes_no_row() -> None:
 
 def test_each_changed_byte_under_a_right_checksum_equals_the_reference() -> None:
     for index in range(21, len(SAMPLE)):
-        for value in (0, 1, 2, 0x7F, 0x80, 0xFF, SAMPLE[index] ^ 1):
+        for value in (0, 0x7F, 0x80, 0xFF, SAMPLE[index] ^ 1):
             damaged = reseal(SAMPLE[:index] + bytes([value]) + SAMPLE[index + 1 :])
             if damaged[22] & 7 in (1, 2, 3, 4):
                 assert outcome(damaged, 0, END, EVERYTHING) == "refused"

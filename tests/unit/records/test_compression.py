@@ -1,0 +1,196 @@
+"""Codecs: what others write can be read, and nothing expands beyond its cap."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+import subprocess
+import sys
+import tracemalloc
+
+import cramjam
+import numpy as np
+import pytest
+import snappy
+
+from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
+from streamgroup.records.compression import CODECS, GZIP, LZ4, NONE, SNAPPY, ZSTD, bound, inflate
+from tests.unit.records.encoder import compress, unsigned_varint, xerial
+
+TEXT = b"".join(b"record %d of many; " % i for i in range(20_000))
+NOISE = random.Random(1).randbytes(300_000)
+NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+CAP = 64 * 1024
+
+
+def undo(codec: int, data: bytes, cap: int = 1 << 30) -> bytes:
+    """Decompress as `regions` does: into as much as the bound allows, at most `cap`."""
+    out = np.empty(min(bound(codec, memoryview(data)), cap), np.uint8)
+    return bytes(out[: inflate(codec, memoryview(data), out)])
+
+
+def lz4_with(**options: object) -> bytes:
+    compressor = cramjam.lz4.Compressor(**options)
+    compressor.compress(TEXT)
+    return bytes(compressor.finish())
+
+
+def zstd_frame(blocks: bytes, *, declared: int | None = None) -> bytes:
+    """A zstd frame around `blocks`, with or without a content size."""
+    if declared is None:
+        return struct.pack("<IBB", 0xFD2FB528, 0x00, 0x58) + blocks
+    return struct.pack("<IBBQ", 0xFD2FB528, 0xC0, 0x58, declared) + blocks
+
+
+def zstd_block(kind: int, size: int, data: bytes, last: bool = True) -> bytes:
+    return struct.pack("<I", last | kind << 1 | size << 3)[:3] + data
+
+
+WRITTEN = {
+    "gzip": (GZIP, compress("gzip", TEXT)),
+    "gzip by zlib": (GZIP, gzip.compress(TEXT, 1)),
+    "gzip with a name in its header": (GZIP, b"\x1f\x8b\x08\x08" + bytes(6) + b"name\0" + gzip.compress(TEXT)[10:]),
+    "gzip of two members": (GZIP, gzip.compress(TEXT[:70_000]) + gzip.compress(TEXT[70_000:])),
+    "gzip of a large and an empty member": (GZIP, gzip.compress(TEXT) + gzip.compress(b"")),
+    "gzip with bytes behind it": (GZIP, gzip.compress(TEXT) + b"\0\0\0\0 no member"),
+    "snappy in xerial blocks": (SNAPPY, xerial(TEXT)),
+    "snappy in small xerial blocks": (SNAPPY, xerial(TEXT, 1_000)),
+    "snappy of two xerial streams": (SNAPPY, xerial(TEXT[:50_000]) + xerial(TEXT[50_000:])),
+    "snappy raw": (SNAPPY, snappy.compress(TEXT)),
+    "lz4": (LZ4, compress("lz4", TEXT)),
+    "lz4 with its size": (LZ4, lz4_with(content_checksum=True, block_linked=False)),
+    "lz4 with bytes behind the frame": (LZ4, compress("lz4", TEXT) + b"ignored"),
+    "zstd": (ZSTD, compress("zstd", TEXT)),
+    "zstd of two frames": (ZSTD, compress("zstd", TEXT[:9_000]) + compress("zstd", TEXT[9_000:])),
+    "zstd with a skippable frame": (ZSTD, struct.pack("<II", 0x184D2A53, 3) + b"abc" + compress("zstd", TEXT)),
+}
+
+
+@pytest.mark.parametrize(("codec", "data"), WRITTEN.values(), ids=WRITTEN.keys())
+def test_what_others_write_is_read(codec: int, data: bytes) -> None:
+    assert undo(codec, data) == TEXT
+
+
+@pytest.mark.parametrize("codec", NAMES)
+@pytest.mark.parametrize("text", [b"", b"a", NOISE, bytes(500_000)], ids=["empty", "one", "noise", "zeros"])
+def test_round_trips(codec: int, text: bytes) -> None:
+    data = compress(NAMES[codec], text)
+    assert undo(codec, data) == text
+    assert len(text) <= bound(codec, memoryview(data))
+
+
+def test_zstd_without_a_content_size_as_javas_streams_write_it() -> None:
+    compressor = cramjam.zstd.Compressor()
+    for start in range(0, len(TEXT), 10_000):
+        compressor.compress(TEXT[start : start + 10_000])
+    assert undo(ZSTD, bytes(compressor.finish())) == TEXT
+
+
+@pytest.mark.parametrize("codec", NAMES)
+def test_an_exact_cap_is_enough_and_one_byte_less_is_too_large(codec: int) -> None:
+    data = compress(NAMES[codec], TEXT)
+    assert undo(codec, data, len(TEXT)) == TEXT
+    with pytest.raises(TooLarge, match=NAMES[codec]):
+        undo(codec, data, len(TEXT) - 1)
+
+
+BOMBS = {
+    "gzip": (GZIP, compress("gzip", bytes(8 * CAP))),
+    "gzip of many members": (GZIP, compress("gzip", bytes(1_000)) * 600),
+    "gzip with a small size in its trailer": (GZIP, compress("gzip", bytes(8 * CAP))[:-4] + struct.pack("<I", 10)),
+    "gzip with a large size in its trailer": (GZIP, compress("gzip", bytes(8 * CAP))[:-4] + b"\xff" * 4),
+    "xerial": (SNAPPY, xerial(bytes(8 * CAP))),
+    "snappy": (SNAPPY, compress("snappy-raw", bytes(8 * CAP))),
+    "lz4": (LZ4, compress("lz4", bytes(8 * CAP))),
+    "zstd": (ZSTD, compress("zstd", bytes(8 * CAP))),
+    "zstd of many frames": (ZSTD, compress("zstd", bytes(1_000)) * 600),
+    "zstd blocks of one byte": (ZSTD, zstd_frame(zstd_block(1, CAP, b"x", False) * 3 + zstd_block(1, 9, b"x"))),
+}
+
+
+@pytest.mark.parametrize(("codec", "data"), BOMBS.values(), ids=BOMBS.keys())
+def test_a_bomb_stops_at_the_cap(codec: int, data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            undo(codec, data, CAP)
+        assert tracemalloc.get_traced_memory()[1] < 4 * CAP
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD, SNAPPY])
+def test_resident_memory_stays_below_twice_the_cap(codec: int) -> None:
+    """In a process of its own: what the codecs allocate is seen by no tracer, only by the system."""
+    cap = 12 << 20
+    data = compress(NAMES[codec], bytes(6 * cap))
+    program = (
+        "import sys, resource\n"
+        "from streamgroup.errors import TooLarge\n"
+        "from streamgroup.records import regions\n"
+        "from streamgroup.records.batches import Batch\n"
+        "data = memoryview(b'\\0' * 61 + sys.stdin.buffer.read())\n"
+        f"batch = Batch(0, 0, 0, 2, 0, {codec}, 9, 0, 0, -1, -1, -1, 1, 0, len(data))\n"
+        "def resident():\n"
+        "    with open('/proc/self/status') as status:\n"
+        "        return next(int(line.split()[1]) for line in status if line.startswith('VmHWM'))\n"
+        "before = resident()\n"
+        "try:\n"
+        f"    regions.lay_out(data, [batch], {cap})\n"
+        "except TooLarge:\n"
+        "    print(resident() - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, check=True, timeout=60)
+    assert int(done.stdout) * 1024 < 2 * cap
+
+
+def test_a_zstd_frame_that_lies_about_its_size_is_refused() -> None:
+    sound = zstd_frame(zstd_block(0, 5, b"hello"), declared=5)
+    assert undo(ZSTD, sound) == b"hello"
+    for declared in (4, 6, 2**31, 2**63):
+        lying = zstd_frame(zstd_block(0, 5, b"hello"), declared=declared)
+        assert bound(ZSTD, memoryview(lying)) == 5
+        with pytest.raises(DecodeError):
+            undo(ZSTD, lying)
+
+
+@pytest.mark.parametrize("declared", [2**31 - 1, 2**32 - 1, 2**35 - 1])
+def test_a_snappy_length_that_its_bytes_cannot_expand_to_is_refused_before_allocation(declared: int) -> None:
+    with pytest.raises(DecodeError, match="cannot expand"):
+        bound(SNAPPY, memoryview(unsigned_varint(declared) + bytes(20)))
+
+
+@pytest.mark.parametrize("codec", NAMES)
+def test_data_cut_anywhere_is_damaged(codec: int) -> None:
+    data = compress(NAMES[codec], TEXT[:3_000])
+    for size in range(len(data)):
+        if codec == SNAPPY and size == 16:
+            continue  # xerial's header without blocks is a whole stream of nothing
+        with pytest.raises(DecodeError):
+            undo(codec, data[:size], CAP)
+
+
+@pytest.mark.parametrize("codec", NAMES)
+def test_damaged_data_gives_only_decode_errors_and_never_more_than_the_cap(codec: int) -> None:
+    chance = random.Random(codec)
+    sound = compress(NAMES[codec], TEXT[:5_000])
+    for _ in range(300):
+        data = bytearray(sound)
+        for _ in range(chance.randint(1, 4)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        try:
+            assert len(undo(codec, bytes(data), CAP)) <= CAP
+        except DecodeError:
+            continue
+
+
+def test_an_unknown_codec_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UnsupportedCodec, match=r"codec 6; known are 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd"):
+        bound(6, memoryview(b""))
+
+
+def test_uncompressed_bytes_beyond_the_room_are_too_large() -> None:
+    assert set(CODECS) == {NONE, GZIP, SNAPPY, LZ4, ZSTD}
+    with pytest.raises(TooLarge):
+        inflate(NONE, memoryview(b"abc"), np.empty(2, np.uint8))

@@ -1,0 +1,39 @@
+"""The schema is the one that Spark compares with."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from streamgroup.records.schema import schema
+
+KAFKA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_it_equals_what_pyspark_makes_of_sparks_kafka_schema(include_headers: bool) -> None:
+    declared = StructType([*KAFKA.fields, StructField("headers", ArrayType(HEADER))]) if include_headers else KAFKA
+    theirs = to_arrow_schema(declared, timezone="UTC")
+    assert theirs.equals(schema(include_headers), check_metadata=True)
+    assert [field.nullable for field in theirs] == [field.nullable for field in schema(include_headers)]
