@@ -7,6 +7,7 @@ The source is found by name; what is imported from here is the rest of the publi
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import StreamGroupError
@@ -22,7 +23,5 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Import what needs pyspark only where it is used: tasks and the command line start fast."""
     if name in ("DrainResult", "drain"):
-        from streamgroup.spark import drain as module  # noqa: PLC0415
-
-        return getattr(module, name)
+        return getattr(import_module("streamgroup.spark.drain"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

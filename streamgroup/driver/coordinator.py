@@ -69,6 +69,8 @@ class Coordinator:
         self._stopped = self._draining = False
         self._targets: Mapping[TopicPartition, int] | None = None
         self._answer: tuple[Document, list[FetchTask]] | None = None
+        self._told: set[str] = set()
+        self._deleted: frozenset[TopicPartition] = frozenset()
         self._rechecking: dict[TopicPartition, float] = {}
         self._wanted_topics: frozenset[str] = frozenset(options.subscription.topics)
         self._resolving: Future[Any] | None = None
@@ -106,17 +108,17 @@ class Coordinator:
                 return to_value(again)
             self._carry_out(self._member.prove(document, time.monotonic()))
             if not self._wait_until_plannable(once):
-                return value if self._targets is None else self._wait_on(document)
+                return self._wait_on(value, document)
             generation, partitions = self._ledger.generation, list(self._ledger.held)
         logs = self._watcher.ends(partitions, FIRST_PATIENCE_S)
         with self._state:
             self._raise_failure()
             now = time.monotonic()
             if self._ledger.generation != generation or not self._member.may_plan(now):
-                return value if self._targets is None else self._wait_on(document)
+                return self._wait_on(value, document)
             planned = self._plan(document, logs, max_rows)
             if planned is None:
-                return value if self._is_done() else self._wait_on(document)
+                return value if self._is_done(logs) else self._wait_on(value, document)
             self._carry_out(self._member.planned(planned, now))
             return to_value(planned)
 
@@ -288,7 +290,10 @@ class Coordinator:
             positions, verdicts, group=self._group.group_id, fail_on_data_loss=self._options.fail_on_data_loss
         )
         for message in settlement.messages:
-            log.warning("%s", message)
+            if message not in self._told:
+                log.warning("%s", message)
+                self._told.add(message)
+        self._deleted = frozenset(settlement.deleted)
         moved = {tp: p.offset for tp, p in settlement.positions.items() if p.offset != positions[tp].offset}
         if moved:
             self._carry_out(self._member.moved(moved, time.monotonic()))
@@ -303,10 +308,10 @@ class Coordinator:
         now = time.monotonic()
         self._rechecking = {tp: self._rechecking.get(tp, now) for tp in partitions}
 
-    def _wait_on(self, previous: Document) -> dict[str, Any]:
-        """R10: AvailableNow would end with `start`: an empty document keeps it going."""
-        if self._draining or self._stopped:
-            return to_value(previous)
+    def _wait_on(self, start: dict[str, Any], previous: Document) -> dict[str, Any]:
+        """Nothing can be planned yet: `start`, byte for byte (R2); AvailableNow would end with it (R10)."""
+        if self._targets is None or self._draining or self._stopped:
+            return start
         document = empty_document(
             previous,
             group=self._group.group_id,
@@ -317,11 +322,16 @@ class Coordinator:
         self._member.planned_empty(document)
         return to_value(document)
 
-    def _is_done(self) -> bool:
-        """Whether `start` may be returned: nothing is new, and AvailableNow has reached its ends (R11)."""
+    def _is_done(self, logs: Mapping[TopicPartition, LogRange]) -> bool:
+        """Whether `start` may be returned: nothing is new, and AvailableNow has reached its ends (R11).
+
+        `logs` were listed after AvailableNow's snapshot, which came before the first call of `latest_offset`.
+        """
         if self._targets is None:
             return True
-        return self._may_plan() and available_now_done(self._ledger.positions(), self._targets)
+        ends = {tp: known.latest for tp, known in logs.items()}
+        existing = {tp: p for tp, p in self._ledger.positions().items() if tp not in self._deleted}
+        return self._may_plan() and available_now_done(existing, self._targets, ends)
 
     def _committed(self) -> Mapping[TopicPartition, CommittedOffset]:
         """What the group has committed: a replay's filter, fetched when its partitions are asked, and waited for."""
