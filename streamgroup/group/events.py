@@ -216,6 +216,16 @@ class Assigned:
     members: int | None
     total: int | None
 
+    def line(self, group_id: str) -> str:
+        """The line that a reader of the log looks for first; what the leader did not tell is left out."""
+        what = f"{len(self.partitions)} partitions"
+        if self.total is not None:
+            what = f"{len(self.partitions)} of {self.total} partitions"
+        line = f"joined {group_id}, generation {self.generation}, {what}"
+        if self.members is None:
+            return line
+        return f"{line}, {self.members - 1} other member{'' if self.members == 2 else 's'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Lost:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streamgroup.wire.primitives import Bytes
+
 FORMAT = 1
 
 _MAX_BYTES = 4 * 1024 * 1024
@@ -38,7 +40,7 @@ def encode_basis(basis: AssignmentBasis) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def decode_basis(data: bytes | memoryview | None) -> AssignmentBasis | None:
+def decode_basis(data: Bytes | None) -> AssignmentBasis | None:
     """What our leader wrote, or None: no user data, another make's, or a later format.
 
     Anything may stand there (assignors of others use it in their own way), so nothing in it is an error.
@@ -46,16 +48,16 @@ def decode_basis(data: bytes | memoryview | None) -> AssignmentBasis | None:
     if not data or len(data) > _MAX_BYTES:
         return None
     try:
-        document = json.loads(bytes(data))
+        document: Any = json.loads(bytes(data))
     except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict) or document.get("streamgroup") != FORMAT:
         return None
-    counts, members = document.get("counts"), document.get("members")
-    if not isinstance(counts, dict) or not all(_is_count(count) for count in counts.values()) or not _is_count(members):
+    counts, members = document.get("counts"), document.get("members", -1)
+    if not isinstance(counts, dict) or not all(_is_count(count) for count in (members, *counts.values())):
         return None
     return AssignmentBasis(counts, members)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return type(value) is int and value >= 0

@@ -1,0 +1,95 @@
+"""What the group's leader does: read what all members subscribe to, divide the partitions, write the assignments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from streamgroup.errors import DecodeError
+from streamgroup.group.assignors import ASSIGNORS, GroupMember
+from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
+from streamgroup.model import TopicInfo, TopicPartition
+from streamgroup.wire.consumer import (
+    ConsumerAssignment,
+    by_topic,
+    decode_assignment,
+    decode_subscription,
+    each_partition,
+    encode_assignment,
+)
+from streamgroup.wire.messages.group import JoinGroupResponseMember, SyncGroupResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The members of a generation as JoinGroup told them to the leader."""
+
+    members: Mapping[str, GroupMember]
+    unreadable: Mapping[str, str]
+    """Members whose subscription could not be read, and why: they take part, but get nothing."""
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """All topics that somebody subscribes to."""
+        return frozenset(topic for member in self.members.values() for topic in member.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """The assignments of a generation, encoded, by member id; and what they were computed from (R23)."""
+
+    assignments: Mapping[str, bytes]
+    basis: AssignmentBasis
+
+    @property
+    def missing(self) -> list[str]:
+        """Subscribed topics that do not exist."""
+        return [topic for topic, count in self.basis.counts.items() if count == 0]
+
+
+def read_roster(members: Iterable[JoinGroupResponseMember]) -> Roster:
+    """Decode what each member subscribes to. One that cannot be read is no error: the others go on."""
+    read: dict[str, GroupMember] = {}
+    unreadable: dict[str, str] = {}
+    for member in members:
+        topics: tuple[str, ...] = ()
+        try:
+            topics = decode_subscription(member.metadata).topics
+        except DecodeError as error:
+            unreadable[member.member_id] = str(error)
+        read[member.member_id] = GroupMember(topics, member.group_instance_id)
+    return Roster(read, unreadable)
+
+
+def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo]) -> Division:
+    """Each member's assignment under `strategy`, with the user data that says what it was computed from.
+
+    A subscribed topic that is not in `topics` does not exist: it counts 0 partitions.
+    """
+    basis = AssignmentBasis(counts_of(roster.topics, topics), len(roster.members))
+    user_data = encode_basis(basis)
+    shares = ASSIGNORS[strategy](roster.members, topics)
+    assignments = {
+        member: encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(share), user_data=user_data))
+        for member, share in shares.items()
+    }
+    return Division(assignments, basis)
+
+
+def counts_of(names: Iterable[str], topics: Mapping[str, TopicInfo]) -> dict[str, int]:
+    """How many partitions each of these topics has; a topic that does not exist has none."""
+    return {name: len(topics[name].partitions) if name in topics else 0 for name in sorted(names)}
+
+
+def changed_counts(basis: AssignmentBasis, topics: Mapping[str, TopicInfo], asked: frozenset[str]) -> list[str]:
+    """What differs from what the assignment was computed from, as `orders: 6 -> 12`; only topics asked for count."""
+    now = counts_of(asked & basis.counts.keys(), topics)
+    return [f"{name}: {basis.counts[name]} -> {count}" for name, count in now.items() if count != basis.counts[name]]
+
+
+def read_assignment(response: SyncGroupResponse) -> tuple[tuple[TopicPartition, ...], AssignmentBasis | None]:
+    """What the leader gave this member, and from what, if it told. Raises DecodeError."""
+    if not response.assignment:  # a leader of another make may leave a member out
+        return (), None
+    assignment = decode_assignment(response.assignment)
+    return each_partition(assignment.assigned_partitions), decode_basis(assignment.user_data)

@@ -1,0 +1,108 @@
+"""The requests of membership, in the shape that each version wants.
+
+Each function returns `build(version) -> request`: the version is known only when the connection is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from streamgroup.errors import UnsupportedVersionError
+from streamgroup.group.timing import MemberConfig
+from streamgroup.wire.consumer import ConsumerSubscription, encode_subscription
+from streamgroup.wire.messages import coordinator as c
+from streamgroup.wire.messages import group as m
+
+PROTOCOL_TYPE = "consumer"
+_MOST_REASON = 255
+"""The broker takes no longer reason (KIP-800)."""
+
+Build = Callable[[int], Any]
+
+
+def find_coordinator(group_id: str) -> Build:
+    """FindCoordinator for a group: its key stands alone up to v3, in an array from v4 (KIP-699)."""
+
+    def build(version: int) -> c.FindCoordinatorRequest:
+        if version >= 4:
+            return c.FindCoordinatorRequest(coordinator_keys=(group_id,))
+        return c.FindCoordinatorRequest(key=group_id)
+
+    return build
+
+
+def join_group(config: MemberConfig, member_id: str, topics: tuple[str, ...], reason: str) -> Build:
+    """JoinGroup; its `build` raises UnsupportedVersionError where the broker knows no static members."""
+    subscription = encode_subscription(ConsumerSubscription(topics=topics))
+    protocols = tuple(m.JoinGroupRequestProtocol(name=name, metadata=subscription) for name in config.strategies)
+
+    def build(version: int) -> m.JoinGroupRequest:
+        if config.instance_id is not None and version < 5:
+            raise UnsupportedVersionError(
+                f"group {config.group_id}: group.instance.id {config.instance_id!r} needs JoinGroup v5 (brokers "
+                f"from 2.3 on), this broker has v{version}. Leave kafka.group.instance.id out"
+            )
+        return m.JoinGroupRequest(
+            group_id=config.group_id,
+            session_timeout_ms=config.session_timeout_for(version),
+            rebalance_timeout_ms=config.max_poll_interval_ms if version >= 1 else -1,
+            member_id=member_id,
+            group_instance_id=config.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=protocols,
+            reason=reason[:_MOST_REASON] if version >= 8 else None,
+        )
+
+    return build
+
+
+def sync_group(
+    config: MemberConfig, member_id: str, generation: int, strategy: str, assignments: Mapping[str, bytes]
+) -> Build:
+    """SyncGroup: from the leader with the encoded assignment of each member id, from others without."""
+
+    def build(version: int) -> m.SyncGroupRequest:
+        return m.SyncGroupRequest(
+            group_id=config.group_id,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=config.instance_id if version >= 3 else None,
+            protocol_type=PROTOCOL_TYPE if version >= 5 else None,
+            protocol_name=strategy if version >= 5 else None,
+            assignments=tuple(
+                m.SyncGroupRequestAssignment(member_id=member, assignment=data) for member, data in assignments.items()
+            ),
+        )
+
+    return build
+
+
+def heartbeat(config: MemberConfig, member_id: str, generation: int) -> Build:
+    """Heartbeat."""
+
+    def build(version: int) -> m.HeartbeatRequest:
+        return m.HeartbeatRequest(
+            group_id=config.group_id,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=config.instance_id if version >= 3 else None,
+        )
+
+    return build
+
+
+def leave_group(config: MemberConfig, member_id: str, reason: str) -> Build:
+    """LeaveGroup: one member up to v2, several from v3 (KIP-345)."""
+
+    def build(version: int) -> m.LeaveGroupRequest:
+        if version < 3:
+            return m.LeaveGroupRequest(group_id=config.group_id, member_id=member_id)
+        identity = m.MemberIdentity(
+            member_id=member_id,
+            group_instance_id=config.instance_id,
+            reason=reason[:_MOST_REASON] if version >= 5 else None,
+        )
+        return m.LeaveGroupRequest(group_id=config.group_id, members=(identity,))
+
+    return build

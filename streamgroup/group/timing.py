@@ -1,0 +1,127 @@
+"""The times of membership: what is configured, and when things are due. Seconds, except where a name says ms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from streamgroup.errors import ConfigError
+from streamgroup.group.assignors import ASSIGNORS
+
+JOIN_GRACE_MS = 5_000
+"""A JoinGroup waits this much longer than the broker waits for the members (R10, as the Java client does)."""
+
+LEAVE_TIMEOUT_MS = 1_000
+"""R29: leaving takes a second at most; unanswered, the session expires."""
+
+DEFAULT_SESSION_TIMEOUT_MS = 45_000
+V0_SESSION_TIMEOUT_MS = 30_000
+"""R26: brokers of JoinGroup v0 (0.9, 0.10.0) refuse today's default; this is their group.max.session.timeout.ms."""
+
+_JITTER = 0.2
+_REJOIN_MARGIN_S = 5.0
+
+
+class Chance(Protocol):
+    """Where jitter comes from; `random.Random` is one."""
+
+    def random(self) -> float:
+        """The next number in [0, 1)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemberConfig:
+    """How this member takes part. Kafka's names and defaults (`GroupOptions` and `ClientOptions` say the same)."""
+
+    group_id: str
+    instance_id: str | None = None
+    session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    rebalance_wait_ms: int = 30_000
+    strategies: tuple[str, ...] = ("streamgroup-range", "range", "roundrobin")
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.strategies if name not in ASSIGNORS]
+        if unknown or not self.strategies:
+            raise ConfigError(
+                f"group {self.group_id}: no such assignment strategy: {', '.join(unknown) or '(none given)'}; "
+                f"there are {', '.join(ASSIGNORS)}"
+            )
+
+    def session_timeout_for(self, join_version: int) -> int:
+        """The session timeout (ms) that a JoinGroup of this version asks for (R26)."""
+        if join_version == 0 and self.session_timeout_ms == DEFAULT_SESSION_TIMEOUT_MS:
+            return V0_SESSION_TIMEOUT_MS
+        return self.session_timeout_ms
+
+    def rebalance_timeout_for(self, join_version: int) -> int:
+        """How long (ms) the broker waits for a member to rejoin: v0 has only the session timeout (R26)."""
+        return self.session_timeout_for(0) if join_version == 0 else self.max_poll_interval_ms
+
+    def heartbeat_interval_s(self, session_timeout_ms: int) -> float:
+        """Kafka's interval, but at least three heartbeats fit into a session."""
+        return min(self.heartbeat_interval_ms, session_timeout_ms / 3) / 1000
+
+    def heartbeat_timeout_ms(self, session_timeout_ms: int) -> int:
+        """After this an unanswered heartbeat means that the coordinator's connection is no more."""
+        return min(session_timeout_ms, self.request_timeout_ms)
+
+    @property
+    def join_timeout_ms(self) -> int:
+        """The deadline of JoinGroup and SyncGroup, which wait for the other members (R10)."""
+        return max(self.max_poll_interval_ms + JOIN_GRACE_MS, self.request_timeout_ms)
+
+    def backoff_s(self, attempt: int, chance: Chance) -> float:
+        """The wait before attempt `attempt` (1 is the first repetition): exponential, with jitter (KIP-580)."""
+        wait = min(self.retry_backoff_ms * 2.0 ** min(attempt - 1, 32), self.retry_backoff_max_ms) / 1000
+        return wait * (1 - _JITTER + 2 * _JITTER * chance.random())
+
+
+def rejoin_due(
+    told_at: float,
+    asked_at: float | None,
+    longest_batch_s: float | None,
+    rebalance_wait_s: float,
+    max_poll_s: float,
+) -> float:
+    """When a member that was told to rejoin waits no longer for its batch (R22).
+
+    Its tasks are presumably done one longest batch after they were asked for; the group waits `max_poll_s` since it
+    told. The first counts only where both times are known: a batch in flight was asked for, and one has completed.
+    """
+    latest = told_at + max_poll_s - min(_REJOIN_MARGIN_S, max_poll_s / 10)
+    if asked_at is None or longest_batch_s is None:
+        return latest
+    return min(asked_at + longest_batch_s + rebalance_wait_s, latest)
+
+
+class BatchClock:
+    """Whether a batch is in flight, since when its tasks run, and how long the longest took so far (R21, R22)."""
+
+    __slots__ = ("asked_at", "in_flight", "longest_s")
+
+    def __init__(self) -> None:
+        self.in_flight = False
+        self.asked_at: float | None = None
+        self.longest_s: float | None = None
+
+    def planned(self) -> None:
+        """A document with ranges was emitted."""
+        self.in_flight, self.asked_at = True, None
+
+    def asked(self, now: float) -> None:
+        """Its partitions were asked; Spark may ask again, the first time counts. A replay begins here."""
+        self.in_flight = True
+        if self.asked_at is None:
+            self.asked_at = now
+
+    def idle(self, now: float) -> None:
+        """It is proven sunk and committed."""
+        if self.asked_at is not None:
+            self.longest_s = max(self.longest_s or 0.0, now - self.asked_at)
+        self.in_flight, self.asked_at = False, None
