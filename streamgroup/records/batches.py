@@ -106,44 +106,44 @@ class Frames:
         """The base offset of the first batch at `until` or beyond, where one was seen."""
 
     def __iter__(self) -> Iterator[Batch]:
-        data, position, expected = self._data, 0, -1
-        while position < len(data):
-            left = len(data) - position
-            if left >= 8:
-                base_offset = int.from_bytes(data[position : position + 8], "big", signed=True)
-                if base_offset >= self._until:
-                    self.beyond = base_offset
-                    return
-            if left < FRAME.size:
+        data, position, size, expected = self._data, 0, len(self._data), 0
+        while position < size:
+            if size - position < HEADER_SIZE:
+                self._tail(position)
+                return
+            header = HEADER.unpack_from(data, position)
+            end = position + SIZE_END + header[1]
+            batch = Batch._make((*header, position, end))
+            if batch.base_offset >= self._until:
+                self.beyond = batch.base_offset
+                return
+            if batch.magic != 2 or batch.size < HEADER_SIZE - SIZE_END or batch.base_offset < 0:
+                raise _unreadable(batch.base_offset, batch.size, batch.magic)
+            if end > size:
                 self.truncated = True
                 return
-            batch = self._read(position, left)
-            if batch is None:
-                self.truncated = True
-                return
+            last_offset = batch.base_offset + batch.last_offset_delta
+            if not 0 <= batch.record_count <= batch.last_offset_delta + 1 or last_offset > _MAX_OFFSET:
+                what = f"{batch.record_count} records up to offset delta {batch.last_offset_delta} cannot be"
+                raise self._damaged(batch, what, DecodeError)
             if batch.base_offset < expected:
                 raise batch.error(f"the batch before it reaches to offset {expected - 1}", DecodeError)
-            expected = batch.last_offset + 1
-            position = batch.end
+            expected = last_offset + 1
+            position = end
             yield batch
 
-    def _read(self, position: int, left: int) -> Batch | None:
-        """The batch at `position`, None where the bytes end before it does."""
-        base_offset, size, _, magic = FRAME.unpack_from(self._data, position)
-        if base_offset < 0 or size < LEAST_SIZE:
-            raise _unframed(base_offset, f"impossible size of {size} bytes")
-        if magic != 2:
-            raise _unsupported(base_offset, magic)
-        if size < HEADER_SIZE - SIZE_END:
-            raise _unframed(base_offset, f"its size of {size} bytes is less than its header's")
-        if size + SIZE_END > left:
-            return None
-        end = position + SIZE_END + size
-        batch = Batch._make((*HEADER.unpack_from(self._data, position), position, end))
-        if not 0 <= batch.record_count <= batch.last_offset_delta + 1 or batch.last_offset > _MAX_OFFSET:
-            what = f"{batch.record_count} records up to offset delta {batch.last_offset_delta} cannot be"
-            raise self._damaged(batch, what, DecodeError)
-        return batch
+    def _tail(self, position: int) -> None:
+        """The last bytes, too few for a header: what can be told of them."""
+        tail = self._data[position:]
+        base_offset = int.from_bytes(tail[:8], "big", signed=True)
+        if len(tail) >= 8 and base_offset >= self._until:
+            self.beyond = base_offset
+            return
+        if len(tail) >= FRAME.size:
+            _, size, _, magic = FRAME.unpack_from(tail)
+            if magic != 2 or size < HEADER_SIZE - SIZE_END or base_offset < 0:
+                raise _unreadable(base_offset, size, magic)
+        self.truncated = True
 
     def verify(self, batch: Batch) -> None:
         """Hold the batch against its checksum. Raises ChecksumMismatch."""
@@ -166,17 +166,17 @@ _MAX_OFFSET = 2**63 - 2
 """One less than a long holds: the offset after the last must fit as well."""
 
 
-def _unframed(base_offset: int, what: str) -> DecodeError:
-    error = DecodeError(f"the record batch at offset {base_offset}: {what}; the bytes are damaged")
-    error.base_offset = base_offset
-    return error
-
-
-def _unsupported(base_offset: int, magic: int) -> DecodeError:
-    if magic in (0, 1):
+def _unreadable(base_offset: int, size: int, magic: int) -> DecodeError:
+    """Why a batch with this base offset, size and magic cannot even be framed."""
+    if base_offset < 0 or size < LEAST_SIZE or (magic == 2 and size < HEADER_SIZE - SIZE_END):
+        what = f"an impossible size of {size} bytes; the bytes are damaged"
+        error = DecodeError(f"the record batch at offset {base_offset}: {what}")
+    elif magic in (0, 1):
         what = f"a message set of magic {magic} (written before Kafka 0.11), which is not read yet"
+        error = UnsupportedMagic(f"the records at offset {base_offset}: {what}")
     else:
-        what = f"magic {magic}, which is none of Kafka's (0, 1, 2)"
-    error = UnsupportedMagic(f"the records at offset {base_offset}: {what}")
+        error = UnsupportedMagic(
+            f"the records at offset {base_offset}: magic {magic}, which is none of Kafka's (0, 1, 2)"
+        )
     error.base_offset = base_offset
     return error

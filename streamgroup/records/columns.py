@@ -36,8 +36,7 @@ def binary(buffer: Bytes, start: Ints, length: Ints) -> pa.Array:
     offsets, data = kernel.current().gather(buffer, start, length)
     nulls = int(np.count_nonzero(length < 0))
     validity = bitmap(length >= 0) if nulls else None
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(start), buffers, null_count=nulls)
+    return pa.Array.from_buffers(pa.binary(), len(start), [validity, offsets, data], null_count=nulls)
 
 
 def bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:

@@ -107,8 +107,9 @@ def _wanted(
     wanted: list[Batch] = []
     next_offset = start
     for batch in frames:
-        next_offset = max(start, batch.last_offset + 1)
-        before = batch.last_offset < start
+        last_offset = batch.last_offset
+        next_offset = max(start, last_offset + 1)
+        before = last_offset < start
         if before and aborts is None:
             continue
         if options.check_crcs:

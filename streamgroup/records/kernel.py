@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Literal, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from streamgroup.errors import ConfigError
 from streamgroup.records import scan as _scan
@@ -32,7 +33,7 @@ class Kernel(Protocol):
     def headers(self, buffer: Bytes, start: Ints, count: Ints) -> HeaderFields:
         """Find the headers of scanned records: `start` and `count` are those of `Fields`."""
 
-    def gather(self, buffer: Bytes, start: Ints, length: Ints) -> tuple[Ints, Bytes]:
+    def gather(self, buffer: Bytes, start: Ints, length: Ints) -> tuple[pa.Buffer, pa.Buffer]:
         """Copy pieces of `buffer` together: the offsets and the data of an Arrow binary array."""
 
 
@@ -64,9 +65,10 @@ class _Compiled:
             raise ValueError("headers of records that have not been scanned")
         return found
 
-    def gather(self, buffer: Bytes, start: Ints, length: Ints) -> tuple[Ints, Bytes]:
-        offsets = np.empty(len(start) + 1, np.int32)
-        data = np.empty(int(np.maximum(length, 0).sum(dtype=np.int64)), np.uint8)
+    def gather(self, buffer: Bytes, start: Ints, length: Ints) -> tuple[pa.Buffer, pa.Buffer]:
+        # Arrow's pool keeps its pages; numpy would ask the system for new ones with each fetch.
+        offsets = pa.allocate_buffer(4 * (len(start) + 1))
+        data = pa.allocate_buffer(int(np.maximum(length, 0).sum(dtype=np.int64)))
         self._module.gather(buffer, start, length, offsets, data)
         return offsets, data
 

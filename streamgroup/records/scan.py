@@ -264,7 +264,7 @@ def headers(buffer: Bytes, start: Ints, count: Ints) -> HeaderFields:
     return HeaderFields(*(np.ascontiguousarray(column) for column in columns))
 
 
-def gather(buffer: Bytes, start: Ints, length: Ints) -> tuple[Ints, Bytes]:
+def gather(buffer: Bytes, start: Ints, length: Ints) -> tuple[pa.Buffer, pa.Buffer]:
     """Copy the pieces `[start, start + length)` together: the offsets and the data of an Arrow binary array.
 
     The pieces ascend and do not overlap, so start0, end0, start1, end1 ... are the offsets of a binary array over
@@ -272,11 +272,11 @@ def gather(buffer: Bytes, start: Ints, length: Ints) -> tuple[Ints, Bytes]:
     """
     rows = len(start)
     if not rows:
-        return np.zeros(1, np.int32), np.empty(0, np.uint8)
+        return pa.py_buffer(bytes(4)), pa.py_buffer(b"")
     bounds = np.empty(2 * rows, np.int32)
     bounds[0::2] = start
     np.add(start, np.maximum(length, 0), out=bounds[1::2])
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
     pieces = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, buffers, null_count=0)
     _, offsets, data = pieces.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32))).buffers()
-    return np.frombuffer(offsets, np.int32, rows + 1), np.frombuffer(data or b"", np.uint8)
+    return offsets, data

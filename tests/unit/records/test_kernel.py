@@ -169,5 +169,5 @@ def test_pieces_are_gathered_alike() -> None:
         kernel.use("compiled")
         offsets, data = kernel.current().gather(buffer, start, length)
         slow_offsets, slow_data = scan.gather(buffer, start, length)
-        assert offsets.tolist() == slow_offsets.tolist()
-        assert data.tobytes() == slow_data.tobytes()
+        assert offsets.to_pybytes() == slow_offsets.to_pybytes()[: 4 * (rows + 1)]
+        assert data.to_pybytes() == slow_data.to_pybytes()
