@@ -1,0 +1,265 @@
+"""What the demo is made of: the load, the jobs as processes, and a view of the group."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow.dataset as pads
+from rich.console import Console
+from rich.table import Table
+
+from streamgroup.cli._group_tables import OffsetRow, offset_rows
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.model import LATEST
+from streamgroup.net import admin
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.kinds import SERVERS
+from streamgroup.options.types import ClientOptions, Isolation
+
+COLUMNS = ("number", "partition")
+STOP_S = 60.0
+_SHOWN = re.compile(r"^ingest: .*|.* streamgroup: .*(joined|lost|leaving|left|rejoin).*")
+
+_SETTINGS = """\
+[source]
+kafka.bootstrap.servers = "{servers}"
+kafka.group.id = "{group}"
+kafka.client.id = "{{member}}"
+kafka.session.timeout.ms = 6000
+kafka.heartbeat.interval.ms = 500
+subscribe = "{topic}"
+startingOffsets = "earliest"
+
+[trigger]
+processing_time = "1 second"
+
+[sink]
+format = "parquet"
+path = "{home}/rows/{{member}}"
+checkpoint = "{home}/checkpoints/{{member}}"
+columns = ["CAST(CAST(value AS STRING) AS BIGINT) AS number", "partition", "offset"]
+
+[spark]
+app_name = "demo"
+
+[spark.conf]
+spark.ui.enabled = "false"
+"""
+
+
+def settings_of(servers: str, group: str, topic: str, home: Path) -> str:
+    """The jobs' TOML file."""
+    return _SETTINGS.format(servers=servers, group=group, topic=topic, home=home)
+
+
+class Load:
+    """A thread that produces the numbers 0, 1, 2, ... at a steady rate, keyed so that they spread."""
+
+    def __init__(self, servers: str, topic: str, partitions: int, rate: int) -> None:
+        try:
+            from confluent_kafka import Producer  # noqa: PLC0415  (an extra)
+        except ImportError:
+            raise ConfigError("the demo needs a producer: pip install 'streamgroup[produce]'") from None
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True})
+        self._topic, self._partitions, self._rate = topic, partitions, rate
+        self._stop = threading.Event()
+        self._failed: list[str] = []
+        self.count = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stop.wait(0.02):
+            due = int((time.monotonic() - began) * self._rate)
+            while self.count < due:
+                self._producer.produce(
+                    self._topic,
+                    str(self.count).encode(),
+                    partition=self.count % self._partitions,
+                    on_delivery=lambda error, _: self._failed.append(str(error)) if error else None,
+                )
+                self.count += 1
+            self._producer.poll(0)
+
+    def finish(self) -> int:
+        """Stop and flush; how many records were delivered."""
+        self._stop.set()
+        self._thread.join(10)
+        if self._producer.flush(30) or self._failed:
+            raise StreamGroupError(f"the producer could not deliver all records: {self._failed[:1]}")
+        return self.count
+
+
+class Job:
+    """One spark-submit job, with its log in a file and the lines that matter on the console."""
+
+    def __init__(self, member: str, conf: Path, home: Path, console: Console) -> None:
+        self.member = member
+        self.batches = 0
+        self._console = console
+        self._log = home / f"job-{member}.log"
+        script = home / "ingest.py"
+        script.write_text("from streamgroup.jobs.ingest import main\n\nmain()\n")
+        submit = [*_spark_submit(), "--master", "local[1]", "--driver-memory", "512m", str(script)]
+        self._process = subprocess.Popen(
+            [*submit, "--config", str(conf), "--member", member],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._reader.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(10)
+
+    def _follow(self) -> None:
+        assert self._process.stdout is not None
+        colour = "yellow" if self.member == "a" else "magenta"
+        with self._log.open("w") as log:
+            for line in self._process.stdout:
+                log.write(line)
+                log.flush()
+                if line.startswith("ingest: batch"):
+                    self.batches += 1
+                if _SHOWN.match(line):
+                    text = line.strip().removeprefix("ingest: ").split(" streamgroup: ")[-1]
+                    self._console.print(f"   [{colour}]{self.member}[/] | ", end="")
+                    self._console.print(text, markup=False, highlight=False)
+
+    def check(self) -> None:
+        """Raise StreamGroupError where the job has ended by itself."""
+        if self._process.poll() is not None:
+            tail = "".join(self._log.read_text().splitlines(keepends=True)[-15:])
+            raise StreamGroupError(f"job {self.member} ended with {self._process.returncode}; its log ends:\n{tail}")
+
+    def stop(self) -> None:
+        """SIGTERM, as a supervisor does, and wait for the orderly end."""
+        self.check()
+        self._process.send_signal(signal.SIGTERM)
+        if self._process.wait(STOP_S) != 0:
+            self.check()
+        self._reader.join(5)
+
+
+class Watch:
+    """The group as the brokers show it."""
+
+    def __init__(self, servers: str, group: str) -> None:
+        self._cluster = Cluster(ClientOptions(SERVERS.parse(servers), client_id="streamgroup-demo"))
+        self._group = group
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cluster.close()
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Create the demo's topic."""
+        admin.create_topics(self._cluster, {topic: partitions}, self._cluster.deadline())
+
+    def describe(self) -> list[OffsetRow]:
+        """A row for each partition, as `streamgroup groups --describe` has them."""
+        deadline = self._cluster.deadline(10_000)
+        described = admin.describe_groups(self._cluster, [self._group], deadline)[self._group]
+        committed = admin.committed(self._cluster, self._group, deadline)
+        ends = self._cluster.list_offsets(dict.fromkeys(committed, LATEST), Isolation.READ_UNCOMMITTED, deadline)
+        return offset_rows(described, committed, {tp: found.offset for tp, found in ends.items()})
+
+    def owners(self) -> dict[str, int]:
+        """How many partitions each member holds, by its client id."""
+        return dict(Counter(r.member.client_id for r in self.describe() if r.member and r.partition))
+
+    def lag(self) -> int:
+        """The sum over all partitions; -1 where something is not known."""
+        lags = [row.lag for row in self.describe()]
+        return -1 if not lags or any(lag is None for lag in lags) else sum(lag or 0 for lag in lags)
+
+
+def group_table(rows: list[OffsetRow]) -> Table:
+    """The partitions with their holders and lag."""
+    table = Table(title="streamgroup groups --describe", title_justify="left", title_style="dim")
+    for column in ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CLIENT-ID"):
+        table.add_column(column, justify="left" if column in ("TOPIC", "CLIENT-ID") else "right")
+    for row in rows:
+        if row.partition is not None:
+            table.add_row(
+                row.partition.topic,
+                str(row.partition.partition),
+                _text(row.committed.offset if row.committed else None),
+                _text(row.log_end),
+                _text(row.lag),
+                row.member.client_id if row.member else "-",
+            )
+    return table
+
+
+def read_rows(home: Path, member: str, columns: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """What a member's Parquet files hold."""
+    path = home / "rows" / member
+    if not path.exists():
+        return []
+    table = pads.dataset(path, format="parquet").to_table(columns=list(columns))
+    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+
+
+def result_table(produced: int, rows: Mapping[str, list[tuple[int, ...]]]) -> tuple[Table, bool]:
+    """What each member wrote, and whether all that was produced is there exactly once."""
+    table = Table()
+    for column in ("member", "rows", "partitions", "missing", "repeated"):
+        table.add_column(column, justify="left" if column == "member" else "right")
+    counts: Counter[int] = Counter()
+    for member, found in rows.items():
+        counts.update(number for number, _ in found)
+        table.add_row(member, f"{len(found):,}", ", ".join(map(str, sorted({p for _, p in found}))), "", "")
+    missing = produced - sum(1 for number in counts if 0 <= number < produced)
+    repeated = counts.total() - len(counts)
+    table.add_section()
+    table.add_row("produced", f"{produced:,}", "", f"{missing:,}", f"{repeated:,}")
+    return table, missing == 0 and repeated == 0 and len(counts) == produced
+
+
+def _text(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _spark_submit() -> list[str]:
+    """The spark-submit of the installed PySpark, wherever it is."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("pyspark is not installed")
+    return [str(Path(spec.origin).parent / "bin" / "spark-submit")]
