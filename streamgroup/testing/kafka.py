@@ -18,7 +18,7 @@ from streamgroup.testing.jars import resolve
 from streamgroup.testing.java import java_command, logging_jars
 from streamgroup.testing.logs import write_log4j2
 from streamgroup.testing.ports import LOOPBACK, free_ports
-from streamgroup.testing.probe import accepts, brokers_known_to
+from streamgroup.testing.probe import brokers_known_to
 from streamgroup.testing.processes import START_TIMEOUT_S, PortTakenError, ServerProcess, ServerStartError
 from streamgroup.testing.releases import DEFAULT_VERSION, release_of
 
@@ -29,6 +29,7 @@ _POLL_S = 0.05
 _PORT_ATTEMPTS = 3
 _OWN_LOGGING = ("slf4j-api", "log4j", "slf4j-log4j", "slf4j-reload4j", "reload4j")
 _MAIN_CLASS = "kafka.Kafka"
+_ANNOUNCEMENT = "Kafka Server started"
 _NOTE = "streamgroup.json"
 
 
@@ -47,8 +48,11 @@ def java_tool(version: str, main_class: str, *arguments: str, jvm_flags: Sequenc
     For instance `org.apache.kafka.tools.consumer.ConsoleConsumer` and
     `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand`, which the shell scripts of a Kafka start too.
     """
+    tools = release_of(version).tools
+    # Alone: of its dependencies the tools that talk to brokers need none that the broker does not have.
+    own = () if tools is None else resolve(tools.organisation, tools.module, tools.revision, transitive=False)
     flags = (*jvm_flags, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    return java_command(main_class, arguments, classpath=kafka_classpath(version), flags=flags)
+    return java_command(main_class, arguments, classpath=(*kafka_classpath(version), *own), flags=flags)
 
 
 class KafkaNode:
@@ -297,21 +301,22 @@ class KafkaServer:
                 f"Kafka {self.version} {plan.name}",
                 java_command(_MAIN_CLASS, [str(file)], classpath=classpath, flags=flags),
                 home / "server.log",
-                _readiness(plan, plans),
+                _readiness(plan),
+                announces=_ANNOUNCEMENT,
                 start_timeout_s=self._start_timeout_s,
                 detached=self._detached,
             )
             yield KafkaNode(plan.node_id, plan.port, file, process)
 
 
-def _readiness(plan: kraft.NodePlan, plans: Sequence[kraft.NodePlan]) -> Callable[[], bool]:
+def _readiness(plan: kraft.NodePlan) -> Callable[[], bool]:
     """A broker serves when it answers and lists itself: KRaft lists only brokers that are not fenced.
 
     A controller apart speaks no Metadata; that it works shows when its brokers are in service.
     """
     port = plan.port
     if port is None:
-        return lambda: accepts(LOOPBACK, plan.controller_port or 0)
+        return lambda: True
     return lambda: plan.node_id in brokers_known_to(LOOPBACK, port)
 
 

@@ -44,27 +44,21 @@ def broker_ids(answer: bytes) -> frozenset[int]:
     return frozenset(ids)
 
 
-def accepts(host: str, port: int) -> bool:
-    """Whether anybody listens at `host:port`."""
-    try:
-        socket.create_connection((host, port), _TIMEOUT_S).close()
-    except OSError:
-        return False
-    return True
+def zookeeper_serves(host: str, port: int, data: str) -> bool:
+    """Whether a ZooKeeper serves at `host:port`, and is the one whose data directory is `data`.
 
-
-def zookeeper_serves(host: str, port: int) -> bool:
-    """Whether the ZooKeeper at `host:port` answers `srvr` with its mode (which it has once it serves)."""
+    It answers `conf` with its configuration once it serves, with a sentence before.
+    """
     try:
         with socket.create_connection((host, port), _TIMEOUT_S) as connection:
             connection.settimeout(_TIMEOUT_S)
-            connection.sendall(b"srvr")
+            connection.sendall(b"conf")
             answer = b""
-            while len(answer) < _MAX_ANSWER and (data := connection.recv(4096)):
-                answer += data
+            while len(answer) < _MAX_ANSWER and (more := connection.recv(4096)):
+                answer += more
     except OSError:
         return False
-    return b"Mode: " in answer
+    return f"dataDir={data}/".encode() in answer
 
 
 def _read(connection: socket.socket) -> bytes:

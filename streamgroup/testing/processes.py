@@ -38,7 +38,8 @@ class PortTakenError(ServerStartError):
 class ServerProcess:
     """A local server: its process, its log and the probe that tells when it serves.
 
-    `ready` is called until it returns True or the deadline has passed; it must not block for more than a moment.
+    `ready` is called until it returns True or the deadline has passed; it must not block for more than a moment. Where
+    it could be another server on the same port that answers, `announces` is what this one logs once it has started.
     The log holds the standard output and error of every start. With `detached` the server outlives this process.
     Not for use by several threads at once.
     """
@@ -50,6 +51,7 @@ class ServerProcess:
         log: Path,
         ready: Callable[[], bool],
         *,
+        announces: str = "",
         environment: Mapping[str, str] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
         detached: bool = False,
@@ -58,6 +60,7 @@ class ServerProcess:
         self.log = log
         self._argv = list(argv)
         self._ready = ready
+        self._announces = announces
         self._environment = dict(environment or {})
         self._start_timeout_s = start_timeout_s
         self._detached = detached
@@ -104,7 +107,7 @@ class ServerProcess:
 
         Raises ServerStartError, or PortTakenError, when it ends or its deadline passes; it is then dead.
         """
-        while not self._ready():
+        while not (self._ready() and self._announces in self._log_of_this_start()):
             if not self.alive:
                 raise self._failed(f"ended with exit code {self._exit_code()} before it served")
             if time.monotonic() >= self._deadline:
@@ -144,6 +147,11 @@ class ServerProcess:
             self.stop()
         self.start()
 
+    def _log_of_this_start(self) -> str:
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
     def log_tail(self, lines: int = _LOG_LINES) -> str:
         """The last lines that the latest start has logged."""
         if not self.log.exists():
@@ -155,10 +163,9 @@ class ServerProcess:
 
     def _failed(self, how: str) -> ServerStartError:
         self.kill()
-        # Everything that this start has logged: the bind error may stand far above the tail.
-        with self.log.open("rb") as log:
-            log.seek(self._log_start)
-            taken = any(sign in log.read().decode(errors="replace") for sign in _ADDRESS_IN_USE)
+        # Not only in the tail: the bind error may stand far above it.
+        log = self._log_of_this_start()
+        taken = any(sign in log for sign in _ADDRESS_IN_USE)
         kind = PortTakenError if taken else ServerStartError
         return kind(f"{self.name} {how}. The end of its log, {self.log}:\n{self.log_tail()}")
 

@@ -36,11 +36,17 @@ class Release:
     quorum: Quorum
     extra: tuple[Coordinate, ...] = ()
     """Jars that it needs on today's Java beyond its own dependencies."""
+    tools_apart: bool = True
 
     @property
     def coordinate(self) -> Coordinate:
         """The broker's module; its dependencies bring the rest."""
         return Coordinate("org.apache.kafka", f"kafka_{self.scala}", self.version)
+
+    @property
+    def tools(self) -> Coordinate | None:
+        """The module of the command line tools; None where they lie among the broker's own classes."""
+        return Coordinate("org.apache.kafka", "kafka-tools", self.version) if self.tools_apart else None
 
 
 RELEASES = {

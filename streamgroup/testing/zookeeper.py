@@ -135,7 +135,7 @@ class ZooKeeperServer:
             "ZooKeeper",
             java_command(_MAIN_CLASS, [str(file)], classpath=classpath, flags=flags),
             directory / "server.log",
-            lambda: zookeeper_serves(LOOPBACK, port),
+            lambda: zookeeper_serves(LOOPBACK, port, str(directory / "data")),
             start_timeout_s=self._start_timeout_s,
             detached=self._detached,
         )
@@ -150,5 +150,5 @@ def configuration(data: Path, port: int, tick_time_ms: int) -> dict[str, str]:
         "tickTime": str(tick_time_ms),
         "maxClientCnxns": "0",
         "admin.enableServer": "false",
-        "4lw.commands.whitelist": "srvr,ruok,mntr,cons,dump",
+        "4lw.commands.whitelist": "conf,cons,dump,mntr,ruok,srvr",
     }

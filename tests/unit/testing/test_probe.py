@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.testing.ports import LOOPBACK, free_ports
-from streamgroup.testing.probe import accepts, broker_ids, brokers_known_to, zookeeper_serves
+from streamgroup.testing.probe import broker_ids, brokers_known_to, zookeeper_serves
 
 Serve = Callable[[bytes], int]
 
@@ -71,10 +71,13 @@ def test_any_bytes_are_brokers_or_a_struct_error(answer: bytes) -> None:
 def test_nobody_there_is_not_ready() -> None:
     (port,) = free_ports(1)
     assert brokers_known_to(LOOPBACK, port) == frozenset()
-    assert not zookeeper_serves(LOOPBACK, port)
-    assert not accepts(LOOPBACK, port)
+    assert not zookeeper_serves(LOOPBACK, port, "/data")
 
 
-def test_a_zookeeper_serves_once_it_has_a_mode(serve: Serve) -> None:
-    assert zookeeper_serves(LOOPBACK, serve(b"Zookeeper version: 3.9.5\nMode: standalone\nNode count: 5\n"))
-    assert not zookeeper_serves(LOOPBACK, serve(b"This ZooKeeper instance is not currently serving requests\n"))
+def test_a_zookeeper_serves_once_it_shows_its_configuration_and_is_known_by_its_data(serve: Serve) -> None:
+    configuration = b"clientPort=2181\nsecureClientPort=-1\ndataDir=/tmp/a/version-2\ndataDirSize=67108880\n"
+    assert zookeeper_serves(LOOPBACK, serve(configuration), "/tmp/a")
+    assert not zookeeper_serves(LOOPBACK, serve(configuration), "/tmp/b")
+    assert not zookeeper_serves(
+        LOOPBACK, serve(b"This ZooKeeper instance is not currently serving requests\n"), "/tmp/a"
+    )

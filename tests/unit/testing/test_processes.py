@@ -151,6 +151,13 @@ def test_a_failed_start_shows_exit_code_and_the_end_of_this_starts_log(make: Mak
     assert "earlier" not in message
 
 
+def test_an_answer_from_another_server_on_its_port_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    script = "sleep 0.3; echo Address already in use; exit 1"
+    server = ServerProcess("b", ["/bin/sh", "-c", script], tmp_path / "log", lambda: True, announces="has started")
+    with pytest.raises(PortTakenError):
+        server.start()
+
+
 def test_a_start_that_hangs_ends_at_its_deadline_and_leaves_no_process(make: Make) -> None:
     server = make("echo waiting for godot; exec sleep 60", timeout_s=0.3)
     began = time.monotonic()

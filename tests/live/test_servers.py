@@ -1,0 +1,216 @@
+"""The servers themselves, with other clients than ours: librdkafka, kazoo and Kafka's own tools."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from kazoo.client import KazooClient
+
+from streamgroup.cli.main import main
+from streamgroup.testing import KafkaServer, ServerStartError, ZooKeeperServer, java_tool
+from streamgroup.testing.ports import LOOPBACK, free_ports
+from streamgroup.testing.probe import brokers_known_to
+from tests.conftest import MakeTopic
+
+pytestmark = pytest.mark.live
+
+DEADLINE_S = 30
+
+
+@pytest.fixture(params=["kafka41", "kafka39"])
+def kafka(request: pytest.FixtureRequest) -> KafkaServer:
+    server: KafkaServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def zookeeper() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
+        yield server
+
+
+def produce(server: KafkaServer, topic: str, values: list[bytes], timeout_ms: int = DEADLINE_S * 1000) -> list[object]:
+    """Send all; returns the errors of those that did not arrive within `timeout_ms`."""
+    errors: list[object] = []
+    producer = Producer(
+        {"bootstrap.servers": server.bootstrap_servers, "message.timeout.ms": timeout_ms, "log_level": 0}
+    )
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(DEADLINE_S) == 0
+    return [error for error in errors if error is not None]
+
+
+def consume(server: KafkaServer, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "unused", "log_level": 0})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[bytes] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(values) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            values.append(message.value())
+    consumer.close()
+    return values
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "the deadline of the test has passed"
+        time.sleep(0.05)
+
+
+def test_what_is_produced_is_consumed(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka)
+    values = [b"%d" % i for i in range(100)]
+    assert produce(kafka, topic, values) == []
+    assert consume(kafka, topic, 100) == values
+
+
+def test_what_was_produced_survives_a_crash_on_the_same_port(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka41)
+    values = [b"%d" % i for i in range(100)]
+    assert produce(kafka41, topic, values) == []
+    broker, before, pid = kafka41.brokers[0], kafka41.bootstrap_servers, kafka41.brokers[0].pid
+    broker.kill()
+    assert brokers_known_to(LOOPBACK, broker.port or 0) == frozenset()
+    broker.restart()
+    assert kafka41.bootstrap_servers == before
+    assert broker.pid != pid
+    assert consume(kafka41, topic, 100) == values
+
+
+def test_a_paused_broker_answers_nobody_and_goes_on_when_resumed(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka41)
+    broker = kafka41.brokers[0]
+    broker.pause()
+    try:
+        assert broker.alive
+        (error,) = produce(kafka41, topic, [b"lost"], timeout_ms=1_000)
+        assert error.code() == KafkaError._MSG_TIMED_OUT
+    finally:
+        broker.resume()
+    wait_until(lambda: brokers_known_to(LOOPBACK, broker.port or 0) == {0})
+    assert produce(kafka41, topic, [b"found"]) == []
+
+
+def test_a_topic_that_is_asked_for_is_not_made(kafka41: KafkaServer) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka41.bootstrap_servers, "log_level": 0})
+    asked = admin.list_topics("misspelt", timeout=DEADLINE_S).topics["misspelt"]
+    assert asked.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert "misspelt" not in admin.list_topics(timeout=DEADLINE_S).topics
+
+
+def test_kafkas_own_tools_run_against_the_broker(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka41)
+    assert produce(kafka41, topic, [b"one", b"two"]) == []
+    arguments = ("--bootstrap-server", kafka41.bootstrap_servers, "--topic", topic, "--from-beginning")
+    argv = java_tool(
+        "4.1.1", "org.apache.kafka.tools.consumer.ConsoleConsumer", *arguments, "--max-messages=2", "--timeout-ms=20000"
+    )
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout.split() == ["one", "two"], ran.stderr
+
+
+def test_a_start_that_fails_shows_the_brokers_own_words_and_keeps_its_log(tmp_path: Path) -> None:
+    server = KafkaServer(config={"log.segment.bytes": "none"}, data_dir=tmp_path)
+    with pytest.raises(ServerStartError, match="Invalid value none for configuration") as raised:
+        server.start()
+    assert "broker-0 ended with exit code 1" in str(raised.value)
+    log = tmp_path / "broker-0" / "server.log"
+    assert str(log) in str(raised.value)
+    assert "log.segment.bytes" in log.read_text()
+
+
+def test_a_start_beyond_its_deadline_is_an_error_and_leaves_no_process() -> None:
+    server = KafkaServer(start_timeout_s=0.3)
+    with pytest.raises(ServerStartError, match="did not serve within"):
+        server.start()
+    assert not any(node.alive for node in server.nodes)
+    server.stop()
+
+
+def test_a_fixed_port_that_is_taken_is_an_error_and_not_another_port(kafka41: KafkaServer) -> None:
+    port = kafka41.brokers[0].port
+    with pytest.raises(ServerStartError, match="Address already in use"):
+        KafkaServer(port=port).start()
+    assert kafka41.brokers[0].alive
+
+
+@pytest.mark.long
+def test_one_of_three_brokers_dies_and_the_others_lead_on(make_topic: MakeTopic) -> None:
+    with KafkaServer(brokers=3) as kafka:
+        assert [broker.node_id for broker in kafka.brokers] == [0, 1, 2]
+        topic = make_topic(kafka, replication=3, config={"min.insync.replicas": "2"})
+        assert produce(kafka, topic, [b"before"]) == []
+        kafka.brokers[1].kill()
+        assert [node.alive for node in kafka.nodes] == [True, True, False, True]
+        assert produce(kafka, topic, [b"while one is down"]) == []
+        kafka.brokers[1].restart()
+        wait_until(lambda: brokers_known_to(LOOPBACK, kafka.brokers[0].port or 0) == {0, 1, 2})
+        assert consume(kafka, topic, 2) == [b"before", b"while one is down"]
+
+
+def test_zookeeper_keeps_its_data_and_port_over_a_crash(zookeeper: ZooKeeperServer) -> None:
+    client = KazooClient(zookeeper.connect_string, timeout=4)
+    client.start(DEADLINE_S)
+    client.create("/a/b", b"kept", makepath=True)
+    zookeeper.kill()
+    zookeeper.restart()
+    assert client.retry(client.get, "/a/b")[0] == b"kept"
+    client.stop()
+    client.close()
+
+
+HOLDER = """
+import sys, time
+from kazoo.client import KazooClient
+client = KazooClient(sys.argv[1], timeout=0.5)
+client.start(30)
+client.create("/here", b"", ephemeral=True)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_session_ends_when_its_client_is_silent_for_longer_than_its_timeout(zookeeper: ZooKeeperServer) -> None:
+    watcher = KazooClient(zookeeper.connect_string, timeout=4)
+    watcher.start(DEADLINE_S)
+    gone = threading.Event()
+    argv = [sys.executable, "-c", HOLDER, zookeeper.connect_string]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert watcher.exists("/here", watch=lambda _: gone.set())
+        holder.kill()
+    assert gone.wait(DEADLINE_S)
+    watcher.stop()
+    watcher.close()
+
+
+def test_the_command_starts_one_in_the_background_and_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUP_STATE", str(tmp_path))
+    (port,) = free_ports(1)
+    run = CliRunner().invoke
+    try:
+        up = run(main, ["kafka", "up", "--port", str(port), "--config", "num.partitions=3"])
+        assert (up.exit_code, up.stdout) == (0, f"{LOOPBACK}:{port}\n"), up.output
+        assert "broker-0  pid" in run(main, ["kafka", "status"]).output
+        assert brokers_known_to(LOOPBACK, port) == {0}
+        properties = (tmp_path / "kafka-data" / "broker-0" / "server.properties").read_text()
+        assert "num.partitions=3\n" in properties
+    finally:
+        down = run(main, ["kafka", "down"])
+    assert down.exit_code == 0, down.output
+    assert brokers_known_to(LOOPBACK, port) == frozenset()
+    assert run(main, ["kafka", "status"]).exit_code == 3
