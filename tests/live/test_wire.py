@@ -1,0 +1,27 @@
+"""Every API in every version that a real broker and we have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.testing import KafkaServer
+from streamgroup.wire.frames import decode_response
+from streamgroup.wire.messages.cluster import ApiVersionsRequest
+from streamgroup.wire.schema import encode
+from tests.live.wire_conversation import converse
+from tests.unit.wire.declared import REQUESTS
+
+pytestmark = pytest.mark.live
+
+
+@pytest.mark.parametrize("fixture", ["kafka39", "kafka41"])
+def test_every_version_is_understood_by_the_broker_and_by_us(fixture: str, request: pytest.FixtureRequest) -> None:
+    server: KafkaServer = request.getfixturevalue(fixture)
+    talk = converse(server)
+    for cls in REQUESTS:
+        lowest = max(cls.SCHEMA.first, talk.versions.ranges[cls.API_KEY][0])
+        for version in range(lowest, talk.versions.highest(cls) + 1):
+            answer = talk.exchanges[cls.NAME, version].response
+            _, response = decode_response(cls, version, answer)
+            header = 5 if cls.is_flexible(version) and cls is not ApiVersionsRequest else 4
+            assert encode(response, version) == answer[header:], (cls.NAME, version)

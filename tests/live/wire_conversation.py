@@ -1,0 +1,291 @@
+"""One conversation with a real broker in which every API is spoken in every version that both know.
+
+Run as a program it starts the brokers and writes the frames that were exchanged to tests/vectors/wire, from where the
+unit tests read them.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import Producer
+
+from streamgroup.model import TopicPartition
+from streamgroup.testing import KafkaServer
+from streamgroup.wire import consumer
+from streamgroup.wire.frames import decode_response, encode_request
+from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets
+from streamgroup.wire.offsets import offset_fetch_request
+from streamgroup.wire.schema import Message, Request
+from streamgroup.wire.versions import BrokerVersions
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "wire"
+RELEASES = ("3.9.1", "4.1.1")
+DEADLINE_S = 60.0
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request and what came back: the frames without their lengths."""
+
+    api: str
+    version: int
+    request: bytes
+    response: bytes
+
+
+class Conversation:
+    """Speaks with one broker and keeps the first exchange of each API and version."""
+
+    def __init__(self, server: KafkaServer) -> None:
+        host, port = server.bootstrap_servers.rsplit(":", 1)
+        self.bootstrap_servers = server.bootstrap_servers
+        self.socket = socket.create_connection((host, int(port)), timeout=DEADLINE_S)
+        self.asked = 0
+        self.exchanges: dict[tuple[str, int], Exchange] = {}
+        self.versions = BrokerVersions.of(self.ask(cluster.ApiVersionsRequest(), 0), server.bootstrap_servers)
+
+    def ask(self, request: Request[R], version: int) -> R:
+        """Sends one request and reads its answer, which must follow at once."""
+        self.asked += 1
+        frame = encode_request(request, version, self.asked, "conversation")
+        self.socket.sendall(frame)
+        (size,) = struct.unpack(">i", self.receive(4))
+        answer = self.receive(size)
+        correlation_id, response = decode_response(type(request), version, answer)
+        assert correlation_id == self.asked
+        self.exchanges.setdefault((request.NAME, version), Exchange(request.NAME, version, frame[4:], answer))
+        return response
+
+    def receive(self, count: int) -> bytes:
+        """Exactly `count` bytes."""
+        data = b""
+        while len(data) < count:
+            piece = self.socket.recv(count - len(data))
+            assert piece, "the broker closed the connection"
+            data += piece
+        return data
+
+    def at(self, cls: type[Request[Any]], round_: int) -> int:
+        """The version of `cls` for this round: as many rounds as versions reach them all, from the lowest up."""
+        return min(max(round_, self.versions.ranges[cls.API_KEY][0]), self.versions.highest(cls))
+
+    def rounds(self) -> int:
+        """How many rounds reach every version of every API."""
+        return 1 + max(self.versions.highest(cls) for cls in (log.FetchRequest, cluster.MetadataRequest))
+
+
+def converse(server: KafkaServer) -> Conversation:
+    """The whole conversation. Every answer but those of dead versions has no error."""
+    talk = Conversation(server)
+    topic, topic_id = create(talk, 0)
+    write_transactions(talk.bootstrap_servers, topic)
+    for round_ in range(talk.rounds()):
+        talk.ask(
+            cluster.ApiVersionsRequest(client_software_name="conversation", client_software_version="1"),
+            talk.at(cluster.ApiVersionsRequest, round_),
+        )
+        if round_:
+            create(talk, round_)
+        read_log(talk, round_, topic, topic_id)
+        live_in_group(talk, round_, f"group-{round_}", topic)
+    talk.socket.close()
+    return talk
+
+
+def create(talk: Conversation, round_: int) -> tuple[str, str]:
+    """A topic of two partitions: its name and id."""
+    name = f"conversation-{round_}"
+    config = admin.CreatableTopicConfig(name="retention.ms", value="-1")
+    topic = admin.CreatableTopic(name=name, num_partitions=2, replication_factor=1, configs=(config,))
+    request = admin.CreateTopicsRequest(topics=(topic,), timeout_ms=30_000)
+    (created,) = talk.ask(request, talk.at(admin.CreateTopicsRequest, round_)).topics
+    assert created.error_code == 0
+    named = cluster.MetadataRequest(topics=(cluster.MetadataRequestTopic(name=name),))
+    for _ in attempts():
+        talk.ask(named, talk.at(cluster.MetadataRequest, round_))
+        (found,) = talk.ask(named, 12).topics
+        if found.error_code == 0 and all(p.leader_id >= 0 for p in found.partitions):
+            return name, found.topic_id
+    raise AssertionError(f"{name} has no leaders")
+
+
+def attempts() -> Iterator[None]:
+    """Again and again until the deadline."""
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until:
+        yield
+        time.sleep(0.05)
+
+
+def write_transactions(bootstrap_servers: str, topic: str) -> None:
+    """Two committed records, then an aborted one, in partition 0."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(DEADLINE_S)
+    for values, end in (([b"a", b"b"], producer.commit_transaction), ([b"c"], producer.abort_transaction)):
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, key=b"k", partition=0)
+        producer.flush(DEADLINE_S)
+        end(DEADLINE_S)
+
+
+def read_log(talk: Conversation, round_: int, topic: str, topic_id: str) -> None:
+    """ListOffsets, OffsetForLeaderEpoch, Fetch."""
+    version = talk.at(log.ListOffsetsRequest, round_)
+    latest = log.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    asked = log.ListOffsetsTopic(name=topic, partitions=(latest,))
+    list_offsets = log.ListOffsetsRequest(replica_id=-1, topics=(asked,))
+    for _ in attempts():  # the marker of the abort is written after its answer
+        talk.exchanges.pop(("ListOffsets", version), None)
+        (end,) = talk.ask(list_offsets, version).topics[0].partitions
+        assert end.error_code == 0
+        if 5 in (end.offset, *end.old_style_offsets):  # three records and two markers
+            break
+
+    of_epoch = log.OffsetForLeaderTopic(topic=topic, partitions=(log.OffsetForLeaderPartition(leader_epoch=0),))
+    epochs = log.OffsetForLeaderEpochRequest(replica_id=-1, topics=(of_epoch,))
+    (epoch_end,) = talk.ask(epochs, talk.at(log.OffsetForLeaderEpochRequest, round_)).topics[0].partitions
+    assert (epoch_end.error_code, epoch_end.end_offset) == (0, 5)
+
+    version = talk.at(log.FetchRequest, round_)
+    fetch = log.FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        isolation_level=log.READ_COMMITTED,
+        topics=(
+            log.FetchTopic(
+                topic=topic,
+                topic_id=topic_id,
+                partitions=(log.FetchPartition(fetch_offset=0, partition_max_bytes=65_536),),
+            ),
+        ),
+    )
+    (data,) = talk.ask(fetch, version).responses[0].partitions
+    assert (data.error_code, data.high_watermark) == (0, 5)
+    assert data.records
+    if version >= 4:
+        assert [a.first_offset for a in data.aborted_transactions or ()] == [3]
+
+
+def live_in_group(talk: Conversation, round_: int, name: str, topic: str) -> None:
+    """From FindCoordinator to LeaveGroup: a member alone in its group."""
+    find(talk, round_, name)
+    member_id, generation = join(talk, round_, name, topic)
+    assignment = consumer.ConsumerAssignment(assigned_partitions=consumer.by_topic([TopicPartition(topic, 0)]))
+    mine = group.SyncGroupRequestAssignment(member_id=member_id, assignment=consumer.encode_assignment(assignment))
+    sync = group.SyncGroupRequest(
+        group_id=name,
+        generation_id=generation,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=(mine,),
+    )
+    synced = talk.ask(sync, talk.at(group.SyncGroupRequest, round_))
+    assert consumer.decode_assignment(synced.assignment) == assignment
+    beat = group.HeartbeatRequest(group_id=name, generation_id=generation, member_id=member_id)
+    assert talk.ask(beat, talk.at(group.HeartbeatRequest, round_)).error_code == 0
+    commit_and_fetch(talk, round_, beat, topic)
+    administrate(talk, round_, name)
+    version = talk.at(group.LeaveGroupRequest, round_)
+    identity = group.MemberIdentity(member_id=member_id, reason="done")
+    leave = group.LeaveGroupRequest(
+        group_id=name,
+        member_id=member_id if version < 3 else "",
+        members=() if version < 3 else (identity,),
+    )
+    assert talk.ask(leave, version).error_code == 0
+
+
+def find(talk: Conversation, round_: int, name: str) -> None:
+    """FindCoordinator until there is one."""
+    version = talk.at(coordinator.FindCoordinatorRequest, round_)
+    request = coordinator.FindCoordinatorRequest(
+        key=name if version < 4 else "", coordinator_keys=() if version < 4 else (name,)
+    )
+    for _ in attempts():
+        found = talk.ask(request, version)
+        if (found.coordinators[0].error_code if version >= 4 else found.error_code) == 0:
+            return
+    raise AssertionError(f"{name} has no coordinator")
+
+
+def join(talk: Conversation, round_: int, name: str, topic: str) -> tuple[str, int]:
+    """JoinGroup until the member is in: its id and generation."""
+    version = talk.at(group.JoinGroupRequest, round_)
+    subscription = consumer.encode_subscription(consumer.ConsumerSubscription(topics=(topic,)))
+    member_id = ""
+    for _ in attempts():
+        request = group.JoinGroupRequest(
+            group_id=name,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=(group.JoinGroupRequestProtocol(name="range", metadata=subscription),),
+            reason="conversation",
+        )
+        joined = talk.ask(request, version)
+        member_id = joined.member_id
+        if joined.error_code == 0:
+            (member,) = joined.members
+            assert consumer.decode_subscription(member.metadata).topics == (topic,)
+            return member_id, joined.generation_id
+        talk.exchanges.pop((request.NAME, version))  # a refusal shows less
+    raise AssertionError(f"{name} cannot be joined")
+
+
+def commit_and_fetch(talk: Conversation, round_: int, beat: group.HeartbeatRequest, topic: str) -> None:
+    """OffsetCommit, OffsetFetch, by the member that `beat` names; v0 of both means ZooKeeper, which is not there."""
+    row = offsets.OffsetCommitRequestPartition(committed_offset=3, committed_metadata="m")
+    commit = offsets.OffsetCommitRequest(
+        group_id=beat.group_id,
+        generation_id_or_member_epoch=beat.generation_id,
+        member_id=beat.member_id,
+        topics=(offsets.OffsetCommitRequestTopic(name=topic, partitions=(row,)),),
+    )
+    version = talk.at(offsets.OffsetCommitRequest, round_)
+    (committed,) = talk.ask(commit, version).topics[0].partitions
+    assert (committed.error_code == 0) == (version > 0)
+    version = talk.at(offsets.OffsetFetchRequest, round_)
+    answer = talk.ask(offset_fetch_request(version, beat.group_id, [TopicPartition(topic, 0)]), version)
+    if version > 0:
+        topics = answer.topics or answer.groups[0].topics
+        assert topics[0].partitions[0].error_code == 0
+
+
+def administrate(talk: Conversation, round_: int, name: str) -> None:
+    """ListGroups, DescribeGroups."""
+    listed = talk.ask(admin.ListGroupsRequest(), talk.at(admin.ListGroupsRequest, round_))
+    assert name in {g.group_id for g in listed.groups}
+    (described,) = talk.ask(
+        admin.DescribeGroupsRequest(groups=(name,)), talk.at(admin.DescribeGroupsRequest, round_)
+    ).groups
+    assert (described.error_code, described.group_state, len(described.members)) == (0, "Stable", 1)
+
+
+def record(release: str) -> None:
+    """Writes the vectors of one release."""
+    with KafkaServer(release) as server:
+        exchanges = converse(server).exchanges
+    rows = [
+        {"api": e.api, "version": e.version, "request": e.request.hex(), "response": e.response.hex()}
+        for _, e in sorted(exchanges.items())
+    ]
+    VECTORS.mkdir(parents=True, exist_ok=True)
+    text = ",\n".join(json.dumps(row) for row in rows)
+    (VECTORS / f"kafka-{release}.json").write_text(f"[\n{text}\n]\n")
+
+
+if __name__ == "__main__":
+    for each in RELEASES:
+        record(each)
