@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,16 @@ from typing import Any, BinaryIO
 
 import click
 
+from streamgroup.cli._cluster import cluster_of
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.net import admin
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+BROKERS_DEFAULT = -1
+"""As replication factor: `default.replication.factor` (KIP-464, brokers since 2.4)."""
 FLUSH_S = 0.5
 _REPORTED = 5
-"""So many failures are told of one by one; the rest is counted."""
+"""So many different failures are told of; the rest is counted."""
 
 
 class NotDelivered(StreamGroupError):
@@ -38,7 +43,7 @@ class Delivery:
 
     delivered: int = 0
     failed: int = 0
-    reasons: list[str] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
 
     def report(self, error: Any, message: Any) -> None:
         """librdkafka's word on one record."""
@@ -46,9 +51,13 @@ class Delivery:
             self.delivered += 1
             return
         self.failed += 1
-        if len(self.reasons) < _REPORTED:
-            where = message.topic() if message.partition() is None else f"{message.topic()}-{message.partition()}"
-            self.reasons.append(f"{where}: {error.str()}")
+        where = message.topic() if message.partition() is None else f"{message.topic()}-{message.partition()}"
+        self.reasons[f"{where}: {error.str()}"] += 1
+
+    def failures(self) -> str:
+        """Why records failed, the most frequent reason first."""
+        told = [f"{reason} ({count} records)" for reason, count in self.reasons.most_common(_REPORTED)]
+        return "; ".join(told) + ("; …" if len(self.reasons) > _REPORTED else "")
 
 
 def record_of(line: bytes, number: int, separator: bytes | None) -> Record:
@@ -101,11 +110,13 @@ def _wait_for_room(producer: Any, delivery: Delivery, timeout_s: float, left: in
     """Wait until at least one queued record has been answered."""
     answered = delivery.delivered + delivery.failed
     deadline = time.monotonic() + timeout_s
-    while delivery.delivered + delivery.failed == answered:
+    while True:
         if left is None:
             producer.poll(FLUSH_S)
         else:
             producer.flush(FLUSH_S)
+        if delivery.delivered + delivery.failed > answered:
+            return
         if time.monotonic() >= deadline:
             raise TransportError(
                 f"the brokers have answered for no record within {timeout_s:.0f} s ({len(producer)} are waiting, "
@@ -124,6 +135,7 @@ def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
 @click.option("-b", "--bootstrap-server", required=True, metavar="HOST:PORT", help="Brokers to begin with.")
 @click.option("-t", "--topic", required=True, help="The topic to write to.")
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this one. [default: by the key]")
+@click.option("--create", type=click.IntRange(1), metavar="PARTITIONS", help="Make the topic if it does not exist.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Lines are key, TEXT, value; `\\t` is a tab.")
 @click.option("-H", "--header", "headers", multiple=True, callback=_headers, metavar="KEY=VALUE", help="Repeatable.")
 @click.option("-z", "--compression", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
@@ -134,6 +146,7 @@ def produce(
     bootstrap_server: str,
     topic: str,
     partition: int | None,
+    create: int | None,
     key_separator: str | None,
     headers: list[tuple[str, bytes]],
     compression: str,
@@ -144,6 +157,7 @@ def produce(
     separator = None if key_separator is None else key_separator.replace("\\t", "\t").encode()
     if separator == b"":
         raise click.BadParameter("it must not be empty", param_hint="--key-separator")
+    _require_topic(bootstrap_server, topic, create, timeout)
     producer = _producer(bootstrap_server, compression, timeout)
     destination: dict[str, Any] = {"topic": topic, "headers": headers or None}
     if partition is not None:
@@ -158,7 +172,21 @@ def produce(
             raise
     click.echo(f"{delivery.delivered} records to {topic} in {time.monotonic() - began:.1f} s", err=True)
     if delivery.failed:
-        raise NotDelivered(f"{delivery.failed} records were not delivered: " + "; ".join(delivery.reasons))
+        raise NotDelivered(f"{delivery.failed} records were not delivered: {delivery.failures()}")
+
+
+def _require_topic(servers: str, topic: str, create: int | None, timeout_ms: int) -> None:
+    """Make sure that the topic exists: librdkafka would wait for it until every record has timed out."""
+    cluster = cluster_of(servers, "streamgroup-produce", timeout_ms)
+    try:
+        deadline = cluster.deadline(timeout_ms)
+        if topic in cluster.snapshot([topic], deadline).topics:
+            return
+        if create is None:
+            raise ConfigError(f"topic {topic!r} does not exist at {servers}: --create PARTITIONS makes it")
+        admin.create_topics(cluster, {topic: create}, deadline, replication_factor=BROKERS_DEFAULT)
+    finally:
+        cluster.close()
 
 
 def _producer(servers: str, compression: str, timeout_ms: int) -> Any:

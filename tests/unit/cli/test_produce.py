@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streamgroup.cli import produce as module
 from streamgroup.cli.produce import Delivery, Record, lines, produce, record_of, send
 from streamgroup.errors import ConfigError, TransportError
+from streamgroup.model import ClusterSnapshot, TopicInfo
 
 
 class Message:
@@ -70,7 +71,7 @@ def test_refused_records_are_counted_and_some_are_named() -> None:
     producer = QueueingProducer(refused=frozenset(range(10, 30)))
     delivery = send(producer, [Record(None, b"x")] * 50, lambda _: None, timeout_s=5, topic="t")
     assert (delivery.delivered, delivery.failed) == (30, 20)
-    assert delivery.reasons == ["t-3: Broker: Unknown partition"] * 5
+    assert delivery.failures() == "t-3: Broker: Unknown partition (20 records)"
 
 
 @pytest.mark.parametrize("count", [2, 5], ids=["waiting for the end", "waiting for room"])
@@ -90,7 +91,7 @@ def test_progress_is_told_by_thousands() -> None:
 def test_a_failure_before_a_partition_was_chosen_names_the_topic() -> None:
     delivery = Delivery()
     delivery.report(Refusal(), Message("t", None))
-    assert delivery.reasons == ["t: Broker: Unknown partition"]
+    assert delivery.failures() == "t: Broker: Unknown partition (1 records)"
 
 
 @pytest.mark.parametrize(
@@ -122,8 +123,24 @@ def test_a_last_line_needs_no_end() -> None:
     assert list(lines([b"a\n", b"b\r"])) == [b"a", b"b\r"]
 
 
+class ClusterWith:
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+        self.closed = False
+
+    def deadline(self, timeout_ms: int) -> float:
+        return timeout_ms / 1000
+
+    def snapshot(self, topics: list[str], deadline: float) -> ClusterSnapshot:
+        return ClusterSnapshot({}, {t: TopicInfo(t, ()) for t in topics if t in self.topics})
+
+    def close(self) -> None:
+        self.closed = True
+
+
 def run(producer: QueueingProducer, monkeypatch: pytest.MonkeyPatch, *arguments: str, stdin: bytes = b"") -> Result:
     monkeypatch.setattr(module, "_producer", lambda *_: producer)
+    monkeypatch.setattr(module, "cluster_of", lambda *_: ClusterWith("orders"))
     return CliRunner().invoke(produce, ["-b", "h:1", "-t", "orders", *arguments], input=stdin)
 
 
@@ -151,7 +168,7 @@ def test_an_absent_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_a_record_that_was_not_delivered_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(QueueingProducer(refused=frozenset([1])), monkeypatch, stdin=b"a\nb\nc\n")
     assert result.exit_code != 0
-    assert str(result.exception) == "1 records were not delivered: t-3: Broker: Unknown partition"
+    assert str(result.exception) == "1 records were not delivered: t-3: Broker: Unknown partition (1 records)"
     assert "2 records to orders" in result.stderr
 
 
@@ -169,5 +186,28 @@ def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch, arguments: t
 
 def test_without_confluent_kafka_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.setattr(module, "cluster_of", lambda *_: ClusterWith("orders"))
     result = CliRunner().invoke(produce, ["-b", "h:1", "-t", "orders"])
     assert "pip install 'streamgroup[produce]'" in str(result.exception)
+
+
+def test_a_topic_that_does_not_exist_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, producer = ClusterWith(), QueueingProducer()
+    result = run(producer, monkeypatch, "-t", "absent", stdin=b"a")
+    assert "topic 'absent' does not exist at h:1: --create PARTITIONS makes it" in str(result.exception)
+    assert producer.sent == []
+    monkeypatch.setattr(module, "cluster_of", lambda *_: cluster)
+    CliRunner().invoke(produce, ["-b", "h:1", "-t", "orders"])
+    assert cluster.closed
+
+
+def test_a_topic_is_made_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[dict[str, int], int]] = []
+    monkeypatch.setattr(
+        module.admin,
+        "create_topics",
+        lambda _, topics, __, *, replication_factor: made.append((topics, replication_factor)),
+    )
+    assert run(QueueingProducer(), monkeypatch, "--create", "6", "-t", "new", stdin=b"a").exit_code == 0
+    assert run(QueueingProducer(), monkeypatch, "--create", "6", "-t", "orders", stdin=b"a").exit_code == 0
+    assert made == [({"new": 6}, -1)]

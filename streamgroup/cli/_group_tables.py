@@ -1,0 +1,199 @@
+"""The tables of `streamgroup groups`: what the brokers said, as rows; and rows as text or JSON. Pure.
+
+Columns and their order are those of kafka-consumer-groups.sh. An unknown value is None: `-` in text, null in JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from streamgroup.errors import DecodeError
+from streamgroup.model import Broker, CommittedOffset, TopicPartition
+from streamgroup.wire.consumer import PROTOCOL_TYPE, decode_assignment, each_partition
+from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember, ListedGroup
+
+DEAD = "Dead"
+EMPTY = "Empty"
+REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """One column: its title, its name in JSON, its value of a row.
+
+    In text some are shown with --verbose only, some only if a row has a value there.
+    """
+
+    title: str
+    name: str
+    of: Callable[[R], Any]
+    verbose: bool = False
+    if_any: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRow:
+    """A partition of a group; without one, a member that holds none."""
+
+    group: str
+    partition: TopicPartition | None
+    committed: CommittedOffset | None
+    log_end: int | None
+    member: DescribedGroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        """How much the committed offset is behind the log's end."""
+        if self.committed is None or self.log_end is None:
+            return None
+        return self.log_end - self.committed.offset
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A member of a group; `assigned` is None where its assignment is of a protocol that we cannot read."""
+
+    group: str
+    member: DescribedGroupMember
+    assigned: tuple[TopicPartition, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """A group as a whole."""
+
+    group: DescribedGroup
+    coordinator: Broker
+
+
+def _of_member(read: Callable[[DescribedGroupMember], str]) -> Callable[[OffsetRow], str | None]:
+    return lambda row: None if row.member is None else read(row.member) or None
+
+
+OFFSETS: tuple[Column[OffsetRow], ...] = (
+    Column("GROUP", "group", lambda row: row.group),
+    Column("TOPIC", "topic", lambda row: row.partition and row.partition.topic),
+    Column("PARTITION", "partition", lambda row: None if row.partition is None else row.partition.partition),
+    Column("LEADER-EPOCH", "leader_epoch", lambda row: _known_epoch(row.committed), verbose=True),
+    Column("CURRENT-OFFSET", "current_offset", lambda row: None if row.committed is None else row.committed.offset),
+    Column("LOG-END-OFFSET", "log_end_offset", lambda row: row.log_end),
+    Column("LAG", "lag", lambda row: row.lag),
+    Column("CONSUMER-ID", "consumer_id", _of_member(lambda member: member.member_id)),
+    Column("HOST", "host", _of_member(lambda member: member.client_host)),
+    Column("CLIENT-ID", "client_id", _of_member(lambda member: member.client_id)),
+)
+MEMBERS: tuple[Column[MemberRow], ...] = (
+    Column("GROUP", "group", lambda row: row.group),
+    Column("CONSUMER-ID", "consumer_id", lambda row: row.member.member_id),
+    Column("GROUP-INSTANCE-ID", "group_instance_id", lambda row: row.member.group_instance_id, if_any=True),
+    Column("HOST", "host", lambda row: row.member.client_host or None),
+    Column("CLIENT-ID", "client_id", lambda row: row.member.client_id or None),
+    Column("#PARTITIONS", "partitions", lambda row: None if row.assigned is None else len(row.assigned)),
+    Column("ASSIGNMENT", "assignment", lambda row: _assignment(row.assigned), verbose=True),
+)
+STATES: tuple[Column[StateRow], ...] = (
+    Column("GROUP", "group", lambda row: row.group.group_id),
+    Column("COORDINATOR (ID)", "coordinator", lambda row: _address(row.coordinator)),
+    Column("ASSIGNMENT-STRATEGY", "assignment_strategy", lambda row: row.group.protocol_data or None),
+    Column("STATE", "state", lambda row: row.group.group_state or None),
+    Column("#MEMBERS", "members", lambda row: len(row.group.members)),
+)
+LISTED: tuple[Column[ListedGroup], ...] = (
+    Column("GROUP", "group", lambda row: row.group_id),
+    Column("STATE", "state", lambda row: row.group_state or None),
+)
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def consumer_groups(groups: Iterable[ListedGroup]) -> list[ListedGroup]:
+    """Those of consumers, by name: Connect's workers form groups of another kind, a group that only commits of none."""
+    return sorted((g for g in groups if g.protocol_type in (PROTOCOL_TYPE, "")), key=lambda g: g.group_id)
+
+
+def assigned_to(member: DescribedGroupMember) -> tuple[TopicPartition, ...] | None:
+    """What a member holds: nothing before it was assigned anything, None where its bytes mean nothing to us."""
+    if not len(member.member_assignment):
+        return ()
+    try:
+        return tuple(sorted(each_partition(decode_assignment(member.member_assignment).assigned_partitions)))
+    except DecodeError:
+        return None
+
+
+def offset_rows(
+    group: DescribedGroup,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    log_ends: Mapping[TopicPartition, int],
+) -> list[OffsetRow]:
+    """Every partition that a member holds or that has a commit, by topic and number; then the members without any."""
+    holders: dict[TopicPartition, DescribedGroupMember] = {}
+    idle: list[DescribedGroupMember] = []
+    for member in _sorted(group.members):
+        assigned = assigned_to(member)
+        holders |= dict.fromkeys(assigned or (), member)
+        if not assigned:
+            idle.append(member)
+    rows = [
+        OffsetRow(group.group_id, tp, committed.get(tp), log_ends.get(tp), holders.get(tp))
+        for tp in sorted({*holders, *committed})
+    ]
+    return rows + [OffsetRow(group.group_id, None, None, None, member) for member in idle]
+
+
+def member_rows(group: DescribedGroup) -> list[MemberRow]:
+    """The members by id."""
+    return [MemberRow(group.group_id, member, assigned_to(member)) for member in _sorted(group.members)]
+
+
+def _sorted(members: Iterable[DescribedGroupMember]) -> list[DescribedGroupMember]:
+    return sorted(members, key=lambda member: member.member_id)
+
+
+# -- text and JSON -----------------------------------------------------------------------------------------------------
+
+
+def table(columns: Sequence[Column[R]], rows: Sequence[R], *, verbose: bool = False) -> str:
+    """The rows under their titles, columns padded; scripts split it at white space, as they do with Kafka's tool."""
+    shown = [c for c in columns if _is_shown(c, rows, verbose)]
+    cells = [[column.title for column in shown]] + [[_cell(column.of(row)) for column in shown] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
+    )
+
+
+def json_rows(columns: Sequence[Column[R]], rows: Iterable[R]) -> list[dict[str, Any]]:
+    """The rows for programs: every column, whatever is shown in text."""
+    return [{column.name: column.of(row) for column in columns} for row in rows]
+
+
+def _is_shown(column: Column[R], rows: Sequence[R], verbose: bool) -> bool:
+    if column.if_any:
+        return any(column.of(row) is not None for row in rows)
+    return verbose or not column.verbose
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None or value == "" else str(value)
+
+
+def _known_epoch(committed: CommittedOffset | None) -> int | None:
+    return None if committed is None or committed.leader_epoch < 0 else committed.leader_epoch
+
+
+def _address(coordinator: Broker) -> str:
+    return f"{coordinator.host}:{coordinator.port} ({coordinator.node_id})"
+
+
+def _assignment(assigned: Iterable[TopicPartition] | None) -> str | None:
+    """`orders(0,1),payments(2)`."""
+    topics: dict[str, list[str]] = {}
+    for tp in assigned or ():
+        topics.setdefault(tp.topic, []).append(str(tp.partition))
+    return ",".join(f"{topic}({','.join(numbers)})" for topic, numbers in topics.items()) or None

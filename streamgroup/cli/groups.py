@@ -1,0 +1,158 @@
+"""`streamgroup groups`: consumer groups as kafka-consumer-groups.sh shows them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from streamgroup.cli import _group_tables as tables
+from streamgroup.cli._cluster import cluster_of
+from streamgroup.errors import StreamGroupError
+from streamgroup.model import LATEST, TopicPartition
+from streamgroup.net import admin
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.types import Isolation
+from streamgroup.wire.messages.admin import DescribedGroup, ListedGroup
+
+
+class NoSuchGroup(StreamGroupError):
+    """A group that was asked for does not exist."""
+
+
+@click.command()
+@click.option("-b", "--bootstrap-server", required=True, metavar="HOST:PORT", help="Brokers to begin with.")
+@click.option("--list", "list_groups", is_flag=True, help="The groups' names.")
+@click.option("--describe", is_flag=True, help="Offsets and lag, or what else is asked for.")
+@click.option("--group", "names", multiple=True, metavar="GROUP", help="Which to describe; repeatable.")
+@click.option("--all-groups", is_flag=True, help="Describe all.")
+@click.option(
+    "--offsets", "view", flag_value="offsets", help="Describe partitions, their offsets and lag (the default)."
+)
+@click.option("--members", "view", flag_value="members", help="Describe members.")
+@click.option("--state", "view", flag_value="state", help="Describe groups as a whole; with --list, states too.")
+@click.option("--verbose", is_flag=True, help="More columns: leader epochs, or assignments.")
+@click.option("--timeout", type=click.IntRange(1), default=5_000, show_default=True, help="ms in all.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: all columns, null for what is not known.")
+def groups(
+    *,
+    bootstrap_server: str,
+    list_groups: bool,
+    describe: bool,
+    names: tuple[str, ...],
+    all_groups: bool,
+    view: str | None,
+    verbose: bool,
+    timeout: int,
+    as_json: bool,
+) -> None:
+    """List or describe the consumer groups of a cluster."""
+    if list_groups == describe:
+        raise click.UsageError("give either --list or --describe")
+    if describe and bool(names) == all_groups:
+        raise click.UsageError("--describe takes either --group or --all-groups")
+    if list_groups and (names or all_groups or verbose or view not in (None, "state")):
+        raise click.UsageError("--list takes only --state besides")
+    cluster = cluster_of(bootstrap_server, "streamgroup-groups", timeout)
+    try:
+        deadline = cluster.deadline(timeout)
+        if list_groups:
+            _list(cluster, deadline, states=view == "state", as_json=as_json)
+        else:
+            _describe(cluster, deadline, names, view=view or "offsets", verbose=verbose, as_json=as_json)
+    finally:
+        cluster.close()
+
+
+def _list(cluster: Cluster, deadline: float, *, states: bool, as_json: bool) -> None:
+    found = tables.consumer_groups(admin.list_groups(cluster, deadline).values())
+    if states or as_json:
+        found = _with_states(cluster, deadline, found)
+    if as_json:
+        _print_json(tables.LISTED, found)
+    elif states:
+        click.echo(tables.table(tables.LISTED, found))
+    elif found:
+        click.echo("\n".join(group.group_id for group in found))
+
+
+def _with_states(cluster: Cluster, deadline: float, found: list[ListedGroup]) -> list[ListedGroup]:
+    """Brokers before 2.6 list names only: ask for what is missing."""
+    stateless = [group.group_id for group in found if not group.group_state]
+    described = admin.describe_groups(cluster, stateless, deadline)
+    return [
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type,
+            group_state=group.group_state or described[group.group_id].group_state,
+        )
+        for group in found
+    ]
+
+
+def _describe(
+    cluster: Cluster, deadline: float, names: Sequence[str], *, view: str, verbose: bool, as_json: bool
+) -> None:
+    """Show the groups that exist, then fail for those that do not."""
+    if not names:
+        names = [group.group_id for group in tables.consumer_groups(admin.list_groups(cluster, deadline).values())]
+    described = admin.describe_groups(cluster, names, deadline)
+    alive = [group for group in described.values() if group.group_state != tables.DEAD]
+    if view == "offsets":
+        _show(tables.OFFSETS, [_offsets(cluster, deadline, group) for group in alive], verbose, as_json)
+    elif view == "members":
+        _show(tables.MEMBERS, [tables.member_rows(group) for group in alive], verbose, as_json)
+    else:
+        rows = [tables.StateRow(group, cluster.coordinator(group.group_id, deadline)) for group in alive]
+        _show(tables.STATES, [rows] if rows else [], verbose, as_json)
+    for group in alive:
+        _remark(group, view)
+    if missing := sorted(name for name, group in described.items() if group.group_state == tables.DEAD):
+        raise NoSuchGroup(
+            "; ".join(f"consumer group {name!r} does not exist" for name in missing)
+            + " (groups of the KIP-848 protocol cannot be described yet)"
+        )
+
+
+def _offsets(cluster: Cluster, deadline: float, group: DescribedGroup) -> list[tables.OffsetRow]:
+    # As Kafka's tool: the last complete commits, without waiting for open transactions.
+    committed = admin.committed(cluster, group.group_id, deadline, stable=False)
+    held = (tables.assigned_to(member) or () for member in group.members)
+    partitions = {*committed, *(tp for assigned in held for tp in assigned)}
+    return tables.offset_rows(group, committed, _log_ends(cluster, deadline, partitions))
+
+
+def _log_ends(cluster: Cluster, deadline: float, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The high watermarks of those that have a leader: a deleted topic's commits are still shown."""
+    wanted = list(partitions)
+    snapshot = cluster.snapshot({tp.topic for tp in wanted}, deadline)
+    led = {tp: LATEST for tp in wanted if snapshot.leader(tp) is not None}
+    if not led:
+        return {}
+    listed = cluster.list_offsets(led, Isolation.READ_UNCOMMITTED, deadline)
+    return {tp: answer.offset for tp, answer in listed.items()}
+
+
+def _show(columns: Sequence[tables.Column[Any]], parts: list[list[Any]], verbose: bool, as_json: bool) -> None:
+    """One table for each part that has rows; JSON is one list of all."""
+    if as_json:
+        _print_json(columns, [row for rows in parts for row in rows])
+        return
+    shown = [tables.table(columns, rows, verbose=verbose) for rows in parts if rows]
+    if shown:
+        click.echo("\n\n".join(shown))
+
+
+def _print_json(columns: Sequence[tables.Column[Any]], rows: Iterable[Any]) -> None:
+    click.echo(json.dumps(tables.json_rows(columns, rows), indent=2))
+
+
+def _remark(group: DescribedGroup, view: str) -> None:
+    if view == "state":
+        return
+    if group.group_state in tables.REBALANCING:
+        click.echo(f"Warning: Consumer group '{group.group_id}' is rebalancing.", err=True)
+    elif group.group_state == tables.EMPTY:
+        click.echo(f"Consumer group '{group.group_id}' has no active members.", err=True)

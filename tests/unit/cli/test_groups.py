@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamgroup.cli import _group_tables as tables
+from streamgroup.cli import groups as module
+from streamgroup.errors import ConfigError
+from streamgroup.model import Broker, ClusterSnapshot, CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.net.listing import ListedOffset
+from streamgroup.wire.consumer import ConsumerAssignment, by_topic, encode_assignment
+from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember, ListedGroup
+
+BROKER = Broker(7, "broker", 9092)
+
+
+def orders(partition: int) -> TopicPartition:
+    return TopicPartition("orders", partition)
+
+
+def member(name: str, *partitions: TopicPartition, instance: str | None = None) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=f"{name}-1",
+        group_instance_id=instance,
+        client_id=name,
+        client_host="/10.0.0.1",
+        member_assignment=encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(partitions))),
+    )
+
+
+def group(name: str = "g", *members: DescribedGroupMember, state: str = "Stable") -> DescribedGroup:
+    return DescribedGroup(
+        error_code=0,
+        group_id=name,
+        group_state=state,
+        protocol_type="consumer",
+        protocol_data="range" if members else "",
+        members=members,
+    )
+
+
+class FakeCluster:
+    """A cluster with `orders`, of which partition 3 has no leader; every log ends at 100."""
+
+    closed = False
+
+    def deadline(self, timeout_ms: int) -> float:
+        return timeout_ms / 1000
+
+    def snapshot(self, topics: Collection[str], deadline: float) -> ClusterSnapshot:
+        known = TopicInfo("orders", tuple(PartitionInfo(n, -1 if n == 3 else 7) for n in range(4)))
+        return ClusterSnapshot({7: BROKER}, {name: known for name in topics if name == "orders"})
+
+    def coordinator(self, group: str, deadline: float) -> Broker:
+        return BROKER
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation: object, deadline: float
+    ) -> dict[TopicPartition, ListedOffset]:
+        assert all(tp.topic == "orders" and tp.partition != 3 for tp in wanted), "would be asked for until the deadline"
+        return {tp: ListedOffset(100) for tp in wanted}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Groups: `g` with two members, `done` without any, `turning` rebalancing, a Connect cluster's group."""
+    fake = FakeCluster()
+    described = {
+        "g": group("g", member("a", orders(0), orders(1)), member("b", instance="b")),
+        "done": group("done", state="Empty"),
+        "turning": group("turning", state="PreparingRebalance"),
+    }
+    commits = {
+        "g": {orders(0): CommittedOffset(90, leader_epoch=4), orders(3): CommittedOffset(5)},
+        "done": {TopicPartition("deleted", 0): CommittedOffset(1)},
+    }
+    listed = [ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable") for name in ("turning", "g")]
+    listed += [ListedGroup(group_id="done"), ListedGroup(group_id="sink", protocol_type="connect")]
+    dead = group("", state="Dead")
+    monkeypatch.setattr(module, "cluster_of", lambda *_: fake)
+    monkeypatch.setattr(module.admin, "list_groups", lambda *_: {g.group_id: g for g in listed})
+    monkeypatch.setattr(
+        module.admin, "describe_groups", lambda _, names, __: {name: described.get(name, dead) for name in names}
+    )
+    monkeypatch.setattr(module.admin, "committed", lambda _, name, __, stable: commits.get(name, {}))
+    return fake
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(module.groups, ["-b", "broker:9092", *arguments])
+
+
+def cells(text: str) -> list[str]:
+    """The lines of a table, one space between cells."""
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_list_names_the_groups_of_consumers(cluster: FakeCluster) -> None:
+    assert run("--list").stdout == "done\ng\nturning\n"
+    assert cluster.closed
+
+
+def test_list_with_states_asks_for_those_that_an_old_broker_does_not_list(cluster: FakeCluster) -> None:
+    assert cells(run("--list", "--state").stdout) == [
+        "GROUP STATE",
+        "done Empty",
+        "g Stable",
+        "turning Stable",
+    ]
+
+
+def test_describe_has_the_columns_of_kafkas_tool_and_dashes_for_what_is_not_known(cluster: FakeCluster) -> None:
+    result = run("--describe", "--group", "g")
+    assert cells(result.stdout) == [
+        "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID",
+        "g orders 0 90 100 10 a-1 /10.0.0.1 a",
+        "g orders 1 - 100 - a-1 /10.0.0.1 a",
+        "g orders 3 5 - - - - -",
+        "g - - - - - b-1 /10.0.0.1 b",
+    ]
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_describe_verbose_shows_the_leader_epochs_of_the_commits(cluster: FakeCluster) -> None:
+    lines = cells(run("--describe", "--group", "g", "--offsets", "--verbose").stdout)
+    assert [line.split()[3] for line in lines] == ["LEADER-EPOCH", "4", "-", "-", "-"]
+
+
+def test_commits_of_a_deleted_topic_are_shown_without_a_log_end(cluster: FakeCluster) -> None:
+    result = run("--describe", "--group", "done")
+    assert cells(result.stdout)[1] == "done deleted 0 1 - - - - -"
+    assert result.stderr == "Consumer group 'done' has no active members.\n"
+
+
+def test_a_rebalance_is_remarked(cluster: FakeCluster) -> None:
+    result = run("--describe", "--group", "turning")
+    assert (result.stdout, result.stderr) == ("", "Warning: Consumer group 'turning' is rebalancing.\n")
+
+
+def test_all_groups_are_tables_one_after_the_other(cluster: FakeCluster) -> None:
+    first, second = run("--describe", "--all-groups").stdout.split("\n\n")
+    assert (first.split()[9], second.split()[9]) == ("done", "g")
+
+
+def test_members_show_instances_where_there_are_any(cluster: FakeCluster) -> None:
+    assert cells(run("--describe", "--group", "g", "--members").stdout) == [
+        "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS",
+        "g a-1 - /10.0.0.1 a 2",
+        "g b-1 b /10.0.0.1 b 0",
+    ]
+
+
+def test_members_verbose_show_their_assignment(cluster: FakeCluster) -> None:
+    lines = cells(run("--describe", "--group", "g", "--members", "--verbose").stdout)
+    assert [line.split()[-1] for line in lines] == ["ASSIGNMENT", "orders(0,1)", "-"]
+
+
+def test_state_shows_the_coordinator(cluster: FakeCluster) -> None:
+    assert cells(run("--describe", "--group", "g", "--state").stdout) == [
+        "GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE #MEMBERS",
+        "g broker:9092 (7) range Stable 2",
+    ]
+
+
+def test_groups_that_do_not_exist_fail_after_the_others_were_shown(cluster: FakeCluster) -> None:
+    result = run("--describe", "--group", "g", "--group", "absent", "--state")
+    assert "g  " in result.stdout
+    assert "'absent' does not exist" in str(result.exception)
+
+
+def test_json_has_every_column_and_null_for_what_is_not_known(cluster: FakeCluster) -> None:
+    rows = json.loads(run("--describe", "--all-groups", "--json").stdout)
+    assert [row["group"] for row in rows] == ["done", "g", "g", "g", "g"]
+    assert rows[1] == {
+        "group": "g",
+        "topic": "orders",
+        "partition": 0,
+        "leader_epoch": 4,
+        "current_offset": 90,
+        "log_end_offset": 100,
+        "lag": 10,
+        "consumer_id": "a-1",
+        "host": "/10.0.0.1",
+        "client_id": "a",
+    }
+    assert rows[3]["lag"] is None
+    assert json.loads(run("--list", "--json").stdout)[0] == {"group": "done", "state": "Empty"}
+    assert json.loads(run("--describe", "--group", "turning", "--json").stdout) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--list", "--describe"),
+        ("--describe",),
+        ("--describe", "--group", "g", "--all-groups"),
+        ("--list", "--group", "g"),
+        ("--list", "--members"),
+        ("--list", "--verbose"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(cluster: FakeCluster, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_a_bootstrap_server_that_is_no_address_is_explained() -> None:
+    result = CliRunner().invoke(module.groups, ["-b", "broker", "--list"])
+    assert isinstance(result.exception, ConfigError)
+    assert "'broker' is no broker's address" in str(result.exception)
+
+
+# -- the tables --------------------------------------------------------------------------------------------------------
+
+
+def test_an_assignment_that_nobody_can_read_is_unknown_not_empty() -> None:
+    strange = DescribedGroupMember(member_id="m", member_assignment=b"\x00\x01\xff")
+    (row,) = tables.member_rows(group("g", strange))
+    assert row.assigned is None
+    assert tables.json_rows(tables.MEMBERS, [row])[0]["partitions"] is None
+
+
+def test_a_member_that_waits_for_its_assignment_has_none() -> None:
+    assert tables.assigned_to(DescribedGroupMember(member_id="m", member_assignment=b"")) == ()
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    columns: tuple[tables.Column[Any], ...] = (
+        tables.Column("A", "a", lambda row: row[0]),
+        tables.Column("LONG-TITLE", "b", lambda row: row[1]),
+        tables.Column("C", "c", lambda row: row[2]),
+    )
+    text = tables.table(columns, [("wide cell", 1, None), ("", 2, "x")])
+    assert text == "A          LONG-TITLE  C\nwide cell  1           -\n-          2           x"
+
+
+def test_a_commit_ahead_of_the_log_shows_as_negative_lag() -> None:
+    row = tables.OffsetRow("g", orders(0), CommittedOffset(12), 10, None)
+    assert row.lag == -2
