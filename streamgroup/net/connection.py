@@ -33,7 +33,7 @@ class Connection:
         self, host: str, port: int, options: ClientOptions, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.host, self.port = host, port
-        self._options = options
+        self.options = options
         self._clock = clock
         self._link: Link | None = None
         self._answers: deque[Answer] = deque()
@@ -58,13 +58,18 @@ class Connection:
         """How many requests have no answer that `receive` has returned."""
         return 0 if self._link is None else len(self._link.unanswered) + len(self._answers)
 
+    @property
+    def quiet(self) -> bool:
+        """Whether the connection is open, nothing is outstanding and nothing has come: not even its end."""
+        return self.open and not self.outstanding and not _readable(self._live())
+
     def connect(self, deadline: float) -> None:
         """Connect and shake hands, within `connection_setup_timeout_ms` and before `deadline`.
 
         Tries each address of the name. Raises TransportError, or BrokerError where the broker refuses the handshake.
         """
         began = self._clock()
-        link = Link(self.host, self.port, self._options, began)
+        link = Link(self.host, self.port, self.options, began)
         self._link = link
         self._answers.clear()
         while True:
@@ -96,20 +101,21 @@ class Connection:
         """
         link = self._live()
         began = self._clock()
-        arrived: list[Answer] = []
         while not self._answers:
             now = self._clock()
-            try:
-                link.advance(now, arrived)
-            finally:
-                self._answers.extend(arrived)
-                arrived.clear()
+            self._advance(link)
             if self._answers:
                 break
             if now >= deadline:
                 raise TransportError(f"{self}: no answer after {now - began:.1f} s; asked: {link.midway or 'nothing'}")
             _wait(link, deadline - now)
         return self._answers.popleft()
+
+    def arrived(self) -> bool:
+        """Take in what has come, without waiting: whether `receive` has an answer at once. Raises as it does."""
+        if not self._answers:
+            self._advance(self._live())
+        return bool(self._answers)
 
     def call(self, request: Request[R], deadline: float, version: int | None = None, ceiling: int | None = None) -> R:
         """Send `request` and wait for its answer. A missed deadline aborts the connection."""
@@ -136,6 +142,14 @@ class Connection:
         if self._link is not None:
             self._link.close(reset=reset)
 
+    def _advance(self, link: Link) -> None:
+        """Advance `link`; answers that came before a trouble are kept."""
+        arrived: list[Answer] = []
+        try:
+            link.advance(self._clock(), arrived)
+        finally:
+            self._answers.extend(arrived)
+
     def _live(self) -> Link:
         if self._link is None or self._link.phase is not Phase.READY:
             raise TransportError(f"{self}: not connected")
@@ -150,3 +164,9 @@ def _wait(link: Link, seconds: float) -> None:
     poll = select.poll()
     poll.register(link.fileno, link.interest)
     poll.poll(max(0.0, seconds) * 1000)
+
+
+def _readable(link: Link) -> bool:
+    poll = select.poll()
+    poll.register(link.fileno or -1, select.POLLIN)
+    return bool(poll.poll(0))

@@ -247,7 +247,7 @@ def test_a_listener_that_never_answers_the_handshake_is_given_up(broker: Start, 
 
 
 def test_a_large_answer_arrives_whole(broker: Start, options: Options) -> None:
-    many = replace(METADATA, brokers=tuple(replace(METADATA.brokers[0], node_id=i) for i in range(100_000)))
+    many = replace(METADATA, brokers=tuple(replace(METADATA.brokers[0], node_id=i) for i in range(30_000)))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(many)})
     response = connected(fake, options).call(MetadataRequest(topics=None), soon(20))
-    assert [b.node_id for b in response.brokers] == list(range(100_000))
+    assert [b.node_id for b in response.brokers] == list(range(30_000))

@@ -1,0 +1,82 @@
+"""Connections kept between the tasks of one worker process: most tasks begin with one that is open.
+
+A connection is lent to one reader at a time. Only one that is in order comes back in: open, nothing outstanding. When
+it is lent again it must not have been idle for long, nor have anything to read: that would be its end.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from streamgroup.net.connection import Connection
+from streamgroup.options.types import ClientOptions
+
+MAX_IDLE_S = 240.0
+"""Well below the ten minutes after which brokers close idle connections (`connections.max.idle.ms`)."""
+MAX_KEPT = 64
+
+_Key = tuple[str, int, ClientOptions]
+
+
+class ConnectionPool:
+    """Open connections by address and options; safe to use from several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._idle: list[tuple[_Key, float, Connection]] = []
+
+    def take(self, host: str, port: int, options: ClientOptions, deadline: float) -> Connection:
+        """A connection to `host:port`, kept or new. Raises TransportError where there is none by `deadline`."""
+        key = (host, port, options)
+        while (kept := self._pop(key)) is not None:
+            if kept.quiet:
+                return kept
+            kept.close()
+        connection = Connection(host, port, options, self._clock)
+        connection.connect(deadline)
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep `connection` for the next reader, or reset it where answers are outstanding."""
+        if not connection.open or connection.outstanding:
+            connection.abort()
+            return
+        key = (connection.host, connection.port, connection.options)
+        with self._lock:
+            self._idle.append((key, self._clock(), connection))
+            surplus = self._idle[:-MAX_KEPT]
+            del self._idle[:-MAX_KEPT]
+        for _, _, oldest in surplus:
+            oldest.close()
+
+    def clear(self) -> None:
+        """Close all that is kept."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, _, connection in idle:
+            connection.close()
+
+    def _pop(self, key: _Key) -> Connection | None:
+        """The connection for `key` that was used last; those that have been idle for too long are closed."""
+        now = self._clock()
+        with self._lock:
+            if self._pid != os.getpid():  # forked: the sockets are the parent's as well
+                self._pid = os.getpid()
+                self._idle = []
+            old = [entry for entry in self._idle if now - entry[1] > MAX_IDLE_S]
+            self._idle = [entry for entry in self._idle if now - entry[1] <= MAX_IDLE_S]
+            found = next((entry for entry in reversed(self._idle) if entry[0] == key), None)
+            if found is not None:
+                self._idle.remove(found)
+        for _, _, connection in old:
+            connection.close()
+        return None if found is None else found[2]
+
+
+POOL = ConnectionPool()
+"""This process's."""

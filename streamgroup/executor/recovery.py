@@ -1,0 +1,147 @@
+"""What to do when a leader does not give what was planned: find the new one, wait, or say that records are lost.
+
+A planned range is delivered whole or the task fails; only with `failOnDataLoss=false` is left out what is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from streamgroup.errors import BrokerError, DataLossError, ErrorCode, KafkaError, TransportError
+from streamgroup.executor.cursor import Cursor
+from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, TopicPartition
+from streamgroup.net.cluster import Cluster, Retry
+from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
+
+log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Mends the troubles of cursors. Makes no connection before the first one."""
+
+    def __init__(
+        self, client: ClientOptions, fetch: FetchOptions, fail_on_data_loss: bool, clock: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._patience = fetch.poll_timeout_ms / 1000
+        self._fail_on_data_loss = fail_on_data_loss
+        self._clock = clock
+        self._cluster: Cluster | None = None
+        self._pace: Retry | None = None
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def progress(self) -> None:
+        """Records have come: the next trouble is a new one."""
+        self._pace = None
+
+    def check_patience(self, cursors: Sequence[Cursor]) -> None:
+        """Raise where a range has been waited for longer than `kafkaConsumer.pollTimeoutMs`."""
+        now = self._clock()
+        for cursor in cursors:
+            if not cursor.done and cursor.waiting_since is not None and now - cursor.waiting_since >= self._patience:
+                self._run_out(cursor, now - cursor.waiting_since)
+
+    def mend(self, cursors: Sequence[Cursor]) -> None:
+        """Wait a little, then find the leaders of `cursors` anew and clear their troubles.
+
+        Raises DataLossError, TransportError when patience is at its end, and BrokerError for what no waiting mends.
+        """
+        self.check_patience(cursors)
+        for cursor in cursors:
+            trouble = cursor.trouble
+            if isinstance(trouble, KafkaError) and not trouble.retriable and trouble.code not in _MENDED:
+                raise BrokerError(trouble, f"fetching {cursor.tp} at offset {cursor.ahead}")
+        try:
+            self._look_up([cursor for cursor in cursors if not cursor.done])
+        except TransportError as error:
+            raise TransportError(f"{', '.join(map(str, cursors))}: {error}") from error
+
+    def _look_up(self, cursors: Sequence[Cursor]) -> None:
+        now = self._clock()
+        deadline = min((now if c.waiting_since is None else c.waiting_since) for c in cursors) + self._patience
+        cluster = self._connected()
+        if self._pace is None:
+            self._pace = cluster.retry("records", deadline)
+        self._pace.again("; ".join(_named(c) for c in cursors if c.trouble is not None) or "no leader")
+        snapshot = cluster.snapshot({cursor.tp.topic for cursor in cursors}, deadline, refresh=True)
+        for cursor in cursors:
+            self._follow(cursor, snapshot)
+        astray = [c for c in cursors if not c.done and _is(c, ErrorCode.OFFSET_OUT_OF_RANGE)]
+        if astray:
+            self._place(astray, cluster, deadline)
+        for cursor in cursors:
+            cursor.trouble = None
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster(self._client, clock=self._clock)
+        return self._cluster
+
+    def _follow(self, cursor: Cursor, snapshot: ClusterSnapshot) -> None:
+        """Send `cursor` to its leader of now; a topic of the same name with another id is another topic (R8)."""
+        topic = snapshot.topics.get(cursor.tp.topic)
+        if topic is None:
+            return
+        if cursor.topic_id and topic.topic_id and topic.topic_id != cursor.topic_id:
+            self._lose(cursor, cursor.until, f"the topic was deleted and made anew (id {topic.topic_id})")
+            return
+        info = snapshot.partition(cursor.tp)
+        if info is None:
+            return
+        trouble = cursor.trouble
+        cursor.moves(snapshot.leader(cursor.tp), info.leader_epoch)
+        cursor.trouble = trouble
+
+    def _place(self, cursors: Sequence[Cursor], cluster: Cluster, deadline: float) -> None:
+        """Hold positions that the leader has not against what the log has."""
+        partitions: Sequence[TopicPartition] = [cursor.tp for cursor in cursors]
+        starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), Isolation.READ_UNCOMMITTED, deadline)
+        ends = cluster.list_offsets(dict.fromkeys(partitions, LATEST), Isolation.READ_UNCOMMITTED, deadline)
+        for cursor in cursors:
+            start, end = starts[cursor.tp].offset, ends[cursor.tp].offset
+            if start > cursor.position:
+                self._lose(cursor, start, f"the log begins at offset {start} by now (retention or DeleteRecords)")
+            elif end < cursor.position:
+                cursor.high_watermark = end
+
+    def _lose(self, cursor: Cursor, until: int, why: str) -> None:
+        until = min(until, cursor.until)
+        lost = f"{cursor.tp}: the offsets [{cursor.position}, {until}) were planned and cannot be read any more: {why}"
+        if self._fail_on_data_loss:
+            raise DataLossError(
+                f"{lost}. If these records may be missed, set failOnDataLoss=false; "
+                "else raise the topic's retention, or read with more resources"
+            )
+        log.warning("%s; going on at offset %d, since failOnDataLoss=false", lost, until)
+        cursor.skip(until)
+
+    def _run_out(self, cursor: Cursor, waited: float) -> None:
+        """Patience is at its end: lost where the log ends before the position or the topic is gone, else a failure."""
+        if 0 <= cursor.high_watermark < cursor.position:
+            why = f"the log ends at offset {cursor.high_watermark}, as after an unclean leader election"
+            return self._lose(cursor, cursor.until, f"for {waited:.0f} s {why}")
+        if _is(cursor, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) or _is(cursor, ErrorCode.UNKNOWN_TOPIC_ID):
+            return self._lose(cursor, cursor.until, f"for {waited:.0f} s no broker has known the partition")
+        seen = f"the leader's high watermark is {cursor.high_watermark}" if cursor.high_watermark >= 0 else "no answer"
+        raise TransportError(
+            f"{cursor}: nothing came for {waited:.0f} s (kafkaConsumer.pollTimeoutMs); {seen}; last: {_named(cursor)}; "
+            f"leader: {cursor.leader or 'none'}"
+        )
+
+
+_MENDED = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE})
+"""Not retriable by itself: what became of the log has to be asked first."""
+
+
+def _is(cursor: Cursor, code: ErrorCode) -> bool:
+    return isinstance(cursor.trouble, KafkaError) and cursor.trouble.code == code
+
+
+def _named(cursor: Cursor) -> str:
+    trouble = cursor.trouble
+    return trouble.name if isinstance(trouble, KafkaError) else str(trouble or "an empty answer")
