@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from streamgroup.testing import KafkaServer
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 _ADMIN_TIMEOUT_S = 20
 
@@ -46,7 +50,8 @@ def _topic_numbers() -> Callable[[], int]:
 def make_topic(request: pytest.FixtureRequest, _topic_numbers: Callable[[], int]) -> MakeTopic:
     """Make a topic of a name that no other test has, wait until every partition has a leader; returns the name."""
     # Only the live tests need it, and the unit tests must start without it.
-    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+    from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
 
     def make(
         server: KafkaServer,
@@ -66,13 +71,11 @@ def make_topic(request: pytest.FixtureRequest, _topic_numbers: Callable[[], int]
     return make
 
 
-def wait_for_leaders(admin: object, topic: str, partitions: int) -> None:
+def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
     """Creation is answered before the brokers have heard of it."""
-    import time  # noqa: PLC0415
-
     deadline = time.monotonic() + _ADMIN_TIMEOUT_S
     while time.monotonic() < deadline:
-        found = admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions  # type: ignore[attr-defined]
+        found = admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions
         if len(found) == partitions and all(p.leader >= 0 for p in found.values()):
             return
         time.sleep(0.02)

@@ -140,6 +140,7 @@ class KafkaServer:
         if brokers < 1:
             raise ConfigError(f"brokers={brokers}: at least one is needed")
         release_of(version)
+        kraft.refuse_owned(config or {})
         self.version = version
         self._count = brokers
         self._config = {key: _property(value) for key, value in (config or {}).items()}

@@ -100,11 +100,15 @@ def defaults(brokers: int) -> dict[str, str]:
     }
 
 
-def properties(node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Mapping[str, str]) -> dict[str, str]:
-    """The `server.properties` of one node. Raises ConfigError for a key of OWNED in `config`."""
+def refuse_owned(config: Mapping[str, object]) -> None:
+    """Raise ConfigError for a key of OWNED."""
     refused = sorted(OWNED & config.keys())
     if refused:
         raise ConfigError(f"config: {', '.join(refused)}: set by KafkaServer itself; use brokers=, port=, data_dir=")
+
+
+def properties(node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Mapping[str, str]) -> dict[str, str]:
+    """The `server.properties` of one node: the defaults, over them `config`, over it what follows from the plan."""
     brokers = [each for each in nodes if each.port is not None]
     voters = [each for each in nodes if each.controller_port is not None]
     listeners = []

@@ -38,9 +38,11 @@ def zookeeper() -> Iterator[ZooKeeperServer]:
         yield server
 
 
-def produce(server: KafkaServer, topic: str, values: list[bytes], timeout_ms: int = DEADLINE_S * 1000) -> list[object]:
+def produce(
+    server: KafkaServer, topic: str, values: list[bytes], timeout_ms: int = DEADLINE_S * 1000
+) -> list[KafkaError]:
     """Send all; returns the errors of those that did not arrive within `timeout_ms`."""
-    errors: list[object] = []
+    errors: list[KafkaError | None] = []
     producer = Producer(
         {"bootstrap.servers": server.bootstrap_servers, "message.timeout.ms": timeout_ms, "log_level": 0}
     )
@@ -58,7 +60,7 @@ def consume(server: KafkaServer, topic: str, count: int) -> list[bytes]:
     while len(values) < count and time.monotonic() < deadline:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
-            values.append(message.value())
+            values.append(message.value() or b"")
     consumer.close()
     return values
 
@@ -107,6 +109,7 @@ def test_a_paused_broker_answers_nobody_and_goes_on_when_resumed(kafka41: KafkaS
 def test_a_topic_that_is_asked_for_is_not_made(kafka41: KafkaServer) -> None:
     admin = AdminClient({"bootstrap.servers": kafka41.bootstrap_servers, "log_level": 0})
     asked = admin.list_topics("misspelt", timeout=DEADLINE_S).topics["misspelt"]
+    assert asked.error is not None
     assert asked.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert "misspelt" not in admin.list_topics(timeout=DEADLINE_S).topics
 
@@ -140,10 +143,10 @@ def test_a_start_beyond_its_deadline_is_an_error_and_leaves_no_process() -> None
     server.stop()
 
 
-def test_a_fixed_port_that_is_taken_is_an_error_and_not_another_port(kafka41: KafkaServer) -> None:
+def test_a_fixed_port_that_is_taken_is_an_error_and_not_another_port(kafka41: KafkaServer, tmp_path: Path) -> None:
     port = kafka41.brokers[0].port
     with pytest.raises(ServerStartError, match="Address already in use"):
-        KafkaServer(port=port).start()
+        KafkaServer(port=port, data_dir=tmp_path).start()
     assert kafka41.brokers[0].alive
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing import kraft
+from streamgroup.testing import KafkaServer, kraft
 
 DATA = Path("/data")
 
@@ -39,9 +39,8 @@ def test_config_overrides_the_defaults() -> None:
 
 @pytest.mark.parametrize("key", sorted(kraft.OWNED))
 def test_what_follows_from_the_layout_is_refused(key: str) -> None:
-    (node,) = kraft.plan_nodes([9092], 9093)
     with pytest.raises(ConfigError, match=key):
-        kraft.properties(node, [node], DATA, {key: "x"})
+        KafkaServer(config={key: "x"})
 
 
 def test_a_properties_file_survives_backslashes_and_line_ends() -> None:
