@@ -87,7 +87,7 @@ def writer(type_: str, flexible: bool) -> Write:
         if value is None:
             length(out, None)
             return
-        data = encoded_text(value) if is_text else memoryview(value)
+        data = encoded_text(value) if is_text else memoryview(value).cast("B")
         length(out, len(data))
         out += data
 

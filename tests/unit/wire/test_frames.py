@@ -84,7 +84,7 @@ def test_every_response_is_read_with_its_header(data: st.DataObject, correlation
     assert decode_response(cls, version, head + encode(answer, version)) == (correlation_id, answer)
 
 
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=150, deadline=1000)
 @given(data=st.data(), junk=st.binary(max_size=40))
 def test_any_frame_is_an_answer_or_a_decode_error(data: st.DataObject, junk: bytes) -> None:
     cls: type[Request[JoinGroupResponse]] = data.draw(st.sampled_from(REQUESTS))
