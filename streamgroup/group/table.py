@@ -113,7 +113,11 @@ _IN_MANY = (
     # A JoinGroup that waits has a connection of its own, which tells its own fate.
     *(Row(state, ev.CoordinatorGone, "ignore") for state in (_UNJOINED, *_MEMBER[:2])),
     # Commits of a generation that is given up (R18).
-    *(Row(state, commit, "ignore") for state in _MEMBER[:-1] for commit in (ev.CommitAccepted, ev.CommitRefused)),
+    *(
+        Row(state, commit, "ignore")
+        for state in (_UNJOINED, *_MEMBER[:-1])
+        for commit in (ev.CommitAccepted, ev.CommitRefused)
+    ),
     *(
         Row(state, event, "ignore")
         for state in _OVER

@@ -1,0 +1,241 @@
+"""The table is complete, its picture in the docs is its own, and no run leaves it."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from streamgroup.group import events as ev
+from streamgroup.group.exchange import Purpose, Timer
+from streamgroup.group.membership import MemberConfig, Membership, State
+from streamgroup.group.table import TABLE, Heard, diagram
+from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.wire.consumer import (
+    ConsumerAssignment,
+    ConsumerSubscription,
+    by_topic,
+    encode_assignment,
+    encode_subscription,
+)
+from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
+from streamgroup.wire.messages.group import (
+    HeartbeatResponse,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
+
+DOCS = Path(__file__).parents[3] / "docs" / "group.md"
+MOST_ACTIONS = 14
+"""Of one step; more would be a storm."""
+
+
+def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:
+    pictures = re.findall(r"```mermaid\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    drawn = "\n".join(diagram()) + "\n"
+    assert pictures == [drawn], f"put this into {DOCS.name}:\n{drawn}"
+
+
+def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
+    plain = [event for event in get_args(ev.Event) if event not in {ev.Answered, ev.Failed}]
+    missing = {(state, event) for state in State for event in plain if (state, event) not in TABLE}
+    assert missing == {(state, ev.Start) for state in State if state is not State.UNJOINED}
+
+
+def test_every_request_may_be_answered_or_fail_in_the_states_that_send_it() -> None:
+    sends = {
+        Purpose.FIND: {State.FINDING, State.STABLE},
+        Purpose.JOIN: {State.JOINING},
+        Purpose.SYNC: {State.SYNCING},
+        Purpose.HEARTBEAT: {State.SYNCING, State.STABLE},
+        Purpose.LEAVE: {State.LEAVING},
+    }
+    for purpose, states in sends.items():
+        for outcome in (ev.Answered, ev.Failed):
+            assert {state for state in State if (state, (purpose, outcome)) in TABLE} == states
+
+
+@pytest.mark.parametrize("state", [s for s in State if s is not State.UNJOINED])
+def test_a_second_start_is_rejected_clearly(state: State) -> None:
+    machine = Membership(MemberConfig("g"), random.Random(0))
+    machine._state = state
+    with pytest.raises(ValueError, match=f"group g: Start has no place in state {state.name}"):
+        machine.step(ev.Start(("t",)), 0.0)
+
+
+CODES = st.sampled_from([0] * 12 + [14, 15, 16, 22, 25, 27, 79])
+
+
+class Watched(Membership):
+    """A machine that goes only where its table says."""
+
+    def _dispatch(self, heard: Heard, *what: Any) -> None:
+        before = self.state
+        super()._dispatch(heard, *what)
+        assert self.state in {before, *TABLE[before, heard].to, State.FATAL}, f"{before} heard {heard}"
+
+
+def subscription() -> bytes:
+    return encode_subscription(ConsumerSubscription(topics=("t",)))
+
+
+class AnyWorld(RuleBasedStateMachine):
+    """Any events and answers at any time: the table holds, waits end, and what is stale changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = Watched(MemberConfig("g", session_timeout_ms=10_000), random.Random(1))
+        self.now = 50.0
+        self.out: dict[int, ev.Send] = {}
+        self.old: list[ev.Send] = []
+        self.wake: float | None = None
+        self.generation = 0
+        self.held: frozenset[TopicPartition] = frozenset()
+        self.step(ev.Start(("t",)))
+
+    def step(self, event: ev.Event) -> list[ev.Action]:
+        actions = self.machine.step(event, self.now)
+        assert len(actions) <= MOST_ACTIONS, actions
+        self.wake = next((a.time for a in actions if isinstance(a, ev.WakeAt)), None)
+        assert not any(isinstance(a, ev.WakeAt) for a in actions[:-1])
+        for action in actions:
+            match action:
+                case ev.Send():
+                    self.out[action.token] = action
+                case ev.Assigned(partitions=partitions, kept=kept):
+                    assert kept <= set(partitions)
+                    self.held = frozenset(partitions)
+                case ev.Joining() | ev.Left():
+                    self.held = frozenset()
+                case ev.Lost():
+                    assert self.machine.lease_at is None
+        return actions
+
+    @rule(seconds=st.floats(0.01, 12.0))
+    def time_goes_on(self, seconds: float) -> None:
+        self.now += seconds
+        self.step(ev.Tick())
+
+    @rule()
+    def wake_up(self) -> None:
+        if self.wake is not None:
+            self.now = max(self.now, self.wake)
+            self.step(ev.Tick())
+
+    @precondition(lambda self: self.out)
+    @rule(code=CODES, data=st.data())
+    def answer(self, code: int, data: st.DataObject) -> None:
+        token = data.draw(st.sampled_from(sorted(self.out)))
+        send = self.out.pop(token)
+        self.step(ev.Answered(token, self.response(send, code, data), 0 if send.api.NAME == "FindCoordinator" else 9))
+        self.old.append(send)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        token = data.draw(st.sampled_from(sorted(self.out)))
+        self.old.append(self.out.pop(token))
+        self.step(ev.Failed(token, "connection reset"))
+
+    def response(self, send: ev.Send, code: int, data: st.DataObject) -> Any:
+        match send.api.NAME:
+            case "FindCoordinator":
+                return FindCoordinatorResponse(error_code=code, node_id=1, host="h", port=9)
+            case "JoinGroup":
+                self.generation += 0 if code else data.draw(st.integers(0, 2))
+                me = send.build(9).member_id or f"m{self.now}"
+                member = JoinGroupResponseMember(member_id=me, metadata=subscription())
+                leads = data.draw(st.booleans())
+                return JoinGroupResponse(
+                    error_code=code,
+                    generation_id=self.generation,
+                    protocol_name="range",
+                    member_id=me,
+                    leader=me if leads else "other",
+                    members=(member,) if leads else (),
+                )
+            case "SyncGroup":
+                share = [TopicPartition("t", n) for n in data.draw(st.sets(st.integers(0, 3)))]
+                return SyncGroupResponse(
+                    error_code=code,
+                    assignment=encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(share))),
+                )
+            case "Heartbeat":
+                return HeartbeatResponse(error_code=code)
+            case _:
+                return LeaveGroupResponse(error_code=code)
+
+    @precondition(lambda self: self.old)
+    @rule(code=st.sampled_from([0, 22, 25, 82]), data=st.data())
+    def a_stale_answer_changes_nothing(self, code: int, data: st.DataObject) -> None:
+        send = data.draw(st.sampled_from(self.old))
+        before = self.seen()
+        actions = self.step(ev.Answered(send.token, HeartbeatResponse(error_code=code), 4))
+        if not any(isinstance(a, ev.Send | ev.Lost | ev.Joining | ev.Fail) for a in actions):  # no timer was due
+            assert self.seen() == before
+        assert not any(isinstance(a, ev.Fail) for a in actions)
+
+    @rule(code=st.sampled_from([22, 25, 27, 82]), off=st.sampled_from([-1, 1]))
+    def a_commit_of_another_generation_changes_nothing(self, code: int, off: int) -> None:
+        before = self.seen()
+        generation = self.machine.generation + off
+        self.machine.step(ev.CommitRefused(code, self.machine.member_id, generation, self.now), self.now)
+        self.machine.step(ev.CommitAccepted(self.machine.member_id, generation, self.now), self.now)
+        self.step(ev.CommitRefused(code, self.machine.member_id + "x", self.machine.generation, self.now))
+        assert self.seen() == before
+
+    def seen(self) -> tuple[Any, ...]:
+        return (self.machine.state, self.machine.member_id, self.machine.generation, self.machine.lease_at)
+
+    @rule(event=st.sampled_from([ev.Planned(), ev.Asked(), ev.Idle(), ev.CoordinatorGone("reset")]))
+    def news(self, event: ev.Event) -> None:
+        self.step(event)
+
+    @rule(count=st.integers(0, 3))
+    def metadata(self, count: int) -> None:
+        info = TopicInfo("t", tuple(PartitionInfo(p, 1) for p in range(count)))
+        self.step(ev.TopicsKnown({"t": info} if count else {}, frozenset({"t"})))
+
+    @rule(topics=st.sampled_from([("t",), ("t", "u"), ()]))
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        self.step(ev.Subscribed(topics))
+
+    @rule(code=st.sampled_from([22, 25, 27, 15, 14]))
+    def own_commit_refused(self, code: int) -> None:
+        self.step(ev.CommitRefused(code, self.machine.member_id, self.machine.generation, self.now))
+
+    @invariant()
+    def something_is_waited_for_until_it_is_over(self) -> None:
+        if self.machine.state not in {State.LEFT, State.FATAL}:
+            assert self.wake is not None
+            assert self.wake > self.now - 1e-9
+        else:
+            assert self.wake is None
+
+    @invariant()
+    def the_properties_fit_the_state(self) -> None:
+        if self.machine.state is not State.STABLE:
+            assert self.machine.lease_at is None
+            assert not self.machine.rebalance_wanted
+
+    @rule(chance=st.integers(0, 19))
+    def stop(self, chance: int) -> None:
+        if chance == 0:
+            self.step(ev.Stop())
+            assert self.machine.state in {State.LEAVING, State.LEFT}
+
+
+TestAnyWorld = AnyWorld.TestCase
+TestAnyWorld.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_every_timer_is_heard_somewhere() -> None:
+    assert {heard for _, heard in TABLE if isinstance(heard, Timer)} == set(Timer)
