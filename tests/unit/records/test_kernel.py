@@ -79,7 +79,7 @@ def test_both_know_the_same_faults() -> None:
 def test_random_records_and_random_damage_are_the_same_to_both() -> None:
     chance = random.Random(11)
     agreed = 0
-    for _ in range(1_500):
+    for _ in range(700):
         records = [
             Record(i, chance.randrange(-1, 3_000), chance.randbytes(chance.randrange(4)), b"v" * chance.randrange(90))
             for i in range(chance.randrange(1, 5))
@@ -97,7 +97,7 @@ def test_random_records_and_random_damage_are_the_same_to_both() -> None:
         else:
             assert fast == slow
             agreed += 1
-    assert agreed > 300
+    assert agreed > 150
 
 
 def test_no_byte_behind_a_batch_is_read_as_its_own() -> None:
