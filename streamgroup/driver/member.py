@@ -16,7 +16,7 @@ from streamgroup.group.events import Action, Event, Lane, Send
 from streamgroup.group.ledger import Commit, CommitVerdict, Ledger
 from streamgroup.group.membership import Membership, State
 from streamgroup.group.positions import Origin
-from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicInfo, TopicPartition
+from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
 from streamgroup.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -139,7 +139,8 @@ class Member:
 
     def handed_out(self, document: Document, now: float) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
         """The partitions of a document planned here are asked."""
-        return self.ledger.handed_out(document), self.step(ev.Asked(), now)
+        # An empty document (R10) was no batch to the machine: nothing would tell it of its end.
+        return self.ledger.handed_out(document), self.step(ev.Asked() if document.ranges else ev.Tick(), now)
 
     def replayed(
         self,
@@ -179,7 +180,7 @@ class Member:
         actions: list[MemberAction] = []
         if isinstance(event, ev.TopicsKnown):
             self._topics = event.topics
-            if self.ledger.topics_seen(self._positions_known()):
+            if self.ledger.topics_seen(self._topics):
                 actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
         if isinstance(event, ev.Answered | ev.Failed) and event.token >= OWN_TOKENS:
             self._own_answer(event, now, actions)
@@ -212,9 +213,10 @@ class Member:
 
     def _work(self, now: float, actions: list[MemberAction]) -> None:
         """Fetch and commit where it is due, then tell the machine of the boundary (R21)."""
-        if self.membership.state is State.STABLE and (self._retry_at is None or now >= self._retry_at):
+        if self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
-            if self.ledger.offsets_wanted and self._fetching is None:
+        if self.membership.state is State.STABLE and self._retry_at is None:
+            if self.ledger.offsets_wanted(self._topics) and self._fetching is None:
                 actions.append(self._fetch())
             if not self._commit_waits_for_join:
                 commit = self.ledger.commit_due(now)
@@ -273,7 +275,7 @@ class Member:
             return
         self._backoff.reset()
         commits = {tp: p.committed for tp, p in answer.partitions.items() if p.committed is not None}
-        starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, commits, self._positions_known())
+        starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, commits, self._topics)
         for tp, start in starts.items():
             text = f"{self.ledger.group}: {tp} starts at {start.offset} ({start.origin.name.lower()})"
             if start.offset is not None:
@@ -284,23 +286,45 @@ class Member:
     def _committed(
         self, sent: _Committing, response: OffsetCommitResponse, now: float, actions: list[MemberAction]
     ) -> None:
-        codes = {p.error_code for topic in response.topics for p in topic.partitions} - {0}
+        """Each partition has an answer of its own; the commit is accepted where none that exists was refused."""
         commit = sent.commit
-        if not codes:
+        refused = self._refusals(commit, response)
+        if not refused:
             self._backoff.reset()
             self.ledger.answered(commit, CommitVerdict.ACCEPTED)
             self._machine(ev.CommitAccepted(commit.member_id, commit.generation, sent.sent_at), now, actions)
             return
         self.ledger.answered(commit, CommitVerdict.RETRY)
-        for code in sorted(codes & _REJOIN) or sorted(codes & _MOVED) or sorted(codes)[:1]:
-            if code in _REJOIN or code in _MOVED:
-                self._commit_waits_for_join = code in _REJOIN
-                self._later(now)
-                refused = ev.CommitRefused(code, commit.member_id, commit.generation, sent.sent_at)
-                self._machine(refused, now, actions)
-            else:
-                self._refused(code, "commit offsets to", now, actions)
+        codes = set(refused.values())
+        membership = sorted(codes & _REJOIN) or sorted(codes & _MOVED)
+        if membership:
+            self._commit_waits_for_join = membership[0] in _REJOIN
+            self._later(now)
+            told = ev.CommitRefused(membership[0], commit.member_id, commit.generation, sent.sent_at)
+            self._machine(told, now, actions)
             return
+        # A final code before one that may pass: it would come back with every attempt.
+        tp, code = min(refused.items(), key=lambda item: (error_of(item[1]).retriable, item))
+        offset = commit.offsets[tp].offset
+        self._refused(code, f"commit {tp} at offset {offset} in generation {commit.generation} to", now, actions)
+
+    def _refusals(self, commit: Commit, response: OffsetCommitResponse) -> dict[TopicPartition, int]:
+        """The partitions that were not committed, and why; one without an answer counts as timed out.
+
+        A partition that the metadata knows no more has been deleted: there is nothing to commit, and planning, which
+        waits for commits, is where its loss is told (R8).
+        """
+        codes = {TopicPartition(t.name, p.partition_index): p.error_code for t in response.topics for p in t.partitions}
+        answers = {tp: codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in commit.offsets}
+        return {
+            tp: code
+            for tp, code in answers.items()
+            if code and not (code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._exists(tp))
+        }
+
+    def _exists(self, tp: TopicPartition) -> bool:
+        topic = self._topics.get(tp.topic)
+        return topic is not None and any(p.partition == tp.partition for p in topic.partitions)
 
     def _refused(self, code: int, what: str, now: float, actions: list[MemberAction]) -> None:
         """An error code that is not the membership's: retry what may be retried, else end the query."""
@@ -310,14 +334,6 @@ class Member:
         elif not error_of(code).retriable:
             error: StreamGroupError = BrokerError(code, f"could not {what} group {self.ledger.group}")
             actions.append(ev.Fail(error))
-
-    def _positions_known(self) -> dict[TopicPartition, Position]:
-        """Topic ids and leader epochs as the metadata has them; offsets play no part."""
-        return {
-            TopicPartition(name, p.partition): Position(0, topic.topic_id, p.leader_epoch)
-            for name, topic in self._topics.items()
-            for p in topic.partitions
-        }
 
 
 def _commit_request(group: str, instance_id: str | None, commit: Commit) -> Callable[[int], Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from streamgroup.model import NO_TOPIC_ID
 
@@ -46,12 +47,23 @@ class CommitMetadata:
         """What `text` says, or None where it is not ours: another client's, an operator's reset, a newer format."""
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
-        if not isinstance(value, dict) or value.get("streamgroup") != FORMAT:
+        if not isinstance(value, dict) or not _is_format(value.get("streamgroup")):
             return None
-        texts = [value.get(key) for key in ("lineage", "run", "topic")]
-        numbers = [value.get(key) for key in ("sequence", "asked", "founding")]
-        if not all(isinstance(t, str) for t in texts) or not all(type(n) is int for n in numbers):
-            return None
-        return cls(texts[0], texts[1], *numbers, topic_id=texts[2])
+        match value:
+            case {
+                "lineage": str(lineage),
+                "run": str(run),
+                "sequence": int(sequence),
+                "asked": int(asked),
+                "founding": int(founding),
+                "topic": str(topic_id),
+            } if bool not in map(type, (sequence, asked, founding)):
+                return cls(lineage, run, sequence, asked, founding, topic_id)
+        return None
+
+
+def _is_format(value: Any) -> bool:
+    """JSON's `true` and `1.0` equal 1 in Python, and are no number of a format."""
+    return type(value) is int and value == FORMAT

@@ -38,27 +38,22 @@ class Start:
         return self.origin is not Origin.COMMITTED
 
 
-def founding_generation(
-    checkpoint: Document, commits: Mapping[TopicPartition, CommittedOffset], generation: int
-) -> int | None:
-    """The generation that founded the group: `generation` itself where R7 holds now, else what the commits say.
+def founding_generation(commits: Mapping[TopicPartition, CommittedOffset], generation: int) -> int:
+    """The generation that founded the group (R7): `generation` itself where there are no commits or all of them say so.
 
-    `commits` are all of the group's, not only those of the partitions held. `startingOffsets` applies where the answer
-    is `generation` and `checkpoint` is the initial document. None: the group has commits, none of them tells.
+    `commits` are all of the group's, not only those of the partitions held. Else the oldest generation that one of
+    them tells, NOT_FOUNDED where none does.
     """
     if not commits:
         return generation
-    told = {
-        m.founding if m is not None else NOT_FOUNDED
-        for m in (CommitMetadata.parse(c.metadata) for c in commits.values())
-    }
+    metadata = [CommitMetadata.parse(commit.metadata) for commit in commits.values()]
+    told = {NOT_FOUNDED if m is None else m.founding for m in metadata}
     if told == {generation}:
         return generation
-    older = told - {generation, NOT_FOUNDED}
-    return min(older) if older else None
+    return min(told - {generation, NOT_FOUNDED}, default=NOT_FOUNDED)
 
 
-def applies_starting_offsets(checkpoint: Document, founding: int | None, generation: int) -> bool:
+def applies_starting_offsets(checkpoint: Document, founding: int, generation: int) -> bool:
     """R7: `startingOffsets` is for the founding generation of a query that starts from nothing."""
     return checkpoint == INITIAL_DOCUMENT and founding == generation
 
@@ -80,14 +75,14 @@ def start_of(
     metadata = CommitMetadata.parse(committed.metadata) if committed is not None else None
     position = checkpoint.positions.get(partition)
     recreated = False
-    if position is not None and _another(position.topic_id, topic_id):
+    if position is not None and is_another_topic(position.topic_id, topic_id):
         position, recreated = None, True
-    if metadata is not None and _another(metadata.topic_id, topic_id):
+    if metadata is not None and is_another_topic(metadata.topic_id, topic_id):
         committed, metadata, recreated = None, None, True
 
     if committed is not None:
-        sank_further = position is not None and position.offset > committed.offset
-        if position is not None and sank_further and metadata is not None and _proven(checkpoint, run, metadata):
+        ahead = position is not None and position.offset > committed.offset
+        if position is not None and ahead and metadata is not None and _proven(checkpoint, run, metadata):
             return Start(Origin.CHECKPOINT_AHEAD, position.offset)
         return Start(Origin.COMMITTED, committed.offset)
     if position is not None:
@@ -97,8 +92,8 @@ def start_of(
     return Start(Origin.STARTING if use_starting_offsets else Origin.EARLIEST)
 
 
-def _another(old: str, new: str) -> bool:
-    """Whether two topic ids are known and differ."""
+def is_another_topic(old: str, new: str) -> bool:
+    """Whether two topic ids are known and differ: the topic was deleted and created again (R8)."""
     return NO_TOPIC_ID not in (old, new) and old != new
 
 

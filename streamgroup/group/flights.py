@@ -1,0 +1,127 @@
+"""The documents of one run, from planning to proof: R3, R13, R15 and R17 as one pure machine.
+
+At most one document is in flight: given to Spark, by this process or an earlier one, and not yet proven sunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamgroup.errors import ConfigError
+from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, TopicPartition
+
+
+@dataclass(slots=True)
+class Flight:
+    """A document that Spark was given and that is not yet proven sunk."""
+
+    document: Document
+    planned_here: bool
+    handed: tuple[OffsetRange, ...] | None = None
+    """What `partitions` answered; None until it was asked."""
+    seen: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    """Of a replay: the commits that its filter saw (R13)."""
+    lost: set[TopicPartition] = field(default_factory=set)
+    """Of a document planned here: partitions lost since; their ranges move no position (R16)."""
+
+
+class Flights:
+    """See the module."""
+
+    def __init__(self, group: str, new_lineage: str) -> None:
+        self._group = group
+        self._new_lineage = new_lineage
+        self._sequence = 0
+        self._proven: Document | None = None
+        self.checkpoint = INITIAL_DOCUMENT
+        """What R5 calls the checkpoint: the newest document proven sunk that tells positions."""
+        self.flight: Flight | None = None
+        self.asked = 0
+        """The sequence of the newest document whose partitions were asked (R20)."""
+
+    @property
+    def started(self) -> bool:
+        """Whether Spark has told where the query starts; before that nobody knows the checkpoint."""
+        return self._proven is not None
+
+    @property
+    def lineage(self) -> str:
+        """The id that this checkpoint's documents share; made where the checkpoint brings none (R1)."""
+        return self.checkpoint.lineage or (self.flight.document.lineage if self.flight else "") or self._new_lineage
+
+    @property
+    def proven_sequence(self) -> int:
+        """The sequence of the newest document proven sunk."""
+        return 0 if self._proven is None else self._proven.sequence
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the newest document emitted or met (R3)."""
+        return max(self._sequence, self.proven_sequence)
+
+    def emitted(self, document: Document) -> None:
+        """`document` was planned here and given to Spark."""
+        self._sequence = document.sequence
+        self.flight = Flight(document, planned_here=True)
+
+    def is_planned_here(self, document: Document) -> bool:
+        """Whether `document` is the one in flight and was planned by this process."""
+        return self.flight is not None and self.flight.planned_here and self.flight.document == document
+
+    def handed_out(self, document: Document) -> tuple[OffsetRange, ...]:
+        """`partitions` is asked for the document in flight, planned here: its ranges, all of them."""
+        flight = self.flight
+        if flight is None or flight.document != document:
+            raise ValueError(f"group {self._group}: document {document.sequence} is not in flight")
+        flight.handed = document.ranges
+        self.asked = max(self.asked, document.sequence)
+        return flight.handed
+
+    def replayed(
+        self,
+        start: Document,
+        end: Document,
+        ranges: tuple[OffsetRange, ...],
+        seen: Mapping[TopicPartition, CommittedOffset],
+    ) -> None:
+        """`partitions` is asked for a document that another process planned: `ranges` is what its filter left (R13)."""
+        self.checkpoint = self._proven = start
+        self.flight = Flight(end, planned_here=False, handed=ranges, seen=dict(seen))
+        self._sequence = max(self._sequence, end.sequence)
+        self.asked = max(self.asked, end.sequence)
+
+    def prove(self, start: Document) -> Flight | None:
+        """Spark asks for the next batch from `start`: that document is proven sunk (R15).
+
+        Returns the flight that has landed with it, if any. Raises ConfigError where the sink skipped the batch (R17).
+        """
+        flight = self.flight
+        if flight is None or flight.document != start:
+            if start != self._proven and start.sequence >= self.checkpoint.sequence:
+                self.checkpoint = self._proven = start
+            return None
+        if flight.planned_here and start.ranges and flight.handed is None:
+            raise ConfigError(_skipped(self._group, start))
+        self.flight, self._proven = None, start
+        if start.ranges or (start.positions and start.positions.keys() >= self.checkpoint.positions.keys()):
+            self.checkpoint = start
+        # Else it is empty and was made while the member held less than before (R10): it has sunk nothing, and knows
+        # less than the checkpoint of where this query and its startingOffsets stand.
+        return flight
+
+    def lose(self, partition: TopicPartition) -> None:
+        """A partition was lost: a document planned before moves its position no more (R16)."""
+        if self.flight is not None and self.flight.planned_here:
+            self.flight.lost.add(partition)
+
+
+def _skipped(group: str, document: Document) -> str:
+    ranges = ", ".join(str(r) for r in document.ranges[:3]) + (", ..." if len(document.ranges) > 3 else "")
+    return (
+        f"group {group}: the sink skipped a batch: Spark reports document {document.sequence} ({ranges}) as done, but "
+        "never asked for its data. Spark's file sink does this where the output directory has a _spark_metadata of "
+        "another checkpoint; a foreachBatch function does it by not using its DataFrame. Nothing was committed for "
+        "this batch. Give every checkpoint an output directory of its own, or remove the old directory, and start "
+        "again with a new checkpoint: it goes on from the group's committed offsets"
+    )

@@ -1,0 +1,48 @@
+"""A partition as its holder knows it: where it was found, where it stands, what of it is committed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.positions import Origin, Start
+from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, CommittedOffset, TopicInfo
+
+
+@dataclass(slots=True)
+class Held:
+    """A partition held in the current generation."""
+
+    gained_after: int
+    """The sequence of the newest document emitted when it was gained (R20)."""
+    topic_id: str = NO_TOPIC_ID
+    leader_epoch: int = UNKNOWN_EPOCH
+    found: CommittedOffset | None = None
+    """The commit found when it was gained (R16)."""
+    origin: Origin | None = None
+    """None until the commits were found."""
+    position: int | None = None
+    """The next offset to plan; None until it is known."""
+    committed: int | None = None
+    """The offset last acknowledged under this holding, or found when gaining."""
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the position is not the committed one."""
+        return self.position is not None and self.position != self.committed
+
+    def place(self, start: Start) -> None:
+        """Take the position that R5 gives."""
+        self.origin = start.origin
+        self.position = start.offset
+        self.committed = None if start.commit_at_once else start.offset
+
+    def describe(self, topic: TopicInfo, partition: int) -> None:
+        """Take the topic's id and the leader's epoch from the metadata."""
+        self.topic_id = topic.topic_id
+        self.leader_epoch = next((p.leader_epoch for p in topic.partitions if p.partition == partition), UNKNOWN_EPOCH)
+
+    def found_as_seen(self, seen: CommittedOffset | None) -> bool:
+        """R16, of a replay: the commit found when gaining is the one its filter saw, or a member's since."""
+        found = self.found
+        return found == seen or (found is not None and CommitMetadata.parse(found.metadata) is not None)
