@@ -1,4 +1,4 @@
-"""What a user sees on standard error while jars arrive: a bar on a terminal, two plain lines elsewhere."""
+"""What a user sees on standard error while jars arrive: a plain line, and on a terminal a bar."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class _Plain:
 @contextlib.contextmanager
 def progress(title: str) -> Iterator[Progress]:
     """Show the progress of `title` for the length of the block."""
+    print(f"streamgroup: {title}", file=sys.stderr, flush=True)
     if not sys.stderr.isatty():
-        print(f"streamgroup: {title}", file=sys.stderr, flush=True)
         yield _Plain()
         return
     # Costs 50 ms to import, and most processes never show a bar.
@@ -34,10 +34,10 @@ def progress(title: str) -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
+        task = bar.add_task("starting", total=None)
 
         class _Rich:
             def update(self, step: str, done: int, total: int | None) -> None:
-                bar.update(task, description=f"{title}: {step}", completed=done, total=total)
+                bar.update(task, description=step, completed=done, total=total)
 
         yield _Rich()
