@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import ConfigError, TransportError
+from streamgroup.jobs import ingest
+from streamgroup.jobs.config import JobConfig, Trigger, load
+from streamgroup.jobs.keys import SECTIONS
+from streamgroup.jobs.signals import StopAtOnce, StopRequest
+from streamgroup.spark import drain as drain_module
+from streamgroup.spark.drain import DrainResult
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "conf" / "ingest.toml"
+
+
+@pytest.fixture
+def job() -> JobConfig:
+    return load(EXAMPLE, "a", {})
+
+
+class Query:
+    """A query that ends after some looks at it, with one more batch at each."""
+
+    def __init__(self, looks: int, at_look: Any = None) -> None:
+        self.looks, self.at_look = looks, at_look
+        self.recentProgress: list[dict[str, Any]] = []
+        self.stopped = False
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's)
+        return self.recentProgress[-1] if self.recentProgress else None
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 (Spark's)
+        assert 0 < timeout < 1, "signals wait so long"
+        self.looks -= 1
+        batch = {"batchId": len(self.recentProgress), "numInputRows": 5, "durationMs": {}, "sources": []}
+        self.recentProgress.append(batch)
+        if self.at_look is not None:
+            self.at_look()
+        return self.looks == 0
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_every_batch_is_said_until_the_query_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    ingest.follow(Query(3), StopRequest())
+    said = capsys.readouterr().err
+    assert [line.split(":")[1] for line in said.splitlines()[:3]] == [" batch 0", " batch 1", " batch 2"]
+    assert said.endswith("it has read what was there\n")
+
+
+def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
+    stop = StopRequest()
+    ingest.follow(Query(100, lambda: stop.receive(15)), stop)
+    assert "read what was there" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("drained", "said"), [(True, "stopped; nothing will be repeated"), (False, "the last batch may be repeated")]
+)
+def test_a_stop_says_what_will_be_repeated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], drained: bool, said: str
+) -> None:
+    asked: list[float] = []
+
+    def drain(_: object, timeout: float) -> DrainResult:
+        asked.append(timeout)
+        return DrainResult(drained, ("g",))
+
+    monkeypatch.setattr(drain_module, "drain", drain)
+    ingest.finish(Query(1), "SIGTERM", 7.0)  # type: ignore[arg-type]
+    assert asked == [7.0]
+    assert said in capsys.readouterr().err
+
+
+def test_a_query_that_cannot_be_drained_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def drain(*_: object) -> DrainResult:
+        raise ConfigError("no batch yet")
+
+    monkeypatch.setattr(drain_module, "drain", drain)
+    query = Query(1)
+    ingest.finish(query, "SIGINT", 7.0)  # type: ignore[arg-type]
+    assert query.stopped
+    assert "not drained: no batch yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("trigger", "options"),
+    [
+        (Trigger(), {}),
+        (Trigger(processing_time="5 seconds"), {"processingTime": "5 seconds"}),
+        (Trigger(available_now=True), {"availableNow": True}),
+        (Trigger(once=True), {"once": True}),
+    ],
+)
+def test_triggers_are_sparks(trigger: Trigger, options: dict[str, Any]) -> None:
+    assert ingest.trigger_options(trigger) == options
+
+
+def test_a_job_is_described_without_its_secrets(job: JobConfig) -> None:
+    assert ingest.describe(job) == "orders as group orders-ingest, member a -> parquet in demo-output/orders/rows/a"
+
+
+def test_members_have_names_of_their_own_in_sparks_pages(job: JobConfig) -> None:
+    assert ingest.query_name(job) == "orders-ingest-a"
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def exit_code(*arguments: str) -> object:
+    with pytest.raises(SystemExit) as ended:
+        ingest.main(arguments)
+    return ended.value.code
+
+
+def test_check_needs_no_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "run", lambda _: pytest.fail("Spark was wanted"))
+    ingest.main(["--config", str(EXAMPLE), "--member", "a", "--check"])
+    assert "is a job: orders as group orders-ingest" in capsys.readouterr().err
+
+
+def test_a_bad_file_is_one_clean_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.toml").write_text("[sinks]\n")
+    assert exit_code("--config", str(tmp_path / "job.toml")) == ingest.MISCONFIGURED
+    said = capsys.readouterr().err
+    assert "[sinks] is no section: did you mean [sink]?" in said
+    assert "Traceback" not in said
+
+
+def test_bad_arguments_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("--confg", "x") == ingest.MISCONFIGURED
+    assert "--config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "code"), [(TransportError("gone"), 1), (ConfigError("wrong"), 2), (StopAtOnce(), 1)])
+def test_how_a_job_ended_is_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: JobConfig) -> None:
+        raise error
+
+    monkeypatch.setattr(ingest, "run", run)
+    assert exit_code("--config", str(EXAMPLE), "--member", "a") == code
+    assert str(error) in capsys.readouterr().err
+
+
+# -- the documented file -----------------------------------------------------------------------------------------------
+
+
+def test_the_documented_file_and_the_docs_name_every_key() -> None:
+    example, docs = EXAMPLE.read_text(), (ROOT / "docs" / "jobs.md").read_text()
+    for section, keys in SECTIONS.items():
+        for key in keys:
+            assert key.name in example, f"[{section}] {key.name}"
+            assert f"| `{key.name}` |" in docs, f"[{section}] {key.name}"
+
+
+def test_the_documented_file_explains_every_line() -> None:
+    lines = EXAMPLE.read_text().splitlines()
+    for number, line in enumerate(lines):
+        # What stands within a list is explained at its first line, what a section is above it.
+        if "=" in line and not line.startswith((" ", "#")) and "#" not in line:
+            above = lines[number - 1], lines[number - 2]
+            assert (above[0][:1], above[1][:1]) == ("[", "#"), line
+
+
+def test_the_submitted_script_is_three_lines_of_code() -> None:
+    script = (ROOT / "jobs" / "ingest.py").read_text().splitlines()
+    assert [line for line in script[1:] if line] == ["from streamgroup.jobs.ingest import main", "main()"]
+
+
+def test_the_documented_file_is_toml_that_any_reader_reads() -> None:
+    assert list(tomllib.loads(EXAMPLE.read_text())) == ["source", "trigger", "sink", "spark", "stop"]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from streamgroup.jobs.progress import Reporter, lag_of, line_of
+from streamgroup.model import Document, Position, TopicPartition
+from streamgroup.planning.document import to_value
+
+
+def progress(batch: int, rows: int = 10, **more: Any) -> dict[str, Any]:
+    return {"batchId": batch, "numInputRows": rows, "batchDuration": 400, "durationMs": {}, "sources": [], **more}
+
+
+def source(latest: object, **positions: int) -> dict[str, Any]:
+    held = {TopicPartition("orders", int(p.removeprefix("p"))): Position(offset) for p, offset in positions.items()}
+    end = to_value(Document("g", "lineage", "run", 1, positions=held))
+    return {"latestOffset": latest, "endOffset": json.dumps(end)}
+
+
+def test_a_batch_is_one_line() -> None:
+    assert line_of(progress(12, rows=1000)) == "batch 12: 1000 rows in 0.4 s (2500 rows/s)"
+
+
+def test_the_lag_is_told_where_it_is_known() -> None:
+    sources = [source(json.dumps({"orders": {"0": 110, "1": 200}}), p0=100, p1=195)]
+    assert line_of(progress(1, sources=sources)).endswith("lag 15")
+
+
+@pytest.mark.parametrize(
+    ("latest", "lag"),
+    [
+        ({"orders": {"0": 110}}, 10),
+        ({"orders": {"0": 90}}, 0),
+        ({"orders": {"1": 110}}, None),
+        ({"payments": {"0": 110}}, None),
+        ({}, None),
+        (None, None),
+        ("", None),
+        ({"orders": 3}, None),
+    ],
+)
+def test_the_lag_is_of_the_partitions_held(latest: object, lag: int | None) -> None:
+    assert lag_of(progress(1, sources=[source(latest, p0=100)])) == lag
+
+
+def test_a_duration_of_nothing_is_no_division_by_zero() -> None:
+    assert line_of(progress(0, rows=1, batchDuration=0)) == "batch 0: 1 rows in 0.0 s"
+
+
+def test_an_older_spark_tells_the_duration_elsewhere() -> None:
+    assert line_of(progress(0, batchDuration=None, durationMs={"triggerExecution": 2000})).startswith(
+        "batch 0: 10 rows in 2.0 s (5 rows/s)"
+    )
+
+
+def test_each_batch_is_reported_once_and_empty_ones_never() -> None:
+    reporter = Reporter()
+    first = [progress(0), progress(1, rows=0), progress(2)]
+    assert [line.split(":")[0] for line in reporter.news(first)] == ["batch 0", "batch 2"]
+    assert reporter.news([*first, progress(3, rows=0)]) == []
+    assert len(reporter.news([*first, progress(3)])) == 1
+
+
+def test_only_a_new_batch_with_rows_is_worth_a_look() -> None:
+    reporter = Reporter()
+    reporter.news([progress(4)])
+    assert [reporter.is_news(p) for p in (None, progress(4), progress(5, rows=0), progress(5))] == [
+        False,
+        False,
+        False,
+        True,
+    ]

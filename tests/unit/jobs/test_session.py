@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark import cloudpickle
+
+import streamgroup
+from streamgroup.errors import ConfigError, TransportError
+from streamgroup.jobs import probe, session
+from streamgroup.jobs.session import choose_python, refuse_late_settings, what_is_missing
+
+SUBMITTED = {"PYSPARK_GATEWAY_PORT": "1"}
+HEALTHY = probe.look(0)
+
+
+def without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in HEALTHY.items() if name not in names}
+
+
+def test_this_python_has_what_it_takes() -> None:
+    assert what_is_missing([HEALTHY]) is None
+    assert HEALTHY["streamgroup"] == streamgroup.__version__
+    assert HEALTHY["python"] == sys.executable
+
+
+def test_a_python_without_the_package_is_named() -> None:
+    look = without("streamgroup", "pyarrow") | {"python": "/usr/bin/python3", "host": "worker-1"}
+    message = what_is_missing([HEALTHY, look, look])
+    assert message is not None
+    version = HEALTHY["python_version"]
+    assert message.startswith(
+        f"the executor's Python /usr/bin/python3 ({version}) on worker-1 lacks the package streamgroup. "
+    )
+    assert "set PYSPARK_PYTHON" in message
+
+
+def test_a_python_that_cannot_import_pyarrow_is_named() -> None:
+    assert "has streamgroup but cannot import pyarrow" in str(what_is_missing([without("pyarrow")]))
+
+
+def test_another_version_of_the_package_is_named() -> None:
+    message = what_is_missing([{**HEALTHY, "streamgroup": "0.0.1"}])
+    assert f"has streamgroup 0.0.1, the driver {streamgroup.__version__}" in str(message)
+
+
+def test_every_worker_with_a_problem_is_told() -> None:
+    message = what_is_missing([without("streamgroup") | {"host": host} for host in ("w1", "w2")])
+    assert "on w1 lacks" in str(message)
+    assert "on w2 lacks" in str(message)
+
+
+def test_the_probe_runs_where_the_package_is_not_installed(tmp_path: Path) -> None:
+    with session._by_value():
+        pickled = cloudpickle.dumps(probe.look)
+    (tmp_path / "probe.pickle").write_bytes(pickled)
+    # -S leaves out what .pth files bring: this package's editable installation. PySpark is there, as on workers.
+    program = "import pickle, sys; sys.path.append(sys.argv[2]); print(sorted(pickle.load(open(sys.argv[1], 'rb'))(0)))"
+    packages = str(Path(pyspark.__file__).parents[1])
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, str(tmp_path / "probe.pickle"), packages],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    if (Path(packages) / "streamgroup").exists():
+        pytest.skip("the package is installed beside PySpark: no Python without it at hand")
+    assert "'python'" in ran.stdout
+    assert "'streamgroup'" not in ran.stdout
+
+
+def test_the_probe_is_pickled_by_reference_again_afterwards() -> None:
+    with session._by_value():
+        pass
+    assert len(pickle.dumps(probe.look)) < 100
+
+
+def test_settings_of_the_jvm_are_refused_once_it_runs() -> None:
+    conf = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "2"}
+    with pytest.raises(ConfigError, match=r"spark-submit --conf spark.driver.memory=4g …"):
+        refuse_late_settings(conf, SUBMITTED)
+    refuse_late_settings(conf, {})  # python jobs/ingest.py starts the JVM itself
+    refuse_late_settings({"spark.sql.shuffle.partitions": "2"}, SUBMITTED)
+
+
+@pytest.mark.parametrize(
+    ("variable", "conf", "chosen"),
+    [
+        (None, {}, sys.executable),
+        (None, {"spark.pyspark.python": "/opt/python"}, "/opt/python"),
+        ("/env/python", {"spark.pyspark.python": "/opt/python"}, "/env/python"),
+    ],
+)
+def test_which_python_executors_run(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, conf: dict[str, str], chosen: str
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "x")  # so that it is put back afterwards
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    if variable is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", variable)
+    assert choose_python(conf) == chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('java.io.IOException: Cannot run program "/opt/py": error=2', "cannot start the Python /opt/py"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version", "is of another version than the driver's"),
+        ("Traceback\nModuleNotFoundError: No module named 'pyspark'\n", "No module named 'pyspark'"),
+    ],
+)
+def test_why_a_probe_failed(text: str, said: str) -> None:
+    error = session._probe_error(RuntimeError(text), "/opt/py", timed_out=False, timeout_s=1)
+    assert isinstance(error, ConfigError)
+    assert said in str(error)
+    assert "PYSPARK_PYTHON" in str(error) or "has to be installed" in str(error)
+
+
+def test_no_executor_in_time_is_said() -> None:
+    error = session._probe_error(RuntimeError("cancelled"), "/opt/py", timed_out=True, timeout_s=300)
+    assert isinstance(error, TransportError)
+    assert "no executor has run a task within 300 s" in str(error)
+
+
+def test_only_real_local_modes_are_local() -> None:
+    masters = ("local", "local[*]", "local[2]", "local-cluster[2,1,1024]", "spark://m:7077", "yarn")
+    assert [session._is_local(master) for master in masters] == [True, True, True, False, False, False]

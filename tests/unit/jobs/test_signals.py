@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from streamgroup.jobs import signals
+from streamgroup.jobs.signals import StopAtOnce, StopRequest
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def _handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in signals.SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_the_first_signal_is_a_request(clock: Clock) -> None:
+    stop = StopRequest(clock)
+    assert not stop
+    stop.receive(signal.SIGTERM)
+    assert stop
+    assert stop.name == "SIGTERM"
+
+
+def test_one_keystroke_that_arrives_twice_is_one_request(clock: Clock) -> None:
+    stop = StopRequest(clock)
+    stop.receive(signal.SIGINT)
+    clock.now += 0.2
+    stop.receive(signal.SIGINT)
+    assert stop
+
+
+def test_a_second_signal_stops_at_once(clock: Clock) -> None:
+    stop = StopRequest(clock)
+    stop.receive(signal.SIGTERM)
+    clock.now += 1.5
+    with pytest.raises(StopAtOnce):
+        stop.receive(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("_handlers")
+@pytest.mark.parametrize("name", ["TERM", "INT"])
+def test_the_jvms_signal_is_handed_on_to_this_process(name: str) -> None:
+    class Received:
+        def getName(self) -> str:  # noqa: N802 (Java's)
+            return name
+
+    stop = StopRequest()
+    stop.install()
+    signals._HandedOn().handle(Received())
+    deadline = time.monotonic() + 5
+    while not stop and time.monotonic() < deadline:
+        signal.sigtimedwait([], 0.01)
+    assert stop.name == f"SIG{name}"
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_both_signals_are_handled() -> None:
+    for number in signals.SIGNALS:
+        stop = StopRequest()
+        stop.install()
+        os.kill(os.getpid(), number)
+        assert stop.name == number.name

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.jobs.sinkguard import NOTE, Evidence, Files, Owner, confirm, guard, objection
+
+
+class LocalFiles:
+    """`Files` over pathlib."""
+
+    def qualified(self, path: str) -> str:
+        return Path(path).absolute().as_uri()
+
+    def _path(self, path: str) -> Path:
+        return Path(path.removeprefix("file://"))
+
+    def names(self, directory: str) -> list[str]:
+        where = self._path(directory)
+        return [entry.name for entry in where.iterdir()] if where.exists() else []
+
+    def read(self, path: str) -> str | None:
+        where = self._path(path)
+        return where.read_text() if where.exists() else None
+
+    def create(self, path: str, text: str) -> bool:
+        where = self._path(path)
+        where.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with where.open("x") as stream:
+                stream.write(text)
+        except FileExistsError:
+            return False
+        return True
+
+    def replace(self, path: str, text: str) -> None:
+        self._path(path).write_text(text)
+
+
+FILES: Files = LocalFiles()
+
+
+class Job:
+    """A checkpoint and a sink's directory, filled as Spark fills them."""
+
+    def __init__(self, root: Path, checkpoint: str, sink: str = "rows") -> None:
+        self.checkpoint, self.sink = root / checkpoint, root / sink
+
+    def guard(self) -> None:
+        guard(FILES, str(self.sink), str(self.checkpoint))
+
+    def start(self, query: str) -> None:
+        self.guard()
+        self.checkpoint.mkdir(exist_ok=True)
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": query}))
+        confirm(FILES, str(self.sink), str(self.checkpoint), query)
+
+    def batch(self, number: int, *, sunk: bool = True) -> None:
+        (self.checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+        (self.checkpoint / "offsets" / str(number)).write_text("v1")
+        (self.checkpoint / "offsets" / f".{number}.crc").write_text("")
+        if sunk:
+            log = self.sink / "_spark_metadata"
+            log.mkdir(parents=True, exist_ok=True)
+            (log / (f"{number}.compact" if number % 10 == 9 else str(number))).write_text("v1")
+            (log / f".{number}.crc").write_text("")
+
+    def refusal(self) -> str:
+        with pytest.raises(ConfigError) as raised:
+            self.guard()
+        return str(raised.value)
+
+
+def test_a_new_directory_is_taken(tmp_path: Path) -> None:
+    Job(tmp_path, "ck").guard()
+    owner = Owner.of((tmp_path / "rows" / NOTE).read_text())
+    assert owner == Owner(f"{tmp_path.as_uri()}/ck")
+
+
+def test_the_same_checkpoint_goes_on(tmp_path: Path) -> None:
+    job = Job(tmp_path, "ck")
+    job.start("q1")
+    for number in range(12):
+        job.batch(number)
+    job.batch(12, sunk=False)  # died within it
+    job.guard()
+
+
+def test_another_checkpoint_is_refused_even_before_the_first_batch(tmp_path: Path) -> None:
+    Job(tmp_path, "a").guard()
+    message = Job(tmp_path, "b").refusal()
+    assert f"is written by another checkpoint: {tmp_path.as_uri()}/a (not started yet)" in message
+    assert "{member}" in message
+
+
+def test_another_checkpoint_is_refused_although_it_is_further(tmp_path: Path) -> None:
+    first = Job(tmp_path, "a")
+    first.start("q1")
+    first.batch(0)
+    second = Job(tmp_path, "b", sink="elsewhere")
+    second.start("q2")
+    for number in range(5):
+        second.batch(number)
+    assert "another checkpoint" in Job(tmp_path, "b").refusal()
+    assert "(query q1)" in Job(tmp_path, "b").refusal()
+
+
+def test_a_checkpoint_that_was_deleted_and_made_anew_is_refused(tmp_path: Path) -> None:
+    job = Job(tmp_path, "ck")
+    job.start("q1")
+    job.batch(0)
+    for file in sorted(job.checkpoint.rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    message = job.refusal()
+    assert "holds batches up to 0 in _spark_metadata" in message
+    assert "has none yet" in message
+    assert "rows would be lost" in message
+
+
+def test_a_checkpoint_that_has_moved_is_still_the_same(tmp_path: Path) -> None:
+    job = Job(tmp_path, "old")
+    job.start("q1")
+    job.batch(0)
+    job.checkpoint.rename(tmp_path / "new")
+    Job(tmp_path, "new").start("q1")
+    assert Owner.of((tmp_path / "rows" / NOTE).read_text()) == Owner(f"{tmp_path.as_uri()}/new", "q1")
+
+
+def test_a_restored_older_checkpoint_is_refused(tmp_path: Path) -> None:
+    job = Job(tmp_path, "ck")
+    job.start("q1")
+    for number in range(10):
+        job.batch(number)
+    (job.checkpoint / "offsets" / "9").unlink()
+    assert "holds batches up to 9 in _spark_metadata, and the checkpoint" in job.refusal()
+    assert "ends at 8" in job.refusal()
+
+
+def test_a_directory_from_before_the_note_goes_on_with_its_checkpoint(tmp_path: Path) -> None:
+    job = Job(tmp_path, "ck")
+    job.batch(0)
+    job.batch(1)
+    job.guard()
+
+
+def test_a_directory_from_before_the_note_is_refused_to_a_new_checkpoint(tmp_path: Path) -> None:
+    Job(tmp_path, "a").batch(3)
+    assert "written by another checkpoint, or by one that is gone" in Job(tmp_path, "b").refusal()
+
+
+def test_two_that_start_at_the_same_moment_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def beaten(self: LocalFiles, path: str, text: str) -> bool:
+        monkeypatch.undo()
+        Job(tmp_path, "a").guard()  # between our look and our note
+        return self.create(path, text)
+
+    monkeypatch.setattr(LocalFiles, "create", beaten)
+    assert "another checkpoint" in Job(tmp_path, "b").refusal()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"checkpoint": 1}', "\x00"])
+def test_a_note_that_says_nothing_is_no_permission(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / NOTE).write_text(text)
+    assert "cannot be read, so nobody knows" in Job(tmp_path, "ck").refusal()
+
+
+@pytest.mark.parametrize("metadata", ["", "[]", "{}", "v1"])
+def test_a_damaged_checkpoint_is_known_by_its_path(tmp_path: Path, metadata: str) -> None:
+    job = Job(tmp_path, "ck")
+    job.start("q1")
+    (job.checkpoint / "metadata").write_text(metadata)
+    job.guard()
+
+
+def seen(sink_batch: int, checkpoint_batch: int, note: str | None = None) -> Evidence:
+    return Evidence("s3a://b/rows", Owner("s3a://b/ck", "q"), sink_batch, checkpoint_batch, note)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "objected"),
+    [
+        (seen(-1, -1), False),
+        (seen(-1, 4), False),
+        (seen(4, 4), False),
+        (seen(4, 5), False),
+        (seen(5, 4), True),
+        (seen(0, -1), True),
+        (seen(4, 4, Owner("s3a://b/ck", "q").text()), False),
+        (seen(4, 4, Owner("s3a://b/moved", "q").text()), False),
+        (seen(4, 4, Owner("s3a://b/ck", "other").text()), True),
+        (seen(4, 4, Owner("s3a://b/ck").text()), False),
+        (seen(4, 4, Owner("s3a://b/other").text()), True),
+    ],
+)
+def test_what_is_objected_to(evidence: Evidence, objected: bool) -> None:
+    assert (objection(evidence) is not None) is objected
