@@ -19,19 +19,19 @@
 
 /* The numbers of fields.py: Fault. */
 enum fault {
-    OK = 0,
-    RECORD_LENGTH = 1,
-    RECORDS_LEFT = 2,
-    OVERRUN = 3,
-    VARINT = 4,
-    OFFSET = 5,
-    TIMESTAMP = 6,
-    LENGTH = 7,
-    TRAILING = 8,
-    HEADER_KEY = 9,
+    OK, RECORD_LENGTH = 1, RECORDS_LEFT = 2, OVERRUN = 3, VARINT = 4, OFFSET = 5,
+    TIMESTAMP = 6, LENGTH = 7, TRAILING = 8, HEADER_KEY = 9,
 };
 
 #define MAX_MILLISECONDS (INT64_MAX / 1000)
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        enum fault fault_ = (call);                                                                                    \
+        if (fault_) {                                                                                                  \
+            return fault_;                                                                                             \
+        }                                                                                                              \
+    } while (0)
 
 /* What is left to read. */
 struct cursor {
@@ -59,21 +59,13 @@ static inline enum fault varint(struct cursor *in, int width, uint8_t last, int6
     return VARINT;
 }
 
-static inline enum fault varint32(struct cursor *in, int64_t *value) {
-    return varint(in, 5, 0x0F, value);
-}
-
-static inline enum fault varlong(struct cursor *in, int64_t *value) {
-    return varint(in, 10, 0x01, value);
-}
+#define VARINT32 5, 0x0F
+#define VARINT64 10, 0x01
 
 /* A length and as many bytes: where they start and how many they are, -1 for null. */
 static inline enum fault field(struct cursor *in, const uint8_t *base, int32_t *start, int32_t *length) {
     int64_t size;
-    enum fault fault = varint32(in, &size);
-    if (fault) {
-        return fault;
-    }
+    TRY(varint(in, VARINT32, &size));
     if (size < -1) {
         return LENGTH;
     }
@@ -87,10 +79,7 @@ static inline enum fault field(struct cursor *in, const uint8_t *base, int32_t *
 }
 
 static inline enum fault header(struct cursor *in, const uint8_t *base, int32_t *out) {
-    enum fault fault = field(in, base, &out[0], &out[1]);
-    if (fault) {
-        return fault;
-    }
+    TRY(field(in, base, &out[0], &out[1]));
     if (out[1] < 0) {
         return HEADER_KEY;
     }
@@ -117,35 +106,25 @@ struct fields {
     int32_t *header_count;
 };
 
-static inline int beyond(int64_t value, int64_t limit) {
-    return value < -limit || value > limit;
-}
+#define BEYOND(value, limit) ((value) < -(limit) || (value) > (limit))
 
 static inline enum fault timestamp(const struct region *region, int64_t delta, int64_t *out) {
     if (region->append_time) {
         delta = 0;
     }
-    if (beyond(region->timestamp, MAX_MILLISECONDS) || beyond(delta, 2 * MAX_MILLISECONDS) ||
-        beyond(region->timestamp + delta, MAX_MILLISECONDS)) {
+    if (BEYOND(region->timestamp, MAX_MILLISECONDS) || BEYOND(delta, 2 * MAX_MILLISECONDS) ||
+        BEYOND(region->timestamp + delta, MAX_MILLISECONDS)) {
         return TIMESTAMP;
     }
     *out = (region->timestamp + delta) * 1000;
     return OK;
 }
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        enum fault fault_ = (call);                                                                                    \
-        if (fault_) {                                                                                                  \
-            return fault_;                                                                                             \
-        }                                                                                                              \
-    } while (0)
-
 /* One record, from `in` on; `previous` is the offset delta of the one before it. */
 static inline enum fault record(struct cursor *in, const uint8_t *base, const struct region *region,
                                 int64_t *previous, const struct fields *out, int64_t row) {
     int64_t length, timestamp_delta, offset_delta, headers;
-    TRY(varint32(in, &length));
+    TRY(varint(in, VARINT32, &length));
     if (length < 0 || length > in->end - in->at) {
         return RECORD_LENGTH;
     }
@@ -156,8 +135,8 @@ static inline enum fault record(struct cursor *in, const uint8_t *base, const st
         return OVERRUN;
     }
     own.at++; /* attributes, of which there are none */
-    TRY(varlong(&own, &timestamp_delta));
-    TRY(varint32(&own, &offset_delta));
+    TRY(varint(&own, VARINT64, &timestamp_delta));
+    TRY(varint(&own, VARINT32, &offset_delta));
     if (offset_delta <= *previous || offset_delta > region->last_offset_delta) {
         return OFFSET;
     }
@@ -166,7 +145,7 @@ static inline enum fault record(struct cursor *in, const uint8_t *base, const st
     TRY(timestamp(region, timestamp_delta, &out->timestamp[row]));
     TRY(field(&own, base, &out->key_start[row], &out->key_length[row]));
     TRY(field(&own, base, &out->value_start[row], &out->value_length[row]));
-    TRY(varint32(&own, &headers));
+    TRY(varint(&own, VARINT32, &headers));
     if (headers < 0) {
         return LENGTH;
     }
@@ -230,7 +209,6 @@ PyDoc_STRVAR(scan_doc,
              "be.");
 
 enum { SCAN_IN = 8, SCAN_OUT = 8 };
-
 static PyObject *scan(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer b[SCAN_IN + SCAN_OUT];
@@ -294,11 +272,7 @@ static PyObject *scan(PyObject *module, PyObject *args) {
         }
     }
     Py_END_ALLOW_THREADS
-    if (fault) {
-        result = Py_BuildValue("Li", (long long)batch, (int)fault);
-    } else {
-        result = Py_NewRef(Py_None);
-    }
+    result = fault ? Py_BuildValue("Li", (long long)batch, (int)fault) : Py_NewRef(Py_None);
 done:
     release(b, SCAN_IN + SCAN_OUT);
     return result;
@@ -413,7 +387,6 @@ static PyMethodDef methods[] = {
 };
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};
-
 static struct PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_kernel",
@@ -422,7 +395,6 @@ static struct PyModuleDef definition = {
     .m_methods = methods,
     .m_slots = slots,
 };
-
 PyMODINIT_FUNC PyInit__kernel(void) {
     return PyModuleDef_Init(&definition);
 }
