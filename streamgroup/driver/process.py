@@ -28,6 +28,8 @@ def start_coordinator(options: SourceOptions) -> Coordinator:
     _log_to_stderr()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _exit)
+        # Ctrl-C reaches every process of the terminal's group: what becomes of the query is the driver's to say.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     coordinator = Coordinator(options)
     ControlServer(coordinator, os.getppid()).start()
     threading.Thread(
