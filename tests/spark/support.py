@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConsumerGroupTopicPartitions, OffsetSpec
+import pyarrow.parquet as pq
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -106,7 +108,7 @@ class Streams:
             writer = writer.trigger(**trigger)
         query = writer.start(str(self.home / f"{name}-out"))
         self._queries.append(query)
-        return Sunk(query, self.home / f"{name}-out", self.spark)
+        return Sunk(query, self.home / f"{name}-out")
 
     def stop_all(self) -> None:
         """Stop what still runs."""
@@ -120,14 +122,23 @@ class Sunk:
 
     query: StreamingQuery
     path: Path
-    spark: SparkSession
 
     def rows(self, *columns: str) -> Rows:
-        """What a reader of the directory sees now."""
-        if not (self.path / "_spark_metadata").exists():
-            return []
-        frame = self.spark.read.parquet(str(self.path))
-        return [tuple(row) for row in frame.select(*columns).collect()]
+        """What a reader of the directory sees now: the files that the sink's own log lists, without a Spark job."""
+        rows: Rows = []
+        for file in self._listed():
+            table = pq.read_table(file, columns=list(columns))
+            rows += zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+        return rows
+
+    def _listed(self) -> list[Path]:
+        log = self.path / "_spark_metadata"
+        batches = {int(p.name.removesuffix(".compact")): p for p in log.glob("[0-9]*")} if log.exists() else {}
+        compacted = max((n for n, p in batches.items() if p.suffix == ".compact"), default=0)
+        entries = [
+            json.loads(line) for n, p in batches.items() if n >= compacted for line in p.read_text().splitlines()[1:]
+        ]
+        return [Path(urlparse(entry["path"]).path) for entry in entries if entry["action"] == "add"]
 
     def values(self) -> list[str]:
         """The values, decoded."""

@@ -53,9 +53,9 @@ def test_100_000_records_of_every_codec_arrive_as_produced(
     assert len(rows) == RECORDS
     found = {
         (partition, offset): (
-            None if key is None else bytes(key),
-            None if value is None else bytes(value),
-            None if headers is None else [(h.key, None if h.value is None else bytes(h.value)) for h in headers],
+            key,
+            value,
+            None if headers is None else [(h["key"], h["value"]) for h in headers],
             ms,
         )
         for partition, offset, key, value, headers, ms, _ in rows
