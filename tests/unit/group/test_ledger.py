@@ -1,0 +1,369 @@
+"""Scenarios of the ledger: what Spark, the group and the offset store do to it, and what it then commits."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
+from streamgroup.group.ledger import RECOMMIT_AFTER_S, CommitVerdict, Ledger
+from streamgroup.group.positions import Origin, Start
+from streamgroup.model import CommittedOffset, TopicPartition
+from tests.unit.group.ledgers import (
+    NOW,
+    A,
+    B,
+    C,
+    accept,
+    assign,
+    document,
+    due,
+    gain,
+    in_flight,
+    offsets,
+    ours,
+    started,
+    told,
+    topics,
+)
+
+# -- a batch ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_moves_its_positions_when_it_is_proven_and_the_commit_carries_all_that_is_held() -> None:
+    ledger = in_flight({A: ours(90), B: ours(40)}, document(5, a=(90, 100), b=(40, 40)))
+    assert ledger.commit_due(NOW) is None
+    assert offsets(ledger) == {A: 90, B: 40}
+    ledger.prove(document(5, a=(90, 100), b=(40, 40)))
+    assert ledger.idle
+    assert not ledger.settled
+    commit = accept(ledger)
+    assert offsets(commit) == {A: 100, B: 40}
+    assert commit.offsets[A].leader_epoch == 5
+    assert told(commit, A) == CommitMetadata("lineage", "now", 5, 5, 1, "id")
+    assert ledger.settled
+    assert ledger.commit_due(NOW) is None
+
+
+def test_spark_asking_again_and_again_proves_nothing_twice() -> None:
+    planned = document(5, a=(90, 100))
+    ledger = in_flight({A: ours(90)}, planned)
+    ledger.prove(planned)
+    accept(ledger)
+    ledger.moved(A, 95)
+    ledger.prove(planned)
+    assert offsets(ledger) == {A: 95}
+
+
+def test_an_older_start_proves_nothing() -> None:
+    planned = document(5, a=(90, 100))
+    ledger = in_flight({A: ours(90)}, planned)
+    ledger.prove(document(4, a=(90, 90), b=(40, 40)))
+    assert not ledger.idle
+    assert offsets(ledger) == {A: 90}
+
+
+def test_a_batch_that_the_sink_skipped_commits_nothing_and_says_why() -> None:
+    ledger = started(document(4, a=(90, 90)))
+    gain(ledger, {A: ours(90)})
+    skipped = document(5, a=(90, 100))
+    ledger.emitted(skipped)
+    with pytest.raises(ConfigError, match=r"group g: the sink skipped a batch.*document 5 \(t-0\[90, 100\)\)"):
+        ledger.prove(skipped)
+    farewell = ledger.commit_due(NOW, everything=True)
+    assert farewell is not None
+    assert offsets(farewell) == {A: 90}
+    assert (told(farewell, A).sequence, told(farewell, A).asked) == (4, 0)
+
+
+def test_a_document_without_ranges_is_proven_without_being_asked_for() -> None:
+    ledger = started()
+    gain(ledger, {A: ours(90)})
+    empty = document(1, a=(90, 90))
+    ledger.emitted(empty)
+    ledger.prove(empty)
+    assert ledger.idle
+    assert ledger.checkpoint == empty
+
+
+def test_only_the_document_in_flight_is_handed_out() -> None:
+    ledger = in_flight({A: ours(90)}, document(5, a=(90, 100)))
+    with pytest.raises(ValueError, match="document 6 is not in flight"):
+        ledger.handed_out(document(6, a=(100, 110)))
+
+
+# -- gaining ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_offsets_are_fetched_before_spark_tells_the_checkpoint() -> None:
+    """AvailableNow joins before the first call, and a replay while its filter is fetched."""
+    ledger = Ledger("g", "now", "lineage")
+    assign(ledger, A)
+    assert not ledger.offsets_wanted(topics())
+    assert not ledger.settled
+    ledger.prove(document(4, a=(90, 90)))
+    assert ledger.offsets_wanted(topics())
+    assert ledger.offsets_found("m", 3, {}, topics()) == {A: Start(Origin.CHECKPOINT, 90)}
+
+
+def test_no_offsets_are_fetched_before_the_topic_is_known() -> None:
+    ledger = started()
+    assign(ledger, A)
+    assert not ledger.offsets_wanted({})
+    assert ledger.offsets_found("m", 3, {A: ours(90)}, {}) == {}
+    assert ledger.offsets_wanted(topics())
+
+
+def test_a_partition_that_grew_after_the_last_metadata_has_its_topics_id() -> None:
+    ledger = started()
+    assign(ledger, A, C)
+    ledger.offsets_found("m", 3, {A: ours(90), C: ours(7)}, topics(count=1))
+    assert {p.topic_id for p in ledger.positions().values()} == {"id"}
+
+
+def test_a_position_from_the_checkpoint_is_committed_before_anything_is_planned() -> None:
+    ledger = started(document(4, a=(90, 90)))
+    assert gain(ledger, {}, A) == {A: Start(Origin.CHECKPOINT, 90)}
+    assert not ledger.settled
+    assert offsets(accept(ledger)) == {A: 90}
+    assert ledger.settled
+
+
+def test_starting_offsets_are_resolved_by_the_log_and_committed_before_anything_is_planned() -> None:
+    ledger = started()
+    assert gain(ledger, {}, A, B) == {A: Start(Origin.STARTING), B: Start(Origin.STARTING)}
+    assert ledger.unresolved == {A: Origin.STARTING, B: Origin.STARTING}
+    assert not ledger.settled
+    assert ledger.commit_due(NOW) is None
+    ledger.resolved(2, {A: 1, B: 1})
+    assert ledger.unresolved, "an answer for another generation counts for nothing"
+    ledger.resolved(3, {A: 500, B: 700, C: 9})
+    assert not ledger.settled
+    commit = accept(ledger)
+    assert offsets(commit) == {A: 500, B: 700}
+    assert told(commit, A) == CommitMetadata("lineage", "now", 0, 0, 3, "id")
+
+
+def test_a_log_that_answers_twice_moves_nothing() -> None:
+    ledger = started()
+    gain(ledger, {}, A)
+    ledger.resolved(3, {A: 500})
+    ledger.resolved(3, {A: 510})
+    assert offsets(ledger) == {A: 500}
+
+
+def test_the_group_is_founded_by_the_first_commit_that_is_accepted() -> None:
+    """A rebalance comes between resolving and committing: those who join in it are founders too."""
+    ledger = started()
+    gain(ledger, {}, A)
+    ledger.resolved(3, {A: 500})
+    ledger.answered(due(ledger), CommitVerdict.RETRY)
+    assign(ledger, A, generation=4, kept=(A,))
+    assert told(accept(ledger), A).founding == 4
+    assign(ledger, A, generation=5, kept=(A,))
+    ledger.moved(A, 501)
+    assert told(accept(ledger), A).founding == 4
+
+
+@pytest.mark.parametrize(
+    ("commits", "founding"),
+    [({B: ours(1, founding=2)}, 2), ({B: CommittedOffset(1)}, NOT_FOUNDED), ({B: ours(1, founding=3)}, 3)],
+    ids=["an older generation", "another client", "this generation"],
+)
+def test_a_commit_copies_who_founded_the_group(commits: dict[TopicPartition, CommittedOffset], founding: int) -> None:
+    ledger = started()
+    starts = gain(ledger, commits, A)
+    assert starts[A].origin is (Origin.STARTING if founding == 3 else Origin.EARLIEST)
+    ledger.resolved(3, {A: 0})
+    assert told(accept(ledger), A).founding == founding
+
+
+def test_an_answer_for_another_generation_or_member_id_changes_nothing() -> None:
+    ledger = started()
+    assign(ledger, A)
+    assert ledger.offsets_found("m", 2, {A: ours(1)}, topics()) == {}
+    assert ledger.offsets_found("other", 3, {A: ours(1)}, topics()) == {}
+    assert ledger.positions() == {}
+    assert ledger.offsets_wanted(topics())
+
+
+# -- losing -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_partition_is_moved_and_committed_by_nobody() -> None:
+    planned = document(5, a=(90, 100), b=(40, 60))
+    ledger = in_flight({A: ours(90), B: ours(40)}, planned)
+    assign(ledger, B, generation=4, kept=(B,))
+    ledger.prove(planned)
+    assert offsets(accept(ledger)) == {B: 60}
+
+
+def test_a_kept_partition_moves_although_the_generation_has_changed() -> None:
+    planned = document(5, a=(90, 100))
+    ledger = in_flight({A: ours(90)}, planned)
+    assign(ledger, A, B, generation=4, kept=(A,))
+    ledger.prove(planned)
+    assert offsets(due(ledger)) == {A: 100}
+
+
+def test_a_partition_lost_to_another_member_and_regained_is_where_that_member_left_it() -> None:
+    planned = document(5, a=(90, 100))
+    ledger = in_flight({A: ours(90)}, planned)
+    assign(ledger, generation=4)
+    gain(ledger, {A: ours(95, 9, run="other")}, generation=5)
+    ledger.prove(planned)
+    assert offsets(ledger) == {A: 95}
+
+
+@pytest.mark.parametrize("regained_first", [True, False], ids=["regained, then proven", "proven, then regained"])
+def test_a_lone_querys_hiccup_repeats_nothing(regained_first: bool) -> None:
+    planned = document(5, a=(90, 100), b=(40, 40))
+    ledger = in_flight({A: ours(90, run="now"), B: ours(40, run="now")}, planned)
+    ledger.lost()
+    if not regained_first:
+        ledger.prove(planned)
+    gain(ledger, {A: ours(90, run="now"), B: ours(40, run="now")}, generation=4)
+    if regained_first:
+        assert ledger.settled
+        assert not ledger.idle
+        ledger.prove(planned)
+    assert offsets(ledger) == {A: 100, B: 40}
+    assert not ledger.settled
+    assert offsets(accept(ledger)) == {A: 100, B: 40}
+
+
+@pytest.mark.parametrize("regained_first", [True, False])
+def test_an_operators_reset_is_not_undone_by_the_document_before_it(regained_first: bool) -> None:
+    planned = document(5, a=(90, 100))
+    ledger = in_flight({A: ours(90, run="now")}, planned)
+    ledger.lost()
+    if not regained_first:
+        ledger.prove(planned)
+    gain(ledger, {A: CommittedOffset(20)}, generation=4)
+    if regained_first:
+        ledger.prove(planned)
+    assert offsets(ledger) == {A: 20}
+
+
+def test_an_operators_reset_stays_although_this_member_has_committed_it_since() -> None:
+    """The commit of a partition gained later names the newest document emitted: that document is no news to it."""
+    planned = document(5, a=(90, 100), b=(40, 60))
+    ledger = in_flight({A: ours(90, run="now"), B: ours(40, run="now")}, planned)
+    ledger.lost()
+    gain(ledger, {A: CommittedOffset(20), B: ours(40, run="now")}, generation=4)
+    farewell = ledger.commit_due(NOW, everything=True)
+    assert farewell is not None
+    assert told(farewell, A).sequence == 5
+    ledger.lost()
+    ledger.prove(planned)
+    gain(ledger, farewell.offsets, generation=5)
+    assert offsets(ledger)[A] == 20
+
+
+def test_a_batch_given_up_at_a_rebalance_counts_its_partitions_as_gained() -> None:
+    planned = document(5, a=(90, 100), b=(40, 40))
+    ledger = in_flight({A: ours(90), B: ours(40)}, planned)
+    ledger.abandoned()
+    assign(ledger, A, B, generation=4, kept=(A, B))
+    assert offsets(ledger) == {B: 40}
+    assert set(ledger.offsets_found("m", 4, {A: ours(95, 9, run="other"), B: ours(1)}, topics())) == {A}
+    ledger.prove(planned)
+    assert offsets(ledger) == {A: 95, B: 40}
+
+
+def test_an_empty_document_made_while_nothing_was_held_does_not_hide_what_has_sunk() -> None:
+    """AvailableNow waits for the group with empty documents (R10); the batch before them is not to be repeated."""
+    planned = document(5, a=(90, 100))
+    ledger = in_flight({A: ours(90, run="now")}, planned)
+    ledger.lost()
+    ledger.prove(planned)
+    for sequence in (6, 7):
+        empty = document(sequence)
+        ledger.emitted(empty)
+        ledger.prove(empty)
+        ledger.prove(empty)
+    assert gain(ledger, {A: ours(90, run="now")}, generation=4) == {A: Start(Origin.CHECKPOINT_AHEAD, 100)}
+    assert told(accept(ledger), A).sequence == 7
+
+
+def test_an_empty_document_made_before_the_first_assignment_is_no_checkpoint_yet() -> None:
+    ledger = started()
+    empty = document(1)
+    ledger.emitted(empty)
+    ledger.prove(empty)
+    assert gain(ledger, {}, A) == {A: Start(Origin.STARTING)}
+
+
+# -- commits ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_commit_at_a_time() -> None:
+    ledger = started(document(4, a=(90, 90)))
+    gain(ledger, {}, A)
+    due(ledger)
+    assert ledger.commit_due(NOW + 30) is None
+    assert ledger.owes
+
+
+def test_a_refused_commit_is_made_again_after_the_rebalance_for_what_is_kept() -> None:
+    planned = document(5, a=(90, 100), b=(40, 60))
+    ledger = in_flight({A: ours(90), B: ours(40)}, planned)
+    ledger.prove(planned)
+    ledger.answered(due(ledger), CommitVerdict.RETRY)
+    assert ledger.owes
+    gain(ledger, {B: ours(41, 9, run="other"), A: ours(90)}, A, B, generation=4, kept=(A,))
+    again = due(ledger)
+    assert (again.generation, offsets(again)) == (4, {A: 100, B: 41})
+
+
+def test_an_answer_that_comes_after_the_next_generation_changes_nothing() -> None:
+    planned = document(5, a=(90, 100))
+    ledger = in_flight({A: ours(90)}, planned)
+    ledger.prove(planned)
+    old = due(ledger)
+    assign(ledger, A, generation=4, kept=(A,))
+    ledger.answered(old, CommitVerdict.ACCEPTED)
+    assert ledger.owes
+    assert offsets(due(ledger)) == {A: 100}
+
+
+def test_an_idle_member_commits_hourly() -> None:
+    ledger = started()
+    gain(ledger, {A: ours(90)})
+    assert ledger.commit_due(NOW) is None
+    assert ledger.commit_due(NOW + RECOMMIT_AFTER_S - 1) is None
+    assert offsets(accept(ledger, NOW + RECOMMIT_AFTER_S)) == {A: 90}
+    assert ledger.commit_due(NOW + RECOMMIT_AFTER_S + 1) is None
+
+
+def test_a_farewell_commits_what_has_not_moved_and_takes_the_place_of_what_is_unanswered() -> None:
+    planned = document(5, a=(90, 100))
+    ledger = in_flight({A: ours(90), B: ours(40)}, planned)
+    farewell = ledger.commit_due(NOW, everything=True)
+    assert farewell is not None
+    assert offsets(farewell) == {A: 90, B: 40}
+    assert (told(farewell, A).sequence, told(farewell, A).asked) == (4, 5)
+    second = ledger.commit_due(NOW, everything=True)
+    assert second is not None
+    ledger.answered(farewell, CommitVerdict.ACCEPTED)
+    assert ledger.owes
+    ledger.answered(second, CommitVerdict.ACCEPTED)
+    assert not ledger.owes
+
+
+def test_a_member_that_holds_nothing_owes_nothing() -> None:
+    ledger = started(document(4, a=(90, 90)))
+    gain(ledger, {}, A)
+    ledger.answered(due(ledger), CommitVerdict.RETRY)
+    assign(ledger, generation=4)
+    assert ledger.commit_due(NOW, everything=True) is None
+    assert ledger.settled
+
+
+def test_the_data_loss_policy_moves_a_position_and_it_is_committed_before_the_next_plan() -> None:
+    ledger = started()
+    gain(ledger, {A: ours(90)})
+    ledger.moved(A, 200)
+    ledger.moved(C, 5)
+    assert not ledger.settled
+    assert offsets(accept(ledger)) == {A: 200}

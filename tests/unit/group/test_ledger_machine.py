@@ -1,0 +1,254 @@
+"""The ledger against a model of a broker, of Spark and of other members, in any order of events.
+
+The model knows of each partition how far it has been sunk. Whatever happens: no commit that the broker accepts, and no
+position, is beyond that; nothing is planned before its start is committed; late answers change nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from streamgroup.errors import ConfigError
+from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.ledger import Commit, CommitVerdict, Ledger
+from streamgroup.model import (
+    INITIAL_DOCUMENT,
+    CommittedOffset,
+    Document,
+    OffsetRange,
+    PartitionInfo,
+    Position,
+    TopicInfo,
+    TopicPartition,
+)
+from streamgroup.planning.batch import replay_ranges
+
+PARTITIONS = tuple(TopicPartition("t", n) for n in range(3))
+A, B, C = PARTITIONS
+TOPICS = {"t": TopicInfo("t", tuple(PartitionInfo(n, 1, 3) for n in range(3)), "id")}
+BEFORE = Document("g", "lineage", "before", 4, positions={A: Position(90, "id"), B: Position(40, "id")})
+LOGGED = Document(
+    "g",
+    "lineage",
+    "before",
+    5,
+    ranges=(OffsetRange(A, 90, 100), OffsetRange(B, 40, 60)),
+    positions={A: Position(100, "id"), B: Position(60, "id")},
+)
+some = st.sets(st.sampled_from(PARTITIONS)).map(frozenset)
+
+
+@dataclass
+class OnItsWay:
+    commit: Commit
+    applied: bool
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.store: dict[TopicPartition, CommittedOffset] = {}
+        self.sunk = dict.fromkeys(PARTITIONS, 0)
+        self.start = INITIAL_DOCUMENT
+        self.to_replay: Document | None = None
+        self.flying: Document | None = None
+        self.handed: tuple[OffsetRange, ...] | None = None
+        self.void: set[TopicPartition] = set()
+        self.replaying = False
+        self.runs = 0
+        self.generation = 0
+        self.members = 0
+        self.now = 0.0
+        self.join_lost()
+
+    def join_lost(self) -> None:
+        self.runs += 1
+        self.ledger = Ledger("g", f"run-{self.runs}", "lineage")
+        self.in_group = False
+        self.fetches: list[tuple[str, int, dict[TopicPartition, CommittedOffset]]] = []
+        self.commits: list[OnItsWay] = []
+
+    # -- how a query starts -------------------------------------------------------------------------------------------
+
+    @initialize(case=st.sampled_from(["fresh", "replay", "sunk", "skipped"]))
+    def begin(self, case: str) -> None:
+        if case != "fresh":
+            asked = 4 if case == "skipped" else 5
+            text = CommitMetadata("lineage", "before", 4, asked, 1, "id").text()
+            self.store = {A: CommittedOffset(90, text), B: CommittedOffset(40, text)}
+            self.sunk |= {A: 100, B: 60} if case == "sunk" else {A: 90, B: 40}
+            self.start = BEFORE if case == "replay" else LOGGED
+            self.to_replay = LOGGED if case == "replay" else None
+
+    @rule(farewell=st.booleans())
+    def restart(self, farewell: bool) -> None:
+        if farewell and self.in_group:
+            commit = self.ledger.commit_due(self.now, everything=True)
+            if commit is not None:
+                self.arrive(commit)
+        if self.flying is not None and self.start != self.flying:
+            self.to_replay = self.flying
+        self.flying, self.handed, self.replaying = None, None, False
+        self.void.clear()
+        self.join_lost()
+
+    # -- the group ----------------------------------------------------------------------------------------------------
+
+    @rule(partitions=some, keep=st.booleans(), abandoned=st.booleans())
+    def assign(self, partitions: frozenset[TopicPartition], keep: bool, abandoned: bool) -> None:
+        kept = frozenset(self.ledger.held) & partitions if self.in_group and keep else frozenset()
+        if abandoned:
+            self.ledger.abandoned()
+        if not self.in_group or not keep:
+            self.members += 1
+        self.generation += 1
+        self.in_group = True
+        self.ledger.assigned(f"member-{self.members}", self.generation, sorted(partitions), kept)
+
+    @rule()
+    def lose(self) -> None:
+        self.ledger.lost()
+        self.in_group = False
+
+    @rule(tp=st.sampled_from(PARTITIONS), count=st.integers(0, 15))
+    def another_member_reads_and_leaves(self, tp: TopicPartition, count: int) -> None:
+        if tp in self.ledger.held:
+            return
+        at = self.store[tp].offset if tp in self.store else 0
+        self.sunk[tp] = max(self.sunk[tp], at + count)
+        text = CommitMetadata("other", "other", 3, 3, 1, "id").text()
+        self.store[tp] = CommittedOffset(at + count, text)
+
+    @precondition(lambda self: not self.in_group and not self.replaying)
+    @rule(tp=st.sampled_from(PARTITIONS), offset=st.integers(0, 120))
+    def an_operator_resets(self, tp: TopicPartition, offset: int) -> None:
+        """Only a group without members takes it. What sinks of older documents does not count from here on."""
+        self.store[tp] = CommittedOffset(offset)
+        self.sunk[tp] = offset
+        if self.flying is not None:
+            self.void.add(tp)
+
+    # -- answers, in any order ----------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.ledger.offsets_wanted(TOPICS))
+    @rule()
+    def fetch(self) -> None:
+        self.fetches.append((self.ledger.member_id, self.ledger.generation, dict(self.store)))
+
+    @precondition(lambda self: self.fetches)
+    @rule(data=st.data())
+    def fetched(self, data: Any) -> None:
+        at = data.draw(st.integers(0, len(self.fetches) - 1))
+        member_id, generation, commits = self.fetches.pop(at)
+        before = repr(self.ledger.held)
+        starts = self.ledger.offsets_found(member_id, generation, commits, TOPICS)
+        if (member_id, generation) != (self.ledger.member_id, self.ledger.generation):
+            assert starts == {}
+            assert repr(self.ledger.held) == before
+
+    @rule()
+    def the_log_tells(self) -> None:
+        self.ledger.resolved(self.generation - 1, dict.fromkeys(PARTITIONS, 10**6))
+        self.ledger.resolved(self.generation, dict.fromkeys(self.ledger.unresolved, 0))
+
+    @precondition(lambda self: self.in_group)
+    @rule(arrives=st.booleans())
+    def commit(self, arrives: bool) -> None:
+        commit = self.ledger.commit_due(self.now)
+        if commit is None:
+            return
+        assert commit.offsets.keys() <= self.ledger.held.keys()
+        if arrives:
+            self.arrive(commit)
+        self.commits.append(OnItsWay(commit, arrives))
+
+    def arrive(self, commit: Commit) -> None:
+        assert (commit.member_id, commit.generation) == (f"member-{self.members}", self.generation)
+        for tp, offset in commit.offsets.items():
+            assert offset.offset <= self.sunk[tp], f"{tp}: committed {offset.offset}, sunk {self.sunk[tp]}"
+        self.store |= commit.offsets
+
+    @precondition(lambda self: self.commits)
+    @rule(data=st.data())
+    def committed(self, data: Any) -> None:
+        sent = self.commits.pop(data.draw(st.integers(0, len(self.commits) - 1)))
+        stale = (sent.commit.member_id, sent.commit.generation) != (self.ledger.member_id, self.ledger.generation)
+        before = repr(self.ledger.held), self.ledger.owes
+        self.ledger.answered(sent.commit, CommitVerdict.ACCEPTED if sent.applied else CommitVerdict.RETRY)
+        if stale or not self.in_group:
+            assert (repr(self.ledger.held), self.ledger.owes) == before
+
+    # -- Spark --------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.to_replay is None)
+    @rule(counts=st.lists(st.integers(0, 20), min_size=3, max_size=3))
+    def latest_offset(self, counts: list[int]) -> None:
+        if self.flying is not None and self.start != self.flying:
+            return
+        self.ledger.prove(self.start)
+        self.flying, self.handed = None, None
+        self.void.clear()
+        if not (self.in_group and self.ledger.settled and self.ledger.idle):
+            return
+        positions = self.ledger.positions()
+        for tp, position in positions.items():
+            assert self.store[tp].offset == position.offset, "planned from a position that is not committed (R6, R9)"
+        wanted = zip(positions.items(), counts, strict=False)
+        ranges = tuple(OffsetRange(tp, p.offset, p.offset + count) for (tp, p), count in wanted if count)
+        if ranges:
+            after = {r.partition: Position(r.until, "id") for r in ranges}
+            self.flying = Document(
+                "g", self.ledger.lineage, self.ledger.run, self.start.sequence + 1, ranges, positions | after
+            )
+            self.ledger.emitted(self.flying)
+            self.replaying = False
+
+    @precondition(lambda self: self.flying is not None and self.handed is None)
+    @rule()
+    def partitions(self) -> None:
+        assert self.flying is not None
+        assert self.ledger.is_planned_here(self.flying)
+        self.handed = self.ledger.handed_out(self.flying)
+
+    @precondition(lambda self: self.to_replay is not None)
+    @rule()
+    def partitions_of_a_replay(self) -> None:
+        assert self.to_replay is not None
+        self.flying, self.to_replay, self.replaying = self.to_replay, None, True
+        self.handed = tuple(replay_ranges(self.flying, self.store))
+        self.ledger.replayed(self.start, self.flying, self.handed, self.store)
+
+    @precondition(lambda self: self.handed is not None and self.start != self.flying)
+    @rule()
+    def sink(self) -> None:
+        assert self.flying is not None
+        for r in self.handed or ():
+            if r.partition not in self.void and r.start <= self.sunk[r.partition]:
+                self.sunk[r.partition] = max(self.sunk[r.partition], r.until)
+        self.start = self.flying
+
+    @precondition(lambda self: self.flying is not None and self.handed is None)
+    @rule(farewell=st.booleans())
+    def the_sink_skips_the_batch(self, farewell: bool) -> None:
+        assert self.flying is not None
+        self.start = self.flying
+        with pytest.raises(ConfigError, match="skipped"):
+            self.ledger.prove(self.start)
+        self.restart(farewell)
+
+    # -- always -------------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_position_is_beyond_what_has_sunk(self) -> None:
+        for tp, position in self.ledger.positions().items():
+            assert position.offset <= self.sunk[tp], f"{tp}: at {position.offset}, sunk {self.sunk[tp]}"
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
