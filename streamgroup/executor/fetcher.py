@@ -19,7 +19,10 @@ from streamgroup.executor.recovery import Recovery
 from streamgroup.model import Broker, FetchTask
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.decode import DecodeOptions, decode, record_batches
+from streamgroup.wire.messages.log import ListOffsetsRequest
 
+_TIERED = 8
+"""The first version of ListOffsets that tells local from tiered storage."""
 _PAUSE_S = 0.02
 """After an answer without records: a broker waits `fetch.max.wait.ms` by itself, but not one that throttles."""
 
@@ -86,6 +89,7 @@ class _Reader:
                     yield from self._decoded(portion, pipeline)
                     self._recovery.progress()
                 if not portions:
+                    self._recovery.pass_gaps(cursors, tiered=connection.versions.highest(ListOffsetsRequest) >= _TIERED)
                     time.sleep(_PAUSE_S)
                 self._recovery.check_patience(cursors)
         finally:

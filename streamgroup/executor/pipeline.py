@@ -12,7 +12,7 @@ from typing import NamedTuple
 from streamgroup.errors import DecodeError, ErrorCode, TooLarge, TransportError, UnsupportedVersionError, error_of
 from streamgroup.executor.cursor import Cursor
 from streamgroup.net.connection import Connection
-from streamgroup.options.types import FetchOptions
+from streamgroup.options.types import FetchOptions, Isolation
 from streamgroup.records.batches import Frames
 from streamgroup.records.transactions import AbortedTransaction
 from streamgroup.wire.messages.log import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -148,10 +148,13 @@ class Pipeline:
         for missing in self._asked.values():
             missing.waits(self._clock())
         self._asked.clear()
+        is_proof = not response.throttle_time_ms and not any(row.records for _, row in rows)
         first = True
         portions: list[Portion] = []
         for cursor, row in rows:
             portion = self._portion(cursor, row, first)
+            if portion is None and is_proof and self._readable(row) >= cursor.until:
+                cursor.empty_answers += 1
             first = first and not row.records
             if portion is not None:
                 portions.append(portion)
@@ -165,32 +168,37 @@ class Pipeline:
             return None
         cursor.high_watermark = row.high_watermark
         records = memoryview(row.records or b"")
-        ahead = self._look_ahead(records, cursor)
+        ahead, size = self._look_ahead(records, cursor)
         if ahead <= cursor.ahead:
             if first and len(records) > 0:
                 raise _too_large(cursor, len(records))
             cursor.waits(now)
             return None
         start = cursor.ahead
-        cursor.fetched(ahead, len(records))
+        cursor.fetched(ahead, size)
         cursor.turn = self._turn
         aborted = tuple(AbortedTransaction(a.producer_id, a.first_offset) for a in row.aborted_transactions or ())
         return Portion(cursor, start, ahead, records, aborted)
 
-    @staticmethod
-    def _look_ahead(records: memoryview, cursor: Cursor) -> int:
-        """Where to go on behind the whole batches of `records`; `until` where they cannot be told apart.
+    def _readable(self, row: PartitionData) -> int:
+        """The offset below which the leader shows what it has."""
+        return row.last_stable_offset if self._options.isolation is Isolation.READ_COMMITTED else row.high_watermark
 
-        The decoder will say what is wrong with them; there is nothing to fetch before it has.
+    @staticmethod
+    def _look_ahead(records: memoryview, cursor: Cursor) -> tuple[int, int]:
+        """Where to go on behind the whole batches of `records`, and how many bytes those of the range take.
+
+        Where they cannot be told apart it is `until`: the decoder will say what is wrong with them, and there is
+        nothing to fetch before it has.
         """
         frames = Frames(records, cursor.until)
-        ahead = cursor.ahead
+        ahead, size = cursor.ahead, 0
         try:
             for batch in frames:
-                ahead = max(ahead, batch.last_offset + 1)
+                ahead, size = max(ahead, batch.last_offset + 1), batch.end
         except DecodeError:
-            return cursor.until
-        return ahead if frames.beyond is None else max(ahead, frames.beyond)
+            return cursor.until, len(records)
+        return (ahead if frames.beyond is None else max(ahead, frames.beyond)), size
 
 
 def _too_large(cursor: Cursor, size: int) -> TooLarge:

@@ -6,15 +6,25 @@ A planned range is delivered whole or the task fails; only with `failOnDataLoss=
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from streamgroup.errors import BrokerError, DataLossError, ErrorCode, KafkaError, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, TopicPartition
-from streamgroup.net.cluster import Cluster, Retry
+from streamgroup.net.backoff import Backoff
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 
+if TYPE_CHECKING:
+    from streamgroup.net.cluster import Cluster
+
 log = logging.getLogger(__name__)
+
+EARLIEST_LOCAL = -4
+"""ListOffsets v8: where the part of a log begins that is not in tiered storage (KIP-405)."""
+_ENOUGH_EMPTY_ANSWERS = 3
 
 
 class Recovery:
@@ -28,7 +38,7 @@ class Recovery:
         self._fail_on_data_loss = fail_on_data_loss
         self._clock = clock
         self._cluster: Cluster | None = None
-        self._pace: Retry | None = None
+        self._pace = Backoff(client, random.Random())
 
     def close(self) -> None:
         """Close what was opened."""
@@ -37,14 +47,35 @@ class Recovery:
 
     def progress(self) -> None:
         """Records have come: the next trouble is a new one."""
-        self._pace = None
+        self._pace.reset()
 
     def check_patience(self, cursors: Sequence[Cursor]) -> None:
         """Raise where a range has been waited for longer than `kafkaConsumer.pollTimeoutMs`."""
         now = self._clock()
         for cursor in cursors:
             if not cursor.done and cursor.waiting_since is not None and now - cursor.waiting_since >= self._patience:
-                self._run_out(cursor, now - cursor.waiting_since)
+                self._run_out(cursor, now - cursor.waiting_since, _named(cursor))
+
+    def pass_gaps(self, cursors: Sequence[Cursor], tiered: bool) -> None:
+        """End ranges whose rest was compacted away: the leader has it all and still sends nothing, several times.
+
+        A log in tiered storage may be silent because that is slow: there it is no proof. `tiered`: the broker can be
+        asked for the part that is local.
+        """
+        silent = [c for c in cursors if c.wants_more and c.empty_answers >= _ENOUGH_EMPTY_ANSWERS]
+        if not silent:
+            return
+        local: dict[TopicPartition, int] = {}
+        if tiered:
+            wanted = dict.fromkeys((cursor.tp for cursor in silent), EARLIEST_LOCAL)
+            deadline = self._clock() + self._patience
+            listed = self._connected().list_offsets(wanted, Isolation.READ_UNCOMMITTED, deadline)
+            local = {tp: found.offset for tp, found in listed.items()}
+        for cursor in silent:
+            cursor.empty_answers = 0
+            if cursor.position == cursor.ahead >= local.get(cursor.tp, 0):
+                log.info("%s: no records are left in the rest of the range", cursor)
+                cursor.skip(cursor.until)
 
     def mend(self, cursors: Sequence[Cursor]) -> None:
         """Wait a little, then find the leaders of `cursors` anew and clear their troubles.
@@ -56,18 +87,20 @@ class Recovery:
             trouble = cursor.trouble
             if isinstance(trouble, KafkaError) and not trouble.retriable and trouble.code not in _MENDED:
                 raise BrokerError(trouble, f"fetching {cursor.tp} at offset {cursor.ahead}")
-        try:
-            self._look_up([cursor for cursor in cursors if not cursor.done])
-        except TransportError as error:
-            raise TransportError(f"{', '.join(map(str, cursors))}: {error}") from error
-
-    def _look_up(self, cursors: Sequence[Cursor]) -> None:
         now = self._clock()
-        deadline = min((now if c.waiting_since is None else c.waiting_since) for c in cursors) + self._patience
+        left = [cursor for cursor in cursors if not cursor.done]
+        if not left:
+            return
+        deadline = min((now if c.waiting_since is None else c.waiting_since) for c in left) + self._patience
+        try:
+            self._look_up(left, deadline)
+        except TransportError as error:  # retried until the deadline, which is that of our patience
+            for cursor in left:
+                self._run_out(cursor, self._patience, f"{_named(cursor)}; {error}")
+
+    def _look_up(self, cursors: Sequence[Cursor], deadline: float) -> None:
         cluster = self._connected()
-        if self._pace is None:
-            self._pace = cluster.retry("records", deadline)
-        self._pace.again("; ".join(_named(c) for c in cursors if c.trouble is not None) or "no leader")
+        time.sleep(max(0.0, min(self._pace.next(), deadline - self._clock())))
         snapshot = cluster.snapshot({cursor.tp.topic for cursor in cursors}, deadline, refresh=True)
         for cursor in cursors:
             self._follow(cursor, snapshot)
@@ -78,6 +111,8 @@ class Recovery:
             cursor.trouble = None
 
     def _connected(self) -> Cluster:
+        from streamgroup.net.cluster import Cluster  # noqa: PLC0415  (most tasks never need it, and start faster)
+
         if self._cluster is None:
             self._cluster = Cluster(self._client, clock=self._clock)
         return self._cluster
@@ -120,7 +155,7 @@ class Recovery:
         log.warning("%s; going on at offset %d, since failOnDataLoss=false", lost, until)
         cursor.skip(until)
 
-    def _run_out(self, cursor: Cursor, waited: float) -> None:
+    def _run_out(self, cursor: Cursor, waited: float, last: str) -> None:
         """Patience is at its end: lost where the log ends before the position or the topic is gone, else a failure."""
         if 0 <= cursor.high_watermark < cursor.position:
             why = f"the log ends at offset {cursor.high_watermark}, as after an unclean leader election"
@@ -129,7 +164,7 @@ class Recovery:
             return self._lose(cursor, cursor.until, f"for {waited:.0f} s no broker has known the partition")
         seen = f"the leader's high watermark is {cursor.high_watermark}" if cursor.high_watermark >= 0 else "no answer"
         raise TransportError(
-            f"{cursor}: nothing came for {waited:.0f} s (kafkaConsumer.pollTimeoutMs); {seen}; last: {_named(cursor)}; "
+            f"{cursor}: nothing came for {waited:.0f} s (kafkaConsumer.pollTimeoutMs); {seen}; last: {last}; "
             f"leader: {cursor.leader or 'none'}"
         )
 

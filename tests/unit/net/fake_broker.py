@@ -82,14 +82,11 @@ class FakeBroker:
 
     def __post_init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
         self._sockets: list[socket.socket] = []
         self._changed = threading.Condition()
         self._by_key = {cls.API_KEY: cls for cls in self.handlers}
         threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def port(self) -> int:
-        return int(self._listener.getsockname()[1])
 
     def asked(self, name: str) -> list[Any]:
         return [request for asked, _, request in self.requests if asked == name]
@@ -99,7 +96,14 @@ class FakeBroker:
             assert self._changed.wait_for(lambda: condition(self), seconds), "the broker never saw it"
 
     def stop(self) -> None:
+        """Stop listening and hang up."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # or the thread that accepts would go on
         self._listener.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close all connections."""
         for connected in self._sockets:
             with contextlib.suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)

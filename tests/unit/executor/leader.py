@@ -1,0 +1,147 @@
+"""A scripted leader: a fake broker that has logs."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.wire.messages.log import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    PartitionData,
+)
+from tests.unit.net.answers import API_VERSIONS, metadata, topic
+from tests.unit.net.fake_broker import FakeBroker
+from tests.unit.records.encoder import Record, encode_batch
+
+TOPIC_ID = "00000000-0000-0000-0000-00000000cafe"
+OTHER_ID = "00000000-0000-0000-0000-00000000beef"
+
+
+def batch(start: int, count: int, **others: Any) -> bytes:
+    """A batch of `count` records, whose values are their offsets."""
+    return encode_batch([Record(start + i, 1000, b"k", b"%d" % (start + i)) for i in range(count)], **others)
+
+
+@dataclass
+class Log:
+    """One partition's batches and what the leader says of them."""
+
+    batches: list[bytes] = field(default_factory=list)
+    start: int = 0
+    local: int | None = None
+    high_watermark: int | None = None
+    last_stable: int | None = None
+    aborted: tuple[AbortedTransaction, ...] = ()
+    errors: list[int] = field(default_factory=list)
+    """Error codes of the next answers."""
+
+    @property
+    def end(self) -> int:
+        if self.high_watermark is not None:
+            return self.high_watermark
+        return max((_next_offset(b) for b in self.batches), default=self.start)
+
+    def at(self, timestamp: int) -> int:
+        """The answer to ListOffsets: latest, earliest, earliest that is local."""
+        return {-1: self.end, -2: self.start, -4: self.start if self.local is None else self.local}[timestamp]
+
+    def read(self, offset: int, most: int) -> bytes:
+        """From the batch that holds `offset`, at most so many bytes but one batch whole (KIP-74)."""
+        left = b"".join(b for b in self.batches if _next_offset(b) > offset)
+        if not left:
+            return b""
+        first = struct.unpack_from(">i", left, 8)[0] + 12
+        return left[: max(first, most)]
+
+    def answer(self, index: int, offset: int, most: int) -> PartitionData:
+        code = self.errors.pop(0) if self.errors else 0
+        if not code and not self.start <= offset <= self.end:
+            code = 1
+        if code:
+            return PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"")
+        return PartitionData(
+            partition_index=index,
+            high_watermark=self.end,
+            last_stable_offset=self.end if self.last_stable is None else self.last_stable,
+            aborted_transactions=self.aborted,
+            records=self.read(offset, most),
+        )
+
+
+class Leader:
+    """A broker, id 1, that leads all partitions of `orders`, unless `lead_by` says otherwise."""
+
+    def __init__(self, start: Callable[..., FakeBroker], *logs: Log, node: int = 1) -> None:
+        self.logs = logs
+        self.node = node
+        self.lead_by: list[int] = [node] * len(logs)
+        self.peers: dict[int, int] = {}
+        self.topic_id = TOPIC_ID
+        self.epoch = 7
+        self.known = True
+        self.throttle = 0
+        self.instead: list[Any] = []
+        """What to do instead of the next answers to Fetch."""
+        self.broker = start(
+            {
+                ApiVersionsRequest: lambda *_: API_VERSIONS,
+                MetadataRequest: self._metadata,
+                FetchRequest: self._fetch,
+                ListOffsetsRequest: self._list_offsets,
+            }
+        )
+        self.peers[node] = self.broker.port
+
+    def fetches(self) -> list[list[tuple[int, int]]]:
+        """The (partition, offset) pairs of all Fetch requests so far."""
+        return [
+            [(p.partition, p.fetch_offset) for t in request.topics for p in t.partitions]
+            for request in self.broker.asked("Fetch")
+        ]
+
+    def _metadata(self, request: MetadataRequest, version: int) -> Any:
+        name = [] if not request.topics else [t.name for t in request.topics]
+        if name != ["orders"]:
+            return metadata(self.peers)
+        if not self.known:
+            return metadata(self.peers, topic("orders", error=3))
+        return metadata(self.peers, topic("orders", *self.lead_by, topic_id=self.topic_id, epoch=self.epoch))
+
+    def _fetch(self, request: FetchRequest, version: int) -> Any:
+        if self.instead:
+            return self.instead.pop(0)
+        topics = []
+        left = request.max_bytes
+        for each in request.topics:
+            rows = []
+            for p in each.partitions:
+                row = self.logs[p.partition].answer(p.partition, p.fetch_offset, min(left, p.partition_max_bytes))
+                left -= len(row.records or b"")
+                rows.append(row)
+            topics.append(FetchableTopicResponse(topic=each.topic, topic_id=each.topic_id, partitions=tuple(rows)))
+        return FetchResponse(throttle_time_ms=self.throttle, responses=tuple(topics))
+
+    def _list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+        (asked,) = request.topics
+        rows = tuple(
+            ListOffsetsPartitionResponse(
+                partition_index=p.partition_index, offset=self.logs[p.partition_index].at(p.timestamp)
+            )
+            for p in asked.partitions
+        )
+        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name=asked.name, partitions=rows),))
+
+
+def _next_offset(data: bytes) -> int:
+    base, delta = struct.unpack_from(">q", data)[0], struct.unpack_from(">i", data, 23)[0]
+    return int(base + delta + 1)

@@ -1,0 +1,346 @@
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamgroup.errors import BrokerError, ChecksumMismatch, DataLossError, TooLarge, TransportError
+from streamgroup.executor.fetcher import read
+from streamgroup.model import NO_TOPIC_ID, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
+from streamgroup.records.schema import SCHEMA
+from streamgroup.wire.messages.log import AbortedTransaction
+from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
+from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
+from tests.unit.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+QUICK = FetchOptions(max_wait_ms=10, poll_timeout_ms=300)
+
+
+def planned(leader: Leader | None, start: int, until: int, partition: int = 0, **others: Any) -> FetchRange:
+    at = None if leader is None else Broker(leader.node, "127.0.0.1", leader.broker.port)
+    facts = {"topic_id": TOPIC_ID, "leader_epoch": 7, **others}
+    return FetchRange(OffsetRange(TopicPartition("orders", partition), start, until), at, **facts)
+
+
+class Reading:
+    """Reads with the options of a test."""
+
+    def __init__(self, options: Options, leader: Leader, fetch: FetchOptions = QUICK, **client: Any) -> None:
+        self.client = options(leader.broker.port, **client)
+        self.fetch = fetch
+
+    def batches(self, *ranges: FetchRange, **others: Any) -> list[pa.RecordBatch]:
+        return list(read(FetchTask(ranges), self.client, self.fetch, **others))
+
+    def offsets(self, *ranges: FetchRange, **others: Any) -> list[int]:
+        found: list[int] = []
+        for each in self.batches(*ranges, **others):
+            found += each["offset"].to_pylist()
+        return found
+
+
+def test_a_range_is_delivered_whole_and_nothing_else(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10), batch(10, 10), batch(20, 10)]))
+    batches = Reading(options, leader).batches(planned(leader, 5, 25))
+    assert [each["value"].to_pylist() for each in batches] == [[b"%d" % i for i in range(5, 25)]]
+    assert batches[0].schema == SCHEMA
+    assert set(batches[0]["topic"].to_pylist()) == {"orders"}
+    assert leader.broker.asked("Metadata") == []
+
+
+def test_an_empty_range_asks_nobody(options: Options) -> None:
+    assert list(read(FetchTask((planned(None, 7, 7),)), options(), QUICK)) == []
+
+
+def test_the_request_carries_what_the_plan_says(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)]))
+    fetch = FetchOptions(isolation=Isolation.READ_COMMITTED, max_wait_ms=77, min_bytes=5, max_partition_bytes=99_000)
+    Reading(options, leader, fetch).offsets(planned(leader, 3, 10))
+    (request,) = leader.broker.asked("Fetch")
+    assert (request.max_wait_ms, request.min_bytes, request.isolation_level) == (77, 5, 1)
+    assert (request.max_bytes, request.session_id, request.session_epoch) == (99_000, 0, -1)
+    (topic,) = request.topics
+    assert topic.topic_id == TOPIC_ID
+    (partition,) = topic.partitions
+    assert (partition.fetch_offset, partition.current_leader_epoch) == (3, 7)
+    assert leader.broker.requests[-1][1] >= 13
+
+
+def test_a_topic_without_an_id_is_asked_for_by_its_name(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)]))
+    assert Reading(options, leader).offsets(planned(leader, 0, 10, topic_id=NO_TOPIC_ID)) == list(range(10))
+    assert leader.broker.requests[-1][1] == 12
+    assert leader.broker.asked("Fetch")[0].topics[0].topic == "orders"
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 2, 5])
+def test_any_prefetch_gives_the_same_records(prefetch: int, broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(i, 10) for i in range(0, 200, 10)]))
+    fetch = FetchOptions(max_partition_bytes=1, prefetch=prefetch)
+    assert Reading(options, leader, fetch).offsets(planned(leader, 0, 200)) == list(range(200))
+    assert leader.fetches() == [[(0, offset)] for offset in range(0, 200, 10)]
+
+
+def test_the_next_fetch_is_asked_before_this_one_is_decoded(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10), batch(10, 10)]))
+    for prefetch, asked in ((0, 1), (1, 2)):
+        leader.broker.requests.clear()
+        fetch = FetchOptions(max_partition_bytes=1, prefetch=prefetch)
+        rows = read(FetchTask((planned(leader, 0, 20),)), options(leader.broker.port), fetch)
+        next(rows)
+        leader.broker.wait_for(lambda f, asked=asked: len(f.asked("Fetch")) == asked)  # type: ignore[misc]
+        rows.close()
+
+
+def test_a_range_ends_at_a_batch_beyond_it(broker: Start, options: Options) -> None:
+    compacted = [batch(0, 5), batch(40, 5)]
+    leader = Leader(broker, Log(compacted))
+    assert Reading(options, leader).offsets(planned(leader, 0, 30)) == list(range(5))
+    assert len(leader.fetches()) == 1
+
+
+def test_a_range_that_is_compacted_away_to_its_end_is_done_when_the_leader_has_nothing_left(
+    broker: Start, options: Options
+) -> None:
+    leader = Leader(broker, Log([batch(0, 5)], high_watermark=30))
+    fetch = FetchOptions(max_wait_ms=1)
+    assert Reading(options, leader, fetch).offsets(planned(leader, 0, 30)) == list(range(5))
+
+
+def test_silence_of_a_tiered_log_is_no_end(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 5)], high_watermark=30, local=20))
+    with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came"):
+        Reading(options, leader).offsets(planned(leader, 0, 30))
+
+
+def test_an_empty_answer_of_a_throttling_broker_is_no_end(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([], high_watermark=10))
+    leader.throttle = 100
+    rows = read(FetchTask((planned(leader, 0, 10),)), options(leader.broker.port), FetchOptions(max_wait_ms=1))
+
+    def fill() -> None:
+        leader.broker.wait_for(lambda f: len(f.asked("Fetch")) >= 6)
+        leader.logs[0].batches.append(batch(0, 10))
+
+    threading.Thread(target=fill, daemon=True).start()
+    assert sum(each.num_rows for each in rows) == 10
+
+
+def test_a_high_watermark_below_the_range_is_waited_for(broker: Start, options: Options) -> None:
+    log = Log([batch(0, 5)], high_watermark=5)
+    leader = Leader(broker, log)
+
+    def grow() -> None:
+        leader.broker.wait_for(lambda f: len(f.asked("Fetch")) >= 5)
+        log.high_watermark = None
+        log.batches.append(batch(5, 5))
+
+    threading.Thread(target=grow, daemon=True).start()
+    patient = FetchOptions(max_wait_ms=1)
+    assert Reading(options, leader, patient).offsets(planned(leader, 0, 10)) == list(range(10))
+
+
+def test_patience_ends_and_says_what_was_waited_for(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 5)]))
+    with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*pollTimeoutMs.*high watermark is 5"):
+        Reading(options, leader).offsets(planned(leader, 0, 10))
+
+
+def test_small_ranges_of_one_leader_share_a_request(broker: Start, options: Options) -> None:
+    leader = Leader(broker, *(Log([batch(0, 10)]) for _ in range(5)))
+    found = Reading(options, leader).batches(*(planned(leader, i, 10, partition=i) for i in range(5)))
+    assert [(each["partition"][0].as_py(), each.num_rows) for each in found] == [(i, 10 - i) for i in range(5)]
+    assert leader.fetches() == [[(i, i) for i in range(5)]]
+
+
+def test_partitions_that_found_no_room_in_an_answer_come_first_in_the_next(broker: Start, options: Options) -> None:
+    leader = Leader(broker, *(Log([batch(0, 100), batch(100, 100)]) for _ in range(3)))
+    fetch = FetchOptions(max_partition_bytes=len(batch(0, 100)), max_wait_ms=1)
+    found = Reading(options, leader, fetch).batches(*(planned(leader, 0, 200, partition=i) for i in range(3)))
+    assert [(b["partition"][0].as_py(), b["offset"][0].as_py()) for b in found] == [
+        (partition, offset) for offset in (0, 100) for partition in range(3)
+    ]
+
+
+def test_no_more_is_asked_for_than_the_range_may_take(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(i, 1000) for i in range(0, 50_000, 1000)]))
+    fetch = FetchOptions(max_partition_bytes=8 << 20)
+    Reading(options, leader, fetch).offsets(planned(leader, 0, 1000))
+    Reading(options, leader, fetch).offsets(planned(leader, 0, 40_000))
+    first, *_, last = [r.topics[0].partitions[0].partition_max_bytes for r in leader.broker.asked("Fetch")]
+    assert first == int(1000 * 256 * 1.25)
+    assert last < 40_000 * 20
+
+
+def test_a_leader_that_moved_is_followed(broker: Start, options: Options) -> None:
+    log = Log([batch(0, 10)])
+    new = Leader(broker, log, node=2)
+    old = Leader(broker, Log(errors=[6, 6]), node=1)
+    old.lead_by, old.peers, old.epoch = [2], {1: old.broker.port, 2: new.broker.port}, 8
+    assert Reading(options, old).offsets(planned(old, 0, 10)) == list(range(10))
+    (request,) = new.broker.asked("Fetch")
+    assert request.topics[0].partitions[0].current_leader_epoch == 8
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 56, 74, 75, 100, 103])
+def test_what_metadata_may_mend_is_tried_again(code: int, broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)], errors=[code]))
+    assert Reading(options, leader).offsets(planned(leader, 0, 10)) == list(range(10))
+    assert len(leader.broker.asked("Metadata")) >= 1
+
+
+def test_a_connection_that_is_lost_is_made_again_where_it_was(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(i, 10) for i in range(0, 50, 10)]))
+    fetch = FetchOptions(max_partition_bytes=1)
+    rows = read(FetchTask((planned(leader, 0, 50),)), options(leader.broker.port), fetch)
+    found = next(rows)["offset"].to_pylist()
+    leader.instead.append(CLOSE)
+    for each in rows:
+        found += each["offset"].to_pylist()
+    assert found == list(range(50))
+    assert leader.broker.connections >= 2
+
+
+def test_a_silent_leader_is_given_up_after_the_request_timeout(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)]))
+    leader.instead.append(SILENCE)
+    reading = Reading(options, leader, FetchOptions(max_wait_ms=1), request_timeout_ms=80)
+    assert reading.offsets(planned(leader, 0, 10)) == list(range(10))
+    leader.broker.wait_for(lambda f: f.resets == 1)
+
+
+def test_a_plan_without_a_leader_asks_the_cluster(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)]))
+    assert Reading(options, leader).offsets(planned(None, 0, 10)) == list(range(10))
+
+
+def test_a_cluster_that_is_gone_is_an_error_with_the_range(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)]))
+    leader.broker.stop()
+    with pytest.raises(TransportError, match=r"orders-0 at offset 0 of .*Connection refused"):
+        Reading(options, leader).offsets(planned(leader, 0, 10))
+
+
+def test_records_that_retention_took_are_data_loss(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(20, 10)], start=20))
+    with pytest.raises(DataLossError, match=r"orders-0: the offsets \[5, 20\) were planned.*failOnDataLoss=false"):
+        Reading(options, leader).offsets(planned(leader, 5, 30))
+
+
+def test_records_that_retention_took_are_left_out_where_that_is_allowed(
+    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = Leader(broker, Log([batch(20, 10)], start=20))
+    with caplog.at_level(logging.WARNING):
+        found = Reading(options, leader).offsets(planned(leader, 5, 30), fail_on_data_loss=False)
+    assert found == list(range(20, 30))
+    assert "orders-0: the offsets [5, 20)" in caplog.text
+
+
+def test_a_range_that_is_gone_as_a_whole_ends_where_that_is_allowed(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(20, 10)], start=20))
+    assert Reading(options, leader).offsets(planned(leader, 5, 15), fail_on_data_loss=False) == []
+
+
+def test_a_log_that_ends_before_the_position_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 5)]))
+    with pytest.raises(DataLossError, match=r"offsets \[8, 10\).*the log ends at offset 5"):
+        Reading(options, leader).offsets(planned(leader, 8, 10))
+    assert len(leader.fetches()) > 1
+    assert Reading(options, leader).offsets(planned(leader, 8, 10), fail_on_data_loss=False) == []
+
+
+def test_a_topic_made_anew_under_its_name_is_data_loss(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)], errors=[100] * 5))
+    leader.topic_id = OTHER_ID
+    with pytest.raises(DataLossError, match=rf"orders-0.*\[0, 10\).*deleted and made anew \(id {OTHER_ID}\)"):
+        Reading(options, leader).offsets(planned(leader, 0, 10))
+
+
+def test_a_topic_that_is_deleted_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)], errors=[100] * 1000))
+    leader.known = False
+    with pytest.raises(DataLossError, match="no broker has known the partition"):
+        Reading(options, leader).offsets(planned(leader, 0, 10))
+
+
+def test_what_may_not_be_read_is_an_error_at_once(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log(errors=[29]))
+    with pytest.raises(BrokerError, match="fetching orders-0 at offset 0: TOPIC_AUTHORIZATION_FAILED"):
+        Reading(options, leader, FetchOptions()).offsets(planned(leader, 0, 10))
+
+
+def test_a_poisoned_batch_names_the_command_that_steps_over_it(broker: Start, options: Options) -> None:
+    poisoned = bytearray(batch(10, 10))
+    poisoned[-1] ^= 1
+    leader = Leader(broker, Log([batch(0, 10), bytes(poisoned), batch(20, 10)]))
+    with pytest.raises(ChecksumMismatch) as caught:
+        Reading(options, leader).offsets(planned(leader, 0, 30), group="etl")
+    assert (caught.value.base_offset, caught.value.next_offset) == (10, 20)
+    command = (
+        f"kafka-consumer-groups.sh --bootstrap-server 127.0.0.1:{leader.broker.port} --group etl "
+        "--topic orders:0 --reset-offsets --to-offset 20 --execute"
+    )
+    assert command in str(caught.value)
+    assert str(caught.value).startswith("orders-0: the record batch at offset 10")
+
+
+def test_a_broker_that_never_sends_a_batch_whole_is_told_by_its_size(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)[:-20]], high_watermark=10))
+    with pytest.raises(TooLarge, match=r"orders-0: the record batch at offset 0 .*max\.partition\.fetch\.bytes"):
+        Reading(options, leader).offsets(planned(leader, 0, 10))
+
+
+def test_aborted_records_are_hidden_from_committed_readers_only(broker: Start, options: Options) -> None:
+    sent = [Record(i, 0, None, b"x") for i in range(4)]
+    batches = [
+        encode_batch(sent[:2], producer_id=7, transactional=True),
+        end_marker(2, 7, ABORT),
+        encode_batch([Record(3, 0, None, b"x")], producer_id=8, transactional=True),
+        end_marker(4, 8, COMMIT),
+    ]
+    aborted = (AbortedTransaction(producer_id=7, first_offset=0),)
+    leader = Leader(broker, Log(batches, aborted=aborted))
+    committed = FetchOptions(isolation=Isolation.READ_COMMITTED)
+    assert Reading(options, leader, committed).offsets(planned(leader, 0, 5)) == [3]
+    assert Reading(options, leader).offsets(planned(leader, 0, 5)) == [0, 1, 3]
+
+
+def test_an_answer_too_large_to_hold_decompressed_is_decoded_in_steps(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(i, 50, codec="zstd") for i in range(0, 500, 50)]))
+    fetch = FetchOptions(max_decompressed_bytes=1_500)
+    assert Reading(options, leader, fetch).offsets(planned(leader, 0, 500)) == list(range(500))
+    assert len(leader.fetches()) == 1
+
+
+def test_connections_are_used_again_by_the_next_task(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)]))
+    reading = Reading(options, leader)
+    for _ in range(3):
+        assert len(reading.offsets(planned(leader, 0, 10))) == 10
+    assert leader.broker.connections == 1
+
+
+def test_a_reader_that_stops_early_leaves_no_answer_behind(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(i, 10) for i in range(0, 100, 10)]))
+    reading = Reading(options, leader, FetchOptions(max_partition_bytes=1))
+    rows = read(FetchTask((planned(leader, 0, 100),)), reading.client, reading.fetch)
+    assert next(rows)["offset"].to_pylist() == list(range(10))
+    rows.close()  # type: ignore[attr-defined]
+    leader.broker.wait_for(lambda f: f.resets == 1)
+    assert reading.offsets(planned(leader, 30, 60)) == list(range(30, 60))
+
+
+def test_a_kept_connection_that_the_broker_has_closed_is_not_used(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 10)]))
+    reading = Reading(options, leader)
+    reading.offsets(planned(leader, 0, 10))
+    leader.broker.hang_up()
+    assert len(reading.offsets(planned(leader, 0, 10))) == 10
+    assert leader.broker.connections == 2
+    assert leader.broker.asked("Metadata") == []
