@@ -1,15 +1,18 @@
-# Everything here runs on a fresh machine with Python 3.11+ and Java 17+.
+# Everything here runs on a fresh machine with Python 3.11+ and Java 17+; .ci/run installs those on a new Debian.
+#   PYTHON=   the Python that the virtual environment is made with
+#   VENV=     where the virtual environment is
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit test test-live bench clean
+.PHONY: help venv lock demo check lint types imports unit test test-live bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# The records kernel is compiled where there is a compiler; without one the same is done in numpy.
 $(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "streamgroup needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
@@ -51,5 +54,13 @@ test-live: $(STAMP) ## the long tests
 bench: $(STAMP) ## beside Spark's own connector, one run, alternating pairs
 	$(BIN)/python -m benchmarks.batch_read
 
+format: $(STAMP) ## let ruff lay out the code and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP) ## write docs/options.md from the tables of options
+	$(BIN)/python -m streamgroup.options.docs
+
 clean: ## remove the virtual environment and what tests leave
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	    demo-output bench-output spark-warehouse metastore_db derby.log
