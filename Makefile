@@ -59,7 +59,8 @@ format: $(STAMP) ## let ruff lay out the code and mend what it can
 	$(BIN)/ruff format .
 
 docs: $(STAMP) ## write docs/options.md from the tables of options
-	$(BIN)/python -m streamgroup.options.docs
+	$(BIN)/python -m streamgroup.options.docs > docs/options.md.new
+	mv docs/options.md.new docs/options.md
 
 clean: ## remove the virtual environment and what tests leave
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
