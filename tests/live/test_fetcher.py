@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as LibrdkafkaPartition
+from confluent_kafka.admin import AdminClient
 
 from streamgroup.errors import DataLossError
 from streamgroup.executor.fetcher import read
-from streamgroup.executor.pool import POOL
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.net.admin import create_topics
 from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
+from streamgroup.records.schema import SCHEMA
 from streamgroup.testing import KafkaServer
 
 pytestmark = pytest.mark.live
@@ -28,14 +32,12 @@ def kafka(request: pytest.FixtureRequest) -> KafkaServer:
     return server
 
 
-def options_for(server: KafkaServer, **others: Any) -> ClientOptions:
-    host, port = server.bootstrap_servers.rsplit(":", 1)
-    return ClientOptions(bootstrap_servers=((host, int(port)),), **others)
+def options_for(server: KafkaServer) -> ClientOptions:
+    addresses = (address.rsplit(":", 1) for address in server.bootstrap_servers.split(","))
+    return ClientOptions(bootstrap_servers=tuple((host, int(port)) for host, port in addresses))
 
 
-def produce(
-    server: KafkaServer, topic: str, values: Sequence[bytes], *, partition: int = 0, **config: Any
-) -> None:
+def produce(server: KafkaServer, topic: str, values: Sequence[bytes], *, partition: int = 0, **config: Any) -> None:
     producer = Producer({"bootstrap.servers": server.bootstrap_servers, "linger.ms": 5, **config})
     for i, value in enumerate(values):
         while True:
@@ -66,14 +68,14 @@ def plan(server: KafkaServer, *ranges: tuple[str, int, int, int]) -> FetchTask:
 
 
 def table(server: KafkaServer, task: FetchTask, fetch: FetchOptions = FetchOptions(), **others: Any) -> pa.Table:  # noqa: B008
-    return pa.Table.from_batches(read(task, options_for(server), fetch, **others))
+    return pa.Table.from_batches(read(task, options_for(server), fetch, **others), schema=SCHEMA)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_twenty_thousand_records_of_each_codec_are_read_as_written(
     codec: str, kafka: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka, 1, name=f"codec-{codec}-{id(codec)}")
+    topic = make_topic(kafka, 1)
     values = [b"%06d" % i + b"x" * (i % 200) for i in range(20_000)]
     produce(kafka, topic, values, **{"compression.type": codec})
     found = table(kafka, plan(kafka, (topic, 0, 0, 20_000)))
@@ -117,3 +119,116 @@ def test_small_ranges_of_one_leader_share_requests(kafka: KafkaServer, make_topi
     for partition, offset in zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True):
         by_partition[partition].append(offset)
     assert by_partition == {p: list(range(10, 90)) for p in range(8)}
+
+
+def in_transactions(server: KafkaServer, topic: str, *outcomes: bool) -> None:
+    """One transaction of 100 records after the other; True commits, False aborts."""
+    producer = Producer({"bootstrap.servers": server.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    for number, commits in enumerate(outcomes):
+        producer.begin_transaction()
+        for i in range(100):
+            producer.produce(topic, b"%d/%d" % (number, i), partition=0)
+        assert producer.flush(30) == 0
+        (producer.commit_transaction if commits else producer.abort_transaction)(30)
+
+
+def test_both_isolation_levels_see_what_they_should(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka, 1)
+    in_transactions(kafka, topic, True, False, True, False, False, True)
+    task = plan(kafka, (topic, 0, 0, 6 * 101))
+    every = [b"%d/%d" % (number, i) for number in range(6) for i in range(100)]
+    committed = [value for value in every if value[:1] in b"025"]
+    assert table(kafka, task)["value"].to_pylist() == every
+    fetch = FetchOptions(isolation=Isolation.READ_COMMITTED)
+    assert table(kafka, task, fetch)["value"].to_pylist() == committed
+    small = FetchOptions(isolation=Isolation.READ_COMMITTED, max_partition_bytes=1000)
+    assert table(kafka, plan(kafka, (topic, 0, 150, 6 * 101)), small)["value"].to_pylist() == [
+        value for value in committed if value[:1] in b"25"
+    ]
+
+
+def test_a_range_that_ends_in_aborted_records_and_markers_is_done(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka, 1)
+    in_transactions(kafka, topic, True, False)
+    fetch = FetchOptions(isolation=Isolation.READ_COMMITTED)
+    assert len(table(kafka, plan(kafka, (topic, 0, 0, 202)), fetch)) == 100
+    assert len(table(kafka, plan(kafka, (topic, 0, 101, 202)), fetch)) == 0
+
+
+def test_records_deleted_since_planning_are_data_loss_or_left_out(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka, 1)
+    produce(kafka, topic, [b"%d" % i for i in range(1_000)])
+    task = plan(kafka, (topic, 0, 100, 1_000))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_records([LibrdkafkaPartition(topic, 0, 400)])[LibrdkafkaPartition(topic, 0)].result(30)
+    with pytest.raises(DataLossError, match=rf"{topic}-0: the offsets \[100, 400\)"):
+        table(kafka, task)
+    found = table(kafka, task, fail_on_data_loss=False)
+    assert found["offset"].to_pylist() == list(range(400, 1_000))
+
+
+def test_a_topic_deleted_and_made_anew_is_never_read_in_its_place(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka, 1)
+    produce(kafka, topic, [b"old"] * 100)
+    task = plan(kafka, (topic, 0, 0, 100))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(30)
+    cluster = Cluster(options_for(kafka))
+    retry = cluster.retry("deletion", deadline := cluster.deadline(30_000))
+    while topic in cluster.snapshot([topic], deadline, refresh=True).topics:
+        retry.again("still there")
+    create_topics(cluster, {topic: 1}, deadline)
+    cluster.close()
+    produce(kafka, topic, [b"new"] * 100)
+    with pytest.raises(DataLossError, match="deleted and made anew"):
+        table(kafka, task)
+
+
+def test_a_reader_that_stops_early_does_not_disturb_the_next(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka, 1)
+    produce(kafka, topic, [b"%d" % i for i in range(20_000)])
+    task = plan(kafka, (topic, 0, 0, 20_000))
+    for _ in range(20):
+        rows = read(task, options_for(kafka), FetchOptions(max_partition_bytes=50_000))
+        assert next(rows)["offset"][0].as_py() == 0
+        rows.close()  # type: ignore[attr-defined]
+    assert len(table(kafka, task)) == 20_000
+
+
+def test_a_broker_that_restarts_in_the_middle_of_a_read_is_waited_for() -> None:
+    with KafkaServer("4.1.1") as server:
+        cluster = Cluster(options_for(server))
+        create_topics(cluster, {"restart": 1}, cluster.deadline(60_000))
+        cluster.close()
+        produce(server, "restart", [b"%d" % i for i in range(20_000)])
+        fetch = FetchOptions(max_partition_bytes=20_000, poll_timeout_ms=60_000)
+        rows = read(plan(server, ("restart", 0, 0, 20_000)), options_for(server), fetch)
+        found = next(rows)["offset"].to_pylist()
+        server.kill()
+        restarting = threading.Thread(target=server.restart)
+        restarting.start()
+        for each in rows:
+            found += each["offset"].to_pylist()
+        restarting.join(60)
+        assert found == list(range(20_000))
+
+
+@pytest.mark.long
+def test_a_leader_that_dies_in_the_middle_of_a_read_is_followed_to_its_successor() -> None:
+    with KafkaServer("4.1.1", brokers=3) as server:
+        cluster = Cluster(options_for(server))
+        create_topics(cluster, {"moves": 1}, cluster.deadline(60_000), replication_factor=3)
+        cluster.close()
+        produce(server, "moves", [b"%d" % i for i in range(20_000)], acks="all")
+        task = plan(server, ("moves", 0, 0, 20_000))
+        leader = task.ranges[0].leader
+        assert leader is not None
+        fetch = FetchOptions(max_partition_bytes=20_000, poll_timeout_ms=60_000)
+        rows = read(task, options_for(server), fetch)
+        found = next(rows)["offset"].to_pylist()
+        (node,) = [node for node in server.brokers if node.port == leader.port]
+        node.kill()
+        for each in rows:
+            found += each["offset"].to_pylist()
+        assert found == list(range(20_000))
