@@ -1,0 +1,361 @@
+"""Queries of one group in memory: real members, a coordinator that keeps offsets, and time that only goes on when told.
+
+A query here is Spark: it asks for batches, sinks them and remembers how far it is. Messages go through their bytes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamgroup.driver.member import Member, MemberAction, Resolve
+from streamgroup.errors import ErrorCode, StreamGroupError
+from streamgroup.group import events as ev
+from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.ledger import Ledger
+from streamgroup.group.membership import Membership
+from streamgroup.group.positions import Origin
+from streamgroup.group.timing import MemberConfig
+from streamgroup.model import (
+    INITIAL_DOCUMENT,
+    CommittedOffset,
+    Document,
+    OffsetRange,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+)
+from streamgroup.planning.batch import next_document, replay_ranges
+from streamgroup.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from streamgroup.wire.schema import decode, encode
+from tests.unit.group.fake_coordinator import FakeCoordinator, Reply
+
+SESSION_S = 45.0
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+_OFFSETS_VERSION = 9
+
+
+@dataclass
+class OffsetCoordinator(FakeCoordinator):
+    """The coordinator with the group's offsets; `refusals` are codes for the next commits, 0 accepts one."""
+
+    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    refusals: list[int] = field(default_factory=list)
+    fetch_refusals: list[int] = field(default_factory=list)
+    deleted: set[TopicPartition] = field(default_factory=set)
+    commits: list[tuple[str, int, dict[TopicPartition, int]]] = field(default_factory=list)
+
+    def handle(self, request: Any, version: int, reply: Reply) -> None:
+        match request:
+            case OffsetCommitRequest():
+                reply(self.commit(request))
+            case OffsetFetchRequest():
+                reply(self.fetch(request))
+            case _:
+                super().handle(request, version, reply)
+
+    def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        member_id, generation = request.member_id, request.generation_id_or_member_epoch
+        code = self.refusals.pop(0) if self.refusals else 0
+        if not code:
+            code = self.check(member_id, generation)
+        if code == ErrorCode.REBALANCE_IN_PROGRESS and self.gathering:
+            code = 0  # while members gather, commits of the old generation are welcome
+        if not code and self.assignments is None:
+            code = ErrorCode.REBALANCE_IN_PROGRESS
+        rows = {
+            TopicPartition(topic.name, p.partition_index): CommittedOffset(
+                p.committed_offset, p.committed_metadata or "", p.committed_leader_epoch
+            )
+            for topic in request.topics
+            for p in topic.partitions
+        }
+        codes = {tp: code or (3 if tp in self.deleted else 0) for tp in rows}
+        accepted = {tp: offset for tp, offset in rows.items() if not codes[tp]}
+        self.offsets |= accepted
+        if accepted:
+            self.commits.append((member_id, generation, {tp: offset.offset for tp, offset in accepted.items()}))
+        return OffsetCommitResponse(
+            topics=tuple(
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        OffsetCommitResponsePartition(
+                            partition_index=p.partition_index,
+                            error_code=codes[TopicPartition(topic.name, p.partition_index)],
+                        )
+                        for p in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            )
+        )
+
+    def fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        assert request.require_stable, "R19"
+        code = self.fetch_refusals.pop(0) if self.fetch_refusals else 0
+        topics: dict[str, list[OffsetFetchResponsePartitions]] = {}
+        for tp, offset in self.offsets.items():
+            row = OffsetFetchResponsePartitions(
+                partition_index=tp.partition,
+                committed_offset=offset.offset,
+                metadata=offset.metadata,
+                committed_leader_epoch=offset.leader_epoch,
+            )
+            topics.setdefault(tp.topic, []).append(row)
+        rows = tuple(OffsetFetchResponseTopics(name=name, partitions=tuple(p)) for name, p in topics.items())
+        group = OffsetFetchResponseGroup(group_id="g", topics=() if code else rows, error_code=code)
+        return OffsetFetchResponse(groups=(group,))
+
+    def expel(self, member_id: str) -> None:
+        """The member's session is over for the coordinator."""
+        del self.members[member_id]
+        self.gather()
+        self.complete()
+
+    def metadata(self, tp: TopicPartition) -> CommitMetadata:
+        metadata = CommitMetadata.parse(self.offsets[tp].metadata)
+        assert metadata is not None
+        return metadata
+
+
+class NoJitter:
+    def next(self) -> float:
+        return 0.1
+
+    def reset(self) -> None:
+        pass
+
+
+class Query:
+    """One run of a query: Spark, its sink and the member. `start` is the newest document in Spark's commits."""
+
+    def __init__(self, world: World, name: str, start: Document = INITIAL_DOCUMENT) -> None:
+        self.world = world
+        self.name = name
+        self.start = start
+        self.ledger = Ledger("g", name, "lineage")
+        self.membership = Membership(MemberConfig("g"), random.Random(name))
+        self.member = Member(
+            self.membership,
+            self.ledger,
+            instance_id=None,
+            session_timeout_s=SESSION_S,
+            request_timeout_ms=30_000,
+            backoff=NoJitter(),
+        )
+        self.handed: tuple[OffsetRange, ...] = ()
+        self.log: list[MemberAction] = []
+        self.failure: StreamGroupError | None = None
+
+    @property
+    def held(self) -> list[int]:
+        return [tp.partition for tp in sorted(self.ledger.held)]
+
+    @property
+    def positions(self) -> dict[int, int]:
+        return {tp.partition: p.offset for tp, p in self.ledger.positions().items()}
+
+    def act(self, actions: list[MemberAction]) -> None:
+        self.world.carry_out(self, actions)
+        self.world.run()
+
+    def poll(self) -> bool:
+        """`latestOffset` up to where a plan may be made."""
+        self.act(self.member.prove(self.start, self.world.now))
+        return self.member.may_plan(self.world.now)
+
+    def plan(self) -> Document | None:
+        if not self.poll():
+            return None
+        document = next_document(
+            self.start,
+            group="g",
+            lineage=self.ledger.lineage,
+            run=self.ledger.run,
+            positions=self.ledger.positions(),
+            ends=self.world.ends,
+        )
+        if document is not None:
+            self.act(self.member.planned(document, self.world.now))
+        return document
+
+    def ask(self, document: Document) -> None:
+        """`partitions` of a document planned here."""
+        self.handed, actions = self.member.handed_out(document, self.world.now)
+        self.act(actions)
+
+    def replay(self, document: Document, seen: dict[TopicPartition, CommittedOffset] | None = None) -> None:
+        """`partitions` of a document that another run planned."""
+        seen = dict(self.world.coordinator.offsets) if seen is None else seen
+        self.handed = tuple(replay_ranges(document, seen))
+        self.act(self.member.replayed(self.start, document, self.handed, seen, self.world.now))
+
+    def sink(self, document: Document) -> None:
+        self.world.sunk += [(r.partition.partition, offset) for r in self.handed for offset in range(r.start, r.until)]
+        self.start, self.handed = document, ()
+
+    def batch(self) -> Document:
+        """A whole batch, up to the commit in Spark's log; the proof comes with the next `poll`."""
+        document = self.plan()
+        assert document is not None, f"{self.name} may not plan, or nothing is new"
+        self.ask(document)
+        self.sink(document)
+        return document
+
+
+class World:
+    """Topic t, its coordinator, queries, and the time that they live in."""
+
+    def __init__(self, partitions: int = 2, end: int = 0) -> None:
+        self.coordinator = OffsetCoordinator()
+        self.partitions = partitions
+        self.topic_id = "id"
+        self.ends = {TopicPartition("t", n): end for n in range(partitions)}
+        self.latest = True
+        self.queries: list[Query] = []
+        self.sunk: list[tuple[int, int]] = []
+        self.now = 100.0
+        self.queue: list[Callable[[], None]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.silent: set[type[Any]] = set()
+        """APIs whose requests are handled, but whose answers never come."""
+        self.deaf: set[type[Any]] = set()
+        """APIs whose requests never arrive."""
+        self.held_back: list[Callable[[], None]] | None = None
+        """Answers to OffsetFetch, while it is a list."""
+
+    def query(self, name: str, start: Document = INITIAL_DOCUMENT, *, join: bool = True) -> Query:
+        query = Query(self, name, start)
+        self.queries.append(query)
+        if join:
+            self.join(query)
+        return query
+
+    def join(self, query: Query) -> None:
+        query.act(query.member.step(ev.Start(("t",)), self.now))
+        self.tell_topics(query)
+
+    def tell_topics(self, query: Query) -> None:
+        infos = tuple(PartitionInfo(n, n % 2, 1) for n in range(self.partitions))
+        known = {"t": TopicInfo("t", infos, self.topic_id)} if infos else {}
+        query.act(query.member.step(ev.TopicsKnown(known, frozenset({"t"})), self.now))
+
+    def produce(self, count: int) -> None:
+        self.ends = {tp: end + count for tp, end in self.ends.items()}
+
+    def die(self, query: Query) -> None:
+        """The process is killed; its session is over."""
+        self.queries.remove(query)
+        self.coordinator.expel(query.membership.member_id)
+        self.run()
+
+    def repeated(self) -> list[tuple[int, int]]:
+        return sorted({record for record in self.sunk if self.sunk.count(record) > 1})
+
+    def missing(self, start: int = 0) -> set[tuple[int, int]]:
+        every = {(tp.partition, offset) for tp, end in self.ends.items() for offset in range(start, end)}
+        return every - set(self.sunk)
+
+    # -- the thread of the group --------------------------------------------------------------------------------------
+
+    def run(self, seconds: float = 0.0) -> None:
+        """Deliver everything, then let the time go on."""
+        end = self.now + seconds
+        for _ in range(20_000):
+            while self.queue:
+                self.queue.pop(0)()
+            due = min([*self._wakes(), *(at for at, _ in self.timers)], default=end + 1)
+            if due > end:
+                self.now = end
+                return
+            self.now = max(self.now, due)
+            self._fire()
+        raise AssertionError("the group does not come to rest")
+
+    def _wakes(self) -> list[float]:
+        return [q.member.wake_at for q in self.queries if q.member.wake_at is not None]
+
+    def _fire(self) -> None:
+        ripe = [timer for timer in self.timers if timer[0] <= self.now]
+        self.timers = [timer for timer in self.timers if timer[0] > self.now]
+        self.queue += [action for _, action in ripe]
+        for query in self.queries:
+            if query.member.wake_at is not None and query.member.wake_at <= self.now:
+                self.carry_out(query, query.member.step(ev.Tick(), self.now))
+
+    def carry_out(self, query: Query, actions: list[MemberAction]) -> None:
+        query.log += actions
+        for action in actions:
+            match action:
+                case ev.Send():
+                    self.send(query, action)
+                case ev.NeedTopics(_, urgent=True):
+                    self.queue.append(lambda: self.tell_topics(query))
+                case Resolve():
+                    self.queue.append(lambda wanted=action: self.resolve(query, wanted))  # type: ignore[misc]
+                case ev.Fail(error):
+                    query.failure = error
+
+    def resolve(self, query: Query, wanted: Resolve) -> None:
+        latest = {
+            tp: self.ends[tp] if self.latest and o is Origin.STARTING else 0 for tp, o in wanted.partitions.items()
+        }
+        query.act(query.member.resolved(wanted.generation, latest, self.now))
+
+    def tell(self, query: Query, event: ev.Event) -> None:
+        if query in self.queries:
+            self.carry_out(query, query.member.step(event, self.now))
+
+    def send(self, query: Query, send: ev.Send) -> None:
+        offsets = send.api in {OffsetFetchRequest, OffsetCommitRequest}
+        version = _OFFSETS_VERSION if offsets else send.api.VERSIONS[1]
+
+        def reply(response: Any) -> None:
+            again = decode(send.api.RESPONSE, encode(response, version), version)
+            answer = lambda: self.tell(query, ev.Answered(send.token, again, version))  # noqa: E731
+            if send.api is OffsetFetchRequest and self.held_back is not None:
+                self.held_back.append(answer)
+            elif send.api in self.silent:
+                late()
+            else:
+                self.queue.append(answer)
+
+        def late() -> None:
+            due = self.now + send.timeout_ms / 1000
+            self.timers.append((due, lambda: self.tell(query, ev.Failed(send.token, "no answer in time"))))
+
+        request = decode(send.api, encode(send.build(version), version), version)
+        if send.api in self.deaf:
+            late()
+        else:
+            self.queue.append(lambda: self.coordinator.handle(request, version, reply))
+
+
+def offsets(world: World) -> dict[int, int]:
+    return {tp.partition: committed.offset for tp, committed in world.coordinator.offsets.items()}
+
+
+def founded(partitions: int = 2, records: int = 10) -> tuple[World, Query]:
+    """A query that has started at the logs' ends, 0, and has `records` new ones in each partition."""
+    world = World(partitions)
+    query = world.query("A")
+    assert query.poll()
+    world.produce(records)
+    return world, query
+
+
+def sends(query: Query, api: type[object]) -> int:
+    return sum(isinstance(action, ev.Send) and action.api is api for action in query.log)
