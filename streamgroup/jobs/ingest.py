@@ -150,7 +150,9 @@ def finish(query: StreamingQuery, signal_name: str, timeout_s: float) -> None:
         say(f"not drained: {error}")
         query.stop()
     else:
-        say("stopped; nothing will be repeated" if result.drained else "stopped; the last batch may be repeated")
+        # A signal to the whole process group ends the group's member, too, and with it the query before it can drain.
+        whole = result.drained and bool(result.groups) and query.exception() is None
+        say("stopped; nothing will be repeated" if whole else "stopped; the last batch may be repeated")
 
 
 def describe(job: JobConfig) -> str:

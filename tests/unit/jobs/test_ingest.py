@@ -30,6 +30,10 @@ class Query:
         self.looks, self.at_look = looks, at_look
         self.recentProgress: list[dict[str, Any]] = []
         self.stopped = False
+        self.failure: Exception | None = None
+
+    def exception(self) -> Exception | None:
+        return self.failure
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's)
@@ -62,19 +66,32 @@ def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("drained", "said"), [(True, "stopped; nothing will be repeated"), (False, "the last batch may be repeated")]
+    ("result", "failure", "said"),
+    [
+        (DrainResult(True, ("g",)), None, "stopped; nothing will be repeated"),
+        (DrainResult(False, ("g",)), None, "the last batch may be repeated"),
+        (DrainResult(True, ("g",)), RuntimeError("its member ended"), "the last batch may be repeated"),
+        (DrainResult(True, ()), None, "the last batch may be repeated"),
+    ],
+    ids=["drained", "too slow", "the query failed before", "no member answered"],
 )
 def test_a_stop_says_what_will_be_repeated(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], drained: bool, said: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    result: DrainResult,
+    failure: Exception | None,
+    said: str,
 ) -> None:
     asked: list[float] = []
 
     def drain(_: object, timeout: float) -> DrainResult:
         asked.append(timeout)
-        return DrainResult(drained, ("g",))
+        return result
 
     monkeypatch.setattr(drain_module, "drain", drain)
-    ingest.finish(Query(1), "SIGTERM", 7.0)  # type: ignore[arg-type]
+    query = Query(1)
+    query.failure = failure
+    ingest.finish(query, "SIGTERM", 7.0)  # type: ignore[arg-type]
     assert asked == [7.0]
     assert said in capsys.readouterr().err
 
