@@ -45,6 +45,7 @@ DIFFERS = {
     "receive.buffer.bytes": "the system's own",
     "send.buffer.bytes": "the system's own",
     "partition.assignment.strategy": "ours first",
+    "max.partition.fetch.bytes": "4 MiB, measured",
     "group.protocol": "the default stands in the row",
 }
 """Defaults that are not Java's."""
