@@ -41,7 +41,7 @@ LOGGED = Document(
     ranges=(OffsetRange(A, 90, 100), OffsetRange(B, 40, 60)),
     positions={A: Position(100, "id"), B: Position(60, "id")},
 )
-some = st.sets(st.sampled_from(PARTITIONS)).map(frozenset)
+some = st.just(frozenset(PARTITIONS)) | st.sets(st.sampled_from(PARTITIONS)).map(frozenset)
 
 
 @dataclass
@@ -126,13 +126,29 @@ class LedgerMachine(RuleBasedStateMachine):
         self.store[tp] = CommittedOffset(at + count, text)
 
     @precondition(lambda self: not self.in_group and not self.replaying)
-    @rule(tp=st.sampled_from(PARTITIONS), offset=st.integers(0, 120))
-    def an_operator_resets(self, tp: TopicPartition, offset: int) -> None:
+    @rule(tp=st.sampled_from(PARTITIONS), by=st.integers(-30, 15))
+    def an_operator_resets(self, tp: TopicPartition, by: int) -> None:
         """Only a group without members takes it. What sinks of older documents does not count from here on."""
+        offset = max(0, by + (self.store[tp].offset if tp in self.store else 0))
         self.store[tp] = CommittedOffset(offset)
         self.sunk[tp] = offset
         if self.flying is not None:
             self.void.add(tp)
+
+    @precondition(lambda self: self.in_group)
+    @rule(
+        event=st.sampled_from(["nothing", "another member", "an operator"]),
+        tp=st.sampled_from((A, B)),
+        by=st.integers(0, 9),
+    )
+    def the_session_expires_and_it_joins_again(self, event: str, tp: TopicPartition, by: int) -> None:
+        self.lose()
+        if event == "another member":
+            self.another_member_reads_and_leaves(tp, by)
+        elif event == "an operator" and not self.replaying:
+            self.an_operator_resets(tp, by)
+        self.assign(frozenset(PARTITIONS), False, False)
+        self.all_goes_well()
 
     # -- answers, in any order ----------------------------------------------------------------------------------------
 
@@ -167,6 +183,19 @@ class LedgerMachine(RuleBasedStateMachine):
         if arrives:
             self.arrive(commit)
         self.commits.append(OnItsWay(commit, arrives))
+
+    @precondition(lambda self: self.in_group)
+    @rule()
+    def all_goes_well(self) -> None:
+        """What is asked is answered at once."""
+        ledger = self.ledger
+        if ledger.offsets_wanted(TOPICS):
+            ledger.offsets_found(ledger.member_id, ledger.generation, dict(self.store), TOPICS)
+        self.the_log_tells()
+        commit = ledger.commit_due(self.now)
+        if commit is not None:
+            self.arrive(commit)
+            ledger.answered(commit, CommitVerdict.ACCEPTED)
 
     def arrive(self, commit: Commit) -> None:
         assert (commit.member_id, commit.generation) == (f"member-{self.members}", self.generation)
@@ -208,6 +237,16 @@ class LedgerMachine(RuleBasedStateMachine):
             )
             self.ledger.emitted(self.flying)
             self.replaying = False
+
+    @precondition(lambda self: self.in_group and self.to_replay is None)
+    @rule(sinks=st.booleans())
+    def a_batch_goes_out(self, sinks: bool) -> None:
+        self.all_goes_well()
+        self.latest_offset([10, 10, 10])
+        if self.flying is not None and self.handed is None:
+            self.partitions()
+            if sinks:
+                self.sink()
 
     @precondition(lambda self: self.flying is not None and self.handed is None)
     @rule()
