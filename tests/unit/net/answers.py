@@ -31,7 +31,7 @@ SPOKEN: tuple[type[Request[Any]], ...] = (
 
 def api_versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
     """A broker that speaks these versions only, `metadata=(0, 2)`."""
-    keys = {cls.NAME.lower(): cls.API_KEY for cls in SPOKEN}
+    keys = {cls.NAME.lower(): cls.API_KEY for cls in Request.__subclasses__()}
     return ApiVersionsResponse(
         api_keys=tuple(
             ApiVersion(api_key=keys[name], min_version=low, max_version=high) for name, (low, high) in ranges.items()

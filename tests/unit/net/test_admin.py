@@ -1,0 +1,221 @@
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import BrokerError, TransportError
+from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.net.admin import committed, create_topics, describe_groups, list_groups
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.types import ClientOptions
+from streamgroup.wire.messages.admin import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.wire.messages.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from tests.unit.net.answers import api_versions, metadata, topic
+from tests.unit.net.fake_broker import CLOSE, FakeBroker
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+
+VERSIONS = {
+    cls.NAME.lower(): cls.VERSIONS
+    for cls in (
+        MetadataRequest,
+        FindCoordinatorRequest,
+        OffsetFetchRequest,
+        ListGroupsRequest,
+        DescribeGroupsRequest,
+        CreateTopicsRequest,
+    )
+}
+
+
+class Brokers:
+    """Brokers by id; `coordinator` is the id of every group's."""
+
+    def __init__(self, start: Start, options: Options, count: int = 1, **ranges: tuple[int, int]) -> None:
+        self.coordinator = 1
+        self.topics: tuple[Any, ...] = ()
+        self.scripts: dict[int, dict[type, list[Any]]] = {node: {} for node in range(1, count + 1)}
+        versions = api_versions(**{**VERSIONS, **ranges})
+        self.brokers = {
+            node: start(
+                {
+                    ApiVersionsRequest: lambda *_: versions,
+                    MetadataRequest: lambda *_: metadata(self.ports, *self.topics),
+                    FindCoordinatorRequest: lambda *_: self._coordinator(),
+                    **{cls: self._scripted(node, cls) for cls in SCRIPTED},
+                }
+            )
+            for node in self.scripts
+        }
+        self.ports = {node: broker.port for node, broker in self.brokers.items()}
+        self.cluster = Cluster(options(self.ports[1]))
+
+    def answer(self, node: int, request: type, *answers: Any) -> None:
+        """What `node` answers to `request`, in this order; the last for ever."""
+        self.scripts[node][request] = list(answers)
+
+    def _scripted(self, node: int, request: type) -> Callable[[Any, int], Any]:
+        def handle(_: Any, version: int) -> Any:
+            left = self.scripts[node][request]
+            answer = left.pop(0) if len(left) > 1 else left[0]
+            return answer() if callable(answer) else answer
+
+        return handle
+
+    def _coordinator(self) -> FindCoordinatorResponse:
+        found = Coordinator(key="g", node_id=self.coordinator, host="127.0.0.1", port=self.ports[self.coordinator])
+        return FindCoordinatorResponse(coordinators=(found,))
+
+
+SCRIPTED = (OffsetFetchRequest, ListGroupsRequest, DescribeGroupsRequest, CreateTopicsRequest)
+
+
+def soon(seconds: float = 5.0) -> float:
+    return time.monotonic() + seconds
+
+
+def fetched(*offsets: tuple[int, int], group_error: int = 0, error: int = 0) -> OffsetFetchResponse:
+    """The commits of group g for (partition, offset) of `orders`."""
+    partitions = tuple(
+        OffsetFetchResponsePartitions(partition_index=p, committed_offset=o, metadata="m", error_code=error)
+        for p, o in offsets
+    )
+    topics = (OffsetFetchResponseTopics(name="orders", partitions=partitions),)
+    return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=group_error),))
+
+
+def test_commits_are_asked_for_as_stable_ones_and_partitions_without_are_absent(
+    broker: Start, options: Options
+) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetFetchRequest, fetched((0, 42), (1, -1)))
+    found = committed(brokers.cluster, "g", soon())
+    assert found == {TopicPartition("orders", 0): CommittedOffset(42, "m")}
+    (request,) = brokers.brokers[1].asked("OffsetFetch")
+    assert request.require_stable
+    assert request.groups[0].topics is None
+
+
+def test_unstable_commits_are_read_where_that_is_asked_for(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetFetchRequest, fetched((0, 42)))
+    committed(brokers.cluster, "g", soon(), stable=False)
+    assert not brokers.brokers[1].asked("OffsetFetch")[0].require_stable
+
+
+def test_pending_transactions_are_waited_for(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetFetchRequest, fetched((0, -1), error=88), fetched((0, 7)))
+    assert committed(brokers.cluster, "g", soon())[TopicPartition("orders", 0)].offset == 7
+
+
+def test_brokers_that_know_one_group_at_a_time_are_asked_so(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options, offsetfetch=(1, 5))
+    row = OffsetFetchResponsePartition(partition_index=3, committed_offset=9, metadata="")
+    brokers.answer(
+        1,
+        OffsetFetchRequest,
+        OffsetFetchResponse(topics=(OffsetFetchResponseTopic(name="orders", partitions=(row,)),)),
+    )
+    assert committed(brokers.cluster, "g", soon()) == {TopicPartition("orders", 3): CommittedOffset(9)}
+    assert brokers.brokers[1].asked("OffsetFetch")[0].group_id == "g"
+
+
+@pytest.mark.parametrize("trouble", [fetched(group_error=16), CLOSE], ids=["not the coordinator", "gone"])
+def test_a_coordinator_that_moved_is_found_again(trouble: Any, broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options, count=2)
+
+    def moves() -> Any:
+        brokers.coordinator = 2
+        return trouble
+
+    brokers.answer(1, OffsetFetchRequest, moves)
+    brokers.answer(2, OffsetFetchRequest, fetched((0, 5)))
+    assert committed(brokers.cluster, "g", soon())[TopicPartition("orders", 0)].offset == 5
+
+
+def test_commits_that_may_not_be_read_are_an_error_with_the_group(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetFetchRequest, fetched(group_error=30))
+    with pytest.raises(BrokerError, match="group 'g': its committed offsets: GROUP_AUTHORIZATION_FAILED"):
+        committed(brokers.cluster, "g", soon())
+
+
+def test_a_coordinator_that_never_has_loaded_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetFetchRequest, fetched(group_error=14))
+    with pytest.raises(TransportError, match=r"OffsetFetch of group 'g' .*COORDINATOR_LOAD_IN_PROGRESS"):
+        committed(brokers.cluster, "g", soon(0.1))
+
+
+def test_groups_of_all_brokers_are_listed(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options, count=2)
+    one, two = ListedGroup(group_id="a", protocol_type="consumer"), ListedGroup(group_id="b", protocol_type="")
+    brokers.answer(
+        1, ListGroupsRequest, ListGroupsResponse(error_code=15, groups=()), ListGroupsResponse(groups=(one,))
+    )
+    brokers.answer(2, ListGroupsRequest, ListGroupsResponse(groups=(two,)))
+    assert list_groups(brokers.cluster, soon()) == {"a": one, "b": two}
+
+
+@pytest.mark.parametrize("code", [0, 69])
+def test_a_group_that_does_not_exist_is_dead(code: int, broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    dead = DescribedGroup(error_code=code, group_id="g", group_state="Dead")
+    brokers.answer(1, DescribeGroupsRequest, DescribeGroupsResponse(groups=(dead,)))
+    found = describe_groups(brokers.cluster, ["g"], soon())["g"]
+    assert (found.group_state, found.error_code, found.members) == ("Dead", 0, ())
+
+
+def created(code: int, message: str | None = None) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=(CreatableTopicResult(name="new", error_code=code, error_message=message),))
+
+
+def test_topics_are_made_and_their_leaders_waited_for(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+
+    def makes() -> CreateTopicsResponse:
+        brokers.topics = (topic("new", 1, 1),)
+        return created(0)
+
+    brokers.answer(1, CreateTopicsRequest, created(41), makes)
+    assert create_topics(brokers.cluster, {"new": 2}, soon(), configs={"retention.ms": "1"}) == {"new"}
+    (wanted,) = brokers.brokers[1].asked("CreateTopics")[-1].topics
+    assert (wanted.num_partitions, wanted.replication_factor) == (2, 1)
+    assert [(c.name, c.value) for c in wanted.configs] == [("retention.ms", "1")]
+
+
+def test_topics_that_exist_are_no_error(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.topics = (topic("new", 1),)
+    brokers.answer(1, CreateTopicsRequest, created(36))
+    assert create_topics(brokers.cluster, {"new": 1}, soon()) == frozenset()
+
+
+def test_a_topic_that_is_refused_is_an_error_with_the_brokers_reason(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, CreateTopicsRequest, created(38, "3 replicas, 1 broker"))
+    with pytest.raises(BrokerError, match=r"topic 'new' \(3 replicas, 1 broker\) cannot be created"):
+        create_topics(brokers.cluster, {"new": 1}, soon(), replication_factor=3)

@@ -1,0 +1,119 @@
+import struct
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamgroup.errors import DecodeError
+from streamgroup.net.protocol import Answer, Protocol
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from tests.unit.net.answers import API_VERSIONS, METADATA
+from tests.unit.net.fake_broker import framed
+
+EVERYTHING = MetadataRequest(topics=None)
+
+
+def deliver(protocol: Protocol, data: bytes, piece: int = 1 << 30) -> list[Answer]:
+    """Hand `data` in, at most `piece` bytes at a time."""
+    answers: list[Answer] = []
+    while data:
+        space = protocol.space()
+        count = min(len(space), len(data), piece)
+        space[:count] = data[:count]
+        protocol.received(count, answers)
+        data = data[count:]
+    return answers
+
+
+def drain(protocol: Protocol) -> list[tuple[int, int, int]]:
+    """What is to be sent: (API key, version, correlation id) of each request."""
+    data = bytes(protocol.outgoing())
+    protocol.sent(len(data))
+    sent = []
+    while data:
+        size, key, version, correlation_id = struct.unpack_from(">ihhi", data)
+        sent.append((key, version, correlation_id))
+        data = data[4 + size :]
+    return sent
+
+
+def ready(client_id: str = "t") -> Protocol:
+    protocol = Protocol("b:1", client_id, 1 << 20)
+    drain(protocol)
+    deliver(protocol, framed(ApiVersionsRequest, API_VERSIONS, 3, 0))
+    return protocol
+
+
+def answer_to(correlation_id: int, response: Any = METADATA, version: int = 13) -> bytes:
+    return framed(MetadataRequest, response, version, correlation_id)
+
+
+def test_the_handshake_is_sent_first_and_requests_wait_for_its_answer() -> None:
+    protocol = Protocol("b:1", "t", 1 << 20)
+    asked = [protocol.send(EVERYTHING), protocol.send(EVERYTHING, ceiling=5)]
+    assert drain(protocol) == [(ApiVersionsRequest.API_KEY, 3, 0)]
+    assert protocol.unanswered == tuple(asked) == (1, 2)
+    deliver(protocol, framed(ApiVersionsRequest, API_VERSIONS, 3, 0))
+    assert drain(protocol) == [(3, 13, 1), (3, 5, 2)]
+    assert protocol.unanswered == (1, 2)
+
+
+def test_the_handshake_is_repeated_in_the_oldest_version_where_its_own_is_unknown() -> None:
+    protocol = Protocol("b:1", "t", 1 << 20)
+    drain(protocol)
+    deliver(protocol, framed(ApiVersionsRequest, replace(API_VERSIONS, error_code=35), 0, 0))
+    assert drain(protocol) == [(ApiVersionsRequest.API_KEY, 0, 1)]
+    assert protocol.versions is None
+    deliver(protocol, framed(ApiVersionsRequest, API_VERSIONS, 0, 1))
+    assert protocol.versions is not None
+
+
+@settings(max_examples=40, deadline=None)
+@given(piece=st.integers(1, 60), count=st.integers(1, 4))
+def test_any_split_of_the_stream_gives_the_same_answers(piece: int, count: int) -> None:
+    protocol = ready()
+    asked = [protocol.send(EVERYTHING) for _ in range(count)]
+    answers = deliver(protocol, b"".join(map(answer_to, asked)), piece)
+    assert answers == [Answer(correlation_id, METADATA) for correlation_id in asked]
+    assert protocol.unanswered == ()
+
+
+def test_what_is_sent_in_part_goes_on_where_it_was() -> None:
+    protocol = ready()
+    protocol.send(EVERYTHING)
+    whole = bytes(protocol.outgoing())
+    protocol.sent(5)
+    assert bytes(protocol.outgoing()) == whole[5:]
+
+
+@pytest.mark.parametrize("order", [(2, 1), (7,), (1, 1)])
+def test_an_answer_out_of_order_ends_it_all(order: tuple[int, ...]) -> None:
+    protocol = ready()
+    for _ in range(2):
+        protocol.send(EVERYTHING)
+    with pytest.raises(DecodeError, match=r"b:1: an answer with correlation id \d came, but Metadata v13"):
+        deliver(protocol, b"".join(map(answer_to, order)))
+
+
+def test_answers_before_a_bad_one_are_handed_out_and_the_rest_is_unanswered() -> None:
+    protocol = ready()
+    first, second, third = (protocol.send(EVERYTHING) for _ in range(3))
+    data = answer_to(first) + struct.pack(">ii", 6, second) + b"\xff\xff"
+    space = protocol.space()
+    space[: len(data)] = data
+    answers: list[Answer] = []
+    with pytest.raises(DecodeError, match=rf"the answer to Metadata v13 \(correlation id {second}\) cannot be read"):
+        protocol.received(len(data), answers)
+    assert [a.correlation_id for a in answers] == [first]
+    assert protocol.unanswered == (second, third)
+
+
+def test_correlation_ids_begin_anew_after_the_last() -> None:
+    protocol = ready()
+    protocol._next_id = 2**31 - 1
+    asked = [protocol.send(EVERYTHING) for _ in range(2)]
+    assert asked == [2**31 - 1, 0]
+    assert protocol.unanswered == (2**31 - 1, 0)
+    assert [a.correlation_id for a in deliver(protocol, b"".join(map(answer_to, asked)))] == asked
