@@ -52,13 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         sys.exit(MISCONFIGURED)
     except ConfigError as error:
-        say(f"error: {error}")
+        say(f"error: {error}", error=True)
         sys.exit(MISCONFIGURED)
     except (StreamGroupError, StreamingQueryException) as error:
-        say(f"error: {error}")
+        say(f"error: {error}", error=True)
         sys.exit(FAILED)
     except StopAtOnce:
-        say("stopped at once on the second signal: the batch in flight may be repeated")
+        say("stopped at once on the second signal: the batch in flight may be repeated", error=True)
         sys.exit(FAILED)
 
 
@@ -164,6 +164,6 @@ def describe(job: JobConfig) -> str:
     return f"{topics} as group {source.get('kafka.group.id', '(none)')}{who} -> {where}"
 
 
-def say(line: str) -> None:
-    """A line for the user, apart from Spark's log."""
-    print(f"ingest: {line}", file=sys.stderr, flush=True)
+def say(line: str, *, error: bool = False) -> None:
+    """A line for the user. Spark logs on standard error; spark-submit puts both of Python's streams on its output."""
+    print(f"ingest: {line}", file=sys.stderr if error else sys.stdout, flush=True)

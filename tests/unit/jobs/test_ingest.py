@@ -54,7 +54,7 @@ class Query:
 
 def test_every_batch_is_said_until_the_query_ends(capsys: pytest.CaptureFixture[str]) -> None:
     ingest.follow(Query(3), StopRequest())
-    said = capsys.readouterr().err
+    said = capsys.readouterr().out
     assert [line.split(":")[1] for line in said.splitlines()[:3]] == [" batch 0", " batch 1", " batch 2"]
     assert said.endswith("it has read what was there\n")
 
@@ -62,7 +62,7 @@ def test_every_batch_is_said_until_the_query_ends(capsys: pytest.CaptureFixture[
 def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
     ingest.follow(Query(100, lambda: stop.receive(15)), stop)
-    assert "read what was there" not in capsys.readouterr().err
+    assert "read what was there" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_stop_says_what_will_be_repeated(
     query.failure = failure
     ingest.finish(query, "SIGTERM", 7.0)  # type: ignore[arg-type]
     assert asked == [7.0]
-    assert said in capsys.readouterr().err
+    assert said in capsys.readouterr().out
 
 
 def test_a_query_that_cannot_be_drained_is_stopped(
@@ -106,7 +106,7 @@ def test_a_query_that_cannot_be_drained_is_stopped(
     query = Query(1)
     ingest.finish(query, "SIGINT", 7.0)  # type: ignore[arg-type]
     assert query.stopped
-    assert "not drained: no batch yet" in capsys.readouterr().err
+    assert "not drained: no batch yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def exit_code(*arguments: str) -> object:
 def test_check_needs_no_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "run", lambda _: pytest.fail("Spark was wanted"))
     ingest.main(["--config", str(EXAMPLE), "--member", "a", "--check"])
-    assert "is a job: orders as group orders-ingest" in capsys.readouterr().err
+    assert "is a job: orders as group orders-ingest" in capsys.readouterr().out
 
 
 def test_a_bad_file_is_one_clean_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
