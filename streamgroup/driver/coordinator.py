@@ -12,13 +12,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from streamgroup.driver.batch import require_topics, tasks_of
 from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.member import Member, MemberAction, Resolve
-from streamgroup.driver.starts import gained_offsets, log_ends
+from streamgroup.driver.planner import Planner
+from streamgroup.driver.resolver import Resolver
+from streamgroup.driver.starts import log_ends
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
@@ -30,7 +31,6 @@ from streamgroup.model import (
     CommittedOffset,
     Document,
     FetchTask,
-    LogRange,
     OffsetRange,
     TopicPartition,
 )
@@ -38,8 +38,7 @@ from streamgroup.net.admin import committed
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import GroupOptions, SourceOptions
-from streamgroup.planning import loss
-from streamgroup.planning.batch import available_now_done, empty_document, next_document, replay_ranges
+from streamgroup.planning.batch import replay_ranges, whole_batch
 from streamgroup.planning.document import from_value, to_value
 
 log = logging.getLogger("streamgroup")
@@ -67,14 +66,8 @@ class Coordinator:
         self._failure: StreamGroupError | None = None
         self._started = self._first = False
         self._stopped = self._draining = False
-        self._targets: Mapping[TopicPartition, int] | None = None
         self._answer: tuple[Document, list[FetchTask]] | None = None
-        self._told: set[str] = set()
-        self._deleted: frozenset[TopicPartition] = frozenset()
-        self._rechecking: dict[TopicPartition, float] = {}
         self._wanted_topics: frozenset[str] = frozenset(options.subscription.topics)
-        self._resolving: Future[Any] | None = None
-        self._resolve_failures = 0
         self.run = _new_id()
         ledger = Ledger(self._group.group_id, self.run, _new_id())
         self._member = Member(
@@ -87,6 +80,8 @@ class Coordinator:
         )
         self._ledger = ledger
         self._watcher = LogWatcher(options, self._metadata_refreshed)
+        self._planner = Planner(ledger, self._watcher, fail_on_data_loss=options.fail_on_data_loss)
+        self._resolver = Resolver(options, ledger.group, self._watcher, self._found, self._not_found)
         self._thread = GroupThread(self._member, self._state, options.client, lambda: self._watcher.snapshot, self._act)
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
@@ -95,7 +90,7 @@ class Coordinator:
         """R11: snapshot the ends of all subscribed partitions."""
         self._begin()
         topics, isolation = self._options.subscription.topics, self._options.fetch.isolation
-        self._targets = self._ask(lambda cluster, deadline: log_ends(cluster, deadline, topics, isolation))
+        self._planner.targets = self._ask(lambda cluster, deadline: log_ends(cluster, deadline, topics, isolation))
 
     def latest_offset(self, start: Mapping[str, Any], *, max_rows: int | None, once: bool = False) -> dict[str, Any]:
         """Prove `start` sunk, commit it, and plan the next batch: its document, or `start` where nothing is new."""
@@ -116,15 +111,21 @@ class Coordinator:
             now = time.monotonic()
             if self._ledger.generation != generation or not self._member.may_plan(now):
                 return self._wait_on(value, document)
-            planned = self._plan(document, logs, max_rows)
+            known, moved = self._planner.judge(logs)
+            if moved:
+                self._carry_out(self._member.moved(moved, now))
+                return self._wait_on(value, document)
+            planned = self._planner.next(document, known, max_rows)
             if planned is None:
-                return value if self._is_done(logs) else self._wait_on(value, document)
+                done = self._planner.targets is None or self._planner.reached_targets(logs)
+                return value if done else self._wait_on(value, document)
             self._carry_out(self._member.planned(planned, now))
             return to_value(planned)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
         """The tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
-        first, last = from_value(start), from_value(end)
+        first = from_value(start)
+        last = whole_batch(first, from_value(end))
         if first == last:
             return []
         self._begin()
@@ -235,7 +236,7 @@ class Coordinator:
 
     def _wait_until_plannable(self, once: bool) -> bool:
         """Wait as long as R9 and R10 allow until a plan may be made."""
-        patience = FIRST_PATIENCE_S if self._first or self._targets is not None else PATIENCE_S
+        patience = FIRST_PATIENCE_S if self._first or self._planner.targets is not None else PATIENCE_S
         if once:
             patience = self._group.join_timeout_ms / 1000
         self._first = False
@@ -258,80 +259,13 @@ class Coordinator:
     def _may_plan(self) -> bool:
         return self._member.may_plan(time.monotonic())
 
-    def _plan(
-        self, previous: Document, logs: Mapping[TopicPartition, LogRange], max_rows: int | None
-    ) -> Document | None:
-        """The next document, or None where nothing is new; positions are judged first (R8)."""
-        logs = self._judge(logs)
-        if not self._ledger.settled:
-            return None
-        return next_document(
-            previous,
-            group=self._group.group_id,
-            lineage=self._ledger.lineage,
-            run=self.run,
-            positions=self._ledger.positions(),
-            ends={tp: known.latest for tp, known in logs.items()},
-            max_offsets=max_rows,
-            targets=self._targets,
-        )
-
-    def _judge(self, logs: Mapping[TopicPartition, LogRange]) -> Mapping[TopicPartition, LogRange]:
-        """Hold the positions against the logs (R8); the logs that can be planned from."""
-        positions = self._ledger.positions()
-        snapshot = self._watcher.snapshot
-        refreshed = {tp for tp, since in self._rechecking.items() if self._watcher.metadata_at >= since}
-        watermarks = self._watcher.watermarks(logs)
-        verdicts = loss.judge(positions, watermarks, snapshot.topics, refreshed=False)
-        suspects = {tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Recheck)}
-        again = {tp: positions[tp] for tp in suspects & refreshed}
-        verdicts |= loss.judge(again, watermarks, snapshot.topics, refreshed=True)
-        settlement = loss.settle(
-            positions, verdicts, group=self._group.group_id, fail_on_data_loss=self._options.fail_on_data_loss
-        )
-        for message in settlement.messages:
-            if message not in self._told:
-                log.warning("%s", message)
-                self._told.add(message)
-        self._deleted = frozenset(settlement.deleted)
-        moved = {tp: p.offset for tp, p in settlement.positions.items() if p.offset != positions[tp].offset}
-        if moved:
-            self._carry_out(self._member.moved(moved, time.monotonic()))
-        self._recheck(settlement.recheck)
-        return {tp: known for tp, known in logs.items() if tp in settlement.positions}
-
-    def _recheck(self, partitions: tuple[TopicPartition, ...]) -> None:
-        new = [tp for tp in partitions if tp not in self._rechecking]
-        if new:
-            self._watcher.forget(new)
-            self._watcher.refresh_metadata()
-        now = time.monotonic()
-        self._rechecking = {tp: self._rechecking.get(tp, now) for tp in partitions}
-
     def _wait_on(self, start: dict[str, Any], previous: Document) -> dict[str, Any]:
         """Nothing can be planned yet: `start`, byte for byte (R2); AvailableNow would end with it (R10)."""
-        if self._targets is None or self._draining or self._stopped:
+        if self._planner.targets is None or self._draining or self._stopped:
             return start
-        document = empty_document(
-            previous,
-            group=self._group.group_id,
-            lineage=self._ledger.lineage,
-            run=self.run,
-            positions=self._ledger.positions(),
-        )
+        document = self._planner.empty(previous)
         self._member.planned_empty(document)
         return to_value(document)
-
-    def _is_done(self, logs: Mapping[TopicPartition, LogRange]) -> bool:
-        """Whether `start` may be returned: nothing is new, and AvailableNow has reached its ends (R11).
-
-        `logs` were listed after AvailableNow's snapshot, which came before the first call of `latest_offset`.
-        """
-        if self._targets is None:
-            return True
-        ends = {tp: known.latest for tp, known in logs.items()}
-        existing = {tp: p for tp, p in self._ledger.positions().items() if tp not in self._deleted}
-        return self._may_plan() and available_now_done(existing, self._targets, ends)
 
     def _committed(self) -> Mapping[TopicPartition, CommittedOffset]:
         """What the group has committed: a replay's filter, fetched when its partitions are asked, and waited for."""
@@ -368,7 +302,7 @@ class Coordinator:
                 self._wanted_topics = frozenset(self._options.subscription.topics) | topics
                 self._watcher.follow(self._wanted_topics)
             case Resolve():
-                self._resolve(action)
+                self._resolver.resolve(action)
             case ev.Fail(error):
                 self._failure = self._failure or error
         self._state.notify_all()
@@ -378,47 +312,15 @@ class Coordinator:
             self._carry_out(self._member.step(ev.TopicsKnown(snapshot.topics, asked), time.monotonic()))
             self._state.notify_all()
 
-    def _resolve(self, wanted: Resolve) -> None:
-        """Ask the log where gained partitions start (R5d, R7)."""
-        options = self._options
-
-        def question(cluster: Cluster, deadline: float) -> tuple[dict[TopicPartition, int], list[str]]:
-            return gained_offsets(
-                cluster,
-                deadline,
-                group=self._group.group_id,
-                spec=options.starting,
-                origins=wanted.partitions,
-                isolation=options.fetch.isolation,
-                fail_on_data_loss=options.fail_on_data_loss,
-            )
-
-        self._resolving = self._watcher.post(question, options.client.default_api_timeout_ms / 1000)
-        self._resolving.add_done_callback(lambda answer: self._resolved(wanted, answer))
-
-    def _resolved(self, wanted: Resolve, answer: Future[tuple[dict[TopicPartition, int], list[str]]]) -> None:
-        """In the watcher's thread: take the offsets, or ask again `fetchOffset.numRetries` times."""
-        error = answer.exception()
+    def _found(self, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
         with self._state:
-            if error is None:
-                offsets, messages = answer.result()
-                self._resolve_failures = 0
-                for message in messages:
-                    log.warning("%s", message)
-                self._carry_out(self._member.resolved(wanted.generation, offsets, time.monotonic()))
-            elif not self._stopped and wanted.generation == self._ledger.generation:
-                self._resolve_failures += 1
-                retry = (
-                    isinstance(error, TransportError) and self._resolve_failures <= self._options.fetch_offset_retries
-                )
-                if retry:
-                    log.warning("%s: starting offsets not found, asking again: %s", self._group.group_id, error)
-                    delay = self._options.fetch_offset_retry_interval_ms / 1000
-                    timer = threading.Timer(delay, self._resolve, [wanted])
-                    timer.daemon = True
-                    timer.start()
-                else:
-                    self._failure = error if isinstance(error, StreamGroupError) else StreamGroupError(repr(error))
+            self._carry_out(self._member.resolved(generation, offsets, time.monotonic()))
+            self._state.notify_all()
+
+    def _not_found(self, generation: int, error: StreamGroupError) -> None:
+        with self._state:
+            if generation == self._ledger.generation and not self._stopped:
+                self._failure = self._failure or error
             self._state.notify_all()
 
     def _raise_failure(self) -> None:

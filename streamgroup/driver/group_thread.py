@@ -69,12 +69,15 @@ class GroupThread:
         """End the thread; connections are closed in order."""
         self._stopping = True
         self._poller.wake()
-        self._thread.join(timeout)
+        if self._thread.is_alive():
+            self._thread.join(timeout)
 
     def carry_out(self, actions: Iterable[MemberAction]) -> None:
         """Leave actions of the member with this thread. The caller holds the lock."""
+        before = len(self._outbox)
         self._outbox.extend(actions)
-        self._poller.wake()
+        if len(self._outbox) > before:
+            self._poller.wake()
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ the end of the conversation with it, or as another parent.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -31,9 +32,11 @@ def start_coordinator(options: SourceOptions) -> Coordinator:
         # Ctrl-C reaches every process of the terminal's group: what becomes of the query is the driver's to say.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     coordinator = Coordinator(options)
-    ControlServer(coordinator, os.getppid()).start()
+    channel = ControlServer(coordinator, os.getppid())
+    channel.start()
+    atexit.register(channel.close)
     threading.Thread(
-        target=_watch_parent, args=(coordinator, os.getppid()), name="streamgroup-parent", daemon=True
+        target=_watch_parent, args=(coordinator, channel, os.getppid()), name="streamgroup-parent", daemon=True
     ).start()
     return coordinator
 
@@ -44,12 +47,13 @@ def _exit(_signum: int, _frame: FrameType | None) -> None:
     sys.exit(0)
 
 
-def _watch_parent(coordinator: Coordinator, parent: int) -> None:
+def _watch_parent(coordinator: Coordinator, channel: ControlServer, parent: int) -> None:
     """Leave when the JVM is gone, even while the main thread is busy."""
     while os.getppid() == parent:
         time.sleep(PARENT_EVERY_S)
     log.warning("the driver's JVM (pid %d) is gone: leaving the group", parent)
     coordinator.stop()
+    channel.close()
     os._exit(1)
 
 

@@ -65,7 +65,8 @@ class LogWatcher:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        self._thread.join(timeout)
+        if self._thread.is_alive():
+            self._thread.join(timeout)
 
     @property
     def error(self) -> StreamGroupError | None:
@@ -90,6 +91,8 @@ class LogWatcher:
 
         Partitions that nobody has told of are absent; old ends are lower bounds, as logs only grow.
         """
+        if not partitions:
+            return {}
         now = time.monotonic()
         with self._changed:
             known = self._partitions.issuperset(partitions)
@@ -153,9 +156,9 @@ class LogWatcher:
                 except StreamGroupError as error:
                     self._failed(error)
         with self._changed:
-            for _, _, future in self._questions:
-                future.set_exception(TransportError("the coordinator is stopping"))
-            self._questions.clear()
+            left, self._questions = self._questions, deque()
+        for _, _, future in left:  # without the lock: what is called back takes others
+            future.set_exception(TransportError("the coordinator is stopping"))
 
     def _turn(self, cluster: Cluster) -> None:
         with self._changed:

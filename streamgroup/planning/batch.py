@@ -6,7 +6,9 @@ Without I/O and clocks; may be called as often as Spark polls, that is every 10 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from streamgroup.errors import ConfigError
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from streamgroup.planning.limits import rate_limit
 
@@ -85,6 +87,29 @@ def replay_ranges(document: Document, committed: Mapping[TopicPartition, Committ
         if start < range_.until:
             left.append(OffsetRange(range_.partition, start, range_.until))
     return left
+
+
+def whole_batch(start: Document, end: Document) -> Document:
+    """`end` with its ranges, where it is of Spark's own connector, which writes positions only.
+
+    Such a batch is what that connector planned and did not sink: it goes from the positions of `start` to those of
+    `end`. Raises ConfigError where `start` does not tell where a partition began: then only that connector knows.
+    """
+    if end.lineage or not end.positions:
+        return end
+    unknown = sorted(tp for tp in end.positions if tp not in start.positions)
+    if unknown:
+        raise ConfigError(
+            f"the checkpoint's last batch was planned by Spark's own Kafka source and has not sunk, and the checkpoint does "
+            f"not say where it begins for {', '.join(map(str, unknown))}: let format('kafka') finish that batch, then go "
+            "on with streamgroup"
+        )
+    ranges = tuple(
+        OffsetRange(tp, start.positions[tp].offset, position.offset)
+        for tp, position in sorted(end.positions.items())
+        if start.positions[tp].offset < position.offset
+    )
+    return replace(end, ranges=ranges)
 
 
 def _backlog(

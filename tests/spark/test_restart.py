@@ -22,6 +22,11 @@ def run_to_end(streams: Streams, load: Load, group: str, name: str, **options: o
     return sunk
 
 
+def forget_last_batch_in_sink(streams: Streams, name: str, batch: int) -> None:
+    """Make the sink that of a query which died before this batch had sunk."""
+    (streams.home / f"{name}-out" / "_spark_metadata" / str(batch)).unlink()
+
+
 def forget_last_commit(streams: Streams, name: str) -> int:
     """Make the checkpoint that of a query which died with its last batch planned but not sunk; the batch's number."""
     checkpoint = streams.home / f"{name}-checkpoint"
@@ -69,14 +74,12 @@ def test_a_batch_planned_but_not_sunk_is_replayed_exactly(
     load.send(100)
     run_to_end(streams, load, "replay", "q", maxOffsetsPerTrigger=30)
     before = last_document(streams.home / "q-checkpoint")
-    forget_last_commit(streams, "q")
+    forget_last_batch_in_sink(streams, "q", forget_last_commit(streams, "q"))
     # The group's offsets are where they were before that batch: nobody has committed it.
     ranges = {int(p): r for p, r in before["ranges"][load.topic].items()}  # type: ignore[index]
     reset_offsets(kafka41, "replay", load.topic, {p: start for p, (start, _) in ranges.items()})
     load.send(40)
     again = run_to_end(streams, load, "replay", "q", maxOffsetsPerTrigger=30)
-    assert sorted(set(again.values())) == sorted(load.sent)
-    # Spark's file sink knows the batch by its number: what the replay delivered again is not doubled there.
     assert sorted(again.values()) == sorted(load.sent)
     assert committed(kafka41, "replay", load.topic) == log_ends(kafka41, load.topic, 2)
 
