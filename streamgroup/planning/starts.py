@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import EARLIEST, LATEST, OffsetRange, OffsetSpec, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, LogRange, OffsetRange, OffsetSpec, TopicPartition
 
 Listed = Mapping[TopicPartition, tuple[int, int]]
 """Answers of ListOffsets: partition -> (offset, timestamp in ms); the offset is -1 where no record is that late."""
@@ -69,6 +69,31 @@ def resolve(
 def ranges(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
     """What a batch read reads, sorted: `[start, end)`; as in Spark, nothing where the end lies before the start."""
     return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts) if tp in ends and starts[tp] < ends[tp]]
+
+
+def within(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, LogRange]
+) -> tuple[list[OffsetRange], list[str]]:
+    """Of `ranges(starts, ends)` what the logs hold, and what they do not, in words.
+
+    A start beyond the end of its log is told of, too: the records that it means are gone, or have not been written.
+    """
+    kept: list[OffsetRange] = []
+    lost = [
+        f"{tp} from offset {start}: the log holds [{logs[tp].earliest}, {logs[tp].latest})"
+        for tp, start in sorted(starts.items())
+        if start > logs[tp].latest
+    ]
+    for wanted in ranges(starts, ends):
+        log = logs[wanted.partition]
+        if wanted.start > log.latest:
+            continue
+        if wanted.start < log.earliest or wanted.until > log.latest:
+            lost.append(f"{wanted}: the log holds [{log.earliest}, {log.latest})")
+        low, high = max(log.earliest, wanted.start), min(log.latest, wanted.until)
+        if low < high:
+            kept.append(OffsetRange(wanted.partition, low, high))
+    return kept, lost
 
 
 def _by_time(spec: OffsetSpec, tp: TopicPartition) -> bool:

@@ -24,7 +24,8 @@ def run_to_end(streams: Streams, load: Load, group: str, name: str, **options: o
 
 def forget_last_batch_in_sink(streams: Streams, name: str, batch: int) -> None:
     """Make the sink that of a query which died before this batch had sunk."""
-    (streams.home / f"{name}-out" / "_spark_metadata" / str(batch)).unlink()
+    for file in (streams.home / f"{name}-out" / "_spark_metadata").glob(f"*{batch}*"):
+        file.unlink()
 
 
 def forget_last_commit(streams: Streams, name: str) -> int:
