@@ -14,6 +14,7 @@ _SMALLEST = 4
 _READ_BUFFER = 64 * 1024
 _TLS_RECORDS = range(20, 24)
 """The content types of TLS: what a TLS listener's alert or handshake begins with, read as the top byte of a length."""
+_HTTP = int.from_bytes(b"HTTP", "big")
 
 
 class FrameReader:
@@ -76,8 +77,14 @@ class FrameReader:
 
     def _checked(self, size: int) -> int:
         if size > self._max:
-            hint = "; is this a TLS listener?" if size >> 24 in _TLS_RECORDS else ""
-            raise TooLarge(f"a frame of {size} bytes was announced, the cap is {self._max}{hint}")
+            raise TooLarge(f"a frame of {size} bytes was announced, the cap is {self._max}{_hint(size)}")
         if size < _SMALLEST:
             raise DecodeError(f"a frame of {size} bytes was announced, which cannot hold a response")
         return size
+
+
+def _hint(size: int) -> str:
+    """Who else speaks like that, where a length is none."""
+    if size >> 24 in _TLS_RECORDS:
+        return "; is this a TLS listener?"
+    return "; this is an HTTP server, not a Kafka broker: check the port" if size == _HTTP else ""

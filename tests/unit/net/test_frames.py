@@ -81,6 +81,11 @@ def test_the_alert_of_a_tls_listener_is_recognised() -> None:
         feed(FrameReader(100 * MIB), b"\x15\x03\x03\x00\x02\x02\x50", 7)
 
 
+def test_the_answer_of_a_web_server_is_recognised() -> None:
+    with pytest.raises(TooLarge, match="an HTTP server, not a Kafka broker"):
+        feed(FrameReader(100 * MIB), b"HTTP/1.1 400 Bad Request\r\n\r\n", 26)
+
+
 def test_a_frame_is_read_only_and_keeps_its_bytes_while_others_arrive() -> None:
     reader = FrameReader(MIB)
     space = reader.space()
