@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from streamgroup.model import FetchTask
 from streamgroup.options.types import SourceOptions
 from streamgroup.spark.tasks import TaskPartition, read_task
 
@@ -24,7 +25,8 @@ class GroupBatchReader(DataSourceReader):
         """The tasks of this read."""
         from streamgroup.driver.batch import plan_batch  # noqa: PLC0415  (tasks do not plan)
 
-        return [TaskPartition(task) for task in plan_batch(self._options)]
+        # Where nothing is to be read there is one task all the same: Spark would make up a partition of its own.
+        return [TaskPartition(task) for task in plan_batch(self._options) or [FetchTask(())]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
