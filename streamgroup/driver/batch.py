@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 
 from streamgroup.driver.starts import offsets_of
 from streamgroup.errors import ConfigError, DataLossError
-from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    ClusterSnapshot,
+    FetchRange,
+    FetchTask,
+    LogRange,
+    OffsetRange,
+    TopicPartition,
+)
 from streamgroup.net.cluster import Cluster
-from streamgroup.options.types import LimitOptions, SourceOptions, Subscription
+from streamgroup.options.types import Isolation, LimitOptions, SourceOptions, Subscription
 from streamgroup.planning.packing import pack
-from streamgroup.planning.starts import ranges
+from streamgroup.planning.starts import within
 
 
 def plan_batch(options: SourceOptions) -> list[FetchTask]:
@@ -25,8 +34,7 @@ def plan_batch(options: SourceOptions) -> list[FetchTask]:
         starts = offsets_of(cluster, deadline, options.starting, partitions, isolation=isolation)
         assert options.ending is not None
         ends = offsets_of(cluster, deadline, options.ending, partitions, isolation=isolation, option="endingOffsets")
-        wanted = ranges(starts, ends)
-        kept = _within_logs(cluster, deadline, wanted, options)
+        kept = _within_logs(cluster, deadline, starts, ends, options)
         return tasks_of(kept, snapshot, options.limits)
 
 
@@ -83,23 +91,18 @@ def _topics(subscription: Subscription) -> set[str] | None:
 
 
 def _within_logs(
-    cluster: Cluster, deadline: float, wanted: list[OffsetRange], options: SourceOptions
+    cluster: Cluster,
+    deadline: float,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    options: SourceOptions,
 ) -> list[OffsetRange]:
-    """Ranges that the logs can serve. What lies outside is an error, or cut off where failOnDataLoss=false."""
-    partitions = [r.partition for r in wanted]
-    isolation = options.fetch.isolation
-    earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), isolation, deadline)
-    latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)
-    kept, lost = [], []
-    for r in wanted:
-        start, end = earliest[r.partition].offset, latest[r.partition].offset
-        if start <= r.start and r.until <= end:
-            kept.append(r)
-            continue
-        lost.append(f"{r}: the log holds [{start}, {end})")
-        low, high = max(start, r.start), min(end, r.until)
-        if low < high:
-            kept.append(OffsetRange(r.partition, low, high))
+    """Ranges that the logs can serve. What lies outside is an error, or left out where failOnDataLoss=false."""
+    earliest = cluster.list_offsets(dict.fromkeys(starts, EARLIEST), Isolation.READ_UNCOMMITTED, deadline)
+    # The high watermarks: an open transaction is no loss (R8), the tasks wait for its end.
+    latest = cluster.list_offsets(dict.fromkeys(starts, LATEST), Isolation.READ_UNCOMMITTED, deadline)
+    logs = {tp: LogRange(min(earliest[tp].offset, latest[tp].offset), latest[tp].offset) for tp in starts}
+    kept, lost = within(starts, ends, logs)
     if lost and options.fail_on_data_loss:
         raise DataLossError(
             f"offsets out of range: {'; '.join(lost)}. Give offsets that the logs hold, or failOnDataLoss=false to "

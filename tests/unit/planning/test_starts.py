@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import EARLIEST, LATEST, OffsetRange, OffsetSpec, TopicPartition
-from streamgroup.planning.starts import fallbacks, lookups, ranges, resolve
+from streamgroup.model import EARLIEST, LATEST, LogRange, OffsetRange, OffsetSpec, TopicPartition
+from streamgroup.planning.starts import fallbacks, lookups, ranges, resolve, within
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 
@@ -101,3 +101,24 @@ def test_the_steps_together_resolve_every_partition(spec: OffsetSpec, matches: d
 def test_a_batch_read_reads_nothing_of_partitions_that_end_before_they_start() -> None:
     assert ranges({C: 5, A: 0, B: 3}, {A: 4, B: 3, C: 2}) == [OffsetRange(A, 0, 4)]
     assert ranges({A: 0}, {B: 4}) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "kept", "lost"),
+    [
+        (20, 80, (20, 80), None),
+        (10, 90, (10, 90), None),
+        (90, 90, None, None),
+        (50, 40, None, None),
+        (5, 50, (10, 50), "t-0[5, 50): the log holds [10, 90)"),
+        (50, 95, (50, 90), "t-0[50, 95): the log holds [10, 90)"),
+        (0, 5, None, "t-0[0, 5): the log holds [10, 90)"),
+        (91, 90, None, "t-0 from offset 91: the log holds [10, 90)"),
+        (95, 99, None, "t-0 from offset 95: the log holds [10, 90)"),
+    ],
+)
+def test_what_a_log_does_not_hold_is_told_of_once_and_the_rest_is_kept(
+    start: int, end: int, kept: tuple[int, int] | None, lost: str | None
+) -> None:
+    found = within({A: start}, {A: end}, {A: LogRange(10, 90)})
+    assert found == ([OffsetRange(A, *kept)] if kept else [], [lost] if lost else [])
