@@ -100,8 +100,8 @@ def whole_batch(start: Document, end: Document) -> Document:
     unknown = sorted(tp for tp in end.positions if tp not in start.positions)
     if unknown:
         raise ConfigError(
-            "the checkpoint's last batch was planned by Spark's own Kafka source and has not sunk, and where it begins is "
-            f"not known for {', '.join(map(str, unknown))}: let format('kafka') finish that batch, then go on with "
+            "the checkpoint's last batch was planned by Spark's own Kafka source and has not sunk, and where it begins "
+            f"is not known for {', '.join(map(str, unknown))}: let format('kafka') finish that batch, then go on with "
             "streamgroup"
         )
     ranges = tuple(

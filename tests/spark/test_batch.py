@@ -58,7 +58,7 @@ def test_between_given_offsets(spark: SparkSession, kafka41: KafkaServer, make_t
 
 
 def test_by_timestamps(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka41, make_topic(kafka41, 1, config={"retention.ms": "-1"}), 1)
     began = 1_700_000_000_000
     for n in range(10):
         load.send(1, timestamp=began + n * 1000)

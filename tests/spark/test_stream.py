@@ -23,7 +23,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def test_100_000_records_of_every_codec_arrive_as_produced(
     streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, codec: str
 ) -> None:
-    topic = make_topic(kafka41, PARTITIONS)
+    topic = make_topic(kafka41, PARTITIONS, config={"retention.ms": "-1"})
     producer = Producer(
         {
             "bootstrap.servers": kafka41.bootstrap_servers,

@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
-from streamgroup.planning.batch import available_now_done, empty_document, next_document, replay_ranges
-from streamgroup.planning.document import to_value
+from streamgroup.planning.batch import (
+    available_now_done,
+    empty_document,
+    next_document,
+    replay_ranges,
+    whole_batch,
+)
+from streamgroup.planning.document import from_value, to_value
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 HELD = {A: Position(10, "id", 4), B: Position(20, "id", 5)}
@@ -153,3 +160,20 @@ def test_a_replay_reads_every_range_above_the_committed_offset(
     committed: dict[TopicPartition, int], expected: list[OffsetRange]
 ) -> None:
     assert replay_ranges(REPLAYED, {tp: CommittedOffset(offset) for tp, offset in committed.items()}) == expected
+
+
+class TestABatchThatSparksOwnConnectorPlanned:
+    def test_goes_from_start_to_end(self) -> None:
+        start, end = from_value({"t": {"0": 100, "1": 7}}), from_value({"t": {"0": 200, "1": 7}})
+        assert whole_batch(start, end).ranges == (OffsetRange(TopicPartition("t", 0), 100, 200),)
+
+    def test_of_a_partition_that_began_nobody_knows_where_is_an_error(self) -> None:
+        with pytest.raises(ConfigError, match="t-1"):
+            whole_batch(from_value({"t": {"0": 100}}), from_value({"t": {"0": 200, "1": 7}}))
+        with pytest.raises(ConfigError, match="t-0"):
+            whole_batch(INITIAL_DOCUMENT, from_value({"t": {"0": 200}}))
+
+    def test_of_our_own_is_left_as_it_is(self) -> None:
+        ours = Document("g", "l", "r", 3, (OffsetRange(TopicPartition("t", 0), 1, 2),), {})
+        assert whole_batch(INITIAL_DOCUMENT, ours) is ours
+        assert whole_batch(INITIAL_DOCUMENT, INITIAL_DOCUMENT) is INITIAL_DOCUMENT

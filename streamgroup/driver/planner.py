@@ -1,0 +1,101 @@
+"""What the next batch takes: positions held against the logs (R8), then limits, targets, the document (R1-R3, R11)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from streamgroup.driver.watcher import LogWatcher
+from streamgroup.group.ledger import Ledger
+from streamgroup.model import Document, LogRange, TopicPartition
+from streamgroup.planning import loss
+from streamgroup.planning.batch import available_now_done, empty_document, next_document
+
+log = logging.getLogger("streamgroup")
+
+Logs = Mapping[TopicPartition, LogRange]
+
+
+class Judged(NamedTuple):
+    """What can be planned from, and where the data-loss policy moved positions."""
+
+    logs: Logs
+    moved: dict[TopicPartition, int]
+
+
+class Planner:
+    """Plans for one run. Called by Spark's thread, under the coordinator's lock."""
+
+    def __init__(self, ledger: Ledger, watcher: LogWatcher, *, fail_on_data_loss: bool) -> None:
+        self._ledger = ledger
+        self._watcher = watcher
+        self._fail_on_data_loss = fail_on_data_loss
+        self._rechecking: dict[TopicPartition, float] = {}
+        self._deleted: frozenset[TopicPartition] = frozenset()
+        self._told: set[str] = set()
+        self.targets: Mapping[TopicPartition, int] | None = None
+        """R11: AvailableNow's snapshot of the ends; None under every other trigger."""
+
+    def judge(self, logs: Logs) -> Judged:
+        """Hold the positions against the logs. Raises DataLossError where records are gone and failOnDataLoss is on."""
+        positions = self._ledger.positions()
+        topics = self._watcher.snapshot.topics
+        watermarks = self._watcher.watermarks(logs)
+        refreshed = {tp for tp, since in self._rechecking.items() if self._watcher.metadata_at >= since}
+        verdicts = loss.judge(positions, watermarks, topics, refreshed=False)
+        suspects = {tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Recheck)}
+        again = {tp: positions[tp] for tp in suspects & refreshed}
+        verdicts |= loss.judge(again, watermarks, topics, refreshed=True)
+        settlement = loss.settle(
+            positions, verdicts, group=self._ledger.group, fail_on_data_loss=self._fail_on_data_loss
+        )
+        for message in settlement.messages:
+            if message not in self._told:
+                log.warning("%s", message)
+                self._told.add(message)
+        self._deleted = frozenset(settlement.deleted)
+        self._recheck(settlement.recheck)
+        return Judged(
+            {tp: known for tp, known in logs.items() if tp in settlement.positions},
+            {tp: p.offset for tp, p in settlement.positions.items() if p.offset != positions[tp].offset},
+        )
+
+    def _recheck(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """It is loss only when it is still so after a metadata refresh (R8)."""
+        new = [tp for tp in partitions if tp not in self._rechecking]
+        if new:
+            self._watcher.forget(new)
+            self._watcher.refresh_metadata()
+        now = time.monotonic()
+        self._rechecking = {tp: self._rechecking.get(tp, now) for tp in partitions}
+
+    def next(self, previous: Document, logs: Logs, max_rows: int | None) -> Document | None:
+        """The next document, or None where nothing is new."""
+        return next_document(
+            previous,
+            group=self._ledger.group,
+            lineage=self._ledger.lineage,
+            run=self._ledger.run,
+            positions=self._ledger.positions(),
+            ends={tp: known.latest for tp, known in logs.items()},
+            max_offsets=max_rows,
+            targets=self.targets,
+        )
+
+    def empty(self, previous: Document) -> Document:
+        """R10: a document without ranges, for AvailableNow while the group rebalances."""
+        return empty_document(
+            previous,
+            group=self._ledger.group,
+            lineage=self._ledger.lineage,
+            run=self._ledger.run,
+            positions=self._ledger.positions(),
+        )
+
+    def reached_targets(self, logs: Logs) -> bool:
+        """R11: whether every partition held has reached its end; `logs` were listed after the snapshot."""
+        ends = {tp: known.latest for tp, known in logs.items()}
+        existing = {tp: p for tp, p in self._ledger.positions().items() if tp not in self._deleted}
+        return available_now_done(existing, self.targets or {}, ends)

@@ -1,0 +1,73 @@
+"""Finds where gained partitions start that neither the group nor the checkpoint knows: a question for the watcher."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from streamgroup.driver.member import Resolve
+from streamgroup.driver.starts import gained_offsets
+from streamgroup.driver.watcher import LogWatcher
+from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.model import TopicPartition
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.types import SourceOptions
+
+log = logging.getLogger("streamgroup")
+
+Found = tuple[dict[TopicPartition, int], list[str]]
+
+
+class Resolver:
+    """Asks, and asks again `fetchOffset.numRetries` times. The callbacks are called in the watcher's thread."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        group: str,
+        watcher: LogWatcher,
+        on_found: Callable[[int, dict[TopicPartition, int]], None],
+        on_failed: Callable[[int, StreamGroupError], None],
+    ) -> None:
+        self._options = options
+        self._group = group
+        self._watcher = watcher
+        self._on_found = on_found
+        self._on_failed = on_failed
+
+    def resolve(self, wanted: Resolve, attempt: int = 0) -> None:
+        """Ask the log; returns at once."""
+        options = self._options
+
+        def question(cluster: Cluster, deadline: float) -> Found:
+            return gained_offsets(
+                cluster,
+                deadline,
+                group=self._group,
+                spec=options.starting,
+                origins=wanted.partitions,
+                isolation=options.fetch.isolation,
+                fail_on_data_loss=options.fail_on_data_loss,
+            )
+
+        answer = self._watcher.post(question, options.client.default_api_timeout_ms / 1000)
+        answer.add_done_callback(lambda done: self._answered(wanted, attempt, done))
+
+    def _answered(self, wanted: Resolve, attempt: int, answer: Future[Found]) -> None:
+        error = answer.exception()
+        if error is None:
+            offsets, messages = answer.result()
+            for message in messages:
+                log.warning("%s", message)
+            self._on_found(wanted.generation, offsets)
+        elif isinstance(error, TransportError) and attempt < self._options.fetch_offset_retries:
+            log.warning("%s: starting offsets not found, asking again: %s", self._group, error)
+            delay = self._options.fetch_offset_retry_interval_ms / 1000
+            timer = threading.Timer(delay, self.resolve, [wanted, attempt + 1])
+            timer.daemon = True
+            timer.start()
+        else:
+            known = error if isinstance(error, StreamGroupError) else StreamGroupError(repr(error))
+            self._on_failed(wanted.generation, known)
