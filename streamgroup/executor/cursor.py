@@ -25,6 +25,7 @@ class Cursor:
     """
 
     tp: TopicPartition
+    start: int
     until: int
     position: int
     ahead: int
@@ -45,6 +46,7 @@ class Cursor:
         start = planned.range.start
         return cls(
             planned.range.partition,
+            start,
             planned.range.until,
             start,
             start,
@@ -106,4 +108,4 @@ class Cursor:
         return min(most, max(rest, _LEAST_ASKED))
 
     def __str__(self) -> str:
-        return f"{self.tp} at offset {self.position} of [.., {self.until})"
+        return f"{self.tp} at offset {self.position} of [{self.start}, {self.until})"

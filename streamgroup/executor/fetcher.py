@@ -85,12 +85,12 @@ class _Reader:
         try:
             pipeline = Pipeline(connection, cursors, self._fetch, self._clock)
             while (portions := self._next(pipeline, cursors)) is not None:
-                for portion in portions:
-                    yield from self._decoded(portion, pipeline)
-                    self._recovery.progress()
                 if not portions:
                     self._recovery.pass_gaps(cursors, tiered=connection.versions.highest(ListOffsetsRequest) >= _TIERED)
                     time.sleep(_PAUSE_S)
+                while portions:  # which are let go one by one: the next answer needs the memory
+                    yield from self._decoded(portions.pop(0), pipeline)
+                    self._recovery.progress()
                 self._recovery.check_patience(cursors)
         finally:
             POOL.give_back(connection)
@@ -115,9 +115,7 @@ class _Reader:
                 yield batch
                 pipeline.pump()
             if decoded.next_offset <= position:
-                raise DecodeError(
-                    f"{cursor.tp}: nothing could be decoded at offset {position}, [.., {end}) was fetched"
-                )
+                raise DecodeError(f"{cursor.tp}: nothing could be decoded of the offsets [{position}, {end})")
             position = decoded.next_offset
         cursor.delivered(position)
 

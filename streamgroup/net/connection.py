@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from streamgroup.errors import TransportError
+from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.net.link import Link, Phase
 from streamgroup.net.protocol import Answer
 from streamgroup.options.types import ClientOptions
@@ -37,6 +37,7 @@ class Connection:
         self._clock = clock
         self._link: Link | None = None
         self._answers: deque[Answer] = deque()
+        self._failure: StreamGroupError | None = None
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -68,10 +69,10 @@ class Connection:
 
         Tries each address of the name. Raises TransportError, or BrokerError where the broker refuses the handshake.
         """
+        self.close()
         began = self._clock()
         link = Link(self.host, self.port, self.options, began)
         self._link = link
-        self._answers.clear()
         while True:
             now = self._clock()
             link.advance(now, [])
@@ -99,21 +100,21 @@ class Connection:
 
         Raises TransportError where there is none before `deadline`.
         """
-        link = self._live()
         began = self._clock()
-        while not self._answers:
+        while True:
             now = self._clock()
-            self._advance(link)
-            if self._answers:
-                break
+            if self.arrived():
+                return self._answers.popleft()
+            link = self._live()
             if now >= deadline:
                 raise TransportError(f"{self}: no answer after {now - began:.1f} s; asked: {link.midway or 'nothing'}")
             _wait(link, deadline - now)
-        return self._answers.popleft()
 
     def arrived(self) -> bool:
         """Take in what has come, without waiting: whether `receive` has an answer at once. Raises as it does."""
         if not self._answers:
+            if self._failure is not None:
+                raise self._failure
             self._advance(self._live())
         return bool(self._answers)
 
@@ -139,16 +140,20 @@ class Connection:
 
     def _end(self, *, reset: bool) -> None:
         self._answers.clear()
+        self._failure = None
         if self._link is not None:
             self._link.close(reset=reset)
 
     def _advance(self, link: Link) -> None:
-        """Advance `link`; answers that came before a trouble are kept."""
+        """Advance `link`. A trouble is raised at once, or where answers came before it, when those are received."""
         arrived: list[Answer] = []
         try:
             link.advance(self._clock(), arrived)
-        finally:
-            self._answers.extend(arrived)
+        except StreamGroupError as error:
+            if not arrived:
+                raise
+            self._failure = error
+        self._answers.extend(arrived)
 
     def _live(self) -> Link:
         if self._link is None or self._link.phase is not Phase.READY:

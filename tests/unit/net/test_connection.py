@@ -251,3 +251,22 @@ def test_a_large_answer_arrives_whole(broker: Start, options: Options) -> None:
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(many)})
     response = connected(fake, options).call(MetadataRequest(topics=None), soon(20))
     assert [b.node_id for b in response.brokers] == list(range(30_000))
+
+
+def test_answers_that_came_before_the_end_are_received_before_its_error(broker: Start, options: Options) -> None:
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(METADATA, OtherId(METADATA, 9))})
+    connection = connected(fake, options)
+    for _ in range(2):
+        connection.send(MetadataRequest(topics=None))
+    fake.wait_for(lambda f: len(f.requests) == 3)
+    assert connection.receive(soon()).correlation_id == 1
+    with pytest.raises(DecodeError, match="correlation id 9"):
+        connection.receive(soon())
+
+
+def test_connecting_again_ends_the_old_connection(broker: Start, options: Options) -> None:
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS)})
+    connection = connected(fake, options)
+    connection.connect(soon())
+    fake.wait_for(lambda f: f.ends == 1)
+    assert connection.open
