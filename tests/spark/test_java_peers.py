@@ -1,0 +1,157 @@
+"""Beside Kafka's own consumer in one group, and under the eyes of Kafka's own tool."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from streamgroup.cli.main import main
+from streamgroup.testing import KafkaServer, java_tool
+from tests.conftest import MakeTopic
+from tests.spark.support import Load, Streams, assigned, committed, log_ends, repeated, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+PARTITIONS = 5
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+ASSIGNORS = "org.apache.kafka.clients.consumer"
+
+
+class JavaConsumer:
+    """A console consumer; what it has printed so far."""
+
+    def __init__(self, output: Path, errors: Path) -> None:
+        self._output, self._errors = output, errors
+
+    def values(self) -> list[str]:
+        """Whole lines only: the last one may be half written."""
+        return self._output.read_text().split("\n")[:-1]
+
+    def partitions(self, since: int = 0) -> set[int]:
+        """Of the values from the `since`th on."""
+        return {int(value.split("-")[-2]) for value in self.values()[since:]}
+
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+
+@contextmanager
+def java_consumer(home: Path, load: Load, group: str, assignor: str) -> Iterator[JavaConsumer]:
+    """A member of `group` that knows this one strategy; ends with SIGTERM, on which it commits and leaves."""
+    properties = {
+        "partition.assignment.strategy": f"{ASSIGNORS}.{assignor}",
+        "group.protocol": "classic",
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": "6000",
+        "heartbeat.interval.ms": "300",
+    }
+    argv = java_tool(
+        load.server.version,
+        CONSUMER,
+        *("--bootstrap-server", load.server.bootstrap_servers, "--topic", load.topic, "--group", group),
+        *(word for name, value in properties.items() for word in ("--consumer-property", f"{name}={value}")),
+    )
+    output, errors = home / "java-values", home / "java-errors"
+    with (
+        output.open("w") as out,
+        errors.open("w") as err,
+        subprocess.Popen(argv, stdout=out, stderr=err) as process,
+    ):
+        try:
+            yield JavaConsumer(output, errors)
+            process.terminate()
+            process.wait(20)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("assignor", "first"),
+    [("RangeAssignor", "spark"), ("RoundRobinAssignor", "java")],
+    ids=["range, after the query", "roundrobin, before the query"],
+)
+def test_a_java_consumer_and_a_query_share_a_topic(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, assignor: str, first: str
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+    group = f"peers-{assignor}"
+    load.send(100)
+    frame = streams.read(kafka41, load.topic, group)
+    if first == "spark":
+        sunk = streams.to_parquet(frame)
+        wait_until(lambda: len(sunk.rows("offset")) == 100, "the query has all partitions")
+    with java_consumer(streams.home, load, group, assignor) as java:
+        if first == "java":
+            wait_until(lambda: len(java.values()) == 100, "the Java consumer has all partitions")
+            sunk = streams.to_parquet(frame)
+
+        def shared() -> bool:
+            before = len(java.values())
+            load.send(PARTITIONS)
+            wait_until(lambda: len(java.values()) + len(sunk.rows("offset")) >= len(load.sent), "all records read")
+            ours, theirs = set(assigned(sunk.query)), java.partitions(before)
+            return {len(ours), len(theirs)} == {2, 3} and ours | theirs == set(range(PARTITIONS))
+
+        wait_until(shared, "shares of 3 and 2")
+        load.send(200)
+        wait_until(lambda: set(java.values()) | set(sunk.values()) == set(load.sent), "together every record")
+    load.send(100)
+    wait_until(lambda: set(java.values()) | set(sunk.values()) == set(load.sent), "the query has taken over")
+    wait_until(lambda: assigned(sunk.query) == list(range(PARTITIONS)), "the query holds all partitions")
+    # Both commit what they have handed on before they let go of it.
+    assert repeated(java.values() + sunk.values()) == {}
+    ends = log_ends(kafka41, load.topic, PARTITIONS)
+    wait_until(lambda: committed(kafka41, group, load.topic) == ends, "all committed")
+
+
+def by_kafka(server: KafkaServer, *arguments: str) -> list[list[str]]:
+    argv = java_tool(server.version, GROUP_COMMAND, "--bootstrap-server", server.bootstrap_servers, *arguments)
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=40, check=True)
+    return words(ran.stdout)
+
+
+def by_us(server: KafkaServer, *arguments: str) -> list[list[str]]:
+    ran = CliRunner().invoke(main, ["groups", "--bootstrap-server", server.bootstrap_servers, *arguments])
+    assert ran.exit_code == 0, ran.output
+    return words(ran.stdout)
+
+
+def words(text: str) -> list[list[str]]:
+    """The cells of a table: the titles, then the rows in one order."""
+    titles, *rows = (line.split() for line in text.splitlines() if line.strip())
+    return [titles, *sorted(rows)]
+
+
+def test_kafkas_own_tool_and_ours_tell_the_same_of_a_query(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+    load.send(103)
+    frame = streams.read(kafka41, load.topic, "described", kafka__client__id="the-query")
+    sunk = streams.to_parquet(frame)
+    ends = log_ends(kafka41, load.topic, PARTITIONS)
+    wait_until(lambda: committed(kafka41, "described", load.topic) == ends, "all committed")
+    of_group = ("--describe", "--group", "described")
+
+    offsets = by_kafka(kafka41, *of_group, "--offsets")
+    assert [row[:6] for row in offsets[1:]] == [
+        ["described", load.topic, str(p), str(end), str(end), "0"] for p, end in sorted(ends.items())
+    ]
+    assert all(row[8] == "the-query" for row in offsets[1:])
+    assert by_us(kafka41, *of_group, "--offsets") == offsets
+
+    members = by_kafka(kafka41, *of_group, "--members")
+    assert len(members) == 2
+    assert members[1][-1] == str(PARTITIONS)
+    assert by_us(kafka41, *of_group, "--members") == members
+
+    state = by_kafka(kafka41, *of_group, "--state")
+    assert state[1][-3:] == ["streamgroup-range", "Stable", "1"]
+    assert by_us(kafka41, *of_group, "--state") == state
+    assert sunk.query.isActive
