@@ -1,0 +1,251 @@
+"""What cannot work: an error that says so, within its deadline, and no query that hangs."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from streamgroup.testing import KafkaServer
+from streamgroup.testing.ports import LOOPBACK, free_ports
+from tests.conftest import MakeTopic
+from tests.spark.support import SHORT_SESSION, Load, Streams, committed, reset_offsets, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+IMPATIENT = {
+    "kafka.default.api.timeout.ms": "2000",
+    "kafka.request.timeout.ms": "1000",
+    "kafka.socket.connection.setup.timeout.ms": "1000",
+}
+DEADLINE_S = 15.0
+"""Two seconds are for the brokers; the rest is what Spark takes to plan, fork and end on a busy machine."""
+BOMB = 300 << 20
+"""Bytes; the cap of one decompressed batch is 256 MiB."""
+
+Run = Callable[[Mapping[str, str]], None]
+
+
+@pytest.fixture(params=["batch", "stream"])
+def run(request: pytest.FixtureRequest, spark: SparkSession, streams: Streams) -> Run:
+    """Read with these options to the end, as a batch and as a stream; raises what the user sees."""
+
+    def batch(options: Mapping[str, str]) -> None:
+        frame_of(spark.read, options).count()
+
+    def stream(options: Mapping[str, str]) -> None:
+        group = {"kafka.group.id": "bad-input", **SHORT_SESSION}
+        frame = frame_of(spark.readStream, {"startingOffsets": "earliest", **group, **options})
+        streams.to_parquet(frame, availableNow=True).finish(60)
+
+    return batch if request.param == "batch" else stream
+
+
+def frame_of(reader: object, options: Mapping[str, str]) -> DataFrame:
+    frame: DataFrame = reader.format("streamgroup").options(**options).load()  # type: ignore[attr-defined]
+    return frame
+
+
+def refusal(run: Run, options: Mapping[str, str], deadline: float = DEADLINE_S) -> str:
+    """Why `run` fails, in one line; fails where it does not, or not in time."""
+    began = time.monotonic()
+    with pytest.raises(PySparkException) as raised:
+        run(options)
+    assert time.monotonic() - began < deadline
+    return " ".join(str(raised.value).split())
+
+
+@contextmanager
+def listener(answer: bytes) -> Iterator[str]:
+    """Something that is no Kafka: takes connections, says `answer` when asked anything, nothing where it is empty."""
+    taken: list[socket.socket] = []
+
+    def serve(server: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            taken.append(connection)
+            if answer:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+    with socket.create_server((LOOPBACK, 0)) as server:
+        thread = threading.Thread(target=serve, args=[server], daemon=True)
+        thread.start()
+        try:
+            yield f"{LOOPBACK}:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+            for connection in taken:
+                connection.close()
+
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
+
+def test_no_broker_listens(run: Run) -> None:
+    address = f"{LOOPBACK}:{free_ports(1)[0]}"
+    text = refusal(run, {"kafka.bootstrap.servers": address, "subscribe": "t", **IMPATIENT})
+    assert "TransportError" in text
+    assert address in text
+    assert "Connection refused" in text
+
+
+def test_a_listener_that_says_nothing(run: Run) -> None:
+    with listener(b"") as address:
+        text = refusal(run, {"kafka.bootstrap.servers": address, "subscribe": "t", **IMPATIENT})
+    assert "TransportError" in text
+    assert address in text
+    assert "handshake" in text
+
+
+def test_a_web_server(run: Run) -> None:
+    with listener(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") as address:
+        text = refusal(run, {"kafka.bootstrap.servers": address, "subscribe": "t", **IMPATIENT})
+    assert address in text
+    assert "an HTTP server, not a Kafka broker" in text
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_topic(run: Run, kafka41: KafkaServer) -> None:
+    text = refusal(run, {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": "no-such-topic"})
+    assert "ConfigError: the cluster has no topic 'no-such-topic': create it, or mend subscribe" in text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"startingOffsets": '{"t": {"0": 5'}, r"startingOffsets is '{\"t\": {\"0\": 5'"),
+        ({"startingOffsets": '{"t": {"zero": 5}}'}, r"startingOffsets is .*zero"),
+        ({"subscribePattern": "t.*"}, "exactly one of subscribe, subscribePattern, assign .*are given"),
+        ({"maxOffsetPerTrigger": "5"}, "(?i)maxOffsetPerTrigger is no option .*did you mean 'maxOffsetsPerTrigger'?"),
+        ({"kafka.sesion.timeout.ms": "5"}, "did you mean 'kafka.session.timeout.ms'?"),
+    ],
+    ids=["bad JSON", "JSON of the wrong shape", "two subscriptions", "unknown option", "unknown property"],
+)
+def test_an_option_that_cannot_be(run: Run, wrong: Mapping[str, str], words: str) -> None:
+    address = f"{LOOPBACK}:{free_ports(1)[0]}"
+    text = refusal(run, {"kafka.bootstrap.servers": address, "subscribe": "t", **wrong})
+    assert "ConfigError" in text
+    assert re.search(words, text), text
+
+
+# -- offsets -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_start_below_what_the_log_holds(run: Run, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka41, make_topic(kafka41), 1)
+    load.send(100)
+    admin = AdminClient({"bootstrap.servers": kafka41.bootstrap_servers})
+    wait_until(
+        lambda: all(f.result(20) for f in admin.delete_records([TopicPartition(load.topic, 0, 60)]).values()), ""
+    )
+    text = refusal(run, at(load, 10))
+    assert "DataLossError" in text
+    assert f"{load.topic}-0" in text
+    assert re.search(r"\b10\b.*\b60\b", text)
+    assert "failOnDataLoss=false" in text
+
+
+def test_a_start_beyond_the_end_of_the_log(run: Run, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka41, make_topic(kafka41), 1)
+    load.send(100)
+    text = refusal(run, at(load, 500))
+    assert "DataLossError" in text
+    assert f"{load.topic}-0" in text
+    assert re.search(r"\b500\b.*\b100\b", text)
+
+
+def test_a_start_at_the_end_of_the_log_is_no_error(run: Run, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka41, make_topic(kafka41), 1)
+    load.send(100)
+    run(at(load, 100))
+
+
+def at(load: Load, offset: int) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": load.server.bootstrap_servers,
+        "kafka.group.id": load.topic,
+        "subscribe": load.topic,
+        "startingOffsets": json.dumps({load.topic: {"0": offset}}),
+    }
+
+
+# -- bytes -------------------------------------------------------------------------------------------------------------
+
+
+def damage(server: KafkaServer, topic: str, offset: int) -> None:
+    """Flip a bit of the last byte of the batch at `offset`, while the broker is down; no flag tells it to look."""
+    (broker,) = server.brokers
+    broker.stop()  # in good order, else the broker checks the log when it starts, and cuts it
+    (segment,) = Path(server.data_dir).glob(f"*/data/{topic}-0/{0:020d}.log")
+    content = bytearray(segment.read_bytes())
+    position = 0
+    while int.from_bytes(content[position : position + 8], "big") != offset:
+        position += 12 + int.from_bytes(content[position + 8 : position + 12], "big")
+    end = position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")
+    content[end - 3] ^= 1
+    segment.write_bytes(content)
+    broker.restart()
+
+
+def test_a_damaged_batch_is_told_of_and_the_command_steps_over_it(
+    spark: SparkSession, streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41), 1)
+    sound = load.send(10), load.send(10), load.send(10)
+    damage(kafka41, load.topic, 10)
+    options = {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": load.topic}
+    command = f"--topic {load.topic}:0 --reset-offsets --to-offset 20 --execute"
+
+    text = refusal(lambda o: print(frame_of(spark.read, o).count()), options)
+    assert f"ChecksumMismatch: {load.topic}-0: " in text
+    assert command in text
+
+    frame = streams.read(kafka41, load.topic, "damaged")
+    with pytest.raises(PySparkException) as raised:
+        streams.to_parquet(frame, "q", availableNow=True).finish()
+    assert f"ChecksumMismatch: {load.topic}-0: " in str(raised.value)
+    assert f"--group damaged {command}" in str(raised.value)
+    assert committed(kafka41, "damaged", load.topic).get(0, 0) <= 10
+
+    reset_offsets(kafka41, "damaged", load.topic, {0: 20})
+    again = streams.to_parquet(frame, "q", availableNow=True)
+    again.finish()
+    assert again.values() == sound[2]
+    assert committed(kafka41, "damaged", load.topic) == {0: 30}
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_a_batch_that_would_fill_the_memory(run: Run, kafka41: KafkaServer, make_topic: MakeTopic, codec: str) -> None:
+    topic = make_topic(kafka41)
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka41.bootstrap_servers,
+            "compression.type": codec,
+            "message.max.bytes": 1_000_000_000,
+        }
+    )
+    failed: list[object] = []
+    producer.produce(topic, bytes(BOMB), partition=0, on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(60) == 0
+    assert failed == [None]
+    text = refusal(run, {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": topic}, 30)
+    assert f"TooLarge: {topic}-0: " in text
+    assert f"--topic {topic}:0 --reset-offsets --to-offset 1 --execute" in text
