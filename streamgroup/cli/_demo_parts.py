@@ -18,6 +18,7 @@ from typing import Self
 
 import pyarrow.dataset as pads
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
@@ -30,6 +31,10 @@ from streamgroup.options.types import ClientOptions, Isolation
 
 COLUMNS = ("number", "partition")
 STOP_S = 60.0
+QUIET_S = 3.0
+"""Not every batch is worth a line."""
+_OTHERS_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
+"""Several processes write into one pipe: where Spark's line began before ours had ended."""
 _SHOWN = re.compile(r"^ingest: .*|.* streamgroup: .*(joined|lost|leaving|left|rejoin).*")
 
 _SETTINGS = """\
@@ -72,7 +77,7 @@ class Load:
             from confluent_kafka import Producer  # noqa: PLC0415  (an extra)
         except ImportError:
             raise ConfigError("the demo needs a producer: pip install 'streamgroup[produce]'") from None
-        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True})
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "log_level": 2})
         self._topic, self._partitions, self._rate = topic, partitions, rate
         self._stop = threading.Event()
         self._failed: list[str] = []
@@ -147,16 +152,22 @@ class Job:
     def _follow(self) -> None:
         assert self._process.stdout is not None
         colour = "yellow" if self.member == "a" else "magenta"
+        told = 0.0
         with self._log.open("w") as log:
             for line in self._process.stdout:
                 log.write(line)
                 log.flush()
                 if line.startswith("ingest: batch"):
                     self.batches += 1
-                if _SHOWN.match(line):
-                    text = line.strip().removeprefix("ingest: ").split(" streamgroup: ")[-1]
-                    self._console.print(f"   [{colour}]{self.member}[/] | ", end="")
-                    self._console.print(text, markup=False, highlight=False)
+                    shown = time.monotonic() - told >= QUIET_S
+                    told = time.monotonic() if shown else told
+                else:
+                    shown = _SHOWN.match(line) is not None
+                if shown:
+                    text = _OTHERS_LINE.split(line.strip().removeprefix("ingest: ").split(" streamgroup: ")[-1])[0]
+                    self._console.print(
+                        f"   [{colour}]{self.member}[/] | {escape(text)}", highlight=False, soft_wrap=True
+                    )
 
     def check(self) -> None:
         """Raise StreamGroupError where the job has ended by itself."""

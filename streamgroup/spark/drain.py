@@ -41,7 +41,7 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
     found = _runs_of(query, pid, deadline)
     answers = [control.ask(pid, run, "drain", timeout=max(0.0, deadline - time.monotonic())) for run in found]
     query.stop()
-    return DrainResult(all(a["drained"] for a in answers), tuple(a["group"] for a in answers))
+    return DrainResult(bool(answers) and all(a["drained"] for a in answers), tuple(a["group"] for a in answers))
 
 
 def _jvm_pid() -> int:
