@@ -53,6 +53,7 @@ class _Reader:
     def __init__(self, client: ClientOptions, fetch: FetchOptions, fail_on_data_loss: bool, group: str | None) -> None:
         self._client, self._fetch, self._group = client, fetch, group
         self._clock = time.monotonic
+        self._cursors: Sequence[Cursor] = ()
         self._recovery = Recovery(client, fetch, fail_on_data_loss, self._clock)
         self._decode = DecodeOptions(
             check_crcs=fetch.check_crcs,
@@ -66,6 +67,7 @@ class _Reader:
 
     def rows(self, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:
         """Read from leader after leader, until all ranges are done."""
+        self._cursors = cursors
         while left := [cursor for cursor in cursors if not cursor.done]:
             for leader in dict.fromkeys(cursor.leader for cursor in left):
                 if leader is not None:
@@ -90,7 +92,7 @@ class _Reader:
                     time.sleep(_PAUSE_S)
                 while portions:  # which are let go one by one: the next answer needs the memory
                     yield from self._decoded(portions.pop(0), pipeline)
-                    self._recovery.progress()
+                    self._recovery.progress(self._cursors)
                 self._recovery.check_patience(cursors)
         finally:
             POOL.give_back(connection)

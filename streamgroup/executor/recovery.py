@@ -45,9 +45,16 @@ class Recovery:
         if self._cluster is not None:
             self._cluster.close()
 
-    def progress(self) -> None:
-        """Records have come: the next trouble is a new one."""
+    def progress(self, cursors: Sequence[Cursor]) -> None:
+        """Records of one of `cursors` were handed out: all others wait from now on.
+
+        While the one is read, or its records are worked on, the others are not asked for.
+        """
         self._pace.reset()
+        now = self._clock()
+        for cursor in cursors:
+            if cursor.waiting_since is not None:
+                cursor.waiting_since = now
 
     def check_patience(self, cursors: Sequence[Cursor]) -> None:
         """Raise where a range has been waited for longer than `kafkaConsumer.pollTimeoutMs`."""

@@ -151,6 +151,17 @@ def test_patience_ends_and_says_what_was_waited_for(broker: Start, options: Opti
         Reading(options, leader).offsets(planned(leader, 0, 10))
 
 
+def test_patience_does_not_count_the_time_that_others_are_read_and_worked_on(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(i, 10) for i in range(0, 50, 10)]), Log([batch(0, 10)], errors=[6]))
+    fetch = FetchOptions(max_partition_bytes=1, max_wait_ms=10, poll_timeout_ms=100)
+    task = FetchTask((planned(leader, 0, 50), planned(leader, 0, 10, partition=1)))
+    rows = 0
+    for each in read(task, options(leader.broker.port), fetch):
+        threading.Event().wait(0.06)
+        rows += each.num_rows
+    assert rows == 60
+
+
 def test_small_ranges_of_one_leader_share_a_request(broker: Start, options: Options) -> None:
     leader = Leader(broker, *(Log([batch(0, 10)]) for _ in range(5)))
     found = Reading(options, leader).batches(*(planned(leader, i, 10, partition=i) for i in range(5)))
