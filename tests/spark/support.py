@@ -120,25 +120,12 @@ class Streams:
 class Sunk:
     """A query into Parquet, and what it wrote."""
 
-    query: StreamingQuery
+    query: StreamingQuery | None
     path: Path
 
     def rows(self, *columns: str) -> Rows:
-        """What a reader of the directory sees now: the files that the sink's own log lists, without a Spark job."""
-        rows: Rows = []
-        for file in self._listed():
-            table = pq.read_table(file, columns=list(columns))
-            rows += zip(*(table.column(name).to_pylist() for name in columns), strict=True)
-        return rows
-
-    def _listed(self) -> list[Path]:
-        log = self.path / "_spark_metadata"
-        batches = {int(p.name.removesuffix(".compact")): p for p in log.glob("[0-9]*")} if log.exists() else {}
-        compacted = max((n for n, p in batches.items() if p.suffix == ".compact"), default=0)
-        entries = [
-            json.loads(line) for n, p in batches.items() if n >= compacted for line in p.read_text().splitlines()[1:]
-        ]
-        return [Path(urlparse(entry["path"]).path) for entry in entries if entry["action"] == "add"]
+        """What a reader of the directory sees now."""
+        return rows_of(self.path, *columns)
 
     def values(self) -> list[str]:
         """The values, decoded."""
@@ -147,6 +134,24 @@ class Sunk:
     def finish(self, timeout: float = 60.0) -> None:
         """Wait for the end of an AvailableNow or Once query."""
         assert self.query.awaitTermination(timeout), "the query has not ended"
+
+
+def rows_of(path: Path, *columns: str) -> Rows:
+    """What a reader of a file sink's directory sees now: the files that its own log lists, without a Spark job."""
+    rows: Rows = []
+    for file in _listed(path / "_spark_metadata"):
+        table = pq.read_table(file, columns=list(columns))
+        rows += zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+    return rows
+
+
+def _listed(log: Path) -> list[Path]:
+    batches = {int(p.name.removesuffix(".compact")): p for p in log.glob("[0-9]*")} if log.exists() else {}
+    compacted = max((n for n, p in batches.items() if p.suffix == ".compact"), default=0)
+    entries = [
+        json.loads(line) for n, p in batches.items() if n >= compacted for line in p.read_text().splitlines()[1:]
+    ]
+    return [Path(urlparse(entry["path"]).path) for entry in entries if entry["action"] == "add"]
 
 
 def assigned(query: StreamingQuery) -> list[int]:
