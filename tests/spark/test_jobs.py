@@ -1,0 +1,187 @@
+"""The ingest job as users run it: spark-submit, a process of its own, signals and exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
+from tests.spark.support import Load, committed, log_ends, rows_of, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+ROOT = Path(__file__).parents[2]
+SUBMIT = Path(sys.executable).with_name("spark-submit")
+START_S = 60.0
+SETTINGS = """\
+[source]
+kafka.bootstrap.servers = "{servers}"
+kafka.group.id = "{topic}"
+kafka.group.instance.id = "{{member}}"
+kafka.session.timeout.ms = 6000
+kafka.heartbeat.interval.ms = 300
+subscribe = "{topic}"
+startingOffsets = "earliest"
+maxOffsetsPerTrigger = 40
+
+[sink]
+format = "parquet"
+path = "rows/{{member}}"
+checkpoint = "{checkpoints}/{{member}}"
+columns = ["CAST(value AS STRING) AS value"]
+
+[spark.conf]
+spark.ui.enabled = "false"
+"""
+
+
+def configured(home: Path, load: Load, checkpoints: str = "checkpoints") -> Path:
+    """The job's file; its directories are relative to where it runs."""
+    file = home / f"{checkpoints}.toml"
+    servers = load.server.bootstrap_servers
+    file.write_text(SETTINGS.format(servers=servers, topic=load.topic, checkpoints=checkpoints))
+    return file
+
+
+class Job:
+    """spark-submit of the ingest job, and what it has said."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def said(self) -> list[str]:
+        """The job's own lines."""
+        return [line.removeprefix("ingest: ") for line in self.log().splitlines() if line.startswith("ingest: ")]
+
+    def exit_code(self, timeout: float = 60.0) -> int:
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job still runs; the end of its log:\n{self.log()[-4000:]}") from None
+
+
+@contextmanager
+def submitted(home: Path, file: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Job]:
+    """Run the job in `home`, away from the sources; nothing of it outlives the block."""
+    argv = [SUBMIT, "--master", "local[1]", "--driver-memory", "512m", ROOT / "jobs" / "ingest.py"]
+    log = home / "job.log"
+    settings = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*argv, "--config", file, *arguments],
+            cwd=home,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **settings, **(environment or {})},
+            start_new_session=True,
+        )
+    try:
+        yield Job(process, log)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+def values(home: Path, member: str) -> list[str]:
+    """What a reader of the member's directory finds."""
+    return [str(value) for (value,) in rows_of(home / "rows" / member, "value")]
+
+
+@pytest.fixture
+def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
+    return Load(kafka41, make_topic(kafka41, 2), 2)
+
+
+@pytest.mark.timeout(180)
+def test_sigterm_to_spark_submit_drains_the_job(tmp_path: Path, load: Load) -> None:
+    load.send(200)
+    with submitted(tmp_path, configured(tmp_path, load), "--member", "a") as job:
+        wait_until(lambda: len(values(tmp_path, "a")) >= 120 or job.process.poll() is not None, "some batches", START_S)
+        load.send(2_000)
+        job.process.terminate()
+        assert job.exit_code() == 0, job.log()
+    assert "SIGTERM: finishing the batch in flight, 60 s at most; again to stop at once" in job.said()
+    assert "stopped; nothing will be repeated" in job.said()
+    assert (tmp_path / "checkpoints" / "a" / "commits" / "0").exists()
+    sunk = values(tmp_path, "a")
+    offsets = committed(load.server, load.topic, load.topic)
+    assert sorted(sunk) == sorted(v for p, end in offsets.items() for v in load.sent[p::2][:end])
+    assert 120 <= len(sunk) < 2_200
+
+
+def test_a_directory_that_another_checkpoint_has_written_is_refused(tmp_path: Path, load: Load) -> None:
+    load.send(10)
+    left_behind = tmp_path / "rows" / "a" / "_spark_metadata" / "3"
+    left_behind.parent.mkdir(parents=True)
+    left_behind.write_text("v1\n")
+    with submitted(tmp_path, configured(tmp_path, load), "--member", "a") as job:
+        assert job.exit_code() == 2, job.log()
+    (said,) = job.said()
+    assert "rows/a holds batches up to 3 in _spark_metadata, and the checkpoint " in said
+    assert "written by another checkpoint, or by one that is gone" in said
+    assert committed(load.server, load.topic, load.topic) == {}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+def test_a_job_goes_on_where_it_was_and_never_from_another_checkpoint(tmp_path: Path, load: Load) -> None:
+    def file(checkpoints: str) -> Path:
+        settings = configured(tmp_path, load, checkpoints)
+        settings.write_text(settings.read_text().replace("[sink]", "[trigger]\navailable_now = true\n\n[sink]"))
+        return settings
+
+    member = {"STREAMGROUP_MEMBER": "b"}
+    for _ in range(2):
+        load.send(100)
+        with submitted(tmp_path, file("checkpoints"), environment=member) as job:
+            assert job.exit_code() == 0, job.log()
+        assert "the query has ended: it has read what was there" in job.said()
+        assert sorted(values(tmp_path, "b")) == sorted(load.sent)
+        assert committed(load.server, load.topic, load.topic) == log_ends(load.server, load.topic, 2)
+
+    with submitted(tmp_path, file("elsewhere"), environment=member) as job:
+        assert job.exit_code() == 2, job.log()
+    (said,) = job.said()
+    assert "rows/b is written by another checkpoint: " in said
+    assert "checkpoints/b (query " in said
+    assert sorted(values(tmp_path, "b")) == sorted(load.sent)
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path: Path, load: Load) -> None:
+    file = configured(tmp_path, load)
+    file.write_text(file.read_text().replace("checkpoint =", "chekpoint ="))
+    with submitted(tmp_path, file, "--member", "a") as job:
+        assert job.exit_code() == 2, job.log()
+    assert "[sink] has no key 'chekpoint': did you mean 'checkpoint'?" in job.log()
+    assert "Traceback" not in job.log()
+
+
+def test_executors_whose_python_lacks_the_package_are_told_of_plainly(tmp_path: Path, load: Load) -> None:
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    file = configured(tmp_path, load)
+    with submitted(tmp_path, file, "--member", "a", environment={"PYSPARK_PYTHON": python}) as job:
+        assert job.exit_code() == 2, job.log()
+    (said,) = job.said()
+    assert f"the executor's Python {python} (" in said
+    assert "lacks the package streamgroup" in said
+    assert "PYSPARK_PYTHON" in said
+    assert not (tmp_path / "rows").exists()
