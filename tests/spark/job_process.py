@@ -47,14 +47,13 @@ def main() -> None:
         .start(str(Path(home) / f"{name}-out"))
     )
 
-    def drain(_signum: int, _frame: object) -> None:
-        result = streamgroup.drain(query, 30)
-        print(f"drained: {result.drained}", flush=True)
-
-    signal.signal(signal.SIGUSR1, drain)
+    asked: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: asked.append(number))
     print("started", flush=True)
     while not query.awaitTermination(0.2):
-        pass
+        if asked:
+            result = streamgroup.drain(query, 30)
+            print(f"drained: {result.drained}", flush=True)
 
 
 if __name__ == "__main__":
