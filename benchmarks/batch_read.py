@@ -109,6 +109,7 @@ def session() -> SparkSession:
         .appName("streamgroup-bench")
         .config("spark.jars", connector_jars())
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "2g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
