@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "streamgroup needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 venv: $(STAMP) ## the virtual environment with the package in it

@@ -1,4 +1,4 @@
-"""Lets Spark find the source by name: PySpark imports every top-level module named `pyspark_*` and takes its `DefaultSource`.
+"""Lets Spark find the source by name: PySpark takes the `DefaultSource` of every top-level module named `pyspark_*`.
 
 All such modules are imported by every session, so this one stays small.
 """
