@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from streamgroup.driver.batch import require_topics, tasks_of
 from streamgroup.driver.group_thread import GroupThread
-from streamgroup.driver.member import Member, MemberAction, Resolve
+from streamgroup.driver.member import Member, MemberAction, MetadataStale, Resolve
 from streamgroup.driver.planner import Planner
 from streamgroup.driver.resolver import Resolver
 from streamgroup.driver.starts import log_ends
@@ -303,6 +303,8 @@ class Coordinator:
                 self._watcher.follow(self._wanted_topics)
             case Resolve():
                 self._resolver.resolve(action)
+            case MetadataStale():
+                self._watcher.refresh_metadata()
             case ev.Fail(error):
                 self._failure = self._failure or error
         self._state.notify_all()

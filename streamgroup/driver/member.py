@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from streamgroup.errors import BrokerError, ErrorCode, StreamGroupError, error_of
+from streamgroup.errors import BrokerError, ErrorCode, Refresh, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.events import Action, Event, Lane, Send
 from streamgroup.group.ledger import Commit, CommitVerdict, Ledger
@@ -56,7 +56,12 @@ class Resolve:
     partitions: Mapping[TopicPartition, Origin]
 
 
-MemberAction = Action | Resolve
+@dataclass(frozen=True, slots=True)
+class MetadataStale:
+    """An action of our own: an answer contradicts the metadata (a topic may be gone): refresh it now."""
+
+
+MemberAction = Action | Resolve | MetadataStale
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +339,8 @@ class Member:
         elif not error_of(code).retriable:
             error: StreamGroupError = BrokerError(code, f"could not {what} group {self.ledger.group}")
             actions.append(ev.Fail(error))
+        elif error_of(code).refresh is Refresh.METADATA:
+            actions.append(MetadataStale())
 
 
 def _commit_request(group: str, instance_id: str | None, commit: Commit) -> Callable[[int], Any]:

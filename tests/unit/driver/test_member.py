@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.driver.member import Resolve
+from streamgroup.driver.member import MetadataStale, Resolve
 from streamgroup.errors import BrokerError, ErrorCode, FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.membership import State
@@ -266,3 +266,14 @@ def test_an_idle_member_commits_hourly() -> None:
     before = len(world.coordinator.commits)
     world.run(3600 + 30)
     assert len(world.coordinator.commits) == before + 1
+
+
+def test_a_commit_refused_for_a_topic_that_the_metadata_still_has_asks_for_the_metadata() -> None:
+    world, query = founded()
+    query.batch()
+    world.coordinator.refusals = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert not query.poll()
+    assert MetadataStale() in query.log
+    world.run(1)
+    assert query.poll()
+    assert offsets(world) == {0: 10, 1: 10}
