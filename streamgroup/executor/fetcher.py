@@ -6,6 +6,7 @@ is gone is the cluster's metadata looked up. A range is delivered whole, once, o
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +17,7 @@ from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.pipeline import Pipeline, Portion
 from streamgroup.executor.pool import POOL
 from streamgroup.executor.recovery import Recovery
-from streamgroup.model import Broker, FetchTask
+from streamgroup.model import Broker, FetchTask, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.decode import DecodeOptions, decode, record_batches
 from streamgroup.wire.messages.log import ListOffsetsRequest
@@ -122,19 +123,36 @@ class _Reader:
         cursor.delivered(position)
 
     def _poisoned(self, cursor: Cursor, error: DecodeError) -> DecodeError:
-        """`error` with its place, and with the command that steps over it."""
-        servers = ",".join(f"{host}:{port}" for host, port in self._client.bootstrap_servers)
-        where = f"{cursor.tp}: {error}"
+        """`error` with its place, and with what steps over it."""
         step = "where the next batch begins cannot be told; kafka-dump-log.sh shows the batches of a log segment"
-        if error.next_offset is not None:
-            step = (
-                f"the next batch begins at offset {error.next_offset}. To step over this one, stop the query and run: "
-                f"kafka-consumer-groups.sh --bootstrap-server {servers} --group {self._group or '<group>'} --topic "
-                f"{cursor.tp.topic}:{cursor.tp.partition} --reset-offsets --to-offset {error.next_offset} --execute"
+        if error.base_offset is not None and error.next_offset is not None:
+            step = f"the next batch begins at offset {error.next_offset}. To step over this one, " + (
+                _read_around(cursor.tp, error.base_offset, error.next_offset)
+                if self._group is None
+                else self._reset(self._group, cursor.tp, error.base_offset, error.next_offset)
             )
-        named = type(error)(f"{where}; {step}")
+        named = type(error)(f"{cursor.tp}: {error}; {step}")
         named.base_offset, named.next_offset = error.base_offset, error.next_offset
         return named
+
+    def _reset(self, group: str, tp: TopicPartition, base: int, after: int) -> str:
+        """What to do where a group's offset says where to go on."""
+        servers = ",".join(f"{host}:{port}" for host, port in self._client.bootstrap_servers)
+        return (
+            f"stop the query and run: kafka-consumer-groups.sh --bootstrap-server {servers} --group {group} --topic "
+            f"{tp.topic}:{tp.partition} --reset-offsets --to-offset {after} --execute (records before offset {base} "
+            "that have not sunk yet are stepped over, too: fetch them with spark.read, from the group's committed "
+            f"offset to endingOffsets {base})"
+        )
+
+
+def _read_around(tp: TopicPartition, base: int, after: int) -> str:
+    """What to do in a batch read, which has no group."""
+    before, behind = (json.dumps({tp.topic: {str(tp.partition): offset}}) for offset in (base, after))
+    return (
+        f"read in two parts: up to it with endingOffsets {before}, behind it with startingOffsets {behind} (with the "
+        "other partitions listed besides)"
+    )
 
 
 def _fail(cursors: Sequence[Cursor], error: TransportError, now: float) -> None:

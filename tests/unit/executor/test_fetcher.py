@@ -286,10 +286,14 @@ def test_what_may_not_be_read_is_an_error_at_once(broker: Start, options: Option
         Reading(options, leader, FetchOptions()).offsets(planned(leader, 0, 10))
 
 
-def test_a_poisoned_batch_names_the_command_that_steps_over_it(broker: Start, options: Options) -> None:
+def with_a_poisoned_batch(broker: Start) -> Leader:
     poisoned = bytearray(batch(10, 10))
     poisoned[-1] ^= 1
-    leader = Leader(broker, Log([batch(0, 10), bytes(poisoned), batch(20, 10)]))
+    return Leader(broker, Log([batch(0, 10), bytes(poisoned), batch(20, 10)]))
+
+
+def test_a_poisoned_batch_names_the_command_that_steps_over_it(broker: Start, options: Options) -> None:
+    leader = with_a_poisoned_batch(broker)
     with pytest.raises(ChecksumMismatch) as caught:
         Reading(options, leader).offsets(planned(leader, 0, 30), group="etl")
     assert (caught.value.base_offset, caught.value.next_offset) == (10, 20)
@@ -298,7 +302,17 @@ def test_a_poisoned_batch_names_the_command_that_steps_over_it(broker: Start, op
         "--topic orders:0 --reset-offsets --to-offset 20 --execute"
     )
     assert command in str(caught.value)
+    assert "records before offset 10 that have not sunk yet are stepped over, too" in str(caught.value)
     assert str(caught.value).startswith("orders-0: the record batch at offset 10")
+
+
+def test_without_a_group_a_poisoned_batch_is_read_around(broker: Start, options: Options) -> None:
+    leader = with_a_poisoned_batch(broker)
+    with pytest.raises(ChecksumMismatch) as caught:
+        Reading(options, leader).offsets(planned(leader, 0, 30))
+    assert 'endingOffsets {"orders": {"0": 10}}' in str(caught.value)
+    assert 'startingOffsets {"orders": {"0": 20}}' in str(caught.value)
+    assert "kafka-consumer-groups" not in str(caught.value)
 
 
 def test_a_broker_that_never_sends_a_batch_whole_is_told_by_its_size(broker: Start, options: Options) -> None:
