@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,30 @@ class Load:
         assert not failed
         self.sent += values
         return values
+
+
+@contextmanager
+def under_load(load: Load, count: int = 35) -> Iterator[None]:
+    """`count` records every 0.2 s, from a thread that ends with the block; fails where one did not arrive."""
+    stop = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            while not stop.wait(0.2):
+                load.send(count)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert not failed
 
 
 class Streams:

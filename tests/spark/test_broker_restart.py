@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, Sunk, committed, log_ends, repeated, wait_until
+from tests.spark.support import Load, Streams, Sunk, committed, log_ends, repeated, under_load, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(180)]
 
@@ -26,29 +24,6 @@ OPTIONS = {"maxOffsetsPerTrigger": BATCH, "kafka__request__timeout__ms": 3000}
 def own_broker() -> Iterator[KafkaServer]:
     with KafkaServer() as server:
         yield server
-
-
-@contextmanager
-def under_load(load: Load) -> Iterator[None]:
-    """30 records every 0.2 s, also while the broker is away: they wait for it."""
-    stop = threading.Event()
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            while not stop.wait(0.2):
-                load.send(30)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(70)
-    assert not failed
 
 
 def goes_on(sunk: Sunk, what: str) -> None:

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 import streamgroup
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, Sunk, assigned, committed, log_ends, repeated, wait_until
+from tests.spark.support import Load, Streams, Sunk, assigned, committed, log_ends, repeated, under_load, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
 PARTITIONS = 7
 BATCH = 200
-
-
-@contextmanager
-def under_load(load: Load) -> Iterator[None]:
-    """Records keep coming while the members come and go."""
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.wait(0.2):
-            load.send(35)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(30)
 
 
 def owners_are(queries: list[Sunk], *shares: int) -> bool:

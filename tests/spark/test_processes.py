@@ -20,8 +20,7 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.spark import job_process
-from tests.spark.support import Load, Sunk, committed, log_ends, repeated, wait_until
-from tests.spark.test_group import under_load
+from tests.spark.support import Load, Sunk, committed, log_ends, repeated, under_load, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
