@@ -15,7 +15,7 @@ from streamgroup.testing import KafkaServer, java_tool
 from tests.conftest import MakeTopic
 from tests.spark.support import Load, Streams, assigned, committed, log_ends, repeated, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.live]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(180)]
 
 PARTITIONS = 5
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
