@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 
 from streamgroup.driver.starts import offsets_of
-from streamgroup.errors import ConfigError, DataLossError
+from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.model import (
     EARLIEST,
     LATEST,
+    NO_TOPIC_ID,
+    UNKNOWN_EPOCH,
     ClusterSnapshot,
     FetchRange,
     FetchTask,
     LogRange,
     OffsetRange,
+    Position,
     TopicPartition,
 )
 from streamgroup.net.cluster import Cluster
@@ -23,11 +28,30 @@ from streamgroup.options.types import Isolation, LimitOptions, SourceOptions, Su
 from streamgroup.planning.packing import pack
 from streamgroup.planning.starts import within
 
+log = logging.getLogger("streamgroup")
+
 
 def plan_batch(options: SourceOptions) -> list[FetchTask]:
-    """The tasks of `spark.read`. Raises ConfigError for topics that do not exist, DataLossError for lost offsets."""
+    """The tasks of `spark.read`, within `default.api.timeout.ms`, which the attempts of `fetchOffset.numRetries` share.
+
+    Raises ConfigError for topics that do not exist, DataLossError for lost offsets, TransportError where no attempt
+    found the brokers.
+    """
+    for note in options.notes:
+        log.info("%s", note)
+    timeout_ms = options.client.default_api_timeout_ms // (options.fetch_offset_retries + 1)
+    for _ in range(options.fetch_offset_retries):
+        try:
+            return _plan(options, timeout_ms)
+        except TransportError as error:
+            log.warning("%s; trying again", error)
+            time.sleep(options.fetch_offset_retry_interval_ms / 1000)
+    return _plan(options, timeout_ms)
+
+
+def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
     with closing(Cluster(options.client)) as cluster:
-        deadline = cluster.deadline()
+        deadline = cluster.deadline(timeout_ms)
         snapshot = cluster.snapshot(_topics(options.subscription), deadline)
         partitions = subscribed_partitions(options.subscription, snapshot)
         isolation = options.fetch.isolation
@@ -38,18 +62,28 @@ def plan_batch(options: SourceOptions) -> list[FetchTask]:
         return tasks_of(kept, snapshot, options.limits)
 
 
-def tasks_of(wanted: Iterable[OffsetRange], snapshot: ClusterSnapshot, limits: LimitOptions) -> list[FetchTask]:
-    """Ranges with the addresses, topic ids and leader epochs that executors need, packed or split into tasks."""
+def tasks_of(
+    wanted: Iterable[OffsetRange],
+    snapshot: ClusterSnapshot,
+    limits: LimitOptions,
+    planned: Mapping[TopicPartition, Position] | None = None,
+) -> list[FetchTask]:
+    """Ranges with the addresses, topic ids and leader epochs that executors need, packed or split into tasks.
+
+    The topic id is that of the plan where `planned` tells it: a replay must not read another topic of that name (R8).
+    """
     located = []
     for range_ in wanted:
         topic = snapshot.topics.get(range_.partition.topic)
+        position = (planned or {}).get(range_.partition)
+        planned_id = position.topic_id if position else NO_TOPIC_ID
         info = snapshot.partition(range_.partition)
         located.append(
             FetchRange(
                 range_,
                 snapshot.leader(range_.partition),
-                topic_id=topic.topic_id if topic else "",
-                leader_epoch=info.leader_epoch if info else -1,
+                topic_id=planned_id or (topic.topic_id if topic else NO_TOPIC_ID),
+                leader_epoch=info.leader_epoch if info else UNKNOWN_EPOCH,
             )
         )
     return pack(

@@ -11,10 +11,10 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import tempfile
 import threading
 from contextlib import suppress
-from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +24,8 @@ from streamgroup.errors import StreamGroupError, TransportError
 log = logging.getLogger("streamgroup")
 
 LARGEST_MESSAGE = 1 << 20
+PATIENCE_S = 5.0
+"""How long either side waits for the other's message."""
 
 
 class Controlled(Protocol):
@@ -50,25 +52,35 @@ def runs(jvm_pid: int) -> list[str]:
     return sorted(path.stem for path in directory(jvm_pid).glob("*.sock"))
 
 
-def ask(jvm_pid: int, run: str, request: str, **arguments: Any) -> dict[str, Any]:
+def ask(jvm_pid: int, run: str, request: str, *, patience: float = PATIENCE_S, **arguments: Any) -> dict[str, Any]:
     """Send one request to a run's coordinator and wait for the answer.
 
-    Raises TransportError where there is no such run (any more), StreamGroupError where the coordinator refuses.
+    Raises TransportError where there is no such run (any more) or it does not answer within `patience` seconds,
+    StreamGroupError where the coordinator refuses.
     """
     base = directory(jvm_pid) / run
+    who = f"the coordinator of run {run} (driver pid {jvm_pid})"
     try:
-        token = base.with_suffix(".token").read_bytes()
-        with Client(str(base.with_suffix(".sock")), "AF_UNIX", authkey=token) as connection:
-            connection.send_bytes(json.dumps({"request": request, **arguments}).encode())
+        token = base.with_suffix(".token").read_text()
+        with Client(str(base.with_suffix(".sock")), "AF_UNIX") as connection:
+            connection.send_bytes(json.dumps({"token": token, "request": request, **arguments}).encode())
+            if not connection.poll(patience):
+                raise TransportError(f"{who} has not answered to {request} within {patience:.0f} s")
             answer: dict[str, Any] = json.loads(connection.recv_bytes(LARGEST_MESSAGE))
-    except (OSError, EOFError, AuthenticationError) as error:
+    except (OSError, EOFError) as error:
         raise TransportError(
-            f"the coordinator of run {run} (driver pid {jvm_pid}) cannot be reached: {error!r}. Its query has "
-            "ended, or runs on another machine or as another user"
+            f"{who} cannot be reached: {error!r}. Its query has ended, or runs on another machine or as another user"
         ) from None
     if "error" in answer:
         raise StreamGroupError(answer["error"])
     return answer
+
+
+def _sweep(home: Path) -> None:
+    """Remove what coordinators of drivers left that were killed."""
+    for left in home.iterdir():
+        if left.name.isdigit() and not Path(f"/proc/{left.name}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(left, ignore_errors=True)
 
 
 class ControlServer:
@@ -77,17 +89,18 @@ class ControlServer:
     def __init__(self, coordinator: Controlled, jvm_pid: int) -> None:
         self._coordinator = coordinator
         self._base = directory(jvm_pid) / coordinator.run
-        self._token = secrets.token_bytes(32)
+        self._token = secrets.token_hex(32)
 
     def start(self) -> None:
         """Open the channel. Where that fails the query goes on without it: it can still be stopped, not drained."""
         try:
             self._make_private(self._base.parent.parent)
             self._make_private(self._base.parent)
+            _sweep(self._base.parent.parent)
             descriptor = os.open(self._base.with_suffix(".token"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
+            with os.fdopen(descriptor, "w") as file:
                 file.write(self._token)
-            listener = Listener(str(self._base.with_suffix(".sock")), "AF_UNIX", authkey=self._token)
+            listener = Listener(str(self._base.with_suffix(".sock")), "AF_UNIX")
             self._base.with_suffix(".sock").chmod(0o600)
         except OSError as error:
             log.warning("no control channel, this query can be stopped but not drained: %s", error)
@@ -113,19 +126,25 @@ class ControlServer:
         while True:
             try:
                 connection = listener.accept()
-            except (OSError, EOFError, AuthenticationError):
-                continue
+            except OSError as error:
+                log.warning("the control channel has ended, this query can be stopped but not drained: %s", error)
+                return
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
         with connection, suppress(OSError, EOFError):
+            if not connection.poll(PATIENCE_S):
+                return
             try:
                 answer = self._carry_out(json.loads(connection.recv_bytes(LARGEST_MESSAGE)))
             except (StreamGroupError, ValueError, TypeError) as error:
                 answer = {"error": str(error)}
             connection.send_bytes(json.dumps(answer).encode())
 
-    def _carry_out(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _carry_out(self, message: Any) -> dict[str, Any]:
+        token = message.get("token") if isinstance(message, dict) else None
+        if not isinstance(token, str) or not secrets.compare_digest(token, self._token):
+            raise ValueError("not the token of this run")
         match message:
             case {"request": "drain", "timeout": int() | float() as timeout}:
                 return self._coordinator.drain(float(timeout))

@@ -79,7 +79,7 @@ class Coordinator:
             backoff=Backoff(options.client, self._rng),
         )
         self._ledger = ledger
-        self._watcher = LogWatcher(options, self._metadata_refreshed)
+        self._watcher = LogWatcher(options, self._metadata_refreshed, self._fail)
         self._planner = Planner(ledger, self._watcher, fail_on_data_loss=options.fail_on_data_loss)
         self._resolver = Resolver(options, ledger.group, self._watcher, self._found, self._not_found)
         self._thread = GroupThread(self._member, self._state, options.client, lambda: self._watcher.snapshot, self._act)
@@ -109,7 +109,8 @@ class Coordinator:
         with self._state:
             self._raise_failure()
             now = time.monotonic()
-            if self._ledger.generation != generation or not self._member.may_plan(now):
+            leaving = self._draining or self._stopped
+            if leaving or self._ledger.generation != generation or not self._member.may_plan(now):
                 return self._wait_on(value, document)
             known, moved = self._planner.judge(logs)
             if moved:
@@ -141,7 +142,7 @@ class Coordinator:
                 self._member.handed_out(last, now) if planned_here else self._replay(first, last, seen, now)
             )
             self._carry_out(actions)
-            tasks = tasks_of(ranges, self._watcher.snapshot, self._options.limits)
+            tasks = tasks_of(ranges, self._watcher.snapshot, self._options.limits, last.positions)
             self._answer = (last, tasks)
             return tasks
 
@@ -157,8 +158,11 @@ class Coordinator:
     def stop(self) -> None:
         """R29: commit every held position, leave the group (static members stay), within a second."""
         with self._state:
-            if self._stopped or not self._started:
+            if not self._started:
                 self._stopped = True
+                return
+            if self._stopped:  # another thread is leaving: whoever calls may end the process next
+                self._state.wait_for(self._has_left, FAREWELL_S)
                 return
             self._stopped = True
             self._leave(time.monotonic() + FAREWELL_S)
@@ -178,7 +182,9 @@ class Coordinator:
                 lambda: self._stopped or self._failure is not None or self._is_settled(), timeout
             )
             drained = settled and self._failure is None and not self._stopped
-            if not self._stopped and self._started:
+            if not self._started:
+                self._stopped = True
+            elif not self._stopped:
                 self._stopped = True
                 drained = self._leave(max(deadline, time.monotonic() + FAREWELL_S)) and drained
             return {
@@ -325,6 +331,12 @@ class Coordinator:
                 self._failure = self._failure or error
             self._state.notify_all()
 
+    def _fail(self, error: StreamGroupError) -> None:
+        """The query cannot go on; its next call says why."""
+        with self._state:
+            self._failure = self._failure or error
+            self._state.notify_all()
+
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -334,13 +346,16 @@ class Coordinator:
     def _is_settled(self) -> bool:
         return self._ledger.idle and (not self._started or (self._member.stable and self._ledger.settled))
 
+    def _has_left(self) -> bool:
+        return self._member.membership.state is State.LEFT
+
     def _leave(self, deadline: float) -> bool:
         """Commit and leave, until `deadline`; whether the commit was accepted. The lock is held."""
         now = time.monotonic()
         self._carry_out(self._member.farewell(now))
         committed_all = self._state.wait_for(lambda: not self._ledger.owes, max(0.0, (deadline - now) * 0.6))
         self._carry_out(self._member.step(ev.Stop(), time.monotonic()))
-        self._state.wait_for(lambda: self._member.membership.state is State.LEFT, max(0.0, deadline - time.monotonic()))
+        self._state.wait_for(self._has_left, max(0.0, deadline - time.monotonic()))
         return committed_all
 
 

@@ -134,9 +134,8 @@ class GroupThread:
     def _broken(self, lane: Lane, reason: str) -> Iterator[ev.Event]:
         line = self._lines.pop(lane)
         sends = [send for send, _ in line.unanswered.values()] + line.waiting
-        if lane is Lane.ANY:
-            next(self._addresses)
-        elif not sends:
+        # An idle JOIN connection may end: brokers close what has been silent for long.
+        if lane is Lane.COORDINATOR and not sends:
             yield ev.CoordinatorGone(reason)
         for send in sends:
             if self._due.pop(send.token, None) is not None:
@@ -216,6 +215,10 @@ class GroupThread:
     def _put(self, line: _Line, send: Send) -> None:
         try:
             versions = self._poller.versions(line.handle)
+        except KeyError:  # it broke, and the event that says so comes later in the same list: it will fail this one too
+            line.waiting.append(send)
+            return
+        try:
             assert versions is not None
             version = versions.highest(send.api)
             correlation_id = self._poller.send(line.handle, send.build(version), version)

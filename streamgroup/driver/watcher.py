@@ -16,7 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing
 from typing import TypeVar
 
-from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.errors import BrokerError, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import Isolation, SourceOptions
@@ -31,16 +31,26 @@ FRESH_S = 0.05
 """Ends younger than this are not asked for again: Spark asks every 10 ms while there is nothing new."""
 EARLIEST_EVERY_S = 10.0
 """Log starts move with retention only, and executors notice them by themselves."""
+LEADERLESS_EVERY_S = 1.0
+"""How often the metadata is looked at while a partition has no leader."""
 REFRESH_DEADLINE_S = 5.0
 RETRY_AFTER_S = 0.5
 
 
 class LogWatcher:
-    """See the module. `on_metadata` is called in this thread with every new snapshot and the topics asked for."""
+    """See the module. The callbacks are called in this thread: `on_metadata` with every new snapshot and the topics
+    asked for, `on_failure` with what no retry will mend.
+    """
 
-    def __init__(self, options: SourceOptions, on_metadata: Callable[[ClusterSnapshot, frozenset[str]], None]) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        on_metadata: Callable[[ClusterSnapshot, frozenset[str]], None],
+        on_failure: Callable[[StreamGroupError], None],
+    ) -> None:
         self._options = options
         self._on_metadata = on_metadata
+        self._on_failure = on_failure
         self._changed = threading.Condition()
         self._questions: deque[tuple[Question[object], float, Future[object]]] = deque()
         self._topics: frozenset[str] = frozenset()
@@ -67,11 +77,6 @@ class LogWatcher:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join(timeout)
-
-    @property
-    def error(self) -> StreamGroupError | None:
-        """Why the last refresh failed, or None."""
-        return self._error
 
     def follow(self, topics: Collection[str]) -> None:
         """Keep the metadata of `topics`, refreshed now."""
@@ -131,8 +136,12 @@ class LogWatcher:
         """Leave a question; the answer is in the Future, set in this thread."""
         future: Future[T] = Future()
         with self._changed:
-            self._questions.append((question, time.monotonic() + timeout, future))  # type: ignore[arg-type]
-            self._changed.notify_all()
+            stopping = self._stopping
+            if not stopping:
+                self._questions.append((question, time.monotonic() + timeout, future))  # type: ignore[arg-type]
+                self._changed.notify_all()
+        if stopping:
+            future.set_exception(TransportError("the coordinator is stopping"))
         return future
 
     def ask(self, question: Question[T], timeout: float) -> T:
@@ -153,10 +162,21 @@ class LogWatcher:
                 try:
                     self._turn(cluster)
                     self._error = None
-                except StreamGroupError as error:
+                except TransportError as error:
                     self._failed(error)
+                except BrokerError as error:
+                    self._failed(error)
+                    if not error.retriable:
+                        self._on_failure(error)
+                except Exception as error:  # whatever else: a query without this thread would wait for ever
+                    log.exception("watching the logs has failed")
+                    known = error if isinstance(error, StreamGroupError) else StreamGroupError(repr(error))
+                    self._on_failure(known)
+                    self._stopping = True
         with self._changed:
+            self._stopping = True
             left, self._questions = self._questions, deque()
+            self._changed.notify_all()
         for _, _, future in left:  # without the lock: what is called back takes others
             future.set_exception(TransportError("the coordinator is stopping"))
 
@@ -193,8 +213,8 @@ class LogWatcher:
         self._on_metadata(snapshot, topics)
 
     def _refresh_ends(self, cluster: Cluster) -> None:
-        partitions = self._partitions
         started = time.monotonic()
+        partitions = self._led(started)
         deadline = started + REFRESH_DEADLINE_S
         isolation = self._options.fetch.isolation
         latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)
@@ -206,12 +226,21 @@ class LogWatcher:
         earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), isolation, deadline) if unknown else {}
         with self._changed:
             for tp, listed in latest.items():
-                start = earliest[tp].offset if tp in earliest else self._logs[tp].earliest
-                self._logs[tp] = LogRange(min(start, listed.offset), listed.offset)
+                first, known = earliest.get(tp), self._logs.get(tp)
+                start = first.offset if first else known.earliest if known else None
+                if start is not None:  # else it was forgotten while we asked
+                    self._logs[tp] = LogRange(min(start, listed.offset), listed.offset)
             self._watermarks |= {tp: listed.offset for tp, listed in high.items()}
             self._earliest_at = started if unknown else self._earliest_at
             self._known_at = started
             self._changed.notify_all()
+
+    def _led(self, now: float) -> frozenset[TopicPartition]:
+        """The partitions asked for that have a leader: one without must not hold up the others."""
+        led = frozenset(tp for tp in self._partitions if self.snapshot.leader(tp) is not None)
+        if led != self._partitions and now - self.metadata_at > LEADERLESS_EVERY_S:
+            self.refresh_metadata()
+        return led
 
     def _failed(self, error: StreamGroupError) -> None:
         if self._error is None or str(self._error) != str(error):

@@ -20,7 +20,6 @@ from typing import Any
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import (
-    INITIAL_DOCUMENT,
     NO_TOPIC_ID,
     UNKNOWN_EPOCH,
     Document,
@@ -36,11 +35,6 @@ _KEYS = ("streamgroup", "group", "lineage", "run", "sequence", "ranges", "positi
 _MAX_OFFSET = 2**63 - 1
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _EXCERPT = 200
-
-
-def is_initial(document: Document) -> bool:
-    """Whether this is R2's constant, that is, whether the query has no checkpoint yet."""
-    return document == INITIAL_DOCUMENT
 
 
 def to_value(document: Document) -> dict[str, Any]:

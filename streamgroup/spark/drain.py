@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.driver import control
-from streamgroup.errors import ConfigError
+from streamgroup.errors import ConfigError, TransportError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+log = logging.getLogger("streamgroup")
+
+ANSWER_S = 5.0
+"""How much longer than its deadline a drain's answer may take."""
 FIRST_PROGRESS_S = 10.0
 POLL_S = 0.05
 
@@ -38,10 +43,20 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
     """
     deadline = time.monotonic() + timeout
     pid = _jvm_pid()
-    found = _runs_of(query, pid, deadline)
-    answers = [control.ask(pid, run, "drain", timeout=max(0.0, deadline - time.monotonic())) for run in found]
+    answers = [_drain_run(pid, run, deadline) for run in _runs_of(query, pid, deadline)]
     query.stop()
-    return DrainResult(bool(answers) and all(a["drained"] for a in answers), tuple(a["group"] for a in answers))
+    groups = tuple(answer["group"] for answer in answers if "group" in answer)
+    return DrainResult(bool(answers) and all(answer["drained"] for answer in answers), groups)
+
+
+def _drain_run(pid: int, run: str, deadline: float) -> dict[str, Any]:
+    """Drain one coordinator; one that cannot be spoken with any more is not drained, and the query is stopped."""
+    left = max(0.0, deadline - time.monotonic())
+    try:
+        return control.ask(pid, run, "drain", patience=left + ANSWER_S, timeout=left)
+    except TransportError as error:
+        log.warning("%s", error)
+        return {"drained": False}
 
 
 def _jvm_pid() -> int:
@@ -54,10 +69,15 @@ def _jvm_pid() -> int:
 
 
 def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
-    """The runs of the coordinators of `query`, from its offset documents; its first progress is waited for."""
+    """The runs of the coordinators of `query`; its first progress is waited for.
+
+    They are known by the lineage of its offset documents: one that has planned nothing yet in this run has documents of
+    the run before.
+    """
     until = min(deadline, time.monotonic() + FIRST_PROGRESS_S)
     while True:
-        named = set(_documented(query)) & set(control.runs(pid))
+        lineages = set(_lineages(query))
+        named = [run for run in control.runs(pid) if lineages and _lineage_of(pid, run) in lineages]
         if named or not query.isActive or time.monotonic() >= until:
             break
         time.sleep(POLL_S)
@@ -66,18 +86,25 @@ def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
             f"query {query.name or query.id}: no source of it is a streamgroup member that has planned a batch yet; "
             "stop it with query.stop()"
         )
-    return sorted(named)
+    return named
 
 
-def _documented(query: StreamingQuery) -> Iterator[str]:
+def _lineage_of(pid: int, run: str) -> str:
+    try:
+        return str(control.ask(pid, run, "status")["lineage"])
+    except TransportError:  # killed, and its socket left behind
+        return ""
+
+
+def _lineages(query: StreamingQuery) -> Iterator[str]:
     for progress in reversed(query.recentProgress):
         for source in progress["sources"]:
             for offset in (source["endOffset"], source["startOffset"]):
-                run = _run(offset)
-                if run:
-                    yield run
+                lineage = _lineage(offset)
+                if lineage:
+                    yield lineage
 
 
-def _run(offset: Any) -> str:
+def _lineage(offset: Any) -> str:
     value = json.loads(offset) if isinstance(offset, str) else offset
-    return str(value.get("run", "")) if isinstance(value, dict) and "streamgroup" in value else ""
+    return str(value.get("lineage", "")) if isinstance(value, dict) and "streamgroup" in value else ""

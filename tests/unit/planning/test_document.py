@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, Document, OffsetRange, Position, TopicPartition
-from streamgroup.planning.document import FORMAT, from_value, is_initial, to_value
+from streamgroup.planning.document import FORMAT, from_value, to_value
 
 GOLDEN = Path(__file__).parents[2] / "vectors" / "documents"
 
@@ -107,13 +107,7 @@ def test_an_offset_of_sparks_own_connector_is_a_legal_start(name: str) -> None:
         else Document("", "", "", 0, positions={TopicPartition("streamgroup", 0): Position(5)})
     )
     assert document == expected
-    assert not is_initial(document)
-
-
-def test_only_the_constant_is_initial() -> None:
-    assert is_initial(from_value(to_value(INITIAL_DOCUMENT)))
-    assert not is_initial(Document("g", "l", "r", 0))
-    assert not is_initial(Document("", "", "", 1))
+    assert document != INITIAL_DOCUMENT
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
