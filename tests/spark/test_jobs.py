@@ -78,6 +78,7 @@ def submitted(home: Path, file: Path, *arguments: str, environment: Mapping[str,
     """Run the job in `home`, away from the sources; nothing of it outlives the block."""
     argv = [SUBMIT, "--master", "local[1]", "--driver-memory", "512m", ROOT / "jobs" / "ingest.py"]
     log = home / "job.log"
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     settings = {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -89,7 +90,7 @@ def submitted(home: Path, file: Path, *arguments: str, environment: Mapping[str,
             cwd=home,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **settings, **(environment or {})},
+            env={**inherited, **settings, **(environment or {})},
             start_new_session=True,
         )
     try:
