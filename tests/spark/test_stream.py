@@ -28,6 +28,7 @@ def test_100_000_records_of_every_codec_arrive_as_produced(
         {
             "bootstrap.servers": kafka41.bootstrap_servers,
             "compression.type": codec,
+            "enable.idempotence": True,  # retries must not change the order, which tells the offsets
             "linger.ms": 20,
             "queue.buffering.max.messages": RECORDS,
         }
