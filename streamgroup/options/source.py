@@ -170,6 +170,19 @@ SOURCE: tuple[Option, ...] = (
         why=NO_GROUP_IN_BATCH,
     ),
     Option(
+        "group.prefetch",
+        "How many answers of a broker a task asks for ahead of the one that it decodes: each holds up to "
+        "kafka.max.partition.fetch.bytes.",
+        kinds.integer(0, 64),
+        "fetch.prefetch",
+    ),
+    Option(
+        "group.maxDecompressedBytes",
+        "The most bytes that a record batch may have decompressed; a larger one is taken for a bomb and is an error.",
+        kinds.POSITIVE,
+        "fetch.max_decompressed_bytes",
+    ),
+    Option(
         "group.rebalanceWait",
         "How long a member whose batch is presumably done waits for Spark's word of it before it rejoins.",
         kinds.DURATION,

@@ -52,7 +52,7 @@ def _inflated(data: memoryview, batches: Sequence[Batch], limit: int) -> Layout:
         except TooLarge as error:
             if places:
                 break
-            raise _about(batch, error, f" (max_decompressed_bytes is {limit})") from error
+            raise _about(batch, error, f" (group.maxDecompressedBytes is {limit})") from error
         except DecodeError as error:
             raise _about(batch, error) from error
         places.append((position, position + size))

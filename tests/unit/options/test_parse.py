@@ -94,6 +94,8 @@ EXAMPLES = {
     "kafkaConsumer.pollTimeoutMs": ("512", 512),
     "group.joinTimeout": ("90s", 90_000),
     "group.rebalanceWait": ("2 min", 120_000),
+    "group.prefetch": ("3", 3),
+    "group.maxDecompressedBytes": ("1048576", 1_048_576),
     "kafka.bootstrap.servers": ("b1:1, [::1]:2,,b1:1", (("b1", 1), ("::1", 2))),
     "kafka.client.id": ("me", "me"),
     "kafka.security.protocol": ("plaintext", "PLAINTEXT"),
