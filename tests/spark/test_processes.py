@@ -137,3 +137,45 @@ def test_a_drained_application_repeats_nothing(
     ends = log_ends(kafka39, load.topic, PARTITIONS)
     wait_until(lambda: committed(kafka39, "drained", load.topic) == ends, "all committed", 60)
     assert sorted(a.values() + b.values()) == sorted(load.sent)
+
+
+def jvm_of(application: Application) -> int:
+    """The driver's JVM: the child of the driver that is java."""
+    children = Path(f"/proc/{application.process.pid}/task/{application.process.pid}/children").read_text().split()
+    return next(int(pid) for pid in children if "java" in Path(f"/proc/{pid}/cmdline").read_text())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("victim", ["jvm", "coordinator"])
+def test_the_jvm_or_the_coordinator_killed_alone_loses_nothing(
+    applications: list[Application], kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path, victim: str
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+    group = f"killed-{victim}"
+    with under_load(load):
+        a, b = (Application(load, group, tmp_path, name) for name in ("a", "b"))
+        applications += [a, b]
+        wait_until(lambda: shared_by(kafka41, group, "a", "b"), "a and b share", 60)
+        wait_until(b.values, "b has sunk a batch", 60)
+        jvm = jvm_of(b)
+        if victim == "jvm":
+            # The coordinator sees the end of its conversation: it commits and leaves, no session has to expire.
+            os.kill(jvm, signal.SIGKILL)
+            wait_until(lambda: shared_by(kafka41, group, "a"), "a has all before b's session ends", 5)
+        else:
+            coordinators = [
+                int(pid)
+                for thread in Path(f"/proc/{jvm}/task").iterdir()
+                for pid in (thread / "children").read_text().split()
+                if "python_streaming_source_runner" in Path(f"/proc/{pid}/cmdline").read_text()
+            ]
+            assert len(coordinators) == 1
+            os.kill(coordinators[0], signal.SIGKILL)
+            assert b.process.wait(60) != 0, "the query of a dead coordinator fails"
+            wait_until(lambda: shared_by(kafka41, group, "a"), "a has all after b's session", 6 + 15)
+    ends = log_ends(kafka41, load.topic, PARTITIONS)
+    wait_until(lambda: committed(kafka41, group, load.topic) == ends, "all committed", 60)
+    everything = a.values() + b.values()
+    assert set(everything) == set(load.sent)
+    assert sum(count - 1 for count in repeated(everything).values()) <= BATCH
