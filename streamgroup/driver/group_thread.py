@@ -145,6 +145,8 @@ class GroupThread:
         """A connection whose answer is overdue is given up: an answer that comes later must not be mistaken (R18)."""
         late = {token for token, due in self._due.items() if now >= due}
         for lane, line in tuple(self._lines.items()):
+            if self._lines.get(lane) is not line:  # given up by what the member did about the lane before it
+                continue
             sends = [*line.waiting, *(send for send, _ in line.unanswered.values())]
             names = [send.api.NAME for send in sends if send.token in late]
             if names:
