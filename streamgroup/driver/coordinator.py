@@ -65,7 +65,7 @@ class Coordinator:
         self._state = threading.Condition(threading.RLock())
         self._failure: StreamGroupError | None = None
         self._started = self._first = False
-        self._stopped = self._draining = False
+        self._stopped = self._draining = self._over = False
         self._answer: tuple[Document, list[FetchTask]] | None = None
         self._wanted_topics: frozenset[str] = frozenset(options.subscription.topics)
         self.run = _new_id()
@@ -159,10 +159,10 @@ class Coordinator:
         """R29: commit every held position, leave the group (static members stay), within a second."""
         with self._state:
             if not self._started:
-                self._stopped = True
+                self._never_begin()
                 return
             if self._stopped:  # another thread is leaving: whoever calls may end the process next
-                self._state.wait_for(self._has_left, FAREWELL_S)
+                self._state.wait_for(lambda: self._over, FAREWELL_S)
                 return
             self._stopped = True
             self._leave(time.monotonic() + FAREWELL_S)
@@ -183,7 +183,7 @@ class Coordinator:
             )
             drained = settled and self._failure is None and not self._stopped
             if not self._started:
-                self._stopped = True
+                self._never_begin()
             elif not self._stopped:
                 self._stopped = True
                 drained = self._leave(max(deadline, time.monotonic() + FAREWELL_S)) and drained
@@ -214,9 +214,10 @@ class Coordinator:
 
     def _begin(self) -> None:
         """Start on the first call: the topics must exist and the brokers answer, then the member joins."""
-        if self._started:
-            return
-        self._started = self._first = True
+        with self._state:
+            if self._started or self._stopped:  # who was stopped or drained before joins no more: nobody would leave
+                return
+            self._started = self._first = True
         for note in self._options.notes:
             log.info("%s: %s", self._group.group_id, note)
         self._watcher.start()
@@ -356,7 +357,14 @@ class Coordinator:
         committed_all = self._state.wait_for(lambda: not self._ledger.owes, max(0.0, (deadline - now) * 0.6))
         self._carry_out(self._member.step(ev.Stop(), time.monotonic()))
         self._state.wait_for(self._has_left, max(0.0, deadline - time.monotonic()))
+        self._over = True
+        self._state.notify_all()
         return committed_all
+
+    def _never_begin(self) -> None:
+        """Stopped before the first call: whoever still asks is told so at once."""
+        self._stopped = True
+        self._watcher.stop(0.0)
 
 
 def _member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
