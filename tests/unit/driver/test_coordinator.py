@@ -1,0 +1,470 @@
+"""The coordinator as Spark calls it: its real threads, a group and logs in memory."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streamgroup.driver import coordinator as module
+from streamgroup.driver import group_thread, watcher
+from streamgroup.driver.coordinator import Coordinator
+from streamgroup.errors import (
+    BrokerError,
+    ConfigError,
+    DataLossError,
+    ErrorCode,
+    StreamGroupError,
+    TransportError,
+)
+from streamgroup.model import (
+    EARLIEST,
+    INITIAL_DOCUMENT,
+    CommittedOffset,
+    Document,
+    FetchTask,
+    OffsetRange,
+    Position,
+    TopicPartition,
+)
+from streamgroup.options.types import GroupOptions, SourceOptions
+from streamgroup.planning.document import from_value, to_value
+from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
+from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from tests.unit.driver.fake_group import OffsetCoordinator
+from tests.unit.driver.shells import SOON, GroupPoller, Logs, logs_of, running, source, until
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+INITIAL = to_value(INITIAL_DOCUMENT)
+
+
+class Run:
+    """A coordinator and the world that it lives in."""
+
+    def __init__(self, options: SourceOptions, group: OffsetCoordinator, logs: Logs, held: set[type[Any]]) -> None:
+        self.group = group
+        self.logs = logs
+        self.held = held
+        self.pollers: list[GroupPoller] = []
+        self.coordinator = Coordinator(options, random.Random(1))
+
+    @property
+    def poller(self) -> GroupPoller:
+        return self.pollers[-1]
+
+    def latest(self, start: dict[str, Any] = INITIAL, **others: Any) -> dict[str, Any]:
+        return self.coordinator.latest_offset(start, **{"max_rows": None, **others})
+
+    def plan(self, start: dict[str, Any] = INITIAL) -> dict[str, Any]:
+        """As Spark does: asks until something is new."""
+        deadline = time.monotonic() + SOON
+        while (planned := self.latest(start)) == start:
+            assert time.monotonic() < deadline, "nothing is new"
+        return planned
+
+    def batch(self, start: dict[str, Any] = INITIAL) -> dict[str, Any]:
+        planned = self.plan(start)
+        self.coordinator.partitions(start, planned)
+        return planned
+
+    @property
+    def committed(self) -> dict[int, int]:
+        return {tp.partition: committed.offset for tp, committed in self.group.offsets.items()}
+
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    runs: list[Run] = []
+
+    def make(
+        options: SourceOptions | None = None,
+        *,
+        logs: Logs | None = None,
+        group: OffsetCoordinator | None = None,
+        hold: type[Any] | None = None,
+    ) -> Run:
+        group, logs, held = group or OffsetCoordinator(), logs or logs_of([10, 10]), {hold} if hold else set()
+        pollers: list[GroupPoller] = []
+
+        def poller(_options: object) -> GroupPoller:
+            pollers.append(GroupPoller(group, held))
+            return pollers[-1]
+
+        monkeypatch.setattr(group_thread, "Poller", poller)
+        monkeypatch.setattr(watcher, "Cluster", logs.of)
+        monkeypatch.setattr(module, "committed", lambda cluster, name, deadline: dict(group.offsets))
+        run = Run(options or source(), group, logs, held)
+        run.pollers = pollers
+        runs.append(run)
+        return run
+
+    yield make
+    for run in runs:
+        run.poller.release()
+        run.coordinator.stop()
+
+
+def ranges(tasks: list[FetchTask]) -> list[tuple[int, int, int]]:
+    return sorted((r.range.partition.partition, r.range.start, r.range.until) for task in tasks for r in task.ranges)
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_from_planning_to_its_commit(start: Start) -> None:
+    run = start()
+    first = run.plan()
+    tasks = run.coordinator.partitions(INITIAL, first)
+    assert ranges(tasks) == [(0, 0, 10), (1, 0, 10)]
+    assert {r.leader.host for task in tasks for r in task.ranges if r.leader} == {"b0", "b1"}
+    assert run.committed == {0: 0, 1: 0}, "it has not sunk"
+    assert run.latest(first) == first, "nothing is new"
+    assert run.committed == {0: 10, 1: 10}
+    run.logs.ends[P0] = 12
+    second = run.plan(first)
+    assert ranges(run.coordinator.partitions(first, second)) == [(0, 10, 12)]
+    assert from_value(second).sequence == from_value(first).sequence + 1
+
+
+def test_a_batch_takes_no_more_than_it_may(start: Start) -> None:
+    run = start()
+    planned = from_value(run.latest(max_rows=4, once=True))
+    assert sum(map(len, planned.ranges)) == 4
+
+
+def test_spark_asks_again_for_what_it_was_given(start: Start) -> None:
+    run = start()
+    first = run.plan()
+    run.logs.ends[P0] = 99
+    assert run.latest() == first
+
+
+def test_partitions_asked_twice_are_answered_the_same_and_those_of_the_constant_are_none(start: Start) -> None:
+    run = start()
+    assert run.coordinator.partitions(INITIAL, INITIAL) == []
+    assert run.logs.closed == run.logs.snapshots == 0, "not even a connection"
+    first = run.plan()
+    tasks = run.coordinator.partitions(INITIAL, first)
+    run.logs.leaderless, run.group.offsets = {P0, P1}, {P0: CommittedOffset(5)}
+    assert run.coordinator.partitions(INITIAL, first) == tasks
+    assert run.coordinator.partitions(first, first) == []
+
+
+def test_start_comes_back_byte_for_byte_while_the_group_forms(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PATIENCE_S", 0.3)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
+    run = start(hold=JoinGroupRequest)
+    foreign = {"t": {"1": 3, "0": 4}}  # a checkpoint of Spark's own connector
+    began = time.monotonic()
+    answer = run.latest(foreign)
+    assert time.monotonic() - began >= 0.3, "the first call waits for the first assignment"
+    assert answer == foreign
+    assert str(answer) == str(foreign)
+    began = time.monotonic()
+    run.latest(foreign)
+    assert 0.05 <= time.monotonic() - began < 0.3, "the next ones less"
+    run.poller.release()
+    assert ranges(run.coordinator.partitions(foreign, run.plan(foreign))) == [(0, 4, 10), (1, 3, 10)]
+
+
+def test_a_skipped_batch_ends_the_query_and_is_not_committed(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    run.logs.ends[P0] = 20
+    second = run.plan(first)
+    with pytest.raises(ConfigError, match="skip"):
+        run.latest(second)
+    run.coordinator.stop()
+    assert run.committed == {0: 10, 1: 10}
+
+
+# -- replays ----------------------------------------------------------------------------------------------------------
+
+
+def document(run: str = "other", topic_id: str = "id", *ranges: OffsetRange) -> Document:
+    positions = {r.partition: Position(r.until, topic_id, 1) for r in ranges}
+    return Document("g", "lineage", run, 7, ranges, positions)
+
+
+def test_a_replay_reads_what_the_group_has_not_committed(start: Start) -> None:
+    group = OffsetCoordinator(offsets={P0: CommittedOffset(3), P1: CommittedOffset(8)})
+    run = start(group=group)
+    end = document("other", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5))
+    assert ranges(run.coordinator.partitions(INITIAL, to_value(end))) == [(0, 3, 5)]
+
+
+def test_a_replay_reads_the_topic_that_was_planned_not_the_one_of_that_name(start: Start) -> None:
+    run = start(logs=logs_of([10, 10]))
+    run.logs.topic_ids = {"t": "recreated"}
+    end = document("other", "as planned", OffsetRange(P0, 0, 5))
+    (task,) = run.coordinator.partitions(INITIAL, to_value(end))
+    assert [r.topic_id for r in task.ranges] == ["as planned"]
+
+
+# -- triggers ---------------------------------------------------------------------------------------------------------
+
+
+def test_available_now_gets_empty_documents_while_the_group_forms_and_ends_at_its_snapshot(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_PATIENCE_S", 0.2)
+    run = start(hold=JoinGroupRequest)
+    run.coordinator.prepare_available_now()
+    run.logs.ends |= {P0: 99, P1: 99}
+    began = time.monotonic()
+    empty = run.latest()
+    assert time.monotonic() - began < 2
+    assert empty != INITIAL, "start would end the query"
+    assert (from_value(empty).ranges, from_value(empty).sequence) == ((), 1)
+    assert run.coordinator.partitions(INITIAL, empty) == []
+    run.poller.release()
+    first = run.plan(empty)
+    while not from_value(first).ranges:
+        run.coordinator.partitions(empty, first)
+        empty, first = first, run.plan(first)
+    assert ranges(run.coordinator.partitions(empty, first)) == [(0, 0, 10), (1, 0, 10)]
+    assert run.latest(first) == first, "done"
+    assert run.committed == {0: 10, 1: 10}
+
+
+def test_once_waits_for_the_group_and_then_says_that_it_did_not_join(start: Start) -> None:
+    run = start(source(group=GroupOptions("g", join_timeout_ms=50)), hold=JoinGroupRequest)
+    with pytest.raises(TransportError, match=r"no assignment within group\.joinTimeout .* Trigger\.Once"):
+        run.latest(once=True)
+
+
+def test_once_reads_everything_when_it_has_joined(start: Start) -> None:
+    run = start()
+    assert len(from_value(run.latest(once=True)).ranges) == 2
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_without_a_group_is_refused() -> None:
+    options = source()
+    without = SourceOptions(
+        options.client, options.subscription, options.starting, None, options.fetch, options.limits, None
+    )
+    with pytest.raises(ConfigError, match=r"kafka\.group\.id"):
+        Coordinator(without)
+
+
+def test_a_topic_that_does_not_exist_is_named(start: Start) -> None:
+    run = start(source(topics=("t", "nowhere")))
+    with pytest.raises(ConfigError, match="'nowhere'"):
+        run.latest()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ZeroDivisionError("a defect"), StreamGroupError),
+        (BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t"), BrokerError),
+    ],
+    ids=["a defect", "a refusal"],
+)
+def test_what_ends_the_watching_of_the_logs_ends_the_query(
+    start: Start, error: Exception, told: type[StreamGroupError]
+) -> None:
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    run.logs.failures = [error]
+    began = time.monotonic()
+    with pytest.raises(told):
+        run.plan(first)
+    assert time.monotonic() - began < 3
+
+
+def test_a_group_that_may_not_be_joined_ends_the_query(start: Start) -> None:
+    group = OffsetCoordinator(fetch_refusals=[ErrorCode.GROUP_AUTHORIZATION_FAILED])
+    run = start(group=group)
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        run.plan()
+
+
+def test_starting_offsets_are_asked_for_again_and_in_the_end_the_query_ends(start: Start) -> None:
+    run = start(source(EARLIEST))
+
+    def fail() -> None:
+        raise TransportError("down")
+
+    run.logs.hook = fail
+    with pytest.raises(TransportError, match="down"):
+        run.plan()
+    assert len(run.logs.listings) >= 4, "fetchOffset.numRetries"
+
+
+def test_records_that_are_gone_end_the_query_or_are_stepped_over(start: Start) -> None:
+    group = OffsetCoordinator(offsets={P0: CommittedOffset(2), P1: CommittedOffset(2)})
+    logs = logs_of([10, 10])
+    logs.starts = {P0: 5}
+    strict = start(logs=logs, group=group)
+    checkpoint = {"t": {"0": 2, "1": 2}}
+    with pytest.raises(DataLossError, match="t-0"):
+        strict.plan(checkpoint)
+    strict.coordinator.stop()
+    lenient = start(source(fail_on_data_loss=False), logs=logs, group=group)
+    planned = lenient.plan(checkpoint)
+    assert ranges(lenient.coordinator.partitions(checkpoint, planned)) == [(0, 5, 10), (1, 2, 10)]
+
+
+# -- stopping ---------------------------------------------------------------------------------------------------------
+
+
+def test_stop_commits_leaves_and_ends_the_threads(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    run.coordinator.stop()
+    assert run.poller.asked(LeaveGroupRequest) == 1
+    assert run.group.members == {}
+    until(lambda: run.poller.closed and run.logs.closed == 1, "the end of the threads")
+    assert run.committed == {0: 10, 1: 10}
+
+
+def test_stop_before_the_first_call_connects_to_nothing(start: Start) -> None:
+    run = start()
+    run.coordinator.stop()
+    assert (run.poller.handles, run.logs.snapshots) == ([], 0)
+
+
+def test_whoever_stops_while_another_thread_is_leaving_waits_for_the_leaving(start: Start) -> None:
+    run = start()
+    run.latest(run.batch())
+    run.held.add(LeaveGroupRequest)
+    with running(run.coordinator.stop):
+        until(lambda: run.poller.asked(LeaveGroupRequest) == 1, "leaving")
+        second = threading.Thread(target=run.coordinator.stop)
+        second.start()
+        second.join(0.1)
+        assert second.is_alive(), "whoever calls may end the process next"
+        assert run.group.members
+        run.poller.release()
+        second.join(SOON)
+    assert run.group.members == {}
+
+
+def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FAREWELL_S", 0.2)
+    run = start()
+    run.latest(run.batch())
+    run.held |= {LeaveGroupRequest, OffsetCommitRequest}
+    began = time.monotonic()
+    run.coordinator.stop()
+    assert 0.2 <= time.monotonic() - began < 1.5
+    began = time.monotonic()
+    run.coordinator.stop()
+    assert time.monotonic() - began < 0.1, "that is over: there is nothing to wait for"
+
+
+# -- draining ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_drain_waits_until_the_last_batch_is_proven_sunk_commits_and_leaves(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        assert not answers
+        run.logs.ends[P0] = 99
+        assert run.latest(first) == first, "nothing is planned any more"
+    assert answers == [{"drained": True, "group": "g", "run": run.coordinator.run, "in_flight": False}]
+    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
+    assert run.latest(first) == first
+
+
+def test_a_drain_whose_time_is_over_says_so_and_leaves_all_the_same(start: Start) -> None:
+    run = start()
+    run.batch()
+    answer = run.coordinator.drain(0.01)
+    assert (answer["drained"], answer["in_flight"]) == (False, True)
+    assert run.committed == {0: 0, 1: 0}
+    assert run.group.members == {}
+
+
+def test_nothing_is_planned_after_a_drain_that_began_while_the_ends_were_asked_for(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    run.logs.ends[P0] = 20
+    run.held.add(LeaveGroupRequest)
+    time.sleep(watcher.FRESH_S)
+    draining: list[threading.Thread] = []
+
+    def drain() -> None:
+        run.logs.hook = None
+        draining.append(threading.Thread(target=run.coordinator.drain, args=(SOON,), daemon=True))
+        draining[0].start()
+        until(lambda: run.coordinator.status()["draining"], "draining")
+
+    run.logs.hook = drain
+    assert run.latest(first) == first
+    assert draining, "it began in between"
+    assert run.coordinator.status()["idle"]
+    run.poller.release()
+    draining[0].join(SOON)
+    assert run.committed == {0: 10, 1: 10}
+
+
+@pytest.mark.parametrize("end", [Coordinator.stop, lambda coordinator: coordinator.drain(SOON)], ids=["stop", "drain"])
+def test_who_is_stopped_or_drained_before_the_first_call_never_begins(
+    start: Start, end: Callable[[Coordinator], Any]
+) -> None:
+    run = start()
+    end(run.coordinator)
+    assert run.latest() == INITIAL
+    with pytest.raises(TransportError, match="stopping"):
+        run.coordinator.partitions(INITIAL, to_value(document("other", "id", OffsetRange(P0, 0, 5))))
+    with pytest.raises(TransportError, match="stopping"):
+        run.coordinator.prepare_available_now()
+    assert (run.poller.handles, run.logs.snapshots) == ([], 0)
+
+
+def test_a_drain_of_what_has_not_begun_has_nothing_to_wait_for(start: Start) -> None:
+    run = start()
+    assert run.coordinator.drain(SOON) == {
+        "drained": True,
+        "group": "g",
+        "run": run.coordinator.run,
+        "in_flight": False,
+    }
+
+
+# -- what is told -----------------------------------------------------------------------------------------------------
+
+
+def test_the_latest_ends_are_told_in_sparks_own_shape(start: Start) -> None:
+    run = start()
+    assert run.coordinator.report_latest() is None
+    run.plan()
+    assert run.coordinator.report_latest() == {"t": {"0": 10, "1": 10}}
+
+
+def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    status = run.coordinator.status()
+    assert status == {
+        "group": "g",
+        "run": run.coordinator.run,
+        "lineage": from_value(first).lineage,
+        "member": next(iter(run.group.members)),
+        "generation": 1,
+        "state": "stable",
+        "draining": False,
+        "stopped": False,
+        "idle": False,
+        "positions": {"t-0": 0, "t-1": 0},
+    }
+    assert run.poller.asked(FindCoordinatorRequest) == 1
