@@ -179,7 +179,13 @@ class Job:
         """SIGTERM, as a supervisor does, and wait for the orderly end."""
         self.check()
         self._process.send_signal(signal.SIGTERM)
-        if self._process.wait(STOP_S) != 0:
+        try:
+            failed = self._process.wait(STOP_S) != 0
+        except subprocess.TimeoutExpired:
+            raise StreamGroupError(
+                f"job {self.member} has not ended within {STOP_S:.0f} s of SIGTERM; its log is {self._log}"
+            ) from None
+        if failed:
             self.check()
         self._reader.join(5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import time
@@ -34,7 +35,7 @@ PATIENCE_S = 90.0
 @click.option(
     "--output", type=click.Path(path_type=Path), help="Keep files and logs there.  [default: a new directory]"
 )
-@click.option("--rate", default=2_000, show_default=True, help="Records per second.")
+@click.option("--rate", type=click.IntRange(1, 100_000), default=2_000, show_default=True, help="Records per second.")
 def demo(output: Path | None, rate: int) -> None:
     """Show two jobs sharing one group: join, rebalance, drain, and the account at the end."""
     console = Console()
@@ -42,6 +43,8 @@ def demo(output: Path | None, rate: int) -> None:
     home.mkdir(parents=True, exist_ok=True)
     if any(home.iterdir()):
         raise ConfigError(f"{home} is not empty: the demo starts from nothing, give another --output")
+    # Unwound as by Ctrl-C: else the jobs, which have sessions of their own, would outlive the demo.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = time.monotonic()
     passed = _Demo(console, home, rate).run()
     console.print(f"\nFiles and logs are in {home}; it took {time.monotonic() - began:.0f} s.")
