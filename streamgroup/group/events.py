@@ -43,10 +43,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop being a member. `leave`: None: leave the group, but static members stay (R29); True: leave in any case;
-    False: only stop, the session expires."""
-
-    leave: bool | None = None
+    """Stop being a member: leave the group. A static member stays, its partitions wait for its return (R29)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,14 +102,19 @@ class Membership(Entry):
         self._rejoin("the query starts")
 
     def _stop(self, event: ev.Stop) -> None:
-        leave = self._config.instance_id is None if event.leave is None else event.leave
+        instance_id = self._config.instance_id
         self._give_up_requests()
-        if leave and self._member_id and self._coordinator is not None:
+        if instance_id is None and self._member_id and self._coordinator is not None:
             self._state = State.LEAVING
             build = requests.leave_group(self._config, self._member_id, "the query stops")
             self._send(Purpose.LEAVE, build, LEAVE_TIMEOUT_MS)
-        else:
-            self._left()
+            return
+        if instance_id is not None and self._held:
+            wait = (
+                f"{len(self._held)} partitions wait for it, {self._session_ms / 1000:g} s (session.timeout.ms) at most"
+            )
+            self._note(INFO, f"static member {instance_id} stays in the group: {wait}")
+        self._left()
 
     def _leave_answered(self, event: ev.Answered, pending: Pending) -> None:
         response: m.LeaveGroupResponse = event.response

@@ -93,16 +93,12 @@ def heartbeat(config: MemberConfig, member_id: str, generation: int) -> Build:
 
 
 def leave_group(config: MemberConfig, member_id: str, reason: str) -> Build:
-    """LeaveGroup: one member up to v2, several from v3 (KIP-345)."""
+    """LeaveGroup of a dynamic member: one up to v2, several from v3 (KIP-345)."""
 
     def build(version: int) -> m.LeaveGroupRequest:
         if version < 3:
             return m.LeaveGroupRequest(group_id=config.group_id, member_id=member_id)
-        identity = m.MemberIdentity(
-            member_id=member_id,
-            group_instance_id=config.instance_id,
-            reason=reason[:_MOST_REASON] if version >= 5 else None,
-        )
+        identity = m.MemberIdentity(member_id=member_id, reason=reason[:_MOST_REASON] if version >= 5 else None)
         return m.LeaveGroupRequest(group_id=config.group_id, members=(identity,))
 
     return build

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
-from streamgroup.options.types import GroupMode, Isolation
+from streamgroup.options.types import Isolation
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -264,7 +264,7 @@ BATCH_ENDS = _offsets(("latest",), EARLIEST, "a batch read cannot end at the ear
 ISOLATION = choice({"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED})
 NO_MATCH = choice({"error": False, "latest": True})
 MODE = choice(
-    {"member": GroupMode.MEMBER},
+    {"member": "member"},
     {
         "commit": "reading all partitions and only committing is not available yet; leave it out to be a member",
         "off": "a stream outside of a group is not available yet; leave it out to be a member",

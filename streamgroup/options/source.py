@@ -157,7 +157,7 @@ SOURCE: tuple[Option, ...] = (
         "group.mode",
         "How the query takes part in its group: as a member, that is, sharing the partitions with the others.",
         kinds.MODE,
-        "group.mode",
+        default="`member`",
         batch=WITHOUT_EFFECT,
         why=NO_GROUP_IN_BATCH,
     ),

@@ -56,20 +56,11 @@ class FetchOptions:
     max_decompressed_bytes: int = 256 * 1024 * 1024
 
 
-class GroupMode(Enum):
-    """`group.mode`."""
-
-    MEMBER = "member"
-    COMMIT = "commit"
-    OFF = "off"
-
-
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """How a query takes part in its group."""
+    """How a query takes part in its group: as a member, the only `group.mode` so far."""
 
     group_id: str
-    mode: GroupMode = GroupMode.MEMBER
     instance_id: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
