@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 import threading
 from contextlib import suppress
@@ -90,6 +91,7 @@ class ControlServer:
         self._coordinator = coordinator
         self._base = directory(jvm_pid) / coordinator.run
         self._token = secrets.token_hex(32)
+        self._listener: Listener | None = None
 
     def start(self) -> None:
         """Open the channel. Where that fails the query goes on without it: it can still be stopped, not drained."""
@@ -100,7 +102,7 @@ class ControlServer:
             descriptor = os.open(self._base.with_suffix(".token"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(self._token)
-            listener = Listener(str(self._base.with_suffix(".sock")), "AF_UNIX")
+            self._listener = listener = Listener(str(self._base.with_suffix(".sock")), "AF_UNIX")
             self._base.with_suffix(".sock").chmod(0o600)
         except OSError as error:
             log.warning("no control channel, this query can be stopped but not drained: %s", error)
@@ -109,6 +111,10 @@ class ControlServer:
 
     def close(self) -> None:
         """Remove the channel's files; the directory goes with its last run."""
+        listener, self._listener = self._listener, None
+        if listener is not None:  # it removes its socket itself, and would complain at exit where that is gone
+            with suppress(OSError):
+                listener.close()
         for suffix in (".sock", ".token"):
             with suppress(OSError):
                 self._base.with_suffix(suffix).unlink()
@@ -118,8 +124,8 @@ class ControlServer:
     @staticmethod
     def _make_private(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
-        found = path.stat()
-        if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        found = path.lstat()  # a link is anybody's to make, and what it leads to would be swept
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise PermissionError(f"{path} is not a private directory of this user")
 
     def _serve(self, listener: Listener) -> None:
@@ -127,6 +133,8 @@ class ControlServer:
             try:
                 connection = listener.accept()
             except OSError as error:
+                if self._listener is None:  # closed
+                    return
                 log.warning("the control channel has ended, this query can be stopped but not drained: %s", error)
                 return
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
