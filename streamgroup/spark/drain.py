@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.driver import control
-from streamgroup.errors import ConfigError, TransportError
+from streamgroup.errors import ConfigError, StreamGroupError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -50,11 +50,11 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
 
 
 def _drain_run(pid: int, run: str, deadline: float) -> dict[str, Any]:
-    """Drain one coordinator; one that cannot be spoken with any more is not drained, and the query is stopped."""
+    """Drain one coordinator; one that refuses or is no more is not drained, and the query is stopped all the same."""
     left = max(0.0, deadline - time.monotonic())
     try:
         return control.ask(pid, run, "drain", patience=left + ANSWER_S, timeout=left)
-    except TransportError as error:
+    except StreamGroupError as error:
         log.warning("%s", error)
         return {"drained": False}
 
@@ -92,7 +92,7 @@ def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
 def _lineage_of(pid: int, run: str) -> str:
     try:
         return str(control.ask(pid, run, "status")["lineage"])
-    except TransportError:  # killed, and its socket left behind
+    except StreamGroupError:  # killed, and its socket left behind; or another's
         return ""
 
 
