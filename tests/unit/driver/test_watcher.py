@@ -89,7 +89,7 @@ def test_ends_that_do_not_come_in_time_are_the_last_known_ones(logs: Logs, watch
     watcher = watch().follow("t")
     watcher.ends([P0], SOON)
     answering = threading.Event()
-    logs.hook = lambda: None if answering.wait(SOON) else None
+    logs.hook = lambda: (answering.wait(SOON), None)[1]
     logs.ends[P0] = 99
     time.sleep(module.FRESH_S)
     assert watcher.ends([P0, P1], 0.01) == {P0: LogRange(0, 10)}
@@ -180,7 +180,7 @@ def test_what_a_question_raises_belongs_to_who_asked(logs: Logs, watch: Callable
 
 def test_a_question_without_an_answer_in_time_is_a_transport_error(logs: Logs, watch: Callable[..., Watch]) -> None:
     watcher = watch().watcher  # it never starts: nobody answers
-    with pytest.raises(TransportError, match="did not answer within .* s; they are connected but slow"):
+    with pytest.raises(TransportError, match=r"did not answer within .* s; they are connected but slow"):
         watcher.ask(lambda cluster, deadline: 42, -0.95)  # of the second more that an answer may take
 
 

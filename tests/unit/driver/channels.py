@@ -1,0 +1,66 @@
+"""Control channels of a test: their directory is the test's own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroup.driver.control import ControlServer
+from tests.unit.driver.shells import SOON
+
+JVM = os.getpid()
+
+
+class FakeCoordinator:
+    """Drains as told; without `may_answer` it answers no status until the end of the test."""
+
+    def __init__(self, run: str = "r1", lineage: str = "l1") -> None:
+        self.run = run
+        self.lineage = lineage
+        self.drains: list[float] = []
+        self.drained = True
+        self.refusal: Exception | None = None
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def drain(self, timeout: float) -> dict[str, Any]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.drains.append(timeout)
+        return {"drained": self.drained, "group": f"group of {self.run}", "run": self.run, "in_flight": False}
+
+    def status(self) -> dict[str, Any]:
+        assert self.may_answer.wait(SOON)
+        return {"run": self.run, "lineage": self.lineage}
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the channels of this test lie; short, for a socket's path has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as directory:
+        monkeypatch.setattr(tempfile, "gettempdir", lambda: directory)
+        yield Path(directory) / f"streamgroup-{os.getuid()}"
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., FakeCoordinator]]:
+    servers: list[ControlServer] = []
+    coordinators: list[FakeCoordinator] = []
+
+    def start(run: str = "r1", lineage: str = "l1", jvm: int = JVM) -> FakeCoordinator:
+        coordinators.append(FakeCoordinator(run, lineage))
+        servers.append(ControlServer(coordinators[-1], jvm))
+        servers[-1].start()
+        return coordinators[-1]
+
+    yield start
+    for coordinator in coordinators:
+        coordinator.may_answer.set()
+    for server in servers:
+        server.close()

@@ -1,0 +1,202 @@
+"""The control channel: who may speak with a coordinator, and what becomes of who says nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Client
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroup.driver import control
+from streamgroup.driver.control import ControlServer
+from streamgroup.errors import StreamGroupError, TransportError
+from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.driver.shells import SOON, until
+
+__all__ = ["home", "serve"]
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def say(home: Path, message: bytes, run: str = "r1") -> dict[str, Any]:
+    """One message of any kind, and the answer."""
+    with Client(str(home / str(JVM) / f"{run}.sock"), "AF_UNIX") as connection:
+        connection.send_bytes(message)
+        assert connection.poll(SOON)
+        answer: dict[str, Any] = json.loads(connection.recv_bytes())
+        return answer
+
+
+# -- conversations ----------------------------------------------------------------------------------------------------
+
+
+def test_requests_reach_the_coordinator_of_their_run(serve: Callable[..., FakeCoordinator]) -> None:
+    one, two = serve("r1", "l1"), serve("r2", "l2")
+    assert control.runs(JVM) == ["r1", "r2"]
+    assert control.ask(JVM, "r2", "status") == {"run": "r2", "lineage": "l2"}
+    assert control.ask(JVM, "r1", "drain", timeout=7)["group"] == "group of r1"
+    assert (one.drains, two.drains) == ([7.0], [])
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "ä", None, 7, ["x"]])
+def test_without_the_token_of_the_run_nothing_is_done(
+    serve: Callable[..., FakeCoordinator], home: Path, token: Any
+) -> None:
+    coordinator = serve()
+    answer = say(home, json.dumps({"token": token, "request": "drain", "timeout": 1}).encode())
+    assert list(answer) == ["error"]
+    assert coordinator.drains == []
+
+
+@pytest.mark.parametrize("message", [b"[1, 2]", b'"drain"', b"null", b"no json", b"\xff", b"{}"])
+def test_a_message_that_is_no_request_is_refused_and_the_channel_goes_on(
+    serve: Callable[..., FakeCoordinator], home: Path, message: bytes
+) -> None:
+    serve()
+    assert list(say(home, message)) == ["error"]
+    assert control.ask(JVM, "r1", "status")["run"] == "r1"
+
+
+def test_requests_that_the_channel_does_not_know_are_named(serve: Callable[..., FakeCoordinator]) -> None:
+    coordinator = serve()
+    with pytest.raises(StreamGroupError, match="not a request of this channel: 'explode'"):
+        control.ask(JVM, "r1", "explode")
+    with pytest.raises(StreamGroupError, match="drain"):
+        control.ask(JVM, "r1", "drain", timeout="soon")
+    coordinator.refusal = StreamGroupError("not now")
+    with pytest.raises(StreamGroupError, match="not now"):
+        control.ask(JVM, "r1", "drain", timeout=1)
+
+
+def test_a_message_beyond_the_bound_ends_the_conversation_only(
+    serve: Callable[..., FakeCoordinator], home: Path
+) -> None:
+    serve()
+    with pytest.raises((EOFError, OSError)):  # closed while it is being sent, or without an answer
+        say(home, b" " * (control.LARGEST_MESSAGE + 1))
+    assert control.ask(JVM, "r1", "status")["run"] == "r1"
+
+
+# -- patience ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_says_nothing_is_hung_up_on_and_holds_up_nobody(
+    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "PATIENCE_S", 0.2)
+    serve()
+    with Client(str(home / str(JVM) / "r1.sock"), "AF_UNIX") as silent:
+        assert control.ask(JVM, "r1", "status")["run"] == "r1"
+        assert silent.poll(SOON), "hung up on"
+        with pytest.raises((EOFError, OSError)):
+            silent.recv_bytes()
+
+
+def test_a_coordinator_that_never_answers_is_waited_for_as_long_as_said(
+    serve: Callable[..., FakeCoordinator],
+) -> None:
+    serve().may_answer.clear()
+    began = time.monotonic()
+    with pytest.raises(TransportError, match=r"run r1 .* has not answered to status"):
+        control.ask(JVM, "r1", "status", patience=0.05)
+    assert time.monotonic() - began < 1
+
+
+def test_a_run_that_is_not_there_and_one_that_died_are_transport_errors(home: Path) -> None:
+    with pytest.raises(TransportError, match="cannot be reached"):
+        control.ask(JVM, "nobody", "status")
+    dead = home / str(JVM)
+    dead.mkdir(parents=True)
+    (dead / "r9.token").write_text("t")
+    (dead / "r9.sock").touch()
+    with pytest.raises(TransportError, match=r"run r9 .* cannot be reached"):
+        control.ask(JVM, "r9", "status")
+
+
+# -- privacy ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_channel_is_the_users_alone_and_leaves_nothing_behind(home: Path) -> None:
+    server = ControlServer(FakeCoordinator(), JVM)
+    server.start()
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (home, *home.rglob("*"))}
+    assert modes == {home.name: 0o700, str(JVM): 0o700, "r1.sock": 0o600, "r1.token": 0o600}
+    server.close()
+    server.close()
+    assert list(home.iterdir()) == []
+
+
+def test_the_end_of_a_process_that_closed_its_channel_is_quiet(home: Path) -> None:
+    program = """
+from streamgroup.driver.control import ControlServer
+server = ControlServer(type("C", (), {"run": "r1"})(), 1)
+server.start()
+server.close()
+"""
+    environment = {**os.environ, "TMPDIR": str(home.parent)}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stderr == ""
+
+
+def test_a_directory_that_others_may_read_is_not_used(
+    serve: Callable[..., FakeCoordinator], home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.mkdir(mode=0o700)
+    home.chmod(0o750)
+    serve()
+    assert control.runs(JVM) == []
+    assert "no control channel" in caplog.text
+    assert "not a private directory" in caplog.text
+
+
+def test_a_directory_that_is_anothers_is_not_used(
+    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.mkdir(mode=0o700)
+    uid = os.getuid()
+    uids = iter([uid])  # once for the directory's name, then another user looks at it
+    monkeypatch.setattr(os, "getuid", lambda: next(uids, uid + 1))
+    serve()
+    assert list(home.iterdir()) == []
+    assert "not a private directory" in caplog.text
+
+
+def test_a_link_to_a_private_directory_is_not_used(
+    serve: Callable[..., FakeCoordinator], home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = home.parent / "elsewhere"
+    (elsewhere / "999999999").mkdir(parents=True)
+    elsewhere.chmod(0o700)
+    home.symlink_to(elsewhere)
+    serve()
+    assert [path.name for path in elsewhere.iterdir()] == ["999999999"], "neither used nor swept"
+    assert "not a private directory" in caplog.text
+
+
+def test_what_drivers_left_that_are_dead_is_swept(serve: Callable[..., FakeCoordinator], home: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(SOON)
+    for name in (str(ended.pid), str(os.getppid()), "notes"):
+        (home / name).mkdir(parents=True)
+        (home / name / "r0.token").touch()
+    home.chmod(0o700)
+    serve()
+    assert {path.name for path in home.iterdir()} == {str(os.getppid()), "notes", str(JVM)}
+
+
+def test_a_socket_that_cannot_be_made_is_said_and_survived(
+    serve: Callable[..., FakeCoordinator], home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve("r" * 120)
+    until(lambda: "no control channel" in caplog.text, "a warning")
+    shutil.rmtree(home)

@@ -1,0 +1,161 @@
+"""`drain(query)` with queries that are objects of the test, and coordinators behind real control channels."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyspark
+import pytest
+
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.model import Document
+from streamgroup.planning.document import to_value
+from streamgroup.spark import drain as module
+from streamgroup.spark.drain import DrainResult, drain
+from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+
+__all__ = ["home", "serve"]
+
+Serve = Callable[..., FakeCoordinator]
+
+
+def offset(run: str, lineage: str) -> str:
+    return json.dumps(to_value(Document("g", lineage, run, 3)))
+
+
+def progress(*offsets: tuple[Any, Any]) -> dict[str, Any]:
+    return {"sources": [{"startOffset": start, "endOffset": end} for start, end in offsets]}
+
+
+@dataclass
+class FakeQuery:
+    """What drain needs of a StreamingQuery."""
+
+    recentProgress: list[dict[str, Any]] = field(default_factory=list)  # noqa: N815  (Spark's name)
+    isActive: bool = True  # noqa: N815
+    name: str | None = "orders"
+    id: str = "q-1"
+    stops: int = 0
+
+    def stop(self) -> None:
+        self.stops += 1
+        self.isActive = False
+
+
+@pytest.fixture(autouse=True)
+def driver(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """A driver whose JVM is this process."""
+    handle = SimpleNamespace(pid=lambda: JVM)
+    jvm = SimpleNamespace(
+        java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=SimpleNamespace(current=lambda: handle)))
+    )
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", SimpleNamespace(_jvm=jvm))
+    monkeypatch.setattr(module, "FIRST_PROGRESS_S", 0.1)
+    monkeypatch.setattr(module, "POLL_S", 0.01)
+
+
+def run_drain(query: FakeQuery, timeout: float = 5.0) -> DrainResult:
+    return drain(query, timeout)  # type: ignore[arg-type]
+
+
+def test_the_coordinator_of_the_query_is_drained_and_the_query_stopped(serve: Serve) -> None:
+    ours, other = serve("r1", "l1"), serve("r2", "l2")
+    query = FakeQuery([progress((None, offset("r1", "l1")))])
+    assert run_drain(query) == DrainResult(True, ("group of r1",))
+    assert (len(ours.drains), other.drains, query.stops) == (1, [], 1)
+    assert 4 < ours.drains[0] <= 5, "what is left of the timeout"
+
+
+def test_a_restarted_query_is_found_by_the_lineage_of_its_documents_of_an_earlier_run(serve: Serve) -> None:
+    ours = serve("r7", "l1")
+    query = FakeQuery([progress((offset("r6", "l1"), offset("r6", "l1")))])
+    assert run_drain(query).drained
+    assert len(ours.drains) == 1
+
+
+def test_all_sources_of_a_query_are_drained_and_other_sources_passed_over(serve: Serve) -> None:
+    both = [serve("r1", "l1"), serve("r2", "l2")]
+    sources = ((offset("r1", "l1"), None), ('{"t": {"0": 5}}', "17"), (None, json.loads(offset("r2", "l2"))))
+    assert run_drain(FakeQuery([progress(*sources)])).groups == ("group of r1", "group of r2")
+    both[1].drained = False
+    assert run_drain(FakeQuery([progress(*sources)])) == DrainResult(False, ("group of r1", "group of r2"))
+
+
+def test_the_first_progress_is_waited_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PROGRESS_S", 5.0)
+    serve("r1", "l1")
+    query = FakeQuery()
+    looks = iter([0.0, 0.0])
+
+    def look(seconds: float) -> None:
+        if next(looks, None) is None:
+            query.recentProgress.append(progress((None, offset("r1", "l1"))))
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=look))
+    assert run_drain(query).drained
+
+
+def test_a_socket_that_nobody_serves_any_more_is_not_drained_and_the_query_is_stopped(
+    serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = serve("r1", "l1")
+    status = coordinator.status
+
+    def die() -> dict[str, Any]:
+        (home / str(JVM) / "r1.sock").unlink()  # between the question who it is and the drain
+        return status()
+
+    monkeypatch.setattr(coordinator, "status", die)
+    query = FakeQuery([progress((None, offset("r1", "l1")))])
+    assert run_drain(query) == DrainResult(False, ())
+    assert query.stops == 1
+
+
+def test_leftovers_of_coordinators_that_were_killed_are_passed_over(serve: Serve, home: Path) -> None:
+    serve("r1", "l1")
+    (home / str(JVM) / "r0.sock").touch()
+    assert run_drain(FakeQuery([progress((None, offset("r1", "l1")))])).drained
+
+
+def test_a_coordinator_that_hangs_is_not_drained_and_the_query_is_stopped(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.05)
+    coordinator = serve("r1", "l1")
+    monkeypatch.setattr(coordinator, "drain", lambda timeout: time.sleep(0.5))
+    query = FakeQuery([progress((None, offset("r1", "l1")))])
+    assert run_drain(query, 0.1) == DrainResult(False, ())
+    assert query.stops == 1
+
+
+def test_a_drain_that_is_refused_is_not_drained_and_the_query_is_stopped(serve: Serve) -> None:
+    serve("r1", "l1").refusal = StreamGroupError("not now")
+    query = FakeQuery([progress((None, offset("r1", "l1")))])
+    assert run_drain(query) == DrainResult(False, ())
+    assert query.stops == 1
+
+
+def test_a_query_that_has_ended_is_not_drained(serve: Serve) -> None:
+    query = FakeQuery([progress((None, offset("r1", "l1")))], isActive=False)
+    assert run_drain(query) == DrainResult(False, ())
+
+
+@pytest.mark.parametrize("recent", [[], [progress((None, '{"t": {"0": 5}}'))]], ids=["no progress", "another source"])
+def test_a_query_without_a_member_is_named_and_goes_on(serve: Serve, recent: list[dict[str, Any]]) -> None:
+    other = serve("r1", "")
+    query = FakeQuery(recent)
+    with pytest.raises(ConfigError, match=r"query orders: no source of it .* query\.stop\(\)"):
+        run_drain(query)
+    assert (query.stops, other.drains) == (0, [])
+
+
+def test_without_the_drivers_process_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    with pytest.raises(ConfigError, match="Spark Connect"):
+        run_drain(FakeQuery())

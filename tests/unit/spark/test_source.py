@@ -1,0 +1,58 @@
+"""What Spark finds by the name streamgroup, without a Spark."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pyspark_streamgroup import DefaultSource
+from streamgroup.errors import ConfigError
+from streamgroup.spark.schema import row_schema
+from streamgroup.spark.source import require_pyspark
+from streamgroup.spark.stream import GroupStreamReader
+
+STREAM = {"kafka.bootstrap.servers": "localhost:1", "kafka.group.id": "g", "subscribe": "t"}
+
+
+def test_the_name_is_the_one_of_format() -> None:
+    assert DefaultSource.name() == "streamgroup"
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.1.2"])
+def test_an_older_pyspark_is_told_of_in_one_sentence(version: str) -> None:
+    with pytest.raises(ConfigError, match=f"needs PySpark 4.2 or newer .this is {version}"):
+        require_pyspark(version)
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "5.0.0"])
+def test_a_newer_pyspark_is_let_in(version: str) -> None:
+    require_pyspark(version)
+
+
+@pytest.mark.parametrize(("given", "columns"), [("true", 8), (" TRUE ", 8), ("false", 7)])
+def test_headers_are_a_column_where_they_are_asked_for(given: str, columns: int) -> None:
+    assert len(DefaultSource({"includeHeaders": given}).schema().fields) == columns
+
+
+def test_a_schema_of_ones_own_is_refused() -> None:
+    own = StructType([StructField("value", StringType())])
+    with pytest.raises(ConfigError, match=r"fixed schema.*leave out .schema"):
+        DefaultSource(dict(STREAM)).streamReader(own)
+
+
+def test_a_reader_travels_to_the_executors_without_its_coordinator() -> None:
+    reader = DefaultSource(dict(STREAM)).streamReader(row_schema(False))
+    assert isinstance(reader, GroupStreamReader)
+    copied = pickle.loads(pickle.dumps(reader))
+    assert copied.__getstate__() == reader.__getstate__()
+    assert copied.__getstate__()["_coordinator"] is None
+
+
+def test_there_is_no_sink_and_the_error_says_so() -> None:
+    source = DefaultSource({})
+    with pytest.raises(ConfigError, match="no sink yet"):
+        source.writer(row_schema(False), overwrite=False)
+    with pytest.raises(ConfigError, match="no sink yet"):
+        source.streamWriter(row_schema(False), overwrite=False)
