@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from typing import NoReturn
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -14,6 +15,7 @@ from streamgroup.options.types import SourceOptions
 from streamgroup.spark.schema import row_schema
 
 OLDEST_PYSPARK = (4, 2)
+_NO_SINK = "streamgroup reads and has no sink yet: write to Kafka with format('kafka'), Spark's own connector"
 
 
 def require_pyspark(version: str) -> None:
@@ -56,6 +58,14 @@ class StreamGroupDataSource(DataSource):
         from streamgroup.spark.stream import GroupStreamReader  # noqa: PLC0415
 
         return GroupStreamReader(self._parse(schema, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """There is no sink: raises ConfigError, which Spark shows."""
+        raise ConfigError(_NO_SINK)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
+        """There is no sink: raises ConfigError, which Spark shows."""
+        raise ConfigError(_NO_SINK)
 
     def _parse(self, schema: StructType, *, streaming: bool) -> SourceOptions:
         parsed = parse_source(self.options, streaming=streaming)
