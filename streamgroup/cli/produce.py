@@ -200,6 +200,7 @@ def _producer(servers: str, compression: str, timeout_ms: int) -> Any:
             "compression.type": compression,
             "client.id": "streamgroup-produce",
             "linger.ms": 20,
+            "log_level": 3,  # librdkafka tells of each retry; what does not succeed is an error of ours
             "enable.idempotence": True,
             "message.timeout.ms": timeout_ms,
         }
