@@ -51,12 +51,18 @@ class Load:
     server: KafkaServer
     topic: str
     partitions: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
 
     def send(self, count: int, **record: Any) -> list[str]:
         """Produce `count` records round robin over the partitions; their values."""
         producer = Producer(
-            {"bootstrap.servers": self.server.bootstrap_servers, "linger.ms": 5, "enable.idempotence": True}
+            {
+                "bootstrap.servers": self.server.bootstrap_servers,
+                "linger.ms": 5,
+                "enable.idempotence": True,
+                **self.settings,
+            }
         )
         failed: list[str] = []
         first = len(self.sent)
