@@ -56,6 +56,13 @@ class Resolver:
         answer.add_done_callback(lambda done: self._answered(wanted, attempt, done))
 
     def _answered(self, wanted: Resolve, attempt: int, answer: Future[Found]) -> None:
+        try:
+            self._take(wanted, attempt, answer)
+        except Exception as error:  # a Future would log it only, and the query wait for ever
+            log.exception("taking the starting offsets has failed")
+            self._on_failed(wanted.generation, StreamGroupError(repr(error)))
+
+    def _take(self, wanted: Resolve, attempt: int, answer: Future[Found]) -> None:
         error = answer.exception()
         if error is None:
             offsets, messages = answer.result()
