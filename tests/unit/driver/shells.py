@@ -236,7 +236,7 @@ class GroupPoller(ScriptedPoller):
 
 @dataclass
 class Logs:
-    """Topics and what their logs hold. `failures` are raised by the next calls, one each; `hook` runs in each listing."""
+    """Topics and what their logs hold. `failures` are raised by the next calls; `hook` runs in each listing."""
 
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -283,7 +283,9 @@ class FakeCluster:
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
     ) -> dict[TopicPartition, ListedOffset]:
         logs = self.logs
-        logs.listings += [(at, tuple(sorted(wanted))) for at in sorted(set(wanted.values()))]
+        logs.listings += [
+            (at, tuple(sorted(tp for tp in wanted if wanted[tp] == at))) for at in sorted(set(wanted.values()))
+        ]
         if logs.hook is not None:
             logs.hook()
         self._fail()

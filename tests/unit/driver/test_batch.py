@@ -1,0 +1,182 @@
+"""Planning of a batch read, over a cluster in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgroup.driver import batch
+from streamgroup.driver.batch import plan_batch, subscribed_partitions, tasks_of
+from streamgroup.errors import BrokerError, ConfigError, DataLossError, ErrorCode, TransportError
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    NO_TOPIC_ID,
+    UNKNOWN_EPOCH,
+    Broker,
+    ClusterSnapshot,
+    FetchTask,
+    OffsetRange,
+    OffsetSpec,
+    PartitionInfo,
+    Position,
+    TopicInfo,
+    TopicPartition,
+)
+from streamgroup.options.types import LimitOptions, SourceOptions, Subscription
+from tests.unit.driver.shells import NODES, Logs, logs_of, source
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ALL = LimitOptions()
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
+    made = logs_of([10, 20])
+    monkeypatch.setattr(batch, "Cluster", made.of)
+    return made
+
+
+def options(starting: OffsetSpec | None = None, ending: OffsetSpec | None = None, **others: Any) -> SourceOptions:
+    given = source(**others)
+    return replace(given, starting=starting or OffsetSpec(EARLIEST), ending=ending or OffsetSpec(LATEST), group=None)
+
+
+def ranges(tasks: list[FetchTask]) -> list[tuple[int, int, int]]:
+    return sorted((r.range.partition.partition, r.range.start, r.range.until) for task in tasks for r in task.ranges)
+
+
+def located(tasks: list[FetchTask]) -> tuple[Broker | None, str, int]:
+    (found,) = {(r.leader, r.topic_id, r.leader_epoch) for task in tasks for r in task.ranges}
+    return found
+
+
+# -- planning ---------------------------------------------------------------------------------------------------------
+
+
+def test_all_that_the_logs_hold_with_leaders_ids_and_epochs(logs: Logs) -> None:
+    logs.starts = {P0: 3}
+    tasks = plan_batch(options())
+    assert ranges(tasks) == [(0, 3, 10), (1, 0, 20)]
+    assert {(r.leader, r.topic_id, r.leader_epoch) for task in tasks for r in task.ranges} == {
+        (NODES[0], "id", 1),
+        (NODES[1], "id", 1),
+    }
+    assert logs.closed == 1
+
+
+def test_offsets_that_the_logs_do_not_hold_end_the_read_or_are_left_out(logs: Logs) -> None:
+    logs.starts = {P0: 5}
+    given = OffsetSpec(EARLIEST, offsets={P0: 2, P1: 90})
+    with pytest.raises(DataLossError, match=r"t-1 from offset 90.*t-0\[2, 10\): the log holds \[5, 10\)"):
+        plan_batch(options(given, OffsetSpec(LATEST, offsets={P0: LATEST, P1: 95})))
+    lenient = options(given, OffsetSpec(LATEST, offsets={P0: LATEST, P1: 95}), fail_on_data_loss=False)
+    assert ranges(plan_batch(lenient)) == [(0, 5, 10)]
+
+
+def test_brokers_that_do_not_answer_are_asked_again_as_often_as_said(
+    logs: Logs, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs.failures = [TransportError("down")] * 3
+    assert ranges(plan_batch(options(fetch_offset_retries=3))) == [(0, 0, 10), (1, 0, 20)]
+    assert len([r for r in caplog.records if "trying again" in r.message]) == 3
+    assert logs.closed == 4, "each attempt has a connection of its own"
+    logs.failures = [TransportError("down")] * 2
+    with pytest.raises(TransportError, match="down"):
+        plan_batch(options(fetch_offset_retries=1))
+    assert logs.failures == []
+
+
+def test_a_refusal_is_not_asked_again(logs: Logs) -> None:
+    logs.failures = [BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t")]
+    with pytest.raises(BrokerError):
+        plan_batch(options())
+    assert logs.snapshots == 1
+
+
+def test_the_notes_of_the_options_are_said_once(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
+    logs.failures = [TransportError("down")]
+    with caplog.at_level("INFO"):
+        plan_batch(options(notes=("fetch.max.bytes is without effect",)))
+    assert [r.message for r in caplog.records].count("fetch.max.bytes is without effect") == 1
+
+
+# -- what is subscribed -----------------------------------------------------------------------------------------------
+
+
+def topic(name: str, partitions: int, *, internal: bool = False) -> TopicInfo:
+    return TopicInfo(name, tuple(PartitionInfo(n, 0, 1) for n in range(partitions)), f"id of {name}", internal)
+
+
+CLUSTER = ClusterSnapshot(
+    NODES, {t.name: t for t in (topic("a", 2), topic("ab", 1), topic("__a", 1, internal=True), topic("b", 1))}
+)
+
+
+@pytest.mark.parametrize(
+    ("subscription", "names"),
+    [
+        (Subscription(topics=("b", "a")), ["a-0", "a-1", "b-0"]),
+        (Subscription(pattern="a.*"), ["a-0", "a-1", "ab-0"]),
+        (Subscription(pattern=".*a"), ["a-0", "a-1"]),
+        (Subscription(pattern="nothing"), []),
+        (Subscription(assign=(TopicPartition("b", 0), TopicPartition("a", 1))), ["a-1", "b-0"]),
+    ],
+    ids=["topics", "a whole name", "no internal topic", "none", "assign"],
+)
+def test_a_subscription_means_partitions(subscription: Subscription, names: list[str]) -> None:
+    assert [str(tp) for tp in subscribed_partitions(subscription, CLUSTER)] == names
+
+
+@pytest.mark.parametrize(
+    ("subscription", "told"),
+    [
+        (Subscription(topics=("a", "x", "y")), r"no topic 'x', 'y'"),
+        (Subscription(assign=(TopicPartition("a", 7), TopicPartition("b", 3))), "do not exist: a-7, b-3"),
+        (Subscription(assign=(TopicPartition("x", 0),)), "no topic 'x'"),
+    ],
+)
+def test_what_does_not_exist_is_named(subscription: Subscription, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        subscribed_partitions(subscription, CLUSTER)
+
+
+# -- tasks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("planned", "topic_id"),
+    [
+        (None, "recreated"),
+        ({P0: Position(5, "as planned")}, "as planned"),
+        ({P0: Position(5)}, "recreated"),
+        ({P1: Position(5, "of another partition")}, "recreated"),
+    ],
+    ids=["a new plan", "a replay", "a plan without ids", "a plan of others"],
+)
+def test_tasks_carry_the_topic_id_of_their_plan(
+    planned: Mapping[TopicPartition, Position] | None, topic_id: str
+) -> None:
+    snapshot = ClusterSnapshot(NODES, {"t": TopicInfo("t", (PartitionInfo(0, 1, 4),), "recreated")})
+    assert located(tasks_of([OffsetRange(P0, 0, 5)], snapshot, ALL, planned)) == (NODES[1], topic_id, 4)
+
+
+def test_a_partition_that_is_gone_is_planned_for_the_executor_to_find_out() -> None:
+    nowhere = ClusterSnapshot({}, {})
+    wanted = [OffsetRange(P0, 0, 5)]
+    assert located(tasks_of(wanted, nowhere, ALL)) == (None, NO_TOPIC_ID, UNKNOWN_EPOCH)
+    assert located(tasks_of(wanted, nowhere, ALL, {P0: Position(5, "as planned")})) == (
+        None,
+        "as planned",
+        UNKNOWN_EPOCH,
+    )
+
+
+def test_limits_split_and_empty_ranges_are_no_tasks() -> None:
+    wanted = [OffsetRange(P0, 0, 10), OffsetRange(P1, 3, 3)]
+    tasks = tasks_of(wanted, CLUSTER, LimitOptions(max_records_per_partition=4))
+    assert all(len(task) <= 4 for task in tasks)
+    assert sum(map(len, tasks)) == 10

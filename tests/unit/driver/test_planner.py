@@ -1,0 +1,145 @@
+"""Positions against logs: what may be planned from, what has moved, what is looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from streamgroup.driver.planner import Planner
+from streamgroup.errors import DataLossError
+from streamgroup.model import (
+    INITIAL_DOCUMENT,
+    ClusterSnapshot,
+    LogRange,
+    OffsetRange,
+    PartitionInfo,
+    Position,
+    TopicInfo,
+    TopicPartition,
+)
+from tests.unit.driver.shells import NODES
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class FakeLedger:
+    group, lineage, run = "g", "l", "r"
+
+    def __init__(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.held = {tp: Position(offset, "id", 1) for tp, offset in positions.items()}
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        return dict(self.held)
+
+
+class FakeWatcher:
+    """Knows one snapshot; refreshes are counted, and done by the test."""
+
+    def __init__(self, partitions: int = 2, topic_id: str = "id") -> None:
+        self.metadata_at = 0.0
+        self.forgotten: list[TopicPartition] = []
+        self.refreshes = 0
+        self.high: dict[TopicPartition, int] = {}
+        self.know(partitions, topic_id)
+
+    def know(self, partitions: int, topic_id: str = "id") -> None:
+        topics = {"t": TopicInfo("t", tuple(PartitionInfo(n, 0, 1) for n in range(partitions)), topic_id)}
+        self.snapshot = ClusterSnapshot(NODES, topics if partitions else {})
+
+    def watermarks(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, LogRange]:
+        return {tp: LogRange(r.earliest, self.high.get(tp, r.latest)) for tp, r in logs.items()}
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        self.forgotten += partitions
+
+    def refresh_metadata(self) -> None:
+        self.refreshes += 1
+
+    def refreshed(self) -> None:
+        self.metadata_at = float("inf")
+
+
+def planner(ledger: FakeLedger, watcher: FakeWatcher, *, strict: bool = False) -> Planner:
+    return Planner(ledger, watcher, fail_on_data_loss=strict)  # type: ignore[arg-type]
+
+
+def test_positions_within_their_logs_are_planned_from() -> None:
+    logs = {P0: LogRange(0, 10), P1: LogRange(2, 8)}
+    watcher = FakeWatcher()
+    made = planner(FakeLedger({P0: 4, P1: 8}), watcher, strict=True)
+    assert made.judge(logs) == (logs, {})
+    document = made.next(INITIAL_DOCUMENT, logs, None)
+    assert document is not None
+    assert document.ranges == (OffsetRange(P0, 4, 10),)
+    assert (watcher.refreshes, watcher.forgotten) == (0, [])
+
+
+def test_a_position_below_its_log_is_an_error_or_moves_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    logs = {P0: LogRange(5, 10), P1: LogRange(0, 10)}
+    ledger = FakeLedger({P0: 4, P1: 8})
+    with pytest.raises(DataLossError, match="t-0"):
+        planner(ledger, FakeWatcher(), strict=True).judge(logs)
+    lenient = planner(ledger, FakeWatcher())
+    assert lenient.judge(logs).moved == {P0: 5}
+    lenient.judge(logs)
+    assert len([r for r in caplog.records if "t-0" in r.message]) == 1
+
+
+def test_a_log_that_ends_below_the_position_is_loss_only_after_a_refresh_of_the_metadata() -> None:
+    logs = {P0: LogRange(0, 3), P1: LogRange(0, 10)}
+    watcher = FakeWatcher()
+    made = planner(FakeLedger({P0: 9, P1: 8}), watcher)
+    for _ in range(2):
+        assert made.judge(logs) == ({P1: LogRange(0, 10)}, {}), "the others are planned meanwhile"
+    assert (watcher.forgotten, watcher.refreshes) == ([P0], 1), "asked for once"
+    watcher.refreshed()
+    assert made.judge(logs).moved == {P0: 3}
+
+
+def test_what_was_only_old_metadata_is_no_loss() -> None:
+    watcher = FakeWatcher()
+    made = planner(FakeLedger({P0: 9}), watcher, strict=True)
+    made.judge({P0: LogRange(0, 3)})
+    watcher.refreshed()
+    assert made.judge({P0: LogRange(0, 12)}) == ({P0: LogRange(0, 12)}, {})
+    watcher.metadata_at = 0.0
+    made.judge({P0: LogRange(0, 3)})
+    assert watcher.refreshes == 2, "another time, another refresh"
+
+
+def test_an_open_transaction_is_no_loss() -> None:
+    watcher = FakeWatcher()
+    watcher.high = {P0: 12}
+    made = planner(FakeLedger({P0: 9}), watcher, strict=True)
+    logs = {P0: LogRange(0, 7)}  # the last stable offset fell behind the position
+    assert made.judge(logs) == (logs, {})
+    assert made.next(INITIAL_DOCUMENT, logs, None) is None
+
+
+def test_another_topic_of_that_name_is_read_from_its_start() -> None:
+    watcher = FakeWatcher(topic_id="recreated")
+    made = planner(FakeLedger({P0: 4}), watcher)
+    logs = {P0: LogRange(0, 100)}
+    assert made.judge(logs) == ({}, {})
+    watcher.refreshed()
+    assert made.judge(logs).moved == {P0: 0}
+
+
+def test_available_now_is_done_at_its_targets_and_does_not_wait_for_what_is_deleted() -> None:
+    ledger, watcher = FakeLedger({P0: 4, P1: 8}), FakeWatcher()
+    made = planner(ledger, watcher)
+    made.targets = {P0: 6, P1: 8}
+    logs = {P0: LogRange(0, 50), P1: LogRange(0, 50)}
+    made.judge(logs)
+    assert not made.reached_targets(logs)
+    document = made.next(INITIAL_DOCUMENT, logs, None)
+    assert document is not None
+    assert document.ranges == (OffsetRange(P0, 4, 6),)
+    empty = made.empty(document)
+    assert (empty.ranges, empty.sequence) == ((), document.sequence + 1)
+    watcher.know(0)
+    made.judge({})
+    watcher.refreshed()
+    made.judge({})
+    assert made.reached_targets({})

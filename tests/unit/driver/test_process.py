@@ -1,0 +1,99 @@
+"""The process of a coordinator: its signals and its log here, its death by its parent's in one of its own."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from streamgroup.driver import process
+from tests.unit.driver.channels import home
+from tests.unit.driver.shells import SOON, source
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The signals' handlers as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers", "home")
+def test_sigterm_unwinds_once_and_ctrl_c_is_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[object] = []
+    monkeypatch.setattr(process, "_watch_parent", lambda coordinator, channel, parent: None)  # it would end the tests
+    monkeypatch.setattr(process.atexit, "register", registered.append)
+    coordinator = process.start_coordinator(source())
+    try:
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        with pytest.raises(SystemExit) as ended:
+            signal.raise_signal(signal.SIGTERM)
+        assert ended.value.code == 0
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "the second one must not interrupt the leaving"
+    finally:
+        coordinator.stop()
+        for close in registered:
+            close()  # type: ignore[operator]
+
+
+@contextmanager
+def no_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
+    """A process where nobody has set up logging, with a logger of its own."""
+    with monkeypatch.context() as patched:  # pytest's own handlers are back before it takes them away
+        made = logging.Logger("streamgroup")
+        patched.setattr(process, "log", made)
+        patched.setattr(logging.getLogger(), "handlers", [])
+        yield made
+
+
+def test_the_log_goes_to_stderr_once_in_the_level_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STREAMGROUP_LOG_LEVEL", "warning")
+    with no_logging(monkeypatch) as logger:
+        process._log_to_stderr()
+        process._log_to_stderr()
+        logger.info("not this")
+        logger.warning("this")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].endswith("WARNING streamgroup: this")
+
+
+def test_logging_that_is_set_up_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with no_logging(monkeypatch) as logger:
+        logging.getLogger().addHandler(logging.NullHandler())
+        process._log_to_stderr()
+    assert logger.handlers == []
+
+
+ORPHAN = """
+import os, sys
+from streamgroup.driver import process
+process.PARENT_EVERY_S = 0.01
+class Fake:
+    def __init__(self, name): self.name = name
+    def stop(self): os.write(1, b"stopped ")
+    def close(self): os.write(1, b"closed")
+parent = os.getpid()
+if os.fork() == 0:
+    os.write(1, b"watching ")
+    process._watch_parent(Fake("coordinator"), Fake("channel"), parent)
+os._exit(0)
+"""
+
+
+def test_a_coordinator_whose_jvm_is_gone_leaves_and_ends() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SOON * 4, check=True
+    )
+    assert ended.stdout == b"watching stopped closed"

@@ -1,0 +1,75 @@
+"""Questions for the log: where partitions start, where logs end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from streamgroup.driver.starts import gained_offsets, log_ends, offsets_of
+from streamgroup.errors import DataLossError
+from streamgroup.group.positions import Origin
+from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from streamgroup.options.types import Isolation
+from tests.unit.driver.shells import FakeCluster, Logs, logs_of
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+COMMITTED = Isolation.READ_COMMITTED
+NEVER = float("inf")
+
+
+def gained(
+    logs: Logs, origins: Mapping[TopicPartition, Origin], *, strict: bool = True, default: int = LATEST
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    return gained_offsets(
+        FakeCluster(logs),  # type: ignore[arg-type]
+        NEVER,
+        group="g",
+        spec=OffsetSpec(default),
+        origins=origins,
+        isolation=COMMITTED,
+        fail_on_data_loss=strict,
+    )
+
+
+def test_a_spec_becomes_offsets_with_one_listing_for_what_only_the_log_knows() -> None:
+    logs = logs_of([10, 20, 30])
+    logs.starts, logs.stable = {P0: 3}, {P2: 25}
+    spec = OffsetSpec(LATEST, offsets={P0: EARLIEST, P1: 7, P2: LATEST})
+    found = offsets_of(FakeCluster(logs), NEVER, spec, [P0, P1, P2], isolation=COMMITTED)  # type: ignore[arg-type]
+    assert found == {P0: 3, P1: 7, P2: 25}
+    assert logs.listings == [(EARLIEST, (P0,)), (LATEST, (P2,))]
+
+
+def test_offsets_that_are_given_ask_nobody() -> None:
+    logs = logs_of([10])
+    spec = OffsetSpec(LATEST, offsets={P0: 4})
+    assert offsets_of(FakeCluster(logs), NEVER, spec, [P0], isolation=COMMITTED) == {P0: 4}  # type: ignore[arg-type]
+    assert logs.listings == []
+
+
+def test_founders_start_as_the_options_say_and_all_others_at_earliest() -> None:
+    logs = logs_of([10, 20, 30])
+    origins = {P0: Origin.STARTING, P1: Origin.EARLIEST, P2: Origin.EARLIEST}
+    assert gained(logs, origins) == ({P0: 10, P1: 0, P2: 0}, [])
+
+
+@pytest.mark.parametrize(
+    ("origin", "start", "told"),
+    [(Origin.EARLIEST, 5, "its log starts at 5"), (Origin.RECREATED, 0, "deleted and created again")],
+)
+def test_records_that_may_have_been_missed_are_told_of_or_end_the_query(origin: Origin, start: int, told: str) -> None:
+    logs = logs_of([10])
+    logs.starts = {P0: start}
+    with pytest.raises(DataLossError, match=rf"'g', t-0: [^\n]*{told}[\s\S]*failOnDataLoss=false.*--group g"):
+        gained(logs, {P0: origin})
+    offsets, (message,) = gained(logs, {P0: origin}, strict=False)
+    assert offsets == {P0: start}
+    assert told in message
+
+
+def test_the_ends_are_those_of_all_partitions_as_far_as_they_may_be_read() -> None:
+    logs = logs_of([10, 20])
+    logs.stable = {P1: 15}
+    ends = log_ends(FakeCluster(logs), NEVER, ["t"], COMMITTED)  # type: ignore[arg-type]
+    assert ends == {P0: 10, P1: 15}

@@ -1,0 +1,30 @@
+"""The rows' schema against that of Spark's own Kafka source."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import StructField, StructType
+
+from streamgroup.errors import ConfigError
+from streamgroup.spark.batch import GroupBatchReader
+from streamgroup.spark.schema import row_schema
+from streamgroup.spark.source import StreamGroupDataSource
+
+GIVEN = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+KAFKAS = "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
+
+
+def test_the_schema_is_that_of_sparks_own_source() -> None:
+    assert row_schema(False).simpleString() == KAFKAS + ">"
+    assert row_schema(True).simpleString() == KAFKAS + ",headers:array<struct<key:string,value:binary>>>"
+    assert all(field.nullable for field in row_schema(True).fields)
+
+
+def test_what_is_refused_as_a_schema_is_told_the_columns_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"fixed schema.*key:binary,value:binary.*headers:array"):
+        StreamGroupDataSource({**GIVEN, "includeHeaders": "true"}).reader(row_schema(False))
+
+
+def test_whether_columns_may_be_null_is_no_part_of_the_schema() -> None:
+    strict = StructType([StructField(f.name, f.dataType, nullable=False) for f in row_schema(False).fields])
+    assert isinstance(StreamGroupDataSource(GIVEN).reader(strict), GroupBatchReader)
