@@ -214,10 +214,15 @@ def log_ends(server: KafkaServer, topic: str, partitions: int) -> dict[int, int]
 
 
 def reset_offsets(server: KafkaServer, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-    """What an operator does with a group that has no members."""
+    """What an operator does with a group that has no members; one whose last member is just leaving is waited for."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
     wanted = [TopicPartition(topic, p, offset) for p, offset in offsets.items()]
-    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(20)
+
+    def is_done() -> bool:
+        altered = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(20)
+        return all(tp.error is None for tp in altered.topic_partitions)
+
+    wait_until(is_done, f"group {group} is empty and its offsets are set")
 
 
 def repeated(values: Iterable[str]) -> dict[str, int]:
