@@ -99,12 +99,15 @@ class Load:
         while not self._stop.wait(0.02):
             due = int((time.monotonic() - began) * self._rate)
             while self.count < due:
-                self._producer.produce(
-                    self._topic,
-                    str(self.count).encode(),
-                    partition=self.count % self._partitions,
-                    on_delivery=lambda error, _: self._failed.append(str(error)) if error else None,
-                )
+                try:
+                    self._producer.produce(
+                        self._topic,
+                        str(self.count).encode(),
+                        partition=self.count % self._partitions,
+                        on_delivery=lambda error, _: self._failed.append(str(error)) if error else None,
+                    )
+                except BufferError:  # faster than the broker takes it
+                    break
                 self.count += 1
             self._producer.poll(0)
 
