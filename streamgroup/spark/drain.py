@@ -69,15 +69,17 @@ def _jvm_pid() -> int:
 
 
 def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
-    """The runs of the coordinators of `query`; its first progress is waited for.
+    """The runs of the coordinators of `query`; its first progress is waited for, as long as a batch is in flight.
 
     They are known by the lineage of its offset documents: one that has planned nothing yet in this run has documents of
     the run before.
     """
-    until = min(deadline, time.monotonic() + FIRST_PROGRESS_S)
+    first = min(deadline, time.monotonic() + FIRST_PROGRESS_S)
     while True:
         lineages = set(_lineages(query))
-        named = [run for run in control.runs(pid) if lineages and _lineage_of(pid, run) in lineages]
+        statuses = {run: _status(pid, run) for run in control.runs(pid)}
+        named = [run for run, status in statuses.items() if status["lineage"] in lineages]
+        until = first if all(status["idle"] for status in statuses.values()) else deadline
         if named or not query.isActive or time.monotonic() >= until:
             break
         time.sleep(POLL_S)
@@ -89,11 +91,11 @@ def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
     return named
 
 
-def _lineage_of(pid: int, run: str) -> str:
+def _status(pid: int, run: str) -> dict[str, Any]:
     try:
-        return str(control.ask(pid, run, "status")["lineage"])
+        return control.ask(pid, run, "status")
     except StreamGroupError:  # killed, and its socket left behind; or another's
-        return ""
+        return {"lineage": "", "idle": True}
 
 
 def _lineages(query: StreamingQuery) -> Iterator[str]:

@@ -25,6 +25,7 @@ class FakeCoordinator:
         self.lineage = lineage
         self.drains: list[float] = []
         self.drained = True
+        self.idle = True
         self.refusal: Exception | None = None
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -37,7 +38,7 @@ class FakeCoordinator:
 
     def status(self) -> dict[str, Any]:
         assert self.may_answer.wait(SOON)
-        return {"run": self.run, "lineage": self.lineage}
+        return {"run": self.run, "lineage": self.lineage, "idle": self.idle}
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -99,6 +100,15 @@ def test_the_first_progress_is_waited_for(serve: Serve, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=look))
     assert run_drain(query).drained
+
+
+def test_a_first_batch_that_takes_long_is_waited_for_until_the_deadline(serve: Serve) -> None:
+    coordinator = serve("r1", "l1")
+    coordinator.idle = False
+    query = FakeQuery()
+    sunk = threading.Timer(0.4, lambda: query.recentProgress.append(progress((None, offset("r1", "l1")))))
+    sunk.start()
+    assert run_drain(query).drained, "longer than FIRST_PROGRESS_S, which is for queries that plan nothing"
 
 
 def test_a_socket_that_nobody_serves_any_more_is_not_drained_and_the_query_is_stopped(
