@@ -80,6 +80,18 @@ def test_committed_within_a_second_after_a_batch_sank(
         assert time.monotonic() - began < 1.0
 
 
+def test_under_a_processing_time_trigger_a_batch_is_committed_with_the_next_one(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    sunk = streams.to_parquet(streams.read(kafka41, load.topic, "timed"), processingTime="2 seconds")
+    load.send(40)
+    wait_until(lambda: len(sunk.rows("offset")) == 40, "all rows in the sink")
+    wait_until(lambda: committed(kafka41, "timed", load.topic) == {0: 20, 1: 20}, "committed at the next trigger", 10)
+    starts = [p["timestamp"] for p in sunk.query.recentProgress if p["numInputRows"]]
+    assert len(starts) <= 2, "one batch takes what has come since the last trigger"
+
+
 def test_available_now_ends_with_everything_committed(
     streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
 ) -> None:
