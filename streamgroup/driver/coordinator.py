@@ -226,8 +226,10 @@ class Coordinator:
         require_topics(sorted(topics), snapshot)
         self._watcher.snapshot = snapshot
         self._watcher.follow(topics)
-        self._thread.start()
         with self._state:
+            if self._stopped:  # while the brokers were asked
+                return
+            self._thread.start()
             now = time.monotonic()
             actions = self._member.step(ev.Start(tuple(sorted(topics))), now)
             actions += self._member.step(ev.TopicsKnown(snapshot.topics, topics), now)
