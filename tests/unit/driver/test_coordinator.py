@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from streamgroup.errors import (
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,
+    ClusterSnapshot,
     CommittedOffset,
     Document,
     FetchTask,
@@ -37,7 +39,7 @@ from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.driver.fake_group import OffsetCoordinator
-from tests.unit.driver.shells import SOON, GroupPoller, Logs, logs_of, running, source, until
+from tests.unit.driver.shells import SOON, FakeCluster, GroupPoller, Logs, logs_of, running, source, until
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 INITIAL = to_value(INITIAL_DOCUMENT)
@@ -198,7 +200,10 @@ def test_a_replay_reads_what_the_group_has_not_committed(start: Start) -> None:
     group = OffsetCoordinator(offsets={P0: CommittedOffset(3), P1: CommittedOffset(8)})
     run = start(group=group)
     end = document("other", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5))
-    assert ranges(run.coordinator.partitions(INITIAL, to_value(end))) == [(0, 3, 5)]
+    tasks = run.coordinator.partitions(INITIAL, to_value(end))
+    assert ranges(tasks) == [(0, 3, 5)]
+    group.offsets[P0] = CommittedOffset(5)
+    assert run.coordinator.partitions(INITIAL, to_value(end)) == tasks, "Spark asks again, the batch is the same"
 
 
 def test_a_replay_reads_the_topic_that_was_planned_not_the_one_of_that_name(start: Start) -> None:
@@ -393,28 +398,36 @@ def test_a_drain_whose_time_is_over_says_so_and_leaves_all_the_same(start: Start
     assert run.group.members == {}
 
 
-def test_nothing_is_planned_after_a_drain_that_began_while_the_ends_were_asked_for(start: Start) -> None:
+def test_nothing_is_planned_after_a_drain_that_began_while_the_ends_were_asked_for(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = start()
     first = run.batch()
     run.latest(first)
     run.logs.ends[P0] = 20
-    run.held.add(LeaveGroupRequest)
     time.sleep(watcher.FRESH_S)
-    draining: list[threading.Thread] = []
+    planned, leave = threading.Event(), Coordinator._leave
+
+    def leave_later(coordinator: Coordinator, deadline: float) -> bool:
+        """The lock is free while the leaving waits for its commit: here Spark's thread gets it first."""
+        coordinator._state.wait_for(planned.is_set, SOON)
+        return leave(coordinator, deadline)
+
+    monkeypatch.setattr(Coordinator, "_leave", leave_later)
+    draining = threading.Thread(target=run.coordinator.drain, args=(SOON,), daemon=True)
 
     def drain() -> None:
         run.logs.hook = None
-        draining.append(threading.Thread(target=run.coordinator.drain, args=(SOON,), daemon=True))
-        draining[0].start()
-        until(lambda: run.coordinator.status()["draining"], "draining")
+        draining.start()
+        until(lambda: run.coordinator.status()["stopped"], "leaving")
 
     run.logs.hook = drain
     assert run.latest(first) == first
-    assert draining, "it began in between"
     assert run.coordinator.status()["idle"]
-    run.poller.release()
-    draining[0].join(SOON)
-    assert run.committed == {0: 10, 1: 10}
+    planned.set()
+    run.poller.wake()  # the group's thread tells everybody to look again
+    draining.join(SOON)
+    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
 
 
 @pytest.mark.parametrize("end", [Coordinator.stop, lambda coordinator: coordinator.drain(SOON)], ids=["stop", "drain"])
@@ -429,6 +442,28 @@ def test_who_is_stopped_or_drained_before_the_first_call_never_begins(
     with pytest.raises(TransportError, match="stopping"):
         run.coordinator.prepare_available_now()
     assert (run.poller.handles, run.logs.snapshots) == ([], 0)
+
+
+@pytest.mark.parametrize("end", [Coordinator.stop, lambda coordinator: coordinator.drain(0.05)], ids=["stop", "drain"])
+def test_who_is_stopped_or_drained_while_the_brokers_are_asked_for_the_topics_does_not_join(
+    start: Start, end: Callable[[Coordinator], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start()
+    ending = threading.Thread(target=end, args=(run.coordinator,), daemon=True)
+    snapshot = FakeCluster.snapshot
+
+    def slow(cluster: FakeCluster, *asked: Any, **others: Any) -> ClusterSnapshot:
+        if ending.ident is None:
+            ending.start()
+            until(lambda: run.coordinator.status()["stopped"], "stopping")
+        return snapshot(cluster, *asked, **others)
+
+    monkeypatch.setattr(FakeCluster, "snapshot", slow)
+    with suppress(TransportError):  # where the watcher has ended before it could answer
+        assert run.latest() == INITIAL
+    ending.join(SOON)
+    assert run.coordinator.status()["state"] == "left"
+    assert run.poller.asked(JoinGroupRequest) == 0
 
 
 def test_a_drain_of_what_has_not_begun_has_nothing_to_wait_for(start: Start) -> None:
