@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from streamgroup.driver import coordinator as module
-from streamgroup.driver import group_thread, watcher
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import (
     BrokerError,
@@ -24,98 +18,18 @@ from streamgroup.errors import (
 )
 from streamgroup.model import (
     EARLIEST,
-    INITIAL_DOCUMENT,
-    ClusterSnapshot,
     CommittedOffset,
-    Document,
-    FetchTask,
     OffsetRange,
-    Position,
-    TopicPartition,
 )
 from streamgroup.options.types import GroupOptions, SourceOptions
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.unit.driver.fake_group import OffsetCoordinator
-from tests.unit.driver.shells import SOON, FakeCluster, GroupPoller, Logs, logs_of, running, source, until
+from tests.unit.driver.runs import INITIAL, P0, P1, Start, document, ranges, start
+from tests.unit.driver.shells import logs_of, source
 
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-INITIAL = to_value(INITIAL_DOCUMENT)
-
-
-class Run:
-    """A coordinator and the world that it lives in."""
-
-    def __init__(self, options: SourceOptions, group: OffsetCoordinator, logs: Logs, held: set[type[Any]]) -> None:
-        self.group = group
-        self.logs = logs
-        self.held = held
-        self.pollers: list[GroupPoller] = []
-        self.coordinator = Coordinator(options, random.Random(1))
-
-    @property
-    def poller(self) -> GroupPoller:
-        return self.pollers[-1]
-
-    def latest(self, start: dict[str, Any] = INITIAL, **others: Any) -> dict[str, Any]:
-        return self.coordinator.latest_offset(start, **{"max_rows": None, **others})
-
-    def plan(self, start: dict[str, Any] = INITIAL) -> dict[str, Any]:
-        """As Spark does: asks until something is new."""
-        deadline = time.monotonic() + SOON
-        while (planned := self.latest(start)) == start:
-            assert time.monotonic() < deadline, "nothing is new"
-        return planned
-
-    def batch(self, start: dict[str, Any] = INITIAL) -> dict[str, Any]:
-        planned = self.plan(start)
-        self.coordinator.partitions(start, planned)
-        return planned
-
-    @property
-    def committed(self) -> dict[int, int]:
-        return {tp.partition: committed.offset for tp, committed in self.group.offsets.items()}
-
-
-Start = Callable[..., Run]
-
-
-@pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    runs: list[Run] = []
-
-    def make(
-        options: SourceOptions | None = None,
-        *,
-        logs: Logs | None = None,
-        group: OffsetCoordinator | None = None,
-        hold: type[Any] | None = None,
-    ) -> Run:
-        group, logs, held = group or OffsetCoordinator(), logs or logs_of([10, 10]), {hold} if hold else set()
-        pollers: list[GroupPoller] = []
-
-        def poller(_options: object) -> GroupPoller:
-            pollers.append(GroupPoller(group, held))
-            return pollers[-1]
-
-        monkeypatch.setattr(group_thread, "Poller", poller)
-        monkeypatch.setattr(watcher, "Cluster", logs.of)
-        monkeypatch.setattr(module, "committed", lambda cluster, name, deadline: dict(group.offsets))
-        run = Run(options or source(), group, logs, held)
-        run.pollers = pollers
-        runs.append(run)
-        return run
-
-    yield make
-    for run in runs:
-        run.poller.release()
-        run.coordinator.stop()
-
-
-def ranges(tasks: list[FetchTask]) -> list[tuple[int, int, int]]:
-    return sorted((r.range.partition.partition, r.range.start, r.range.until) for task in tasks for r in task.ranges)
+__all__ = ["start"]
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
@@ -189,11 +103,6 @@ def test_a_skipped_batch_ends_the_query_and_is_not_committed(start: Start) -> No
 
 
 # -- replays ----------------------------------------------------------------------------------------------------------
-
-
-def document(run: str = "other", topic_id: str = "id", *ranges: OffsetRange) -> Document:
-    positions = {r.partition: Position(r.until, topic_id, 1) for r in ranges}
-    return Document("g", "lineage", run, 7, ranges, positions)
 
 
 def test_a_replay_reads_what_the_group_has_not_committed(start: Start) -> None:
@@ -321,159 +230,6 @@ def test_records_that_are_gone_end_the_query_or_are_stepped_over(start: Start) -
     lenient = start(source(fail_on_data_loss=False), logs=logs, group=group)
     planned = lenient.plan(checkpoint)
     assert ranges(lenient.coordinator.partitions(checkpoint, planned)) == [(0, 5, 10), (1, 2, 10)]
-
-
-# -- stopping ---------------------------------------------------------------------------------------------------------
-
-
-def test_stop_commits_leaves_and_ends_the_threads(start: Start) -> None:
-    run = start()
-    first = run.batch()
-    run.latest(first)
-    run.coordinator.stop()
-    assert run.poller.asked(LeaveGroupRequest) == 1
-    assert run.group.members == {}
-    until(lambda: run.poller.closed and run.logs.closed == 1, "the end of the threads")
-    assert run.committed == {0: 10, 1: 10}
-
-
-def test_stop_before_the_first_call_connects_to_nothing(start: Start) -> None:
-    run = start()
-    run.coordinator.stop()
-    assert (run.poller.handles, run.logs.snapshots) == ([], 0)
-
-
-def test_whoever_stops_while_another_thread_is_leaving_waits_for_the_leaving(start: Start) -> None:
-    run = start()
-    run.latest(run.batch())
-    run.held.add(LeaveGroupRequest)
-    with running(run.coordinator.stop):
-        until(lambda: run.poller.asked(LeaveGroupRequest) == 1, "leaving")
-        second = threading.Thread(target=run.coordinator.stop)
-        second.start()
-        second.join(0.1)
-        assert second.is_alive(), "whoever calls may end the process next"
-        assert run.group.members
-        run.poller.release()
-        second.join(SOON)
-    assert run.group.members == {}
-
-
-def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FAREWELL_S", 0.2)
-    run = start()
-    run.latest(run.batch())
-    run.held |= {LeaveGroupRequest, OffsetCommitRequest}
-    began = time.monotonic()
-    run.coordinator.stop()
-    assert 0.2 <= time.monotonic() - began < 1.5
-    began = time.monotonic()
-    run.coordinator.stop()
-    assert time.monotonic() - began < 0.1, "that is over: there is nothing to wait for"
-
-
-# -- draining ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_drain_waits_until_the_last_batch_is_proven_sunk_commits_and_leaves(start: Start) -> None:
-    run = start()
-    first = run.batch()
-    answers: list[dict[str, Any]] = []
-    with running(lambda: answers.append(run.coordinator.drain(SOON))):
-        until(lambda: run.coordinator.status()["draining"], "draining")
-        assert not answers
-        run.logs.ends[P0] = 99
-        assert run.latest(first) == first, "nothing is planned any more"
-    assert answers == [{"drained": True, "group": "g", "run": run.coordinator.run, "in_flight": False}]
-    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
-    assert run.latest(first) == first
-
-
-def test_a_drain_whose_time_is_over_says_so_and_leaves_all_the_same(start: Start) -> None:
-    run = start()
-    run.batch()
-    answer = run.coordinator.drain(0.01)
-    assert (answer["drained"], answer["in_flight"]) == (False, True)
-    assert run.committed == {0: 0, 1: 0}
-    assert run.group.members == {}
-
-
-def test_nothing_is_planned_after_a_drain_that_began_while_the_ends_were_asked_for(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = start()
-    first = run.batch()
-    run.latest(first)
-    run.logs.ends[P0] = 20
-    time.sleep(watcher.FRESH_S)
-    planned, leave = threading.Event(), Coordinator._leave
-
-    def leave_later(coordinator: Coordinator, deadline: float) -> bool:
-        """The lock is free while the leaving waits for its commit: here Spark's thread gets it first."""
-        coordinator._state.wait_for(planned.is_set, SOON)
-        return leave(coordinator, deadline)
-
-    monkeypatch.setattr(Coordinator, "_leave", leave_later)
-    draining = threading.Thread(target=run.coordinator.drain, args=(SOON,), daemon=True)
-
-    def drain() -> None:
-        run.logs.hook = None
-        draining.start()
-        until(lambda: run.coordinator.status()["stopped"], "leaving")
-
-    run.logs.hook = drain
-    assert run.latest(first) == first
-    assert run.coordinator.status()["idle"]
-    planned.set()
-    run.poller.wake()  # the group's thread tells everybody to look again
-    draining.join(SOON)
-    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
-
-
-@pytest.mark.parametrize("end", [Coordinator.stop, lambda coordinator: coordinator.drain(SOON)], ids=["stop", "drain"])
-def test_who_is_stopped_or_drained_before_the_first_call_never_begins(
-    start: Start, end: Callable[[Coordinator], Any]
-) -> None:
-    run = start()
-    end(run.coordinator)
-    assert run.latest() == INITIAL
-    with pytest.raises(TransportError, match="stopping"):
-        run.coordinator.partitions(INITIAL, to_value(document("other", "id", OffsetRange(P0, 0, 5))))
-    with pytest.raises(TransportError, match="stopping"):
-        run.coordinator.prepare_available_now()
-    assert (run.poller.handles, run.logs.snapshots) == ([], 0)
-
-
-@pytest.mark.parametrize("end", [Coordinator.stop, lambda coordinator: coordinator.drain(0.05)], ids=["stop", "drain"])
-def test_who_is_stopped_or_drained_while_the_brokers_are_asked_for_the_topics_does_not_join(
-    start: Start, end: Callable[[Coordinator], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = start()
-    ending = threading.Thread(target=end, args=(run.coordinator,), daemon=True)
-    snapshot = FakeCluster.snapshot
-
-    def slow(cluster: FakeCluster, *asked: Any, **others: Any) -> ClusterSnapshot:
-        if ending.ident is None:
-            ending.start()
-            until(lambda: run.coordinator.status()["stopped"], "stopping")
-        return snapshot(cluster, *asked, **others)
-
-    monkeypatch.setattr(FakeCluster, "snapshot", slow)
-    with suppress(TransportError):  # where the watcher has ended before it could answer
-        assert run.latest() == INITIAL
-    ending.join(SOON)
-    assert run.coordinator.status()["state"] == "left"
-    assert run.poller.asked(JoinGroupRequest) == 0
-
-
-def test_a_drain_of_what_has_not_begun_has_nothing_to_wait_for(start: Start) -> None:
-    run = start()
-    assert run.coordinator.drain(SOON) == {
-        "drained": True,
-        "group": "g",
-        "run": run.coordinator.run,
-        "in_flight": False,
-    }
 
 
 # -- what is told -----------------------------------------------------------------------------------------------------

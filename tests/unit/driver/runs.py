@@ -1,0 +1,107 @@
+"""A coordinator with its real threads, over a group and logs in memory."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streamgroup.driver import coordinator as module
+from streamgroup.driver import group_thread, watcher
+from streamgroup.driver.coordinator import Coordinator
+from streamgroup.model import (
+    INITIAL_DOCUMENT,
+    Document,
+    FetchTask,
+    OffsetRange,
+    Position,
+    TopicPartition,
+)
+from streamgroup.options.types import SourceOptions
+from streamgroup.planning.document import to_value
+from tests.unit.driver.fake_group import OffsetCoordinator
+from tests.unit.driver.shells import SOON, GroupPoller, Logs, logs_of, source
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+INITIAL = to_value(INITIAL_DOCUMENT)
+
+
+class Run:
+    """A coordinator and the world that it lives in."""
+
+    def __init__(self, options: SourceOptions, group: OffsetCoordinator, logs: Logs, held: set[type[Any]]) -> None:
+        self.group = group
+        self.logs = logs
+        self.held = held
+        self.pollers: list[GroupPoller] = []
+        self.coordinator = Coordinator(options, random.Random(1))
+
+    @property
+    def poller(self) -> GroupPoller:
+        return self.pollers[-1]
+
+    def latest(self, start: dict[str, Any] = INITIAL, **others: Any) -> dict[str, Any]:
+        return self.coordinator.latest_offset(start, **{"max_rows": None, **others})
+
+    def plan(self, start: dict[str, Any] = INITIAL) -> dict[str, Any]:
+        """As Spark does: asks until something is new."""
+        deadline = time.monotonic() + SOON
+        while (planned := self.latest(start)) == start:
+            assert time.monotonic() < deadline, "nothing is new"
+        return planned
+
+    def batch(self, start: dict[str, Any] = INITIAL) -> dict[str, Any]:
+        planned = self.plan(start)
+        self.coordinator.partitions(start, planned)
+        return planned
+
+    @property
+    def committed(self) -> dict[int, int]:
+        return {tp.partition: committed.offset for tp, committed in self.group.offsets.items()}
+
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    runs: list[Run] = []
+
+    def make(
+        options: SourceOptions | None = None,
+        *,
+        logs: Logs | None = None,
+        group: OffsetCoordinator | None = None,
+        hold: type[Any] | None = None,
+    ) -> Run:
+        group, logs, held = group or OffsetCoordinator(), logs or logs_of([10, 10]), {hold} if hold else set()
+        pollers: list[GroupPoller] = []
+
+        def poller(_options: object) -> GroupPoller:
+            pollers.append(GroupPoller(group, held))
+            return pollers[-1]
+
+        monkeypatch.setattr(group_thread, "Poller", poller)
+        monkeypatch.setattr(watcher, "Cluster", logs.of)
+        monkeypatch.setattr(module, "committed", lambda cluster, name, deadline: dict(group.offsets))
+        run = Run(options or source(), group, logs, held)
+        run.pollers = pollers
+        runs.append(run)
+        return run
+
+    yield make
+    for run in runs:
+        run.poller.release()
+        run.coordinator.stop()
+
+
+def ranges(tasks: list[FetchTask]) -> list[tuple[int, int, int]]:
+    return sorted((r.range.partition.partition, r.range.start, r.range.until) for task in tasks for r in task.ranges)
+
+
+def document(run: str = "other", topic_id: str = "id", *ranges: OffsetRange) -> Document:
+    positions = {r.partition: Position(r.until, topic_id, 1) for r in ranges}
+    return Document("g", "lineage", run, 7, ranges, positions)
