@@ -104,8 +104,9 @@ class Coordinator:
             self._carry_out(self._member.prove(document, time.monotonic()))
             if not self._wait_until_plannable(once):
                 return self._wait_on(value, document)
-            generation, partitions = self._ledger.generation, list(self._ledger.held)
-        logs = self._watcher.ends(partitions, FIRST_PATIENCE_S)
+            generation, positions = self._ledger.generation, self._ledger.positions()
+        logs = self._watcher.ends(positions, FIRST_PATIENCE_S)
+        self._planner.epochs.ask(positions, FIRST_PATIENCE_S)
         with self._state:
             self._raise_failure()
             now = time.monotonic()

@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from streamgroup.driver.epochs import EpochChecks
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.group.ledger import Ledger
-from streamgroup.model import Document, LogRange, TopicPartition
+from streamgroup.model import UNKNOWN_EPOCH, Document, LogRange, TopicPartition
 from streamgroup.planning import loss
 from streamgroup.planning.batch import available_now_done, empty_document, next_document
 
@@ -35,6 +36,7 @@ class Planner:
         self._rechecking: dict[TopicPartition, float] = {}
         self._deleted: frozenset[TopicPartition] = frozenset()
         self._told: set[str] = set()
+        self.epochs = EpochChecks(watcher)
         self.targets: Mapping[TopicPartition, int] | None = None
         """R11: AvailableNow's snapshot of the ends; None under every other trigger."""
 
@@ -44,10 +46,14 @@ class Planner:
         topics = self._watcher.snapshot.topics
         watermarks = self._watcher.watermarks(logs)
         refreshed = {tp for tp, since in self._rechecking.items() if self._watcher.metadata_at >= since}
-        verdicts = loss.judge(positions, watermarks, topics, refreshed=False)
-        suspects = {tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Recheck)}
-        again = {tp: positions[tp] for tp in suspects & refreshed}
-        verdicts |= loss.judge(again, watermarks, topics, refreshed=True)
+        suspects = self.epochs.suspects(positions)
+        answers = self.epochs.ends(suspects)
+        watermarks = {tp: known for tp, known in watermarks.items() if tp not in suspects or tp in answers}
+        ends = {tp: end.end_offset for tp, end in answers.items() if end.known}
+        verdicts = loss.judge(positions, watermarks, topics, refreshed=False, epoch_ends=ends)
+        in_doubt = {tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Recheck)}
+        again = {tp: positions[tp] for tp in in_doubt & refreshed}
+        verdicts |= loss.judge(again, watermarks, topics, refreshed=True, epoch_ends=ends)
         settlement = loss.settle(
             positions, verdicts, group=self._ledger.group, fail_on_data_loss=self._fail_on_data_loss
         )
@@ -57,8 +63,15 @@ class Planner:
                 self._told.add(message)
         self._deleted = frozenset(settlement.deleted)
         self._recheck(settlement.recheck)
+        sound = {tp: positions[tp] for tp in watermarks if isinstance(verdicts.get(tp), loss.Keep)}
+        # An end that a log has reached was written under no newer epoch than the one known: that is the epoch of a
+        # position below it that came without any.
+        new = {tp for tp, p in sound.items() if p.leader_epoch == UNKNOWN_EPOCH and p.offset <= watermarks[tp].latest}
+        self._ledger.vouched(
+            self._watcher.leader_epochs(new) | {tp: suspects[tp].current for tp in answers.keys() & sound.keys()}
+        )
         return Judged(
-            {tp: known for tp, known in logs.items() if tp in settlement.positions},
+            {tp: known for tp, known in logs.items() if tp in settlement.positions and tp in watermarks},
             {tp: p.offset for tp, p in settlement.positions.items() if p.offset != positions[tp].offset},
         )
 

@@ -17,7 +17,7 @@ from contextlib import closing
 from typing import TypeVar
 
 from streamgroup.errors import BrokerError, StreamGroupError, TransportError
-from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import Isolation, SourceOptions
 
@@ -57,6 +57,8 @@ class LogWatcher:
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._logs: dict[TopicPartition, LogRange] = {}
         self._watermarks: dict[TopicPartition, int] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        """The leader epoch under which the end of a log was told."""
         self._asked_at = 0.0
         self._known_at = 0.0
         self._earliest_at = 0.0
@@ -118,6 +120,13 @@ class LogWatcher:
         with self._changed:
             return {tp: LogRange(r.earliest, max(r.latest, self._watermarks.get(tp, 0))) for tp, r in logs.items()}
 
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The newest leader epoch that the metadata or the end of a log has shown (R8); absent where none has."""
+        with self._changed:
+            epochs = _epochs(self.snapshot)
+            newest = {tp: max(epochs.get(tp, UNKNOWN_EPOCH), self._epochs.get(tp, UNKNOWN_EPOCH)) for tp in partitions}
+        return {tp: epoch for tp, epoch in newest.items() if epoch != UNKNOWN_EPOCH}
+
     @property
     def metadata_at(self) -> float:
         """When the metadata was last refreshed, monotonic seconds; 0 before."""
@@ -129,6 +138,7 @@ class LogWatcher:
             for tp in partitions:
                 self._logs.pop(tp, None)
                 self._watermarks.pop(tp, None)
+                self._epochs.pop(tp, None)
             self._earliest_at = 0.0
             self._known_at = 0.0
 
@@ -208,9 +218,17 @@ class LogWatcher:
         snapshot = cluster.snapshot(topics, time.monotonic() + REFRESH_DEADLINE_S, refresh=True)
         with self._changed:
             self.snapshot = snapshot
+            self._drop_cut()
             if topics == self._topics:
                 self._metadata_at = time.monotonic()
         self._on_metadata(snapshot, topics)
+
+    def _drop_cut(self) -> None:
+        """Old ends are lower bounds only under one leader: another may have cut the log, or it is a new topic's."""
+        for tp, epoch in _epochs(self.snapshot).items():
+            if UNKNOWN_EPOCH not in (epoch, self._epochs.get(tp, UNKNOWN_EPOCH)) and epoch != self._epochs[tp]:
+                for known in (self._logs, self._watermarks, self._epochs):
+                    known.pop(tp, None)
 
     def _refresh_ends(self, cluster: Cluster) -> None:
         started = time.monotonic()
@@ -231,6 +249,7 @@ class LogWatcher:
                 if start is not None:  # else it was forgotten while we asked
                     self._logs[tp] = LogRange(min(start, listed.offset), listed.offset)
             self._watermarks |= {tp: listed.offset for tp, listed in high.items()}
+            self._epochs |= {tp: listed.leader_epoch for tp, listed in latest.items()}
             self._earliest_at = started if unknown else self._earliest_at
             self._known_at = started
             self._changed.notify_all()
@@ -251,6 +270,14 @@ class LogWatcher:
             self._metadata_at = None
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._stopping or bool(self._questions), RETRY_AFTER_S)
+
+
+def _epochs(snapshot: ClusterSnapshot) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(name, p.partition): p.leader_epoch
+        for name, topic in snapshot.topics.items()
+        for p in topic.partitions
+    }
 
 
 def _answer(cluster: Cluster, question: Question[object], deadline: float, future: Future[object]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.positions import Origin, Start
-from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, CommittedOffset, TopicInfo
+from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, CommittedOffset
 
 
 @dataclass(slots=True)
@@ -17,6 +17,7 @@ class Held:
     """The sequence of the newest document emitted when it was gained (R20)."""
     topic_id: str = NO_TOPIC_ID
     leader_epoch: int = UNKNOWN_EPOCH
+    """The epoch under which the position was taken, not the newest: it is taken over once the log is checked (R8)."""
     found: CommittedOffset | None = None
     """The commit found when it was gained (R16)."""
     origin: Origin | None = None
@@ -34,13 +35,12 @@ class Held:
     def place(self, start: Start) -> None:
         """Take the position that R5 gives."""
         self.origin = start.origin
-        self.position = start.offset
+        self.move(start.offset, start.leader_epoch)
         self.committed = None if start.commit_at_once else start.offset
 
-    def describe(self, topic: TopicInfo, partition: int) -> None:
-        """Take the topic's id and the leader's epoch from the metadata."""
-        self.topic_id = topic.topic_id
-        self.leader_epoch = next((p.leader_epoch for p in topic.partitions if p.partition == partition), UNKNOWN_EPOCH)
+    def move(self, offset: int | None, leader_epoch: int = UNKNOWN_EPOCH) -> None:
+        """Stand at `offset`, taken under `leader_epoch`."""
+        self.position, self.leader_epoch = offset, leader_epoch
 
     def found_as_seen(self, seen: CommittedOffset | None) -> bool:
         """R16, of a replay: the commit found when gaining is the one its filter saw, or a member's since."""

@@ -22,6 +22,7 @@ from streamgroup.group.positions import (
     start_of,
 )
 from streamgroup.model import (
+    UNKNOWN_EPOCH,
     CommittedOffset,
     Document,
     OffsetRange,
@@ -141,7 +142,7 @@ class Ledger:
         if held.position is None or not handed.start <= held.position <= handed.until:
             return
         if flight.planned_here or held.found_as_seen(flight.seen.get(tp)):
-            held.position = handed.until
+            held.move(handed.until, UNKNOWN_EPOCH if planned is None else planned.leader_epoch)
 
     def _judge_again(self, tp: TopicPartition, held: Held) -> None:
         """A partition lost and regained while its batch was in flight: R5a, which needs that proof, may hold only now.
@@ -216,7 +217,7 @@ class Ledger:
         commits: Mapping[TopicPartition, CommittedOffset],
         topics: Mapping[str, TopicInfo],
     ) -> dict[TopicPartition, Start]:
-        """All commits of the group, by an OffsetFetch sent in this generation; `topics` gives ids and leader epochs.
+        """All commits of the group, by an OffsetFetch sent in this generation; `topics` gives ids.
 
         Returns where each gained partition starts; those without an offset wait for `resolved`. An answer to a request
         of another member id or generation changes nothing (R18).
@@ -231,7 +232,7 @@ class Ledger:
             if tp.topic not in topics:
                 continue
             held = self.held[tp]
-            held.describe(topics[tp.topic], tp.partition)
+            held.topic_id = topics[tp.topic].topic_id
             held.found = commits.get(tp)
             starts[tp] = self._start_of(tp, held, use_starting_offsets=starting)
             held.place(starts[tp])
@@ -259,17 +260,24 @@ class Ledger:
             return
         for tp, offset in offsets.items():
             if tp in self.unresolved:
-                self.held[tp].position = offset
+                self.held[tp].move(offset)
                 self._settle_unheld(tp)
 
     def moved(self, partition: TopicPartition, offset: int) -> None:
         """The data-loss policy moved a position; it is committed before the next plan."""
         held = self.held.get(partition)
         if held is not None and held.position is not None:
-            held.position = offset
+            held.move(offset)
+
+    def vouched(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """The logs were checked under these leader epochs and still hold what was read: they are taken over (R8)."""
+        for tp, epoch in epochs.items():
+            held = self.held.get(tp)
+            if held is not None and held.position is not None:
+                held.leader_epoch = epoch
 
     def topics_seen(self, topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
-        """Metadata was refreshed: leader epochs are taken over, and a topic with another id voids its positions (R8).
+        """Metadata was refreshed: a topic with another id voids its positions (R8).
 
         Returns the partitions that are now unresolved because their topic was recreated. One that the new topic does
         not have is held no more: there is nothing to read or to commit.
@@ -287,7 +295,7 @@ class Ledger:
                 held.found = None
                 held.place(Start(Origin.RECREATED))
                 void.append(tp)
-            held.describe(topic, tp.partition)
+            held.topic_id = topic.topic_id
         return void
 
     def positions(self) -> dict[TopicPartition, Position]:

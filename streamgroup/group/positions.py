@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
-from streamgroup.model import INITIAL_DOCUMENT, NO_TOPIC_ID, CommittedOffset, Document, TopicPartition
+from streamgroup.model import INITIAL_DOCUMENT, NO_TOPIC_ID, UNKNOWN_EPOCH, CommittedOffset, Document, TopicPartition
 
 
 class Origin(Enum):
@@ -31,6 +31,8 @@ class Start:
 
     origin: Origin
     offset: int | None = None
+    leader_epoch: int = UNKNOWN_EPOCH
+    """Under which the position was taken, where the document or the commit tells it."""
 
     @property
     def commit_at_once(self) -> bool:
@@ -83,10 +85,10 @@ def start_of(
     if committed is not None:
         ahead = position is not None and position.offset > committed.offset
         if position is not None and ahead and metadata is not None and _proven(checkpoint, run, metadata):
-            return Start(Origin.CHECKPOINT_AHEAD, position.offset)
-        return Start(Origin.COMMITTED, committed.offset)
+            return Start(Origin.CHECKPOINT_AHEAD, position.offset, position.leader_epoch)
+        return Start(Origin.COMMITTED, committed.offset, committed.leader_epoch)
     if position is not None:
-        return Start(Origin.CHECKPOINT, position.offset)
+        return Start(Origin.CHECKPOINT, position.offset, position.leader_epoch)
     if recreated:
         return Start(Origin.RECREATED)
     return Start(Origin.STARTING if use_starting_offsets else Origin.EARLIEST)

@@ -16,10 +16,14 @@ from streamgroup.model import Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
 from streamgroup.net.listing import (
+    EpochCheck,
+    EpochEnd,
     ListedOffset,
     coordinator_request,
+    epoch_requests,
     offset_requests,
     read_coordinator,
+    read_epoch_ends,
     read_offsets,
 )
 from streamgroup.net.metadata import MetadataCache, metadata_request, snapshot_of
@@ -206,6 +210,34 @@ class Cluster:
                 return listed
             self.expire_metadata()
             retry.again("; ".join(causes))
+
+    def epoch_ends(
+        self, wanted: Mapping[TopicPartition, EpochCheck], deadline: float
+    ) -> dict[TopicPartition, EpochEnd]:
+        """Where the epochs of positions end in the logs of the leaders now: all leaders are asked at once.
+
+        What has no answer by the deadline (its leader moves, or is gone) is absent, and holds up no other. A leader
+        that cannot tell gives an EpochEnd that is not `known`. Raises BrokerError where a log may not be asked about.
+        """
+        ends: dict[TopicPartition, EpochEnd] = {}
+        pending = dict(wanted)
+        retry = self.retry("ends of leader epochs", deadline)
+        while True:
+            try:
+                snapshot = self.snapshot({tp.topic for tp in pending}, deadline)
+                requests, causes = epoch_requests(pending, snapshot)
+                for answer in self.call_each(requests, deadline).values():
+                    if isinstance(answer, TransportError):
+                        causes.append(str(answer))
+                    else:
+                        read_epoch_ends(answer, ends, causes)
+                pending = {tp: check for tp, check in pending.items() if tp not in ends}
+                if not pending:
+                    return ends
+                self.expire_metadata()
+                retry.again("; ".join(causes))
+            except TransportError:
+                return ends
 
     def close(self) -> None:
         """Close all connections. The cluster can be used again: it connects anew."""

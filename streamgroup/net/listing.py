@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from streamgroup.errors import BrokerError, DecodeError, KafkaError, error_of
+from streamgroup.errors import BrokerError, DecodeError, ErrorCode, KafkaError, error_of
 from streamgroup.model import UNKNOWN_EPOCH, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.options.types import Isolation
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -16,6 +17,10 @@ from streamgroup.wire.messages.log import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 
 NO_OFFSET = -1
@@ -30,6 +35,26 @@ class ListedOffset:
     offset: int
     timestamp: int = -1
     leader_epoch: int = UNKNOWN_EPOCH
+
+
+class EpochCheck(NamedTuple):
+    """A position's leader epoch, and the newest one known: has the log been cut between the two?"""
+
+    taken: int
+    current: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """One answer of OffsetForLeaderEpoch: where the largest epoch not above the one asked for ends."""
+
+    epoch: int = UNKNOWN_EPOCH
+    end_offset: int = NO_OFFSET
+
+    @property
+    def known(self) -> bool:
+        """Whether the leader could tell: old message formats have no epochs."""
+        return self.end_offset != NO_OFFSET
 
 
 def offset_requests(
@@ -75,6 +100,54 @@ def read_offsets(response: ListOffsetsResponse, listed: dict[TopicPartition, Lis
             if not error.retriable:
                 raise BrokerError(error, f"the offsets of {tp}")
             causes.append(f"{tp}: {error.name}")
+
+
+def epoch_requests(
+    wanted: Mapping[TopicPartition, EpochCheck], snapshot: ClusterSnapshot
+) -> tuple[dict[int, OffsetForLeaderEpochRequest], list[str]]:
+    """As `offset_requests`. Leaders of an older epoch than the newest one known refuse to answer (KIP-320)."""
+    by_leader: dict[int, dict[str, list[OffsetForLeaderPartition]]] = defaultdict(lambda: defaultdict(list))
+    causes: list[str] = []
+    for tp, check in sorted(wanted.items()):
+        info = snapshot.partition(tp)
+        if info is None:
+            causes.append(f"{tp} does not exist")
+        elif info.leader not in snapshot.brokers:
+            causes.append(f"{tp} has no leader")
+        else:
+            partition = OffsetForLeaderPartition(
+                partition=tp.partition,
+                current_leader_epoch=max(check.current, info.leader_epoch),
+                leader_epoch=check.taken,
+            )
+            by_leader[info.leader][tp.topic].append(partition)
+    requests = {
+        node: OffsetForLeaderEpochRequest(
+            replica_id=CONSUMER_REPLICA_ID,
+            topics=tuple(OffsetForLeaderTopic(topic=topic, partitions=tuple(parts)) for topic, parts in topics.items()),
+        )
+        for node, topics in by_leader.items()
+    }
+    return requests, causes
+
+
+def read_epoch_ends(
+    response: OffsetForLeaderEpochResponse, ends: dict[TopicPartition, EpochEnd], causes: list[str]
+) -> None:
+    """As `read_offsets`; a leader that cannot tell is an answer too."""
+    for topic in response.topics:
+        for p in topic.partitions:
+            tp = TopicPartition(topic.topic, p.partition)
+            if p.error_code == 0:
+                ends[tp] = EpochEnd(p.leader_epoch, p.end_offset)
+                continue
+            error = error_of(p.error_code)
+            if p.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                ends[tp] = EpochEnd()  # brokers before 2.3 answer only who may act as a broker
+            elif error.retriable:
+                causes.append(f"{tp}: {error.name}")
+            else:
+                raise BrokerError(error, f"the end of a leader epoch of {tp}")
 
 
 def coordinator_request(version: int, group: str) -> FindCoordinatorRequest:

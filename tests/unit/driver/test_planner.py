@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -32,6 +35,9 @@ class FakeLedger:
     def positions(self) -> dict[TopicPartition, Position]:
         return dict(self.held)
 
+    def vouched(self, epochs: Mapping[TopicPartition, int]) -> None:
+        self.held |= {tp: replace(self.held[tp], leader_epoch=epoch) for tp, epoch in epochs.items()}
+
 
 class FakeWatcher:
     """Knows one snapshot; refreshes are counted, and done by the test."""
@@ -41,14 +47,24 @@ class FakeWatcher:
         self.forgotten: list[TopicPartition] = []
         self.refreshes = 0
         self.high: dict[TopicPartition, int] = {}
+        self.questions: list[tuple[Any, Future[Any]]] = []
         self.know(partitions, topic_id)
 
-    def know(self, partitions: int, topic_id: str = "id") -> None:
-        topics = {"t": TopicInfo("t", tuple(PartitionInfo(n, 0, 1) for n in range(partitions)), topic_id)}
+    def know(self, partitions: int, topic_id: str = "id", epoch: int = 1, leader: int = 0) -> None:
+        infos = tuple(PartitionInfo(n, leader, epoch) for n in range(partitions))
+        topics = {"t": TopicInfo("t", infos, topic_id)}
         self.snapshot = ClusterSnapshot(NODES, topics if partitions else {})
 
     def watermarks(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, LogRange]:
         return {tp: LogRange(r.earliest, self.high.get(tp, r.latest)) for tp, r in logs.items()}
+
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        known = {tp: self.snapshot.partition(tp) for tp in partitions}
+        return {tp: info.leader_epoch for tp, info in known.items() if info is not None}
+
+    def post(self, question: Any, timeout: float) -> Future[Any]:
+        self.questions.append((question, Future()))
+        return self.questions[-1][1]
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         self.forgotten += partitions

@@ -27,6 +27,48 @@ from tests.unit.group.ledgers import (
     topics,
 )
 
+# -- leader epochs (R8) -----------------------------------------------------------------------------------------------
+
+
+def epochs(ledger: Ledger) -> dict[TopicPartition, int]:
+    return {tp: p.leader_epoch for tp, p in ledger.positions().items()}
+
+
+def test_positions_keep_the_epoch_that_the_checkpoint_or_the_commit_gives_and_commits_tell_it() -> None:
+    ledger = started(document(4, a=(90, 90)))
+    by_java = CommittedOffset(40, "", 3)
+    gain(ledger, {B: by_java, C: CommittedOffset(7)}, A, B, C)
+    assert epochs(ledger) == {A: 5, B: 3, C: -1}
+    ledger.topics_seen(topics(epoch=9))
+    commit = due(ledger)
+    assert {tp: offset.leader_epoch for tp, offset in commit.offsets.items()} == {A: 5, B: 3, C: -1}
+
+
+def test_an_epoch_is_taken_over_when_the_log_was_checked_and_a_batch_brings_that_of_its_planning() -> None:
+    planned = document(5, a=(90, 100))
+    ledger = in_flight({A: ours(90), B: ours(40)}, planned)
+    ledger.vouched({A: 6, B: 7, C: 8})
+    assert epochs(ledger) == {A: 6, B: 7}
+    ledger.prove(planned)
+    assert epochs(ledger) == {A: 5, B: 7}, "planned under 5: whether 6 has it all is to be checked again"
+
+
+@pytest.mark.parametrize("how", ["moved", "resolved", "recreated"])
+def test_a_position_that_the_log_has_placed_has_no_epoch_until_one_is_vouched_for(how: str) -> None:
+    ledger = started()
+    gain(ledger, {} if how == "resolved" else {A: CommittedOffset(90, "", 4)}, A)
+    if how == "moved":
+        ledger.moved(A, 50)
+    elif how == "recreated":
+        ledger.topics_seen(topics("first"))
+        ledger.topics_seen(topics("second"))
+    ledger.resolved(3, {A: 50})
+    assert ledger.positions()[A].offset == 50
+    assert epochs(ledger) == {A: -1}
+    ledger.vouched({A: 6})
+    assert epochs(ledger) == {A: 6}
+
+
 # -- a batch ----------------------------------------------------------------------------------------------------------
 
 
@@ -103,7 +145,7 @@ def test_no_offsets_are_fetched_before_spark_tells_the_checkpoint() -> None:
     assert not ledger.settled
     ledger.prove(document(4, a=(90, 90)))
     assert ledger.offsets_wanted(topics())
-    assert ledger.offsets_found("m", 3, {}, topics()) == {A: Start(Origin.CHECKPOINT, 90)}
+    assert ledger.offsets_found("m", 3, {}, topics()) == {A: Start(Origin.CHECKPOINT, 90, 5)}
 
 
 def test_no_offsets_are_fetched_before_the_topic_is_known() -> None:
@@ -123,7 +165,7 @@ def test_a_partition_that_grew_after_the_last_metadata_has_its_topics_id() -> No
 
 def test_a_position_from_the_checkpoint_is_committed_before_anything_is_planned() -> None:
     ledger = started(document(4, a=(90, 90)))
-    assert gain(ledger, {}, A) == {A: Start(Origin.CHECKPOINT, 90)}
+    assert gain(ledger, {}, A) == {A: Start(Origin.CHECKPOINT, 90, 5)}
     assert not ledger.settled
     assert offsets(accept(ledger)) == {A: 90}
     assert ledger.settled
@@ -282,7 +324,7 @@ def test_an_empty_document_made_while_nothing_was_held_does_not_hide_what_has_su
         ledger.emitted(empty)
         ledger.prove(empty)
         ledger.prove(empty)
-    assert gain(ledger, {A: ours(90, run="now")}, generation=4) == {A: Start(Origin.CHECKPOINT_AHEAD, 100)}
+    assert gain(ledger, {A: ours(90, run="now")}, generation=4) == {A: Start(Origin.CHECKPOINT_AHEAD, 100, 5)}
     assert told(accept(ledger), A).sequence == 7
 
 

@@ -9,6 +9,7 @@ from streamgroup.group.positions import Origin, Start
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, OffsetRange, Position
 from tests.unit.group.ledgers import (
     A,
+    B,
     C,
     accept,
     assign,
@@ -58,7 +59,7 @@ def test_a_replay_of_a_partition_that_the_log_had_to_place() -> None:
     ledger = Ledger("g", "now", "lineage")
     ledger.replayed(INITIAL_DOCUMENT, document(1, "before", a=(0, 10)), (OffsetRange(A, 0, 10),), {})
     ledger.prove(document(1, "before", a=(0, 10)))
-    assert gain(ledger, {}, A) == {A: Start(Origin.CHECKPOINT, 10)}
+    assert gain(ledger, {}, A) == {A: Start(Origin.CHECKPOINT, 10, 5)}
 
 
 def test_a_replay_is_of_no_use_to_a_partition_gained_after_the_membership_was_lost() -> None:
@@ -105,5 +106,8 @@ def test_a_partition_that_the_new_topic_has_not_is_held_no_more() -> None:
 def test_another_leader_alone_voids_nothing() -> None:
     ledger = started()
     gain(ledger, {A: ours(90)})
+    ledger.vouched({A: 5})
     assert ledger.topics_seen(topics(epoch=6)) == []
+    assert ledger.positions() == {A: Position(90, "id", 5)}, "the newer epoch is taken over when the log is checked"
+    ledger.vouched({A: 6, B: 6})
     assert ledger.positions() == {A: Position(90, "id", 6)}

@@ -15,7 +15,7 @@ from streamgroup.wire.messages.cluster import (
     MetadataResponseTopic,
 )
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.wire.messages.log import FetchRequest, ListOffsetsRequest
+from streamgroup.wire.messages.log import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from streamgroup.wire.messages.offsets import OffsetFetchRequest
 from streamgroup.wire.schema import Request
 
@@ -26,6 +26,7 @@ SPOKEN: tuple[type[Request[Any]], ...] = (
     FetchRequest,
     FindCoordinatorRequest,
     OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
 )
 
 

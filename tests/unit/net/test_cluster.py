@@ -9,15 +9,19 @@ import pytest
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.model import LATEST, NO_LEADER, Broker, TopicPartition
 from streamgroup.net.cluster import ANY, Cluster
-from streamgroup.net.listing import ListedOffset
+from streamgroup.net.listing import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataResponse
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.log import (
+    EpochEndOffset,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from tests.unit.net.answers import API_VERSIONS, api_versions, metadata, topic
 from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
@@ -275,6 +279,90 @@ def test_offsets_that_may_not_be_read_are_an_error_at_once(broker: Start, option
         Cluster(options(two.first.port)).list_offsets(
             {TopicPartition("orders", 0): LATEST}, Isolation.READ_UNCOMMITTED, soon(30)
         )
+
+
+# -- leader epochs ----------------------------------------------------------------------------------------------------
+
+ORDERS = (TopicPartition("orders", 0), TopicPartition("orders", 1))
+
+
+def epoch_ends(request: OffsetForLeaderEpochRequest, *rows: tuple[int, int, int]) -> OffsetForLeaderEpochResponse:
+    """For the partitions asked for, in their order: (error code, epoch, its end)."""
+    left = iter(rows)
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=t.topic,
+                partitions=tuple(
+                    EpochEndOffset(error_code=code, partition=p.partition, leader_epoch=epoch, end_offset=end)
+                    for p, (code, epoch, end) in zip(t.partitions, left, strict=False)
+                ),
+            )
+            for t in request.topics
+        )
+    )
+
+
+def test_the_ends_of_epochs_are_asked_of_all_leaders_as_a_consumer_that_knows_the_newest_epoch(
+    broker: Start, options: Options
+) -> None:
+    two = Two(
+        broker,
+        first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, 4, 100)))},
+        second={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, -1, -1)))},
+    )
+    wanted = {ORDERS[0]: EpochCheck(5, 7), ORDERS[1]: EpochCheck(6, 9)}
+    ends = Cluster(options(two.first.port)).epoch_ends(wanted, soon())
+    assert ends == {ORDERS[0]: EpochEnd(4, 100), ORDERS[1]: EpochEnd(-1, -1)}
+    assert [end.known for end in ends.values()] == [True, False]
+    (request,) = two.second.asked("OffsetForLeaderEpoch")
+    (partition,) = request.topics[0].partitions
+    assert (request.replica_id, partition.leader_epoch, partition.current_leader_epoch) == (-1, 6, 9)
+
+
+@pytest.mark.parametrize("code", [6, 74, 75])
+def test_a_moved_leader_is_looked_for_and_only_what_is_missing_is_asked_again(
+    code: int, broker: Start, options: Options
+) -> None:
+    def moves(request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        two.lead = (1, 1)
+        return epoch_ends(request, (code, -1, -1))
+
+    two = Two(
+        broker,
+        first={
+            OffsetForLeaderEpochRequest: script(
+                lambda r: epoch_ends(r, (0, 5, 10)), lambda r: epoch_ends(r, (0, 5, 20))
+            )
+        },
+        second={OffsetForLeaderEpochRequest: script(moves)},
+    )
+    ends = Cluster(options(two.first.port)).epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon())
+    assert ends == {ORDERS[0]: EpochEnd(5, 10), ORDERS[1]: EpochEnd(5, 20)}
+    asked = [[p.partition for p in r.topics[0].partitions] for r in two.first.asked("OffsetForLeaderEpoch")]
+    assert asked == [[0], [1]]
+
+
+def test_a_partition_without_a_leader_holds_up_no_other(broker: Start, options: Options) -> None:
+    two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, 5, 10)))}, second={})
+    two.lead = (1, -1)
+    ends = Cluster(options(two.first.port)).epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon(0.1))
+    assert ends == {ORDERS[0]: EpochEnd(5, 10)}
+
+
+def test_a_broker_that_tells_epochs_to_brokers_only_cannot_tell(broker: Start, options: Options) -> None:
+    two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (31, -1, -1)))}, second={})
+    ends = Cluster(options(two.first.port)).epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon())
+    assert ends == {ORDERS[0]: EpochEnd()}
+
+
+def test_epochs_that_may_not_be_asked_about_are_an_error_at_once(broker: Start, options: Options) -> None:
+    two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (29, -1, -1)))}, second={})
+    with pytest.raises(BrokerError, match="a leader epoch of orders-0: TOPIC_AUTHORIZATION_FAILED"):
+        Cluster(options(two.first.port)).epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon(30))
+
+
+# -- coordinators -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("newest", [2, 6])
