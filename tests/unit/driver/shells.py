@@ -244,6 +244,10 @@ class Logs:
     """Last stable offsets, where they differ from the ends."""
     leaderless: set[TopicPartition] = field(default_factory=set)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    epochs: dict[TopicPartition, int] = field(default_factory=dict)
+    """Leader epochs in the metadata; 1 of partitions that are not here."""
+    epochs_listed: dict[TopicPartition, int] = field(default_factory=dict)
+    """Leader epochs that come with the ends of logs; unknown of partitions that are not here."""
     failures: list[Exception] = field(default_factory=list)
     hook: Callable[[], None] | None = None
     snapshots: int = 0
@@ -260,7 +264,8 @@ class Logs:
     def _topic(self, name: str) -> TopicInfo:
         partitions = sorted(tp for tp in self.ends if tp.topic == name)
         infos = tuple(
-            PartitionInfo(tp.partition, -1 if tp in self.leaderless else tp.partition % 2, 1) for tp in partitions
+            PartitionInfo(tp.partition, -1 if tp in self.leaderless else tp.partition % 2, self.epochs.get(tp, 1))
+            for tp in partitions
         )
         return TopicInfo(name, infos, self.topic_ids.get(name, ""))
 
@@ -292,7 +297,8 @@ class FakeCluster:
         if stuck := logs.leaderless & set(wanted):  # as the real one, which tries until the deadline
             time.sleep(max(0.0, min(deadline - time.monotonic(), SOON)))
             raise TransportError(f"offsets: {sorted(stuck)} have no leader")
-        return {tp: ListedOffset(self._offset(tp, at, isolation)) for tp, at in wanted.items()}
+        epochs = logs.epochs_listed
+        return {tp: ListedOffset(self._offset(tp, at, isolation), -1, epochs.get(tp, -1)) for tp, at in wanted.items()}
 
     def close(self) -> None:
         self.logs.closed += 1

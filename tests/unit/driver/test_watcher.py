@@ -139,6 +139,35 @@ def test_what_is_forgotten_while_its_end_is_asked_for_has_its_start_asked_for_to
     assert watcher.ends([P0], SOON) == {P0: LogRange(5, 10)}
 
 
+# -- leader epochs ----------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_leader_epoch_is_the_metadatas_or_the_one_that_an_end_came_with(
+    logs: Logs, watch: Callable[..., Watch]
+) -> None:
+    logs.epochs, logs.epochs_listed = {P1: 4, P2: -1}, {P0: 3, P1: 2}
+    watcher = watch().follow("t")
+    assert watcher.leader_epochs([P0, P1, P2]) == {P0: 1, P1: 4}
+    watcher.ends([P0, P1, P2], SOON)
+    assert watcher.leader_epochs([P0, P1, P2]) == {P0: 3, P1: 4}
+
+
+@pytest.mark.parametrize("newer", [2, 0], ids=["another leader", "another topic"])
+def test_an_end_that_an_earlier_leader_told_is_known_no_more(
+    newer: int, logs: Logs, watch: Callable[..., Watch]
+) -> None:
+    logs.epochs_listed = {P0: 1, P1: 1}
+    run = watch()
+    watcher = run.follow("t")
+    watcher.ends([P0, P1, P2], SOON)
+    logs.epochs = {P0: newer}
+    seen = len(run.snapshots)
+    watcher.refresh_metadata()
+    until(lambda: len(run.snapshots) > seen, "the metadata refreshed")
+    assert watcher.known([P0, P1, P2]) == {P1: LogRange(0, 20), P2: LogRange(0, 30)}
+    assert watcher.leader_epochs([P0]) == {P0: newer}
+
+
 # -- metadata ---------------------------------------------------------------------------------------------------------
 
 
