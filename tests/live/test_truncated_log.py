@@ -115,6 +115,24 @@ def query(options: dict[str, str]) -> Iterator[Query]:
         made.coordinator.stop()
 
 
+def test_a_broker_that_comes_back_has_every_position_checked_and_nothing_is_lost(make_topic: MakeTopic) -> None:
+    with KafkaServer() as server:
+        victim = Victim(server, make_topic(server))
+        tp = TopicPartition(victim.topic, 0)
+        victim.write("before", 10)
+        with query(victim.source("bounced")) as reader:
+            assert reader.batch() == (OffsetRange(tp, 0, 10),)
+            before = from_value(reader.at).positions[tp].leader_epoch
+            server.brokers[0].kill()
+            server.brokers[0].restart()
+            victim.write("after", 20)
+            ranges = reader.batch()
+            assert from_value(reader.at).positions[tp].leader_epoch > before >= 0
+            while ranges[-1].until < 30:
+                ranges += reader.batch()
+            assert [r.start for r in ranges] == [10, *(r.until for r in ranges[:-1])]
+
+
 def test_records_behind_a_cut_are_an_error_or_read_from_the_cut_on(make_topic: MakeTopic) -> None:
     with KafkaServer(brokers=3, config={"min.insync.replicas": 1}) as server:
         config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
