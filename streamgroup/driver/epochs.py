@@ -52,9 +52,7 @@ class EpochChecks:
         leader = self._watcher.snapshot.leader
         wanted = {tp: check for tp, check in suspects.items() if tp not in known and leader(tp) is not None}
         if wanted and self._question is None:
-            log.info(
-                "checking leader epochs of %s", ", ".join(f"{tp} {c.taken}->{c.current}" for tp, c in wanted.items())
-            )
+            log.debug("checking the leader epochs of %d partitions: %s", len(wanted), wanted)
             answer = self._watcher.post(lambda cluster, deadline: cluster.epoch_ends(wanted, deadline), QUESTION_S)
             self._question = wanted, answer
         if self._question is not None:
