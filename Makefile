@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit test test-live bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit jars test test-live bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,10 +45,13 @@ imports: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/pytest tests/unit -q
 
-test: check ## all tests but the long ones: real brokers, real Spark
+jars: $(STAMP) ## what the live tests download, once
+	$(BIN)/python -m tests.bring_jars
+
+test: check jars ## all tests but the long ones: real brokers, real Spark
 	$(BIN)/pytest tests -m "not long" --ignore=tests/unit
 
-test-live: $(STAMP) ## the long tests
+test-live: jars ## the long tests
 	$(BIN)/pytest tests -m long
 
 bench: $(STAMP) ## beside Spark's own connector, one run, alternating pairs
