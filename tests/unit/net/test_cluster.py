@@ -346,7 +346,7 @@ def test_a_moved_leader_is_looked_for_and_only_what_is_missing_is_asked_again(
 def test_a_partition_without_a_leader_holds_up_no_other(broker: Start, options: Options) -> None:
     two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, 5, 10)))}, second={})
     two.lead = (1, -1)
-    ends = Cluster(options(two.first.port)).epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon(0.1))
+    ends = Cluster(options(two.first.port)).epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon(0.5))
     assert ends == {ORDERS[0]: EpochEnd(5, 10)}
 
 
