@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,9 @@ def node(tmp_path: Path) -> Iterator[BackgroundNode]:
     process = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()", properties], stdin=subprocess.PIPE
     )
+    deadline = time.monotonic() + 10
+    while properties not in command_line(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.001)  # the command line shows a moment after the start of the program
     yield BackgroundNode("broker-0", process.pid, properties, start_ticks(process.pid))
     process.kill()
     process.communicate()
