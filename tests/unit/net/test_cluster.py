@@ -270,7 +270,7 @@ def test_offsets_that_nobody_has_end_at_the_deadline_with_the_cause(
     two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (6, -1)))}, second={})
     two.lead = lead
     with pytest.raises(TransportError, match=cause):
-        Cluster(options(two.first.port)).list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.1))
+        Cluster(options(two.first.port)).list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.5))
 
 
 def test_offsets_that_may_not_be_read_are_an_error_at_once(broker: Start, options: Options) -> None:
