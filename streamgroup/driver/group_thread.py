@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamgroup.driver.member import Member, MemberAction
-from streamgroup.errors import StreamGroupError
+from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.model import Broker, ClusterSnapshot
@@ -175,7 +175,7 @@ class GroupThread:
                     self._on_action(action)
 
     def _reset(self, lane: Lane) -> None:
-        """Give a lane's connection up. What was unanswered fails with the next turn."""
+        """Give a lane's connection up; what is unanswered on it fails."""
         line = self._lines.pop(lane, None)
         if line is None:
             return
@@ -217,13 +217,15 @@ class GroupThread:
     def _put(self, line: _Line, send: Send) -> None:
         try:
             versions = self._poller.versions(line.handle)
-        except KeyError:  # it broke, and the event that says so comes later in the same list: it will fail this one too
-            line.waiting.append(send)
-            return
-        try:
             assert versions is not None
             version = versions.highest(send.api)
             correlation_id = self._poller.send(line.handle, send.build(version), version)
+        except (
+            KeyError,
+            TransportError,
+        ):  # it broke: the event that says so comes later in the list and fails this too
+            line.waiting.append(send)
+            return
         except StreamGroupError as error:
             self._due.pop(send.token, None)
             self._on_action(ev.Fail(error))
