@@ -259,5 +259,6 @@ def test_a_batch_that_would_fill_the_memory(run: Run, kafka41: KafkaServer, make
     assert producer.flush(60) == 0
     assert failed == [None]
     text = refusal(run, {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": topic})
-    assert re.search(rf"TooLarge: {topic}-0: the record batch at offset 0: its .*max_decompressed_bytes", text), text
+    cap = rf"TooLarge: {topic}-0: the record batch at offset 0: its .*group\.maxDecompressedBytes is"
+    assert re.search(cap, text), text
     assert "the next batch begins at offset 1. To step over this one, " in text
