@@ -21,16 +21,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import LATEST
 from streamgroup.net import admin
-from streamgroup.net.cluster import Cluster
-from streamgroup.options.kinds import SERVERS
-from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.options.types import Isolation
 
 COLUMNS = ("number", "partition")
 STOP_S = 60.0
+TIMEOUT_MS = 60_000
 QUIET_S = 3.0
 """Not every batch is worth a line."""
 _OTHERS_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
@@ -197,7 +197,7 @@ class Watch:
     """The group as the brokers show it."""
 
     def __init__(self, servers: str, group: str) -> None:
-        self._cluster = Cluster(ClientOptions(SERVERS.parse(servers), client_id="streamgroup-demo"))
+        self._cluster = cluster_of(servers, "streamgroup-demo", TIMEOUT_MS)
         self._group = group
 
     def __enter__(self) -> Self:
