@@ -162,7 +162,7 @@ def test_brokers_that_cannot_help_creating_topics_are_asked_all_the_same(
 def test_nobody_listens_anywhere_and_the_error_names_the_servers_and_the_causes(options: Options) -> None:
     cluster = Cluster(options(1, 2), rng=random.Random(1))
     with pytest.raises(TransportError, match=r"cluster 127.0.0.1:1,127.0.0.1:2: no Metadata .* \d+ attempts") as caught:
-        cluster.snapshot(None, soon(0.1))
+        cluster.snapshot(None, soon(0.5))
     assert str(caught.value).count("Connection refused") == 2
 
 
@@ -202,7 +202,7 @@ def test_a_node_that_moved_to_another_port_is_found_again(broker: Start, options
 def test_a_node_that_the_cluster_does_not_know_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
     with pytest.raises(TransportError, match="broker 9 is not among the brokers"):
-        Cluster(options(two.first.port)).call(MetadataRequest(topics=()), 9, soon(0.1))
+        Cluster(options(two.first.port)).call(MetadataRequest(topics=()), 9, soon(0.5))
 
 
 def test_offsets_are_asked_of_all_leaders_with_the_leader_epoch(broker: Start, options: Options) -> None:
