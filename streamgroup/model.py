@@ -94,6 +94,8 @@ class ClusterSnapshot:
         topic = self.topics.get(tp.topic)
         if topic is None:
             return None
+        if tp.partition < len(topic.partitions) and topic.partitions[tp.partition].partition == tp.partition:
+            return topic.partitions[tp.partition]  # numbered from 0 without a gap, as nearly all are
         return next((p for p in topic.partitions if p.partition == tp.partition), None)
 
     def leader(self, tp: TopicPartition) -> Broker | None:

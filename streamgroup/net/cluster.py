@@ -198,7 +198,10 @@ class Cluster:
         pending = dict(wanted)
         retry = self.retry("offsets", deadline)
         while True:
-            snapshot = self.snapshot({tp.topic for tp in pending}, deadline)
+            try:
+                snapshot = self.snapshot({tp.topic for tp in pending}, deadline)
+            except TransportError as error:
+                raise retry.cut_short(error) from error
             requests, causes = offset_requests(pending, snapshot, isolation)
             for answer in self.call_each(requests, deadline).values():
                 if isinstance(answer, TransportError):
@@ -296,6 +299,11 @@ class Retry:
         self._backoff, self._sleep = backoff, sleep
         self._began = cluster.clock()
         self._attempts = 0
+        self._before = ""
+
+    def cut_short(self, error: TransportError) -> TransportError:
+        """`error`, of an attempt that the deadline may have cut short, with the cause of the one before it."""
+        return TransportError(f"{error}{self._before}")
 
     def again(self, cause: str | Exception) -> None:
         """Wait before the next attempt. Raises TransportError, naming `cause`, where the deadline comes first."""
@@ -307,4 +315,5 @@ class Retry:
                 f"cluster {self._cluster}: no {self._what} after {self._attempts} attempts "
                 f"in {now - self._began:.1f} s; last: {cause}"
             ) from (cause if isinstance(cause, Exception) else None)
+        self._before = f"; before: {cause}"
         self._sleep(wait)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from streamgroup.errors import BrokerError, DecodeError, ErrorCode, KafkaError, error_of
-from streamgroup.model import UNKNOWN_EPOCH, Broker, ClusterSnapshot, TopicPartition
+from streamgroup.model import UNKNOWN_EPOCH, Broker, ClusterSnapshot, PartitionInfo, TopicPartition
 from streamgroup.options.types import Isolation
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.log import (
@@ -22,6 +22,9 @@ from streamgroup.wire.messages.log import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+
+V = TypeVar("V")
+P = TypeVar("P")
 
 NO_OFFSET = -1
 """No record is as late as the timestamp asked for."""
@@ -57,23 +60,34 @@ class EpochEnd:
         return self.end_offset != NO_OFFSET
 
 
-def offset_requests(
-    wanted: Mapping[TopicPartition, int], snapshot: ClusterSnapshot, isolation: Isolation
-) -> tuple[dict[int, ListOffsetsRequest], list[str]]:
-    """One request per leader, by node id; and why some partitions cannot be asked for."""
-    by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = defaultdict(lambda: defaultdict(list))
+def _by_leader(
+    wanted: Mapping[TopicPartition, V], snapshot: ClusterSnapshot, row: Callable[[TopicPartition, V, PartitionInfo], P]
+) -> tuple[dict[int, dict[str, list[P]]], list[str]]:
+    """The rows of a request by leader and topic; and why some partitions cannot be asked for."""
+    by_leader: dict[int, dict[str, list[P]]] = defaultdict(lambda: defaultdict(list))
     causes: list[str] = []
-    for tp, at in sorted(wanted.items()):
+    for tp in sorted(wanted):
         info = snapshot.partition(tp)
         if info is None:
             causes.append(f"{tp} does not exist")
         elif info.leader not in snapshot.brokers:
             causes.append(f"{tp} has no leader")
         else:
-            partition = ListOffsetsPartition(
-                partition_index=tp.partition, current_leader_epoch=info.leader_epoch, timestamp=at
-            )
-            by_leader[info.leader][tp.topic].append(partition)
+            by_leader[info.leader][tp.topic].append(row(tp, wanted[tp], info))
+    return by_leader, causes
+
+
+def offset_requests(
+    wanted: Mapping[TopicPartition, int], snapshot: ClusterSnapshot, isolation: Isolation
+) -> tuple[dict[int, ListOffsetsRequest], list[str]]:
+    """One request per leader, by node id; and why some partitions cannot be asked for."""
+    by_leader, causes = _by_leader(
+        wanted,
+        snapshot,
+        lambda tp, at, info: ListOffsetsPartition(
+            partition_index=tp.partition, current_leader_epoch=info.leader_epoch, timestamp=at
+        ),
+    )
     requests = {
         node: ListOffsetsRequest(
             replica_id=CONSUMER_REPLICA_ID,
@@ -106,21 +120,15 @@ def epoch_requests(
     wanted: Mapping[TopicPartition, EpochCheck], snapshot: ClusterSnapshot
 ) -> tuple[dict[int, OffsetForLeaderEpochRequest], list[str]]:
     """As `offset_requests`. Leaders of an older epoch than the newest one known refuse to answer (KIP-320)."""
-    by_leader: dict[int, dict[str, list[OffsetForLeaderPartition]]] = defaultdict(lambda: defaultdict(list))
-    causes: list[str] = []
-    for tp, check in sorted(wanted.items()):
-        info = snapshot.partition(tp)
-        if info is None:
-            causes.append(f"{tp} does not exist")
-        elif info.leader not in snapshot.brokers:
-            causes.append(f"{tp} has no leader")
-        else:
-            partition = OffsetForLeaderPartition(
-                partition=tp.partition,
-                current_leader_epoch=max(check.current, info.leader_epoch),
-                leader_epoch=check.taken,
-            )
-            by_leader[info.leader][tp.topic].append(partition)
+    by_leader, causes = _by_leader(
+        wanted,
+        snapshot,
+        lambda tp, check, info: OffsetForLeaderPartition(
+            partition=tp.partition,
+            current_leader_epoch=max(check.current, info.leader_epoch),
+            leader_epoch=check.taken,
+        ),
+    )
     requests = {
         node: OffsetForLeaderEpochRequest(
             replica_id=CONSUMER_REPLICA_ID,
