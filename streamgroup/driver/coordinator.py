@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from streamgroup.driver.batch import require_topics, tasks_of
 from streamgroup.driver.group_thread import GroupThread
+from streamgroup.driver.leaving import Leaving
 from streamgroup.driver.member import Member, MemberAction, MetadataStale, Resolve
 from streamgroup.driver.planner import Planner
 from streamgroup.driver.resolver import Resolver
@@ -24,7 +25,7 @@ from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.membership import Membership, State
+from streamgroup.group.membership import Membership
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import (
     ClusterSnapshot,
@@ -49,8 +50,6 @@ PATIENCE_S = 0.5
 """R9: a commit is one round trip; `latest_offset` waits for it this long, then returns `start`."""
 FIRST_PATIENCE_S = 1.0
 """R10: the first call waits this long for the first assignment, so that batch 0 is not empty; AvailableNow each."""
-FAREWELL_S = 0.8
-"""R29: committing and leaving take no longer than this."""
 
 
 class Coordinator:
@@ -64,8 +63,7 @@ class Coordinator:
         self._rng = rng or random.Random()
         self._state = threading.Condition(threading.RLock())
         self._failure: StreamGroupError | None = None
-        self._started = self._first = False
-        self._stopped = self._draining = self._over = False
+        self._first = False
         self._answer: tuple[Document, list[FetchTask]] | None = None
         self._wanted_topics: frozenset[str] = frozenset(options.subscription.topics)
         self.run = _new_id()
@@ -83,6 +81,9 @@ class Coordinator:
         self._planner = Planner(ledger, self._watcher, fail_on_data_loss=options.fail_on_data_loss)
         self._resolver = Resolver(options, ledger.group, self._watcher, self._found, self._not_found)
         self._thread = GroupThread(self._member, self._state, options.client, lambda: self._watcher.snapshot, self._act)
+        self._leaving = Leaving(
+            self._state, self._member, self._thread, self._watcher, lambda: self._failure is not None
+        )
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
 
@@ -110,8 +111,7 @@ class Coordinator:
         with self._state:
             self._raise_failure()
             now = time.monotonic()
-            leaving = self._draining or self._stopped
-            if leaving or self._ledger.generation != generation or not self._member.may_plan(now):
+            if self._leaving.wanted or self._ledger.generation != generation or not self._member.may_plan(now):
                 return self._wait_on(value, document)
             known, moved = self._planner.judge(logs)
             if moved:
@@ -158,36 +158,17 @@ class Coordinator:
 
     def stop(self) -> None:
         """R29: commit every held position, leave the group (static members stay), within a second."""
-        with self._state:
-            if not self._started:
-                self._never_begin()
-                return
-            if self._stopped:  # another thread is leaving: whoever calls may end the process next
-                self._state.wait_for(lambda: self._over, FAREWELL_S)
-                return
-            self._stopped = True
-            self._leave(time.monotonic() + FAREWELL_S)
-        self._thread.stop(0.2)
-        self._watcher.stop(0.1)
+        self._leaving.stop()
+
+    # --- the control channel's requests ------------------------------------------------------------------------------
 
     def drain(self, timeout: float) -> dict[str, Any]:
         """R30: plan no more, wait until the last batch is proven sunk, commit, leave.
 
         Returns `{"drained": bool, ...}`: False where `timeout` seconds passed before; then one batch may be repeated.
         """
-        deadline = time.monotonic() + timeout
+        drained = self._leaving.drain(timeout)
         with self._state:
-            self._draining = True
-            self._state.notify_all()
-            settled = self._state.wait_for(
-                lambda: self._stopped or self._failure is not None or self._is_settled(), timeout
-            )
-            drained = settled and self._failure is None and not self._stopped
-            if not self._started:
-                self._never_begin()
-            elif not self._stopped:
-                self._stopped = True
-                drained = self._leave(max(deadline, time.monotonic() + FAREWELL_S)) and drained
             return {
                 "drained": drained,
                 "group": self._group.group_id,
@@ -205,8 +186,8 @@ class Coordinator:
                 "member": self._ledger.member_id,
                 "generation": self._ledger.generation,
                 "state": self._member.membership.state.name.lower(),
-                "draining": self._draining,
-                "stopped": self._stopped,
+                "draining": self._leaving.draining,
+                "stopped": self._leaving.stopped,
                 "idle": self._ledger.idle,
                 "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
             }
@@ -216,9 +197,9 @@ class Coordinator:
     def _begin(self) -> None:
         """Start on the first call: the topics must exist and the brokers answer, then the member joins."""
         with self._state:
-            if self._started or self._stopped:  # who was stopped or drained before joins no more: nobody would leave
+            if not self._leaving.begin():
                 return
-            self._started = self._first = True
+            self._first = True
         for note in self._options.notes:
             log.info("%s: %s", self._group.group_id, note)
         self._watcher.start()
@@ -228,7 +209,7 @@ class Coordinator:
         self._watcher.snapshot = snapshot
         self._watcher.follow(topics)
         with self._state:
-            if self._stopped:  # while the brokers were asked
+            if self._leaving.stopped:  # while the brokers were asked
                 return
             self._thread.start()
             now = time.monotonic()
@@ -252,11 +233,11 @@ class Coordinator:
         self._first = False
 
         def over() -> bool:
-            return self._failure is not None or self._draining or self._stopped or self._may_plan()
+            return self._failure is not None or self._leaving.wanted or self._may_plan()
 
         self._state.wait_for(over, patience)
         self._raise_failure()
-        if self._draining or self._stopped:
+        if self._leaving.wanted:
             return False
         if once and not self._may_plan():
             raise TransportError(
@@ -271,7 +252,7 @@ class Coordinator:
 
     def _wait_on(self, start: dict[str, Any], previous: Document) -> dict[str, Any]:
         """Nothing can be planned yet: `start`, byte for byte (R2); AvailableNow would end with it (R10)."""
-        if self._planner.targets is None or self._draining or self._stopped:
+        if self._planner.targets is None or self._leaving.wanted:
             return start
         document = self._planner.empty(previous)
         self._member.planned_empty(document)
@@ -331,7 +312,7 @@ class Coordinator:
 
     def _not_found(self, generation: int, error: StreamGroupError) -> None:
         with self._state:
-            if generation == self._ledger.generation and not self._stopped:
+            if generation == self._ledger.generation and not self._leaving.stopped:
                 self._failure = self._failure or error
             self._state.notify_all()
 
@@ -344,30 +325,6 @@ class Coordinator:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-    # --- leaving -----------------------------------------------------------------------------------------------------
-
-    def _is_settled(self) -> bool:
-        return self._ledger.idle and (not self._started or (self._member.stable and self._ledger.settled))
-
-    def _has_left(self) -> bool:
-        return self._member.membership.state is State.LEFT
-
-    def _leave(self, deadline: float) -> bool:
-        """Commit and leave, until `deadline`; whether the commit was accepted. The lock is held."""
-        now = time.monotonic()
-        self._carry_out(self._member.farewell(now))
-        committed_all = self._state.wait_for(lambda: not self._ledger.owes, max(0.0, (deadline - now) * 0.6))
-        self._carry_out(self._member.step(ev.Stop(), time.monotonic()))
-        self._state.wait_for(self._has_left, max(0.0, deadline - time.monotonic()))
-        self._over = True
-        self._state.notify_all()
-        return committed_all
-
-    def _never_begin(self) -> None:
-        """Stopped before the first call: whoever still asks is told so at once."""
-        self._stopped = True
-        self._watcher.stop(0.0)
 
 
 def _member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import coordinator as module
-from streamgroup.driver import watcher
+from streamgroup.driver import leaving, watcher
 from streamgroup.driver.coordinator import Coordinator
+from streamgroup.driver.leaving import Leaving
 from streamgroup.errors import (
     TransportError,
 )
@@ -66,7 +66,7 @@ def test_whoever_stops_while_another_thread_is_leaving_waits_for_the_leaving(sta
 
 
 def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FAREWELL_S", 0.2)
+    monkeypatch.setattr(leaving, "FAREWELL_S", 0.2)
     run = start()
     run.latest(run.batch())
     run.held |= {LeaveGroupRequest, OffsetCommitRequest}
@@ -112,14 +112,14 @@ def test_nothing_is_planned_after_a_drain_that_began_while_the_ends_were_asked_f
     run.latest(first)
     run.logs.ends[P0] = 20
     time.sleep(watcher.FRESH_S)
-    planned, leave = threading.Event(), Coordinator._leave
+    planned, leave = threading.Event(), Leaving._leave
 
-    def leave_later(coordinator: Coordinator, deadline: float) -> bool:
+    def leave_later(going: Leaving, deadline: float) -> bool:
         """The lock is free while the leaving waits for its commit: here Spark's thread gets it first."""
-        coordinator._state.wait_for(planned.is_set, SOON)
-        return leave(coordinator, deadline)
+        going._state.wait_for(planned.is_set, SOON)
+        return leave(going, deadline)
 
-    monkeypatch.setattr(Coordinator, "_leave", leave_later)
+    monkeypatch.setattr(Leaving, "_leave", leave_later)
     draining = threading.Thread(target=run.coordinator.drain, args=(SOON,), daemon=True)
 
     def drain() -> None:
