@@ -23,6 +23,14 @@ class GroupMember:
 
     topics: tuple[str, ...]
     instance_id: str | None = None
+    owned: tuple[TopicPartition, ...] = ()
+    """What it held when it joined: `ownedPartitions` of a subscription of v1 or later (KIP-429)."""
+    generation: int = -1
+    """The generation that `owned` was assigned in: `generationId` of a subscription of v2 or later (KIP-792) unless -1,
+    else what its user data tell; -1: not known."""
+    rack: str | None = None
+    """`client.rack` (v3, KIP-881). No assignor here uses it: that needs the racks of all replicas, which our metadata
+    do not hold."""
 
 
 Assignment = dict[str, list[TopicPartition]]
@@ -72,7 +80,11 @@ ASSIGNORS: Mapping[str, Assignor] = {
     "range": assign_range,
     "roundrobin": assign_roundrobin,
 }
-"""By the name in JoinGroup. All are eager: partitions are given up before joining."""
+"""By the name in JoinGroup."""
+
+COOPERATIVE: frozenset[str] = frozenset({"cooperative-sticky"})
+"""The strategies under which members join with what they hold and give up only what the assignment lacks (KIP-429).
+Under all others partitions are given up before joining."""
 
 
 def chunks(count: int, parts: int) -> Iterator[range]:
