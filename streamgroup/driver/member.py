@@ -206,7 +206,7 @@ class Member:
                     self._forget_requests()
                 case ev.Joining(abandoned=True):
                     self.ledger.abandoned()
-                case ev.Lost():
+                case ev.Lost() | ev.Left():
                     self.ledger.lost()
                     self._forget_requests()
             actions.append(action)

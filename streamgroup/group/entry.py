@@ -41,6 +41,7 @@ class Entry:
         self._attempts = 0
         self._coordinator: Broker | None = None
         self._topics: tuple[str, ...] = ()
+        self._identity = b""
         self._wanted: str | None = None
         """Why the member is to rejoin at the next boundary of a batch."""
         self._lease_at: float | None = None
@@ -167,7 +168,8 @@ class Entry:
         self._state = State.JOINING
         self._joined_topics = self._topics
         self._joined_anew = not self._member_id
-        build = requests.join_group(self._config, self._member_id, self._topics, self._join_reason)
+        subscription = requests.Subscription(self._topics, self._identity)
+        build = requests.join_group(self._config, self._member_id, subscription, self._join_reason)
         self._send(Purpose.JOIN, build, self._config.join_timeout_ms)
 
     def _join_answered(self, event: ev.Answered, pending: Pending) -> None:

@@ -36,9 +36,16 @@ class Lane(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Join the group with this subscription (of a pattern: what it resolves to)."""
+    """Join the group with this subscription (of a pattern: what it resolves to). One that has left joins anew (R27)."""
 
     topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """What every later JoinGroup tells the other members about this one, as user data of its subscription (R28)."""
+
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,7 @@ class CommitRefused:
 
 Event = (
     Start
+    | Identified
     | Stop
     | Tick
     | Answered
@@ -233,7 +241,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The member is no member any more; nothing follows."""
+    """The member is no member any more; nothing follows but what another `Start` brings."""
 
 
 @dataclass(frozen=True, slots=True)

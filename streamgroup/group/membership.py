@@ -99,11 +99,16 @@ class Membership(Entry):
 
     def _start(self, event: ev.Start) -> None:
         self._topics = tuple(sorted(set(event.topics)))
+        self._member_id, self._coordinator = "", None  # nothing is left of an earlier membership
         self._rejoin("the query starts")
+
+    def _identified(self, event: ev.Identified) -> None:
+        self._identity = event.data
 
     def _stop(self, event: ev.Stop) -> None:
         instance_id = self._config.instance_id
         self._give_up_requests()
+        self._wanted = self._lease_at = None
         if instance_id is None and self._member_id and self._coordinator is not None:
             self._state = State.LEAVING
             build = requests.leave_group(self._config, self._member_id, "the query stops")

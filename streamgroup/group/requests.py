@@ -6,6 +6,7 @@ Each function returns `build(version) -> request`: the version is known only whe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.errors import UnsupportedVersionError
@@ -32,10 +33,24 @@ def find_coordinator(group_id: str) -> Build:
     return build
 
 
-def join_group(config: MemberConfig, member_id: str, topics: tuple[str, ...], reason: str) -> Build:
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a JoinGroup tells the group's leader about this member."""
+
+    topics: tuple[str, ...]
+    identity: bytes = b""
+    """What `Identified` said; it is the user data."""
+
+    def metadata(self) -> bytes:
+        """The metadata of one protocol."""
+        return encode_subscription(ConsumerSubscription(topics=self.topics, user_data=self.identity or None))
+
+
+def join_group(config: MemberConfig, member_id: str, subscription: Subscription, reason: str) -> Build:
     """JoinGroup; its `build` raises UnsupportedVersionError where the broker knows no static members."""
-    subscription = encode_subscription(ConsumerSubscription(topics=topics))
-    protocols = tuple(m.JoinGroupRequestProtocol(name=name, metadata=subscription) for name in config.strategies)
+    protocols = tuple(
+        m.JoinGroupRequestProtocol(name=name, metadata=subscription.metadata()) for name in config.strategies
+    )
 
     def build(version: int) -> m.JoinGroupRequest:
         if config.instance_id is not None and version < 5:

@@ -63,6 +63,7 @@ _AGAIN = (_FINDING, _JOINING)
 
 _ROWS = (
     Row(_UNJOINED, ev.Start, "start", (_FINDING,)),
+    Row(_LEFT, ev.Start, "start", (_FINDING,)),  # back after a silence of Spark, as a new member (R27)
     Row(_FINDING, (Purpose.FIND, ev.Answered), "found", (_JOINING,)),
     Row(_FINDING, (Purpose.FIND, ev.Failed), "find_failed"),
     Row(_FINDING, Timer.RETRY, "find"),
@@ -101,14 +102,16 @@ _OVER = (_LEAVING, _LEFT, _FATAL)
 
 _IN_MANY = (
     # Spark's calls and the cluster's news come when they come: before the member has joined, and after it has lost.
-    *(Row(state, ev.Planned, "planned") for state in (_UNJOINED, *_MEMBER)),
-    *(Row(state, ev.Asked, "asked") for state in (_UNJOINED, *_MEMBER[:-1])),
-    *(Row(state, ev.Idle, "idle") for state in (_UNJOINED, *_MEMBER[:-1])),
+    # One that has left may come back, and must know then whether a batch is in flight.
+    *(Row(state, ev.Planned, "planned") for state in (_UNJOINED, *_MEMBER, *_OVER)),
+    *(Row(state, ev.Asked, "asked") for state in (_UNJOINED, *_MEMBER[:-1], *_OVER)),
+    *(Row(state, ev.Idle, "idle") for state in (_UNJOINED, *_MEMBER[:-1], *_OVER)),
     *(Row(state, ev.Subscribed, "subscribed") for state in (_UNJOINED, *_MEMBER[:-1])),
     *(Row(state, ev.Stop, "stop", (_LEFT,)) for state in (_UNJOINED, _FINDING)),
     *(Row(state, ev.Stop, "stop", (_LEAVING, _LEFT)) for state in (_JOINING, _SYNCING, _STABLE, _FATAL)),
     *(Row(state, ev.Stop, "ignore") for state in (_LEAVING, _LEFT)),
     *(Row(state, ev.Tick, "ignore") for state in State),  # each step looks at the time
+    *(Row(state, ev.Identified, "identified") for state in State),
     *(Row(state, ev.TopicsKnown, "ignore") for state in (_UNJOINED, *_MEMBER[:2])),
     # A JoinGroup that waits has a connection of its own, which tells its own fate.
     *(Row(state, ev.CoordinatorGone, "ignore") for state in (_UNJOINED, *_MEMBER[:2])),
@@ -122,9 +125,6 @@ _IN_MANY = (
         Row(state, event, "ignore")
         for state in _OVER
         for event in (
-            ev.Planned,
-            ev.Asked,
-            ev.Idle,
             ev.Subscribed,
             ev.TopicsKnown,
             ev.CoordinatorGone,

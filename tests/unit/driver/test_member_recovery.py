@@ -76,6 +76,35 @@ def test_a_new_member_plans_nothing_before_its_first_heartbeat() -> None:
     assert query.positions == {0: 0, 1: 0}
 
 
+def test_a_member_that_left_and_came_back_gains_everything_anew() -> None:
+    """R27, R5: another member may have read on meanwhile."""
+    world, a = founded()
+    a.batch()
+    assert a.poll()
+    a.act(a.member.step(ev.Stop(), world.now))
+    assert a.membership.state is State.LEFT
+    assert a.held == []
+    world.coordinator.offsets[P0] = CommittedOffset(4)
+    a.act(a.member.step(ev.Start(("t",)), world.now))
+    world.run(5)
+    assert a.poll()
+    assert a.positions == {0: 4, 1: 10}
+
+
+def test_a_batch_in_flight_while_the_member_was_out_moves_nothing_by_itself() -> None:
+    world, a = founded()
+    document = a.plan()
+    assert document is not None
+    a.ask(document)
+    a.act(a.member.step(ev.Stop(), world.now))
+    world.coordinator.offsets[P0] = CommittedOffset(4)
+    a.act(a.member.step(ev.Start(("t",)), world.now))
+    a.sink(document)
+    world.run(5)
+    assert a.poll()
+    assert a.positions == {0: 4, 1: 10}, "an operator's reset of P0; P1 is still as this run left it (R5a)"
+
+
 # -- restarts ---------------------------------------------------------------------------------------------------------
 
 

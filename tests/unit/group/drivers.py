@@ -1,0 +1,121 @@
+"""One machine and what the coordinator answers it, written by hand: for the scenarios of one member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamgroup.group import events as ev
+from streamgroup.group.membership import MemberConfig, Membership, State
+from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.wire.consumer import (
+    ConsumerAssignment,
+    ConsumerSubscription,
+    by_topic,
+    encode_assignment,
+    encode_subscription,
+)
+from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorResponse
+from streamgroup.wire.messages.group import (
+    HeartbeatResponse,
+    JoinGroupResponse,
+    SyncGroupResponse,
+)
+
+
+class Even:
+    """Chance without any: the middle."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+def topics(**leaders: list[int]) -> Mapping[str, TopicInfo]:
+    return {
+        name: TopicInfo(name, tuple(PartitionInfo(i, leader) for i, leader in enumerate(of)))
+        for name, of in leaders.items()
+    }
+
+
+def subscription_of(*names: str) -> bytes:
+    return encode_subscription(ConsumerSubscription(topics=names))
+
+
+def assignment_of(partitions: list[TopicPartition], user_data: bytes | None = None) -> bytes:
+    return encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(partitions), user_data=user_data))
+
+
+def coordinator_is(node_id: int) -> FindCoordinatorResponse:
+    row = Coordinator(key="orders-ingest", node_id=node_id, host=f"kafka-{node_id}", port=9092)
+    return FindCoordinatorResponse(coordinators=(row,))
+
+
+def tps(topic: str, *numbers: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+class Driver:
+    """Feeds one machine, keeps its actions and the requests that are out."""
+
+    def __init__(self, subscribed: tuple[str, ...] = ("t",), **config: Any) -> None:
+        self.machine = Membership(MemberConfig("orders-ingest", **config), Even())
+        self.subscribed = subscribed
+        self.now = 1000.0
+        self.actions: list[ev.Action] = []
+        self.out: dict[str, ev.Send] = {}
+
+    def step(self, event: ev.Event, after: float = 0.0) -> list[ev.Action]:
+        self.now += after
+        self.actions = self.machine.step(event, self.now)
+        self.out |= {a.api.NAME: a for a in self.actions if isinstance(a, ev.Send)}
+        return self.actions
+
+    def answer(self, response: Any, version: int | None = None, after: float = 0.0) -> list[ev.Action]:
+        name = type(response).__name__.removesuffix("Response")
+        send = self.out.pop(name)
+        return self.step(ev.Answered(send.token, response, send.api.VERSIONS[1] if version is None else version), after)
+
+    def fail(self, name: str, reason: str = "connection reset") -> list[ev.Action]:
+        return self.step(ev.Failed(self.out.pop(name).token, reason))
+
+    def tick(self, after: float) -> list[ev.Action]:
+        return self.step(ev.Tick(), after)
+
+    def only(self, kind: type[Any]) -> Any:
+        (found,) = (a for a in self.actions if isinstance(a, kind))
+        return found
+
+    def has(self, kind: type[Any]) -> bool:
+        return any(isinstance(a, kind) for a in self.actions)
+
+    def notes(self) -> str:
+        return "\n".join(a.text for a in self.actions if isinstance(a, ev.Note))
+
+    def request(self, name: str, version: int | None = None) -> Any:
+        send = self.out[name]
+        return send.build(send.api.VERSIONS[1] if version is None else version)
+
+    # the way in, as far as a scenario needs it
+
+    def found(self) -> Driver:
+        self.step(ev.Start(self.subscribed))
+        self.answer(coordinator_is(3))
+        return self
+
+    def joined(self, generation: int = 1, member_id: str = "me", leader: str = "other", **more: Any) -> Driver:
+        self.answer(
+            JoinGroupResponse(
+                generation_id=generation, protocol_name="streamgroup-range", leader=leader, member_id=member_id, **more
+            )
+        )
+        return self
+
+    def stable(self, partitions: list[TopicPartition], generation: int = 1, **more: Any) -> Driver:
+        if self.machine.state is State.UNJOINED:
+            self.found()
+        self.joined(generation, **more)
+        self.answer(SyncGroupResponse(assignment=assignment_of(partitions)))
+        return self
+
+    def beat(self, code: int = 0, after: float = 0.0) -> list[ev.Action]:
+        return self.answer(HeartbeatResponse(error_code=code), after=after)

@@ -1,0 +1,87 @@
+"""Scenarios of one member that is to rejoin, by the eager protocol: at the boundary of a batch (R21, R22)."""
+
+from __future__ import annotations
+
+from streamgroup.errors import (
+    ErrorCode,
+)
+from streamgroup.group import events as ev
+from streamgroup.group.membership import State
+from streamgroup.group.userdata import AssignmentBasis, encode_basis
+from streamgroup.wire.messages.group import (
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
+from tests.unit.group.drivers import Driver, assignment_of, subscription_of, topics, tps
+
+
+def test_told_to_rejoin_while_idle_it_does_so_at_once() -> None:
+    d = Driver().stable(tps("t", 0))
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert d.only(ev.Joining) == ev.Joining("the group rebalances", abandoned=False)
+    assert d.machine.state is State.JOINING
+
+
+def test_told_to_rejoin_during_a_batch_it_goes_on_beating_and_waits_for_the_boundary() -> None:
+    d = Driver().stable(tps("t", 0))
+    d.step(ev.Planned())
+    d.step(ev.Asked())
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert d.machine.rebalance_wanted
+    for _ in range(60):  # beyond the session: being told to rejoin shows that the coordinator knows the member
+        d.tick(3)
+        d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert d.machine.state is State.STABLE
+    d.step(ev.Idle())
+    assert d.only(ev.Joining).abandoned is False
+
+
+def test_without_proof_it_waits_as_long_as_the_longest_batch_and_the_wait_then_gives_the_batch_up() -> None:
+    d = Driver(session_timeout_ms=400_000).stable(tps("t", 0))
+    d.step(ev.Planned())
+    d.step(ev.Asked())
+    d.step(ev.Idle(), after=7)  # the longest batch so far: 7 s
+    d.step(ev.Planned())
+    d.step(ev.Asked())
+    asked_at = d.now
+    d.step(ev.CommitRefused(ErrorCode.REBALANCE_IN_PROGRESS, "me", 1, d.now), after=1)
+    d.tick(asked_at + 36.9 - d.now)
+    assert d.machine.state is State.STABLE
+    d.tick(0.2)
+    assert d.only(ev.Joining).abandoned
+    assert "up to one batch may be repeated" in d.notes()
+
+
+def test_before_any_batch_has_completed_only_the_groups_patience_counts() -> None:
+    d = Driver(session_timeout_ms=400_000).stable(tps("t", 0))
+    d.step(ev.Planned())
+    d.step(ev.Asked())
+    d.step(ev.CommitRefused(ErrorCode.REBALANCE_IN_PROGRESS, "me", 1, d.now))
+    d.tick(294.9)
+    assert d.machine.state is State.STABLE
+    d.tick(0.2)
+    assert d.only(ev.Joining).abandoned
+
+
+def test_a_follower_does_not_count_partitions_and_a_moved_leader_counts_for_nobody() -> None:
+    follower = Driver().stable(tps("t", 0))
+    follower.step(ev.TopicsKnown(topics(t=[0, 0, 0]), frozenset({"t"})))
+    assert follower.machine.state is State.STABLE
+    d = Driver().found()
+    d.joined(leader="me", members=(JoinGroupResponseMember(member_id="me", metadata=subscription_of("t")),))
+    d.step(ev.TopicsKnown(topics(t=[0]), frozenset({"t"})))
+    (own,) = d.request("SyncGroup").assignments
+    d.answer(SyncGroupResponse(assignment=own.assignment))
+    d.step(ev.TopicsKnown(topics(t=[7]), frozenset({"t"})))
+    d.step(ev.TopicsKnown({}, frozenset({"other"})))
+    assert d.machine.state is State.STABLE
+    d.step(ev.TopicsKnown(topics(t=[7, 7]), frozenset({"t"})))
+    assert d.only(ev.Joining).reason == "partitions have changed (t: 1 -> 2)"
+
+
+def test_a_restarted_static_member_compares_because_it_may_be_the_leader() -> None:
+    for user_data, rejoins in ((encode_basis(AssignmentBasis({"t": 1}, 2)), True), (None, False)):
+        d = Driver(instance_id="i").found().joined(leader="my-predecessor")
+        d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0), user_data)))
+        d.step(ev.TopicsKnown(topics(t=[0, 0]), frozenset({"t"})))
+        assert d.has(ev.Joining) is rejoins
