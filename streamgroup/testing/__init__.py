@@ -12,15 +12,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamgroup.testing.flow import End, Fault
     from streamgroup.testing.kafka import KafkaServer, java_tool
     from streamgroup.testing.processes import ServerStartError
+    from streamgroup.testing.proxy import Direction, Proxy, Which
     from streamgroup.testing.zookeeper import ZooKeeperServer
 
-__all__ = ["KafkaServer", "ServerStartError", "ZooKeeperServer", "java_tool"]
+__all__ = [
+    "Direction",
+    "End",
+    "Fault",
+    "KafkaServer",
+    "Proxy",
+    "ServerStartError",
+    "Which",
+    "ZooKeeperServer",
+    "java_tool",
+]
 
 _HOMES = {
+    "Direction": "streamgroup.testing.proxy",
+    "End": "streamgroup.testing.flow",
+    "Fault": "streamgroup.testing.flow",
     "KafkaServer": "streamgroup.testing.kafka",
+    "Proxy": "streamgroup.testing.proxy",
     "ServerStartError": "streamgroup.testing.processes",
+    "Which": "streamgroup.testing.proxy",
     "ZooKeeperServer": "streamgroup.testing.zookeeper",
     "java_tool": "streamgroup.testing.kafka",
 }

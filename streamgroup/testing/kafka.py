@@ -20,6 +20,7 @@ from streamgroup.testing.logs import write_log4j2
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import brokers_known_to
 from streamgroup.testing.processes import START_TIMEOUT_S, PortTakenError, ServerProcess, ServerStartError
+from streamgroup.testing.proxy import Proxy
 from streamgroup.testing.releases import DEFAULT_VERSION, release_of
 
 JVM_FLAGS = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -58,16 +59,23 @@ def java_tool(version: str, main_class: str, *arguments: str, jvm_flags: Sequenc
 class KafkaNode:
     """One process of a `KafkaServer`: a broker, a controller, or both."""
 
-    def __init__(self, node_id: int, port: int | None, properties: Path, process: ServerProcess) -> None:
-        self.node_id = node_id
-        self.port = port
+    def __init__(self, plan: kraft.NodePlan, properties: Path, process: ServerProcess) -> None:
+        self.node_id = plan.node_id
+        self.port = plan.port
         self.properties = properties
         self.process = process
+        self._shown = plan.advertised_port or plan.port
+        self._internal = plan.internal_port or plan.port
 
     @property
     def address(self) -> str:
-        """`host:port` for clients; of a controller apart, empty."""
-        return "" if self.port is None else f"{LOOPBACK}:{self.port}"
+        """`host:port` for clients, of its proxy where it has one; of a controller apart, empty."""
+        return "" if self._shown is None else f"{LOOPBACK}:{self._shown}"
+
+    @property
+    def direct_address(self) -> str:
+        """`host:port` of the listener that the brokers use among themselves: past its proxy."""
+        return "" if self._internal is None else f"{LOOPBACK}:{self._internal}"
 
     @property
     def pid(self) -> int | None:
@@ -122,7 +130,9 @@ class KafkaServer:
     `config` overrides the brokers' configuration (Kafka's names; see `kraft.defaults`). `port` fixes the first
     broker's port, the next ones follow it. A `data_dir` is kept and may be started again; without one everything lies
     in a temporary directory that goes with the server (unless its start failed, when it is kept for its logs).
-    With `detached` the processes outlive this one.
+    With `detached` the processes outlive this one. With `proxied` clients reach each broker through a `Proxy` of its
+    own (`proxies`, by broker id), since that is what the brokers advertise. What begins at `direct_servers` goes past
+    the proxies, as the brokers do among themselves.
     """
 
     def __init__(
@@ -136,7 +146,12 @@ class KafkaServer:
         jvm_flags: Sequence[str] = JVM_FLAGS,
         start_timeout_s: float = START_TIMEOUT_S,
         detached: bool = False,
+        proxied: bool = False,
     ) -> None:
+        if proxied and detached:
+            raise ConfigError(
+                "proxied=True with detached=True: the proxies are threads of this process and end with it"
+            )
         if brokers < 1:
             raise ConfigError(f"brokers={brokers}: at least one is needed")
         release_of(version)
@@ -151,6 +166,8 @@ class KafkaServer:
         self._detached = detached
         self._dir: Path | None = None
         self._nodes: tuple[KafkaNode, ...] = ()
+        self._proxied = proxied
+        self._proxies: tuple[Proxy, ...] = ()
 
     @property
     def brokers(self) -> tuple[KafkaNode, ...]:
@@ -174,6 +191,17 @@ class KafkaServer:
         return ",".join(broker.address for broker in self.brokers)
 
     @property
+    def direct_servers(self) -> str:
+        """`host:port,...` of all brokers, past their proxies: for what a test itself writes and asks."""
+        self._started()
+        return ",".join(broker.direct_address for broker in self.brokers)
+
+    @property
+    def proxies(self) -> tuple[Proxy, ...]:
+        """The proxies by broker id; empty without `proxied`."""
+        return self._proxies
+
+    @property
     def data_dir(self) -> Path:
         """Where data, configuration and logs lie, a directory per process."""
         self._started()
@@ -192,22 +220,30 @@ class KafkaServer:
         bootstrap = kraft.bootstrap_checkpoint(self.version, classpath)
         self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-kafka-"))
         cluster_id = self._cluster_id(self._dir)
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            self._nodes = tuple(self._make_nodes(self._dir, cluster_id, classpath, bootstrap))
-            try:
-                self._start_nodes()
-                return self
-            except PortTakenError:
-                # Somebody took a port between our look and the broker's bind.
-                if self._first_port is not None or attempt == _PORT_ATTEMPTS:
-                    raise
-        raise AssertionError("unreachable")
+        with contextlib.ExitStack() as on_error:
+            proxies = [on_error.enter_context(Proxy()) for _ in range(self._count if self._proxied else 0)]
+            self._proxies = tuple(proxies)
+            for attempt in range(1, _PORT_ATTEMPTS + 1):
+                self._nodes = tuple(self._make_nodes(self._dir, cluster_id, classpath, bootstrap))
+                for broker, proxy in zip(self.brokers, proxies, strict=bool(proxies)):
+                    proxy.upstream = (LOOPBACK, broker.port or 0)
+                try:
+                    self._start_nodes()
+                    break
+                except PortTakenError:
+                    # Somebody took a port between our look and the broker's bind.
+                    if self._first_port is not None or attempt == _PORT_ATTEMPTS:
+                        raise
+            on_error.pop_all()
+        return self
 
     def stop(self) -> None:
         """End all processes; without a `data_dir` of the caller's own, remove everything."""
         for node in reversed(self._nodes):
             # What is thrown away needs no good order.
             node.stop() if self._given_dir else node.kill()
+        for proxy in self._proxies:
+            proxy.stop()
         if self._dir is not None and self._given_dir is None:
             shutil.rmtree(self._dir, ignore_errors=True)
 
@@ -286,12 +322,12 @@ class KafkaServer:
     def _make_nodes(
         self, directory: Path, cluster_id: str, classpath: Iterable[Path], bootstrap: Path
     ) -> Iterator[KafkaNode]:
-        fixed = self._first_port
-        if fixed is None:
-            *ports, controller_port = free_ports(self._count + 1)
-        else:
-            ports, (controller_port,) = list(range(fixed, fixed + self._count)), free_ports(1)
-        plans = kraft.plan_nodes(ports, controller_port)
+        proxies = [proxy.port for proxy in self._proxies]
+        controller_port, *ports = free_ports(1 + len(proxies) + self._count)
+        internal, ports = ports[: len(proxies)], ports[len(proxies) :]
+        if self._first_port is not None:
+            ports = list(range(self._first_port, self._first_port + self._count))
+        plans = kraft.plan_nodes(ports, controller_port, proxies, internal)
         for plan in plans:
             home = directory / plan.name
             kraft.format_node(plan, home / "data", cluster_id, bootstrap)
@@ -307,7 +343,7 @@ class KafkaServer:
                 start_timeout_s=self._start_timeout_s,
                 detached=self._detached,
             )
-            yield KafkaNode(plan.node_id, plan.port, file, process)
+            yield KafkaNode(plan, file, process)
 
 
 def _readiness(plan: kraft.NodePlan) -> Callable[[], bool]:

@@ -50,6 +50,9 @@ class NodePlan:
     node_id: int
     port: int | None
     controller_port: int | None
+    advertised_port: int | None = None
+    """Where clients are sent instead of to `port`: a proxy. Then the brokers have a listener of their own."""
+    internal_port: int | None = None
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -62,12 +65,20 @@ class NodePlan:
         return f"broker-{self.node_id}" if self.port is not None else "controller"
 
 
-def plan_nodes(ports: Sequence[int], controller_port: int) -> tuple[NodePlan, ...]:
-    """One process that is both for one broker; else a controller apart, so that any broker may die."""
+def plan_nodes(
+    ports: Sequence[int], controller_port: int, advertised: Sequence[int] = (), internal: Sequence[int] = ()
+) -> tuple[NodePlan, ...]:
+    """One process that is both for one broker; else a controller apart, so that any broker may die.
+
+    `advertised` and `internal` are a port per broker, or both empty.
+    """
+    behind: Sequence[tuple[int | None, int | None]] = list(zip(advertised, internal, strict=True))
+    behind = behind or [(None, None)] * len(ports)
     if len(ports) == 1:
-        return (NodePlan(0, ports[0], controller_port),)
+        return (NodePlan(0, ports[0], controller_port, *behind[0]),)
     controller = NodePlan(SEPARATE_CONTROLLER_ID, None, controller_port)
-    return (controller, *(NodePlan(node_id, port, None) for node_id, port in enumerate(ports)))
+    brokers = enumerate(zip(ports, behind, strict=True))
+    return (controller, *(NodePlan(node_id, port, None, *others) for node_id, (port, others) in brokers))
 
 
 def defaults(brokers: int) -> dict[str, str]:
@@ -111,24 +122,25 @@ def properties(node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Ma
     """The `server.properties` of one node: the defaults, over them `config`, over it what follows from the plan."""
     brokers = [each for each in nodes if each.port is not None]
     voters = [each for each in nodes if each.controller_port is not None]
-    listeners = []
-    if node.port is not None:
-        listeners.append(f"PLAINTEXT://{LOOPBACK}:{node.port}")
-    if node.controller_port is not None:
-        listeners.append(f"CONTROLLER://{LOOPBACK}:{node.controller_port}")
+    listeners = {"PLAINTEXT": node.port, "INTERNAL": node.internal_port, "CONTROLLER": node.controller_port}
     own = {
         "process.roles": ",".join(node.roles),
         "node.id": str(node.node_id),
-        "listeners": ",".join(listeners),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": _listeners(listeners),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(f"{v.node_id}@{LOOPBACK}:{v.controller_port}" for v in voters),
         "log.dirs": str(data),
     }
     if node.port is not None:
-        own["advertised.listeners"] = f"PLAINTEXT://{LOOPBACK}:{node.port}"
-        own["inter.broker.listener.name"] = "PLAINTEXT"
+        shown = {"PLAINTEXT": node.advertised_port or node.port, "INTERNAL": node.internal_port}
+        own["advertised.listeners"] = _listeners(shown)
+        own["inter.broker.listener.name"] = "PLAINTEXT" if node.internal_port is None else "INTERNAL"
     return {**defaults(len(brokers)), **config, **own}
+
+
+def _listeners(ports: Mapping[str, int | None]) -> str:
+    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items() if port is not None)
 
 
 def properties_text(values: Mapping[str, str]) -> str:

@@ -27,7 +27,12 @@ def test_the_default_version_can_be_started() -> None:
     assert DEFAULT_VERSION in RELEASES
 
 
-@pytest.mark.parametrize("name", ["bootstrap_servers", "controller", "data_dir"])
+def test_proxies_cannot_outlive_the_process_that_they_are_threads_of() -> None:
+    with pytest.raises(ConfigError, match="proxied=True with detached=True"):
+        KafkaServer(proxied=True, detached=True)
+
+
+@pytest.mark.parametrize("name", ["bootstrap_servers", "direct_servers", "controller", "data_dir"])
 def test_a_server_that_was_not_started_says_so(name: str) -> None:
     with pytest.raises(ConfigError, match="was not started"):
         getattr(KafkaServer(), name)

@@ -31,6 +31,16 @@ def test_several_brokers_have_their_controller_apart_so_that_each_of_them_may_di
     assert [node.name for node in nodes[:2]] == ["controller", "broker-0"]
 
 
+def test_brokers_behind_proxies_advertise_those_and_talk_among_themselves_past_them() -> None:
+    nodes = kraft.plan_nodes([1, 2], 9, advertised=[11, 12], internal=[21, 22])
+    values = kraft.properties(nodes[2], nodes, DATA, {})
+    assert values["listeners"] == "PLAINTEXT://127.0.0.1:2,INTERNAL://127.0.0.1:22"
+    assert values["advertised.listeners"] == "PLAINTEXT://127.0.0.1:12,INTERNAL://127.0.0.1:22"
+    assert values["inter.broker.listener.name"] == "INTERNAL"
+    (single,) = kraft.plan_nodes([1], 9, advertised=[11], internal=[21])
+    assert kraft.properties(single, [single], DATA, {})["listeners"].endswith(",CONTROLLER://127.0.0.1:9")
+
+
 def test_config_overrides_the_defaults() -> None:
     (node,) = kraft.plan_nodes([9092], 9093)
     values = kraft.properties(node, [node], DATA, {"num.partitions": "7", "log.retention.ms": "1"})

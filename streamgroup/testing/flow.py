@@ -1,0 +1,198 @@
+"""What a `Proxy` does to the bytes of one direction of one connection, without a socket or a clock.
+
+`put` what came, send what `piece` gives, tell `sent`. Bytes are never changed nor reordered: a fault does what a
+network may do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+CAPACITY = 256 * 1024
+"""Bytes that a flow holds at most; whoever sends more waits, as on any network."""
+
+_LENGTH = 4
+_NOTHING = memoryview(b"")
+_BURST_S = 0.02
+"""A throttled flow may send at once what it saved up in this time."""
+
+
+class End(Enum):
+    """How a flow comes to an end."""
+
+    STALL = "nothing passes any more, nothing is lost: it goes on when the fault is lifted"
+    RESET = "both sides get RST"
+    FIN = "the receiver gets FIN; what is left is thrown away"
+    HALF_OPEN = "what is sent vanishes and nobody is told, not even that the other side is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to the bytes of one direction; without arguments they pass as they come.
+
+    `delay_s` after their arrival they go on, at most `bytes_per_s` of them, in writes of at most `split` bytes.
+    With `end` nothing more passes: from now on or, `mid_frame`, from the middle of the next Kafka frame (a 4-byte
+    length and so many bytes) whose length is at least `min_frame`.
+    """
+
+    delay_s: float = 0.0
+    bytes_per_s: float | None = None
+    split: int | None = None
+    end: End | None = None
+    mid_frame: bool = False
+    min_frame: int = 0
+
+    def __post_init__(self) -> None:
+        if self.delay_s < 0 or (self.bytes_per_s is not None and self.bytes_per_s <= 0):
+            raise ValueError(f"a delay is at least 0 and a rate above it: {self}")
+        if self.split is not None and self.split < 1:
+            raise ValueError(f"a piece has at least one byte: {self}")
+        if (self.mid_frame or self.min_frame) and self.end is None:
+            raise ValueError(f"mid_frame and min_frame say where an end comes; which one? {self}")
+        if self.min_frame and not self.mid_frame:
+            raise ValueError(f"min_frame says in which frame the end comes: it needs mid_frame: {self}")
+
+
+CLEAN = Fault()
+
+
+class Frames:
+    """Where in Kafka's frames a stream of bytes stands."""
+
+    __slots__ = ("_header", "_left", "_size")
+
+    def __init__(self) -> None:
+        self._header = b""
+        self._size = self._left = 0
+
+    def is_in_middle(self, smallest: int) -> bool:
+        """Whether at least half of a frame of `smallest` bytes or more has passed, and not all of it."""
+        return self._size >= smallest and 0 < self._left <= self._size - self._size // 2
+
+    def pass_over(self, data: memoryview) -> None:
+        """`data` has passed."""
+        self._walk(data, None)
+
+    def until_middle(self, data: memoryview, smallest: int) -> int:
+        """How many bytes of `data` pass before the middle of a frame of `smallest` bytes or more; all, if none is."""
+        ahead = Frames()
+        ahead._header, ahead._size, ahead._left = self._header, self._size, self._left
+        return ahead._walk(data, smallest)
+
+    def _walk(self, data: memoryview, smallest: int | None) -> int:
+        at = 0
+        while at < len(data):
+            if smallest is not None and self.is_in_middle(smallest):
+                return at
+            if not self._left:
+                at += self._take_header(data[at : at + _LENGTH - len(self._header)])
+                continue
+            step = min(self._left, len(data) - at)
+            half = self._size - self._size // 2
+            if smallest is not None and self._size >= smallest and self._left > half:
+                step = min(step, self._left - half)
+            self._left -= step
+            at += step
+        return at
+
+    def _take_header(self, data: memoryview) -> int:
+        self._header += data
+        if len(self._header) == _LENGTH:
+            self._size = self._left = int.from_bytes(self._header, "big")
+            self._header = b""
+        return len(data)
+
+
+class Flow:
+    """One direction of one connection. Times are seconds on the caller's clock."""
+
+    def __init__(self, fault: Fault, now: float) -> None:
+        self.fault = fault
+        self._chunks: deque[tuple[float, memoryview]] = deque()
+        """What waits, each with the moment before which it may not go on."""
+        self._held = 0
+        self._closes_at: float | None = None
+        self._frames = Frames()
+        self._tokens, self._tokens_at = 0.0, now
+
+    @property
+    def ended(self) -> End | None:
+        """The end that the fault has brought, if it has."""
+        fault = self.fault
+        return fault.end if not fault.mid_frame or self._frames.is_in_middle(fault.min_frame) else None
+
+    @property
+    def hungry(self) -> bool:
+        """Whether the source is to be read."""
+        if self._closes_at is not None:
+            return False
+        return self.ended is End.HALF_OPEN or (self.ended is not End.STALL and self._held < CAPACITY)
+
+    @property
+    def held(self) -> int:
+        """How many bytes wait here."""
+        return self._held
+
+    def put(self, data: bytes, now: float) -> None:
+        """`data` came from the source."""
+        if self.ended in (None, End.STALL):
+            self._chunks.append((now + self.fault.delay_s, memoryview(data)))
+            self._held += len(data)
+
+    def close(self, now: float) -> None:
+        """The source sends no more."""
+        self._closes_at = now + self.fault.delay_s
+
+    def finished(self, now: float) -> bool:
+        """Whether the receiver is to be told that nothing more comes."""
+        if self.ended is not None:
+            return self.ended is End.FIN
+        return self._closes_at is not None and not self._chunks and now >= self._closes_at
+
+    def piece(self, now: float) -> memoryview:
+        """What may be sent now, in one write; empty where nothing may."""
+        if self.ended is not None or not self._chunks or self._chunks[0][0] > now:
+            return _NOTHING
+        fault = self.fault
+        data = self._chunks[0][1][: fault.split]
+        if fault.bytes_per_s is not None:
+            self._earn(fault.bytes_per_s, now)
+            data = data[: int(self._tokens)] if self._tokens >= _worthwhile(data, fault.bytes_per_s) else _NOTHING
+        if fault.mid_frame:
+            data = data[: self._frames.until_middle(data, fault.min_frame)]
+        return data
+
+    def sent(self, count: int) -> None:
+        """The first `count` bytes of the last piece are on their way."""
+        due, data = self._chunks.popleft()
+        self._frames.pass_over(data[:count])
+        if count < len(data):
+            self._chunks.appendleft((due, data[count:]))
+        self._held -= count
+        if self.fault.bytes_per_s is not None:
+            self._tokens -= count
+
+    def due(self, now: float) -> float | None:
+        """When time alone lets something pass; None where nothing waits for time."""
+        if self.ended is not None:
+            return None
+        if not self._chunks:
+            return self._closes_at
+        due, data = self._chunks[0]
+        rate = self.fault.bytes_per_s
+        if rate is None:
+            return due
+        self._earn(rate, now)
+        wanted = _worthwhile(data[: self.fault.split], rate)
+        return max(due, now + max(0.0, wanted - self._tokens) / rate)
+
+    def _earn(self, rate: float, now: float) -> None:
+        self._tokens = min(max(1.0, rate * _BURST_S), self._tokens + (now - self._tokens_at) * rate)
+        self._tokens_at = now
+
+
+def _worthwhile(data: memoryview, rate: float) -> float:
+    """How much must be allowed before a write pays: all of `data`, or what a moment saves up."""
+    return max(1.0, min(len(data), rate * _BURST_S))
