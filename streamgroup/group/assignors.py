@@ -2,42 +2,24 @@
 
 `streamgroup-range` is ours: per topic, chunks of the partitions sorted by broker and partition, so that a member reads
 from few brokers. `range` and `roundrobin` give what the Java client's RangeAssignor and RoundRobinAssignor give (its
-members without racks), so that a Java consumer and ours may share a group, whoever leads it.
+members without racks), so that a Java consumer and ours may share a group, whoever leads it; so does
+`cooperative-sticky` (`sticky.py`), which alone looks at what the members own.
 
-All are total (each partition of a subscribed topic has one owner), disjoint, and do not depend on the order in which
-members and topics are handed in.
+All are disjoint and, but for what `cooperative-sticky` withholds until it is given up, total: each partition of a
+subscribed topic has one owner. None depends on the order in which topics are handed in, and `cooperative-sticky` alone,
+in rare cases, as Java's does, on that of the members.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 
+from streamgroup.group.assigning import Assignment, Assignor, GroupMember, java_order, subscribed
+from streamgroup.group.sticky import assign_cooperative_sticky
 from streamgroup.model import NO_LEADER, PartitionInfo, TopicInfo, TopicPartition
 
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """A member as its JoinGroup told it. A topic named twice counts once."""
-
-    topics: tuple[str, ...]
-    instance_id: str | None = None
-    owned: tuple[TopicPartition, ...] = ()
-    """What it held when it joined: `ownedPartitions` of a subscription of v1 or later (KIP-429)."""
-    generation: int = -1
-    """The generation that `owned` was assigned in: `generationId` of a subscription of v2 or later (KIP-792) unless -1,
-    else what its user data tell; -1: not known."""
-    rack: str | None = None
-    """`client.rack` (v3, KIP-881). No assignor here uses it: that needs the racks of all replicas, which our metadata
-    do not hold."""
-
-
-Assignment = dict[str, list[TopicPartition]]
-"""The partitions of each member, by member id; members without any have an empty list."""
-
-Assignor = Callable[[Mapping[str, GroupMember], Mapping[str, TopicInfo]], Assignment]
-"""`assign(members, topics)`. `topics` holds those that exist; of a subscribed topic that is absent nobody gets any."""
+__all__ = ["ASSIGNORS", "COOPERATIVE", "Assignment", "Assignor", "GroupMember", "chunks", "member_order"]
 
 
 def member_order(members: Mapping[str, GroupMember]) -> list[str]:
@@ -46,7 +28,7 @@ def member_order(members: Mapping[str, GroupMember]) -> list[str]:
 
     def key(member_id: str) -> tuple[bool, bytes]:
         instance_id = members[member_id].instance_id
-        return instance_id is None, _java_order(member_id if instance_id is None else instance_id)
+        return instance_id is None, java_order(member_id if instance_id is None else instance_id)
 
     return sorted(members, key=key)
 
@@ -68,7 +50,7 @@ def assign_roundrobin(members: Mapping[str, GroupMember], topics: Mapping[str, T
     """Java's RoundRobinAssignor: all partitions of all topics in one row, dealt in turn to those who subscribe."""
     assignment: Assignment = {member_id: [] for member_id in members}
     turn = cycle(member_order(members))
-    for topic in _subscribed(members, topics):
+    for topic in subscribed(members, topics):
         for partition in _by_number(topics[topic].partitions):
             owner = next(member_id for member_id in turn if topic in members[member_id].topics)
             assignment[owner].append(TopicPartition(topic, partition.partition))
@@ -79,6 +61,7 @@ ASSIGNORS: Mapping[str, Assignor] = {
     "streamgroup-range": assign_streamgroup_range,
     "range": assign_range,
     "roundrobin": assign_roundrobin,
+    "cooperative-sticky": assign_cooperative_sticky,
 }
 """By the name in JoinGroup."""
 
@@ -104,18 +87,12 @@ def _assign_chunks(
 ) -> Assignment:
     assignment: Assignment = {member_id: [] for member_id in members}
     ordered = member_order(members)
-    for topic in _subscribed(members, topics):
+    for topic in subscribed(members, topics):
         owners = [member_id for member_id in ordered if topic in members[member_id].topics]
         partitions = sort(topics[topic].partitions)
         for owner, chunk in zip(owners, chunks(len(partitions), len(owners)), strict=True):
             assignment[owner] += [TopicPartition(topic, partitions[i].partition) for i in chunk]
     return assignment
-
-
-def _subscribed(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> list[str]:
-    """The topics that exist and have a subscriber, in Java's order of strings."""
-    wanted = {topic for member in members.values() for topic in member.topics}
-    return sorted(wanted & topics.keys(), key=_java_order)
 
 
 def _by_number(partitions: Sequence[PartitionInfo]) -> list[PartitionInfo]:
@@ -124,8 +101,3 @@ def _by_number(partitions: Sequence[PartitionInfo]) -> list[PartitionInfo]:
 
 def _by_broker(partitions: Sequence[PartitionInfo]) -> list[PartitionInfo]:
     return sorted(partitions, key=lambda p: (p.leader == NO_LEADER, p.leader, p.partition))
-
-
-def _java_order(text: str) -> bytes:
-    """A key that sorts as Java's `String.compareTo` does: by UTF-16 code units, not by code points."""
-    return text.encode("utf-16-be", "surrogatepass")
