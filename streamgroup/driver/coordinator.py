@@ -38,7 +38,7 @@ from streamgroup.model import (
 from streamgroup.net.admin import committed
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.cluster import Cluster
-from streamgroup.options.types import GroupOptions, SourceOptions
+from streamgroup.options.types import GroupOptions, Mode, SourceOptions
 from streamgroup.planning.batch import replay_ranges, whole_batch
 from streamgroup.planning.document import from_value, to_value
 
@@ -56,8 +56,8 @@ class Coordinator:
     """One member of one group, for one run of one query. Nothing connects before the first call that needs it."""
 
     def __init__(self, options: SourceOptions, rng: random.Random | None = None) -> None:
-        if options.group is None:
-            raise ConfigError("a stream of streamgroup is a member of a consumer group: set kafka.group.id")
+        if options.group is None or options.group.mode is not Mode.MEMBER or not options.subscription.topics:
+            raise ConfigError("a stream of streamgroup is a member of a consumer group: set kafka.group.id, subscribe")
         self._options = options
         self._group: GroupOptions = options.group
         self._rng = rng or random.Random()

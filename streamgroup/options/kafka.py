@@ -86,7 +86,9 @@ _FETCH = (
 )
 
 _GROUP = (
-    _group("group.id", "The group that a stream joins; required for streams.", kinds.TEXT, "group.group_id"),
+    _group(
+        "group.id", "The group that a stream joins (see `group.mode`).", kinds.TEXT, "group.group_id", default="none"
+    ),
     _group(
         "group.instance.id",
         "The name of a static member, which keeps its partitions over a restart.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
-from streamgroup.options.types import Isolation
+from streamgroup.options.types import Isolation, Mode
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -263,13 +263,7 @@ BATCH_ENDS = _offsets(("latest",), EARLIEST, "a batch read cannot end at the ear
 
 ISOLATION = choice({"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED})
 NO_MATCH = choice({"error": False, "latest": True})
-MODE = choice(
-    {"member": "member"},
-    {
-        "commit": "reading all partitions and only committing is not available yet; leave it out to be a member",
-        "off": "a stream outside of a group is not available yet; leave it out to be a member",
-    },
-)
+MODE = choice({mode.value: mode for mode in Mode})
 PROTOCOL = choice({"classic": "classic"}, {"consumer": "the protocol of KIP-848 is not available yet: use classic"})
 _NOT_ENCRYPTED = "is not available yet: only PLAINTEXT listeners can be read"
 SECURITY = choice(

@@ -13,12 +13,13 @@ from streamgroup.options import kinds
 from streamgroup.options.kafka import KAFKA, PREFIX
 from streamgroup.options.rows import Effect, Option
 from streamgroup.options.secrets import is_secret
-from streamgroup.options.source import HINTS, SOURCE
+from streamgroup.options.source import HINTS, NO_GROUP_IN_BATCH, SOURCE
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
     GroupOptions,
     LimitOptions,
+    Mode,
     SourceOptions,
     Subscription,
 )
@@ -45,7 +46,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
         "client": reading.section("client", ClientOptions),
         "fetch": reading.section("fetch", FetchOptions),
         "limits": reading.section("limits", LimitOptions),
-        "group": reading.section("group", GroupOptions) if streaming else None,
+        "group": reading.group(subscription) if streaming else None,
         "starting": reading.bounds(_STARTS, LATEST if streaming else EARLIEST, subscription),
         "ending": None if streaming else reading.bounds(_ENDS, LATEST, subscription),
         **reading.fields("source"),
@@ -112,6 +113,21 @@ class _Reading:
                 self.problems.append(_MISSING[option.name])
         return None if absent else cls(**given)
 
+    def group(self, subscription: Subscription) -> GroupOptions:
+        """How the stream stands to its group. Who assigns partitions to itself leaves the group none to assign."""
+        group: GroupOptions = self.section("group", GroupOptions)
+        named, by_itself = bool(group.group_id), bool(subscription.assign)
+        chosen = (Mode.COMMIT if by_itself else Mode.MEMBER) if named else Mode.OFF
+        mode = group.mode if "group.mode" in self.values else chosen
+        if mode is not Mode.OFF and not named and "kafka.group.id" not in self.given:
+            self.problems.append(_NO_GROUP.format(mode=mode.value))
+        if mode is Mode.MEMBER and by_itself:
+            self.problems.append(_ASSIGNED_MEMBER)
+        for option in OPTIONS.values():
+            if option.name in self.given and _is_idle(option, mode):
+                self.idle.setdefault(_IDLE_IN[mode], []).append(option.name)
+        return dataclasses.replace(group, mode=mode, group_id="" if mode is Mode.OFF else group.group_id)
+
     def subscription(self) -> Subscription:
         """What is read, by exactly one of three options; an empty one, and a problem, where that does not hold."""
         given = [name for name in _SUBSCRIPTIONS if name in self.given]
@@ -177,11 +193,24 @@ class _Reading:
                 f"({client.retry_backoff_ms}): every wait is {client.retry_backoff_ms} ms"
             )
             parsed["client"] = dataclasses.replace(client, retry_backoff_max_ms=client.retry_backoff_ms)
-        if group and group.heartbeat_interval_ms >= group.session_timeout_ms:
+        if group and group.mode is Mode.MEMBER and group.heartbeat_interval_ms >= group.session_timeout_ms:
             self.problems.append(
                 f"kafka.heartbeat.interval.ms ({group.heartbeat_interval_ms}) must be below kafka.session.timeout.ms "
                 f"({group.session_timeout_ms}), best a third of it"
             )
+
+        self._compare_limits(parsed["limits"])
+
+    def _compare_limits(self, limits: LimitOptions) -> None:
+        if not self.streaming:
+            return
+        least, most = limits.min_offsets_per_trigger, limits.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            self.problems.append(
+                f"minOffsetsPerTrigger ({least}) must not be above maxOffsetsPerTrigger ({most}): no batch is both"
+            )
+        if least is None and "maxTriggerDelay" in self.given:
+            self.notes.append("maxTriggerDelay is without effect: minOffsetsPerTrigger, which it bounds, is not given")
 
     def all_notes(self) -> tuple[str, ...]:
         """The sentences for the log, one a reason."""
@@ -196,12 +225,29 @@ _MISSING = {
     "kafka.bootstrap.servers": (
         "kafka.bootstrap.servers is required: add option('kafka.bootstrap.servers', 'host:port')"
     ),
-    "kafka.group.id": (
-        "kafka.group.id is required for a stream: add option('kafka.group.id', '<name>'), the group that it joins; a "
-        "stream outside of a group is not available yet"
-    ),
 }
 """What to say where a required option is not given."""
+
+_NO_GROUP = (
+    "kafka.group.id is required with group.mode={mode}: add option('kafka.group.id', '<name>'), or read without a "
+    "group: group.mode=off"
+)
+_ASSIGNED_MEMBER = (
+    "assign and group.mode=member exclude each other: a group assigns its partitions itself. Be a member of topics "
+    "(subscribe, subscribePattern), or read these partitions with group.mode=commit or off"
+)
+_IDLE_IN = {
+    Mode.COMMIT: "with group.mode=commit the query is no member of its group",
+    Mode.OFF: "with group.mode=off no group knows of the query",
+}
+_USED_IN_COMMIT = {"kafka.group.id", "group.joinTimeout"}
+
+
+def _is_idle(option: Option, mode: Mode) -> bool:
+    """Whether an option about groups does nothing in this mode."""
+    if mode is Mode.MEMBER or option.name == "group.mode" or option.reason(streaming=False) != NO_GROUP_IN_BATCH:
+        return False
+    return mode is Mode.OFF or option.name not in _USED_IN_COMMIT
 
 
 def _unknown(key: str) -> str:

@@ -13,24 +13,19 @@ USED, WITHOUT_EFFECT, REFUSED = Effect.USED, Effect.WITHOUT_EFFECT, Effect.REFUS
 NO_GROUP_IN_BATCH = "a batch read never joins a group and commits nothing"
 _ENDLESS = "a stream has no end: ending offsets are for batch reads"
 _ALL_AT_ONCE = "a batch read takes all there is in one go"
-_PATTERN_LATER = "not available for streams yet: name the topics with 'subscribe'"
-_DELAY_LATER = "not available yet: leave it out; a longer trigger interval makes larger batches"
 
 SOURCE: tuple[Option, ...] = (
     Option("subscribe", "The topics to read. Exactly one of `subscribe`, `subscribePattern`, `assign`.", kinds.TOPICS),
     Option(
         "subscribePattern",
-        "Reads the topics whose whole name matches, never internal ones. Python's regular expressions, nearly Java's.",
+        "Reads the topics whose whole name matches, never internal ones. Python's regular expressions, nearly Java's. "
+        "A stream notices new topics within `kafka.metadata.max.age.ms`.",
         kinds.PATTERN,
-        stream=REFUSED,
-        why=_PATTERN_LATER,
     ),
     Option(
         "assign",
-        'Reads exactly these partitions: `{"orders": [0, 1]}`.',
+        'Reads exactly these partitions: `{"orders": [0, 1]}`. A stream that does so is no member of a group.',
         kinds.ASSIGNED,
-        stream=REFUSED,
-        why=_PATTERN_LATER,
     ),
     Option(
         "startingTimestamp",
@@ -44,8 +39,9 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "startingOffsets",
-        'Where the group\'s first generation, or a batch read, starts: `{"orders": {"0": 23, "1": -2}}`, all '
-        "partitions listed, -2 the earliest, -1 the latest; `latest` and -1 not in batch reads.",
+        "Where a group's first generation, a stream without checkpoint and group, or a batch read starts: "
+        '`{"orders": {"0": 23, "1": -2}}`, all partitions listed, -2 the earliest, -1 the latest; `latest` and -1 not '
+        "in batch reads. What comes to be after the start of a stream is read from its earliest offset.",
         kinds.STREAM_STARTS,
         default="`latest` for streams, `earliest` for batch reads",
     ),
@@ -100,21 +96,20 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "minOffsetsPerTrigger",
-        "Skips batches until there is that much to read.",
+        "Holds a batch back until there are that many offsets to read, `maxTriggerDelay` at most; not the first batch "
+        "of a run, nor any of Trigger.Once and Trigger.AvailableNow.",
         kinds.POSITIVE_LONG,
-        stream=REFUSED,
+        "limits.min_offsets_per_trigger",
         batch=WITHOUT_EFFECT,
-        why=_DELAY_LATER,
-        why_batch=_ALL_AT_ONCE,
+        why=_ALL_AT_ONCE,
     ),
     Option(
         "maxTriggerDelay",
-        "The longest time that `minOffsetsPerTrigger` may skip.",
+        "How long after the batch before `minOffsetsPerTrigger` may hold one back.",
         kinds.DURATION,
-        stream=REFUSED,
+        "limits.max_trigger_delay_ms",
         batch=WITHOUT_EFFECT,
-        why=_DELAY_LATER,
-        why_batch=_ALL_AT_ONCE,
+        why=_ALL_AT_ONCE,
     ),
     Option(
         "minPartitions",
@@ -155,15 +150,19 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "group.mode",
-        "How the query takes part in its group: as a member, that is, sharing the partitions with the others.",
+        "How a stream stands to its group. `member` shares the partitions with the other members. `commit` reads all "
+        "of them without joining, and commits for the tools that show lag, as long as the group has no members: for "
+        "stateful queries. `off` is as Spark's own source: no group, nothing committed.",
         kinds.MODE,
-        default="`member`",
+        "group.mode",
+        default="`member` with `kafka.group.id` (with `assign`: `commit`), else `off`",
         batch=WITHOUT_EFFECT,
         why=NO_GROUP_IN_BATCH,
     ),
     Option(
         "group.joinTimeout",
-        "How long the first batch of Trigger.Once may wait until the group has been joined.",
+        "How long the first batch of Trigger.Once and Trigger.AvailableNow may wait until the group has been joined; "
+        "in mode `commit`, how long members of the group that keep it from committing are waited for.",
         kinds.DURATION,
         "group.join_timeout_ms",
         batch=WITHOUT_EFFECT,

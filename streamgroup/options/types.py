@@ -56,11 +56,23 @@ class FetchOptions:
     max_decompressed_bytes: int = 256 * 1024 * 1024
 
 
+class Mode(Enum):
+    """`group.mode`: how a stream stands to its group. The value is the word that users write."""
+
+    MEMBER = "member"
+    """A member of the group, which shares the partitions with the others."""
+    COMMIT = "commit"
+    """Reads all partitions without joining, and commits while the group has no members."""
+    OFF = "off"
+    """As Spark's own source: reads all partitions, and no group knows of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """How a query takes part in its group: as a member, the only `group.mode` so far."""
+    """How a stream takes part in its group; `group_id` is empty only where `mode` is OFF."""
 
-    group_id: str
+    group_id: str = ""
+    mode: Mode = Mode.MEMBER
     instance_id: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
@@ -84,6 +96,9 @@ class LimitOptions:
     """How much a batch takes and how it is split."""
 
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    """How long `min_offsets_per_trigger` may hold a batch back."""
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
 

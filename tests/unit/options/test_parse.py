@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.options.parse import OPTIONS, parse_source
-from streamgroup.options.types import ClientOptions, FetchOptions, GroupOptions, Isolation, LimitOptions, Subscription
+from streamgroup.options.types import (
+    ClientOptions,
+    FetchOptions,
+    GroupOptions,
+    Isolation,
+    LimitOptions,
+    Mode,
+    Subscription,
+)
 
 STREAM = {"kafka.bootstrap.servers": "b1:9092", "subscribe": "orders", "kafka.group.id": "etl"}
 BATCH = {"kafka.bootstrap.servers": "b1:9092", "subscribe": "orders"}
@@ -35,7 +43,7 @@ def _merged(base: dict[str, str], changes: dict[str, Any]) -> dict[str, str]:
 # -- the least that works ----------------------------------------------------------------------------------------------
 
 
-def test_a_stream_needs_servers_a_topic_and_a_group() -> None:
+def test_a_stream_needs_servers_and_a_topic_and_joins_the_group_that_is_named() -> None:
     options = stream()
     assert options.client == ClientOptions((("b1", 9092),))
     assert options.subscription == Subscription(topics=("orders",))
@@ -58,7 +66,6 @@ def test_a_batch_read_starts_at_the_earliest_and_ends_at_the_latest() -> None:
     ("missing", "text"),
     [
         ("kafka.bootstrap.servers", r"add option\('kafka.bootstrap.servers', 'host:port'\)"),
-        ("kafka.group.id", r"add option\('kafka.group.id', '<name>'\)"),
         ("subscribe", "exactly one of subscribe, subscribePattern, assign says what to read: none is given"),
     ],
 )
@@ -87,11 +94,14 @@ EXAMPLES = {
     "failOnDataLoss": ("False", False),
     "includeHeaders": (" TRUE ", True),
     "maxOffsetsPerTrigger": ("9223372036854775807", 2**63 - 1),
+    "minOffsetsPerTrigger": ("100", 100),
+    "maxTriggerDelay": ("5m", 300_000),
     "minPartitions": ("12", 12),
     "maxRecordsPerPartition": ("5000000000", 5_000_000_000),
     "fetchOffset.numRetries": ("0", 0),
     "fetchOffset.retryIntervalMs": ("17", 17),
     "kafkaConsumer.pollTimeoutMs": ("512", 512),
+    "group.mode": ("Commit", Mode.COMMIT),
     "group.joinTimeout": ("90s", 90_000),
     "group.rebalanceWait": ("2 min", 120_000),
     "group.prefetch": ("3", 3),
@@ -152,15 +162,80 @@ def test_two_subscriptions_are_an_error_that_names_both(given: str, said: str) -
         batch(**{given: '{"orders": [0]}' if given == "assign" else "o.*"})
 
 
-def test_a_batch_read_takes_a_pattern_or_partitions() -> None:
-    assert batch(subscribe=None, subscribePattern="o.*").subscription == Subscription(pattern="o.*")
-    assert batch(subscribe=None, assign='{"orders": [1, 0, 1]}').subscription == Subscription(assign=(A, B))
+@pytest.mark.parametrize("read", [batch, stream])
+def test_a_pattern_or_partitions_may_be_read(read: Any) -> None:
+    assert read(subscribe=None, subscribePattern="o.*").subscription == Subscription(pattern="o.*")
+    assert read(subscribe=None, assign='{"orders": [1, 0, 1]}').subscription == Subscription(assign=(A, B))
 
 
-@pytest.mark.parametrize(("name", "value"), [("subscribePattern", "o.*"), ("assign", '{"orders": [0]}')])
-def test_for_a_stream_they_are_not_available_yet(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name} is refused: not available for streams yet"):
-        stream(**{"subscribe": None, name: value})
+# -- the modes ---------------------------------------------------------------------------------------------------------
+
+NO_GROUP = {"kafka.group.id": None}
+BY_ITSELF = {"subscribe": None, "assign": '{"orders": [0]}'}
+
+
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        ({}, Mode.MEMBER),
+        (NO_GROUP, Mode.OFF),
+        (BY_ITSELF, Mode.COMMIT),
+        ({**BY_ITSELF, **NO_GROUP}, Mode.OFF),
+        ({**BY_ITSELF, "group.mode": "off"}, Mode.OFF),
+        ({"group.mode": "commit"}, Mode.COMMIT),
+        ({"group.mode": "MEMBER"}, Mode.MEMBER),
+        ({**NO_GROUP, "group.mode": "off"}, Mode.OFF),
+    ],
+)
+def test_the_mode_is_the_one_given_or_follows_from_group_and_subscription(given: Any, mode: Mode) -> None:
+    assert stream(**given).group == GroupOptions("" if mode is Mode.OFF else "etl", mode)
+
+
+@pytest.mark.parametrize("mode", ["member", "commit"])
+def test_a_mode_that_needs_a_group_says_so(mode: str) -> None:
+    with pytest.raises(ConfigError, match=rf"group\.mode={mode}: add option\('kafka.group.id', '<name>'\), or .*=off"):
+        stream(**{**NO_GROUP, "group.mode": mode})
+
+
+def test_a_member_cannot_assign_partitions_to_itself() -> None:
+    with pytest.raises(
+        ConfigError, match=r"assign and group\.mode=member exclude each other.*subscribe.*commit or off"
+    ):
+        stream(**{**BY_ITSELF, "group.mode": "member"})
+
+
+def test_there_are_three_modes() -> None:
+    with pytest.raises(ConfigError, match=r"^group.mode is 'assign': member or commit or off is expected$"):
+        stream(**{"group.mode": "assign"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "idle"),
+    [
+        ("commit", {"kafka.group.instance.id", "kafka.heartbeat.interval.ms"}),
+        ("off", {"group.joinTimeout", "kafka.group.id", "kafka.group.instance.id", "kafka.heartbeat.interval.ms"}),
+    ],
+)
+def test_what_is_about_members_is_noted_where_the_query_is_none(mode: str, idle: set[str]) -> None:
+    given = {"kafka.group.instance.id": "a", "kafka.heartbeat.interval.ms": "60000", "group.joinTimeout": "5s"}
+    (note,) = stream(**given, **{"group.mode": mode}).notes
+    names, _, why = note.removeprefix("without effect: ").partition(" (")
+    assert set(names.split(", ")) == idle
+    assert why.startswith(f"with group.mode={mode} ")
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_cannot_be_smaller_and_larger() -> None:
+    assert stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5").limits == LimitOptions(5, 5)
+    with pytest.raises(ConfigError, match=r"minOffsetsPerTrigger \(6\) must not be above maxOffsetsPerTrigger \(5\)"):
+        stream(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+
+
+def test_a_delay_of_nothing_is_noted() -> None:
+    (note,) = stream(maxTriggerDelay="1m").notes
+    assert "maxTriggerDelay is without effect" in note
 
 
 # -- where it starts and ends ------------------------------------------------------------------------------------------
@@ -268,10 +343,6 @@ def test_what_spark_refuses_is_refused(name: str, streaming: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("minOffsetsPerTrigger", "5"),
-        ("maxTriggerDelay", "15m"),
-        ("group.mode", "commit"),
-        ("group.mode", "OFF"),
         ("kafka.security.protocol", "SASL_SSL"),
         ("kafka.group.protocol", "consumer"),
         ("kafka.partition.assignment.strategy", "range,cooperative-sticky"),
@@ -355,14 +426,13 @@ def test_all_problems_are_told_of_together() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_source({"maxOffsetsPerTrigger": "-5", "zzz": "1", "failOnDataLoss": "yes"}, streaming=True)
     lines = str(caught.value).splitlines()
-    assert lines[0] == "6 problems with the options:"
+    assert lines[0] == "5 problems with the options:"
     assert [line.split()[1] for line in lines[1:]] == [
         "failOnDataLoss",
         "maxOffsetsPerTrigger",
         "zzz",
         "exactly",
         "kafka.bootstrap.servers",
-        "kafka.group.id",
     ]
 
 

@@ -46,6 +46,7 @@ DIFFERS = {
     "send.buffer.bytes": "the system's own",
     "partition.assignment.strategy": "ours first",
     "max.partition.fetch.bytes": "4 MiB, measured",
+    "group.id": "empty where a stream has none",
     "group.protocol": "the default stands in the row",
 }
 """Defaults that are not Java's."""
