@@ -19,7 +19,8 @@ class CommitMetadata:
 
     `sequence` is the newest document proven sunk, but for a partition gained later at least the newest document
     emitted when it was gained; `asked` the newest document whose partitions were asked; `founding` the generation of
-    the group's first commit, copied by every later one (R7); `topic_id` the topic that the offset belongs to (R8).
+    the group's first commit, copied by every later one (R7); `topic_id` the topic that the offset belongs to (R8);
+    `batch` Spark's id of the newest batch proven sunk, None where no listener told it.
     """
 
     lineage: str
@@ -28,10 +29,11 @@ class CommitMetadata:
     asked: int
     founding: int
     topic_id: str = NO_TOPIC_ID
+    batch: int | None = None
 
     def text(self) -> str:
         """The metadata as it is stored: JSON, well below the broker's `offset.metadata.max.bytes` (4096)."""
-        value = {
+        value: dict[str, int | str] = {
             "streamgroup": FORMAT,
             "lineage": self.lineage,
             "run": self.run,
@@ -40,6 +42,8 @@ class CommitMetadata:
             "founding": self.founding,
             "topic": self.topic_id,
         }
+        if self.batch is not None:
+            value["batch"] = self.batch
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -60,8 +64,13 @@ class CommitMetadata:
                 "founding": int(founding),
                 "topic": str(topic_id),
             } if bool not in map(type, (sequence, asked, founding)):
-                return cls(lineage, run, sequence, asked, founding, topic_id)
+                return cls(lineage, run, sequence, asked, founding, topic_id, _batch(value.get("batch")))
         return None
+
+
+def _batch(value: Any) -> int | None:
+    """Absent where no listener told it and in older releases' commits; nothing depends on it, so none is refused."""
+    return value if type(value) is int and value >= 0 else None
 
 
 def _is_format(value: Any) -> bool:

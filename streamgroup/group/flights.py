@@ -39,6 +39,7 @@ class Flights:
         self.flight: Flight | None = None
         self.asked = 0
         """The sequence of the newest document whose partitions were asked (R20)."""
+        self._named: tuple[Document, int] | None = None
 
     @property
     def started(self) -> bool:
@@ -54,6 +55,19 @@ class Flights:
     def proven_sequence(self) -> int:
         """The sequence of the newest document proven sunk."""
         return 0 if self._proven is None else self._proven.sequence
+
+    @property
+    def batch(self) -> int | None:
+        """Spark's id of the newest document proven sunk, where a listener told it (R20)."""
+        return self._named[1] if self._named is not None and self._named[0] == self._proven else None
+
+    def named(self, document: Document, batch: int) -> None:
+        """A listener told Spark's id of a batch that has sunk."""
+        self._named = (document, batch)
+
+    def is_proven(self, document: Document) -> bool:
+        """Whether `document` is the newest one proven sunk."""
+        return document == self._proven
 
     @property
     def last_sequence(self) -> int:

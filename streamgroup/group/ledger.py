@@ -116,8 +116,18 @@ class Ledger:
         """`partitions` is asked for a document that another process planned: `ranges` is what its filter left (R13)."""
         self._flights.replayed(start, end, ranges, seen)
 
+    def told(self, document: Document, batch: int | None) -> bool:
+        """The listener has said that `document` sank, as Spark's batch `batch`: whether it is the one in flight.
+
+        Then it is to be proven. One proven already only learns its name (R20); any other changes nothing.
+        """
+        in_flight = self.flight is not None and self.flight.document == document
+        if batch is not None and (in_flight or self._flights.is_proven(document)):
+            self._flights.named(document, batch)
+        return in_flight
+
     def prove(self, start: Document) -> None:
-        """Spark asks for the next batch from `start`: that document is proven sunk (R15).
+        """Spark asks for the next batch from `start`, or the listener told: that document is proven sunk (R15).
 
         Raises ConfigError where the sink skipped the batch (R17).
         """
@@ -170,12 +180,19 @@ class Ledger:
         generation: int,
         partitions: Iterable[TopicPartition],
         kept: Collection[TopicPartition],
+        revoked: Collection[TopicPartition] = (),
     ) -> None:
-        """A SyncGroup has completed. Partitions not in `kept` are gained: their position is R5's."""
+        """A SyncGroup has completed. Partitions not in `kept` are gained: their position is R5's.
+
+        `revoked` (R25) are held until `give_up`, for the commit of what is in flight of them, and planned no more.
+        """
         before = self.held
-        still = {tp: held for tp, held in before.items() if tp in kept and held.position is not None}
+        still = {tp: h for tp, h in before.items() if h.position is not None and (tp in kept or tp in revoked)}
+        for tp, held in still.items():
+            held.leaving = tp in revoked
         self.member_id, self.generation = member_id, generation
         self.held = {tp: still.get(tp) or Held(self._flights.last_sequence) for tp in partitions}
+        self.held |= {tp: held for tp, held in still.items() if held.leaving}
         self._retry = self._unfinished and bool(still)
         self._commit = None
         for tp in before.keys() - (self.held.keys() & still.keys()):
@@ -197,6 +214,18 @@ class Ledger:
             for planned in self.flight.document.ranges:
                 self._flights.lose(planned.partition)
                 self.held.pop(planned.partition, None)
+
+    def in_use(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether the batch in flight reads one of these, or a commit is due or unanswered: not to be given up yet."""
+        flight = self.flight
+        ranges = () if flight is None else flight.document.ranges if flight.handed is None else flight.handed
+        return self.owes or any(r.partition in partitions for r in ranges)
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """R25: these are held no more; what was planned of them here moves no position any more (R16)."""
+        for tp in partitions:
+            self._flights.lose(tp)
+            self.held.pop(tp, None)
 
     @property
     def _awaiting(self) -> list[TopicPartition]:
@@ -280,7 +309,7 @@ class Ledger:
         """Metadata was refreshed: a topic with another id voids its positions (R8).
 
         Returns the partitions that are now unresolved because their topic was recreated. One that the new topic does
-        not have is held no more: there is nothing to read or to commit.
+        not have, or that is to be given up, is held no more: there is nothing to read or to commit.
         """
         void = []
         for tp, held in tuple(self.held.items()):
@@ -289,7 +318,7 @@ class Ledger:
                 continue
             if is_another_topic(held.topic_id, topic.topic_id):
                 self._flights.lose(tp)
-                if all(p.partition != tp.partition for p in topic.partitions):
+                if held.leaving or all(p.partition != tp.partition for p in topic.partitions):
                     del self.held[tp]
                     continue
                 held.found = None
@@ -299,11 +328,11 @@ class Ledger:
         return void
 
     def positions(self) -> dict[TopicPartition, Position]:
-        """The next offset of every partition held whose position is known."""
+        """The next offset of every partition to plan whose position is known."""
         return {
             tp: Position(held.position, held.topic_id, held.leader_epoch)
             for tp, held in sorted(self.held.items())
-            if held.position is not None
+            if held.position is not None and not held.leaving
         }
 
     @property
@@ -322,6 +351,11 @@ class Ledger:
         """Whether a commit is due or unanswered."""
         return self._unfinished or any(held.dirty for held in self.held.values())
 
+    @property
+    def awaits_holding(self) -> bool:
+        """Whether a proven replay waits for its partitions to be gained: only then can it be committed (R16)."""
+        return bool(self._sunk_unheld)
+
     def commit_due(self, now: float, *, everything: bool = False) -> Commit | None:
         """The commit to send now, or None. It carries every partition held, at its position (R7).
 
@@ -336,8 +370,9 @@ class Ledger:
         if not (everything or old or self.owes):
             return None
         offsets = {
-            tp: CommittedOffset(position.offset, self._metadata(self.held[tp]).text(), position.leader_epoch)
-            for tp, position in self.positions().items()
+            tp: CommittedOffset(held.position, self._metadata(held).text(), held.leader_epoch)
+            for tp, held in sorted(self.held.items())
+            if held.position is not None
         }
         if not offsets:
             self._retry = self._retry and bool(self.held)
@@ -356,6 +391,7 @@ class Ledger:
             asked=self._flights.asked,
             founding=self.generation if self._founding is None else self._founding,
             topic_id=held.topic_id,
+            batch=self._flights.batch,
         )
 
     def answered(self, commit: Commit, verdict: CommitVerdict) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,7 @@ def test_the_text_is_readable_and_stays_as_it_is() -> None:
         asked=st.integers(0, 2**63 - 1),
         founding=st.integers(NOT_FOUNDED, 2**31 - 1),
         topic_id=st.text(max_size=36),
+        batch=st.none() | st.integers(0, 2**63 - 1),
     )
 )
 def test_what_was_written_is_read(metadata: CommitMetadata) -> None:
@@ -39,8 +41,20 @@ def test_what_was_written_is_read(metadata: CommitMetadata) -> None:
     assert len(text.encode()) < BROKERS_LIMIT
 
 
+def test_sparks_batch_id_is_told_where_a_listener_told_it() -> None:
+    named = replace(METADATA, batch=12)
+    assert named.text() == TEXT[:-1] + ',"batch":12}'
+    assert CommitMetadata.parse(named.text()) == named
+
+
+@pytest.mark.parametrize("batch", [None, "12", 12.0, True, -1, [12]])
+def test_a_batch_id_that_is_none_takes_nothing_from_the_rest(batch: object) -> None:
+    """Nothing is decided by it."""
+    assert CommitMetadata.parse(changed(batch=batch)) == METADATA
+
+
 def test_keys_that_a_later_release_adds_are_no_hindrance() -> None:
-    assert CommitMetadata.parse(changed(batch=12)) == METADATA
+    assert CommitMetadata.parse(changed(epoch=12)) == METADATA
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""What a listener tells the ledger: that a batch has sunk, and under which number Spark knows it (R15, R17, R20)."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.model import INITIAL_DOCUMENT
+from tests.unit.group.ledgers import A, accept, document, gain, in_flight, offsets, ours, started, told
+
+PLANNED = document(5, a=(90, 100))
+
+
+def test_only_the_document_in_flight_is_to_be_proven() -> None:
+    ledger = in_flight({A: ours(90)}, PLANNED)
+    for other in (
+        INITIAL_DOCUMENT,
+        document(4, a=(90, 90), b=(40, 40)),
+        document(5, a=(90, 99)),
+        document(5, "another", a=(90, 100)),
+        document(6, a=(100, 110)),
+    ):
+        assert not ledger.told(other, 7)
+    assert ledger.flight is not None
+    assert offsets(ledger) == {A: 90}
+    assert ledger.told(PLANNED, 7)
+    assert not ledger.idle, "telling it is not yet proving it"
+
+
+def test_the_commit_names_the_batch_that_was_told() -> None:
+    ledger = in_flight({A: ours(90)}, PLANNED)
+    assert ledger.told(PLANNED, 7)
+    ledger.prove(PLANNED)
+    assert told(accept(ledger), A).batch == 7
+
+
+def test_a_batch_told_after_spark_has_proven_it_is_named_by_the_commits_to_come() -> None:
+    ledger = in_flight({A: ours(90)}, PLANNED)
+    ledger.prove(PLANNED)
+    assert told(accept(ledger), A).batch is None
+    assert not ledger.told(PLANNED, 7), "proven, and committed, already"
+    assert ledger.commit_due(1000.0) is None, "a name alone is not worth a commit"
+    commit = ledger.commit_due(1000.0, everything=True)
+    assert commit is not None
+    assert told(commit, A).batch == 7
+
+
+def test_the_next_batch_has_no_name_until_it_is_told() -> None:
+    ledger = in_flight({A: ours(90)}, PLANNED)
+    ledger.told(PLANNED, 7)
+    ledger.prove(PLANNED)
+    accept(ledger)
+    following = document(6, a=(100, 110))
+    ledger.emitted(following)
+    ledger.handed_out(following)
+    ledger.prove(following)
+    assert told(accept(ledger), A).batch is None
+
+
+def test_a_batch_told_without_a_number_is_proven_all_the_same() -> None:
+    ledger = in_flight({A: ours(90)}, PLANNED)
+    assert ledger.told(PLANNED, None)
+    ledger.prove(PLANNED)
+    assert told(accept(ledger), A).batch is None
+
+
+def test_a_batch_that_the_sink_skipped_is_none_that_sank_whoever_tells() -> None:
+    ledger = started(document(4, a=(90, 90)))
+    gain(ledger, {A: ours(90)})
+    ledger.emitted(PLANNED)
+    assert ledger.told(PLANNED, 7)
+    with pytest.raises(ConfigError, match="the sink skipped a batch"):
+        ledger.prove(PLANNED)
+    assert offsets(ledger) == {A: 90}
