@@ -32,7 +32,6 @@ from streamgroup.group.assigning import NO_GENERATION, Assignment, GroupMember, 
 from streamgroup.group.sticky_general import assign_unlike
 from streamgroup.group.sticky_order import hash_map_order
 from streamgroup.model import TopicInfo, TopicPartition
-from streamgroup.wire.consumer import ConsumerSubscription, each_partition
 from streamgroup.wire.primitives import INT32, Bytes
 
 Layout = Mapping[str, Sequence[TopicPartition]]
@@ -65,18 +64,6 @@ def encode_user_data(generation: int, extra: bytes = b"") -> bytes:
 def decode_user_data(data: Bytes | None) -> int:
     """The generation that a member's user data tell; -1 where there is none, as in data of fewer than 4 bytes."""
     return NO_GENERATION if data is None or len(data) < INT32.size else int(INT32.unpack_from(data)[0])
-
-
-def read_member(subscription: ConsumerSubscription, instance_id: str | None) -> GroupMember:
-    """A member as the assignors know it, of the subscription that its JoinGroup carried."""
-    told = subscription.generation_id
-    return GroupMember(
-        topics=subscription.topics,
-        instance_id=instance_id,
-        owned=each_partition(subscription.owned_partitions),
-        generation=told if told >= 0 else decode_user_data(subscription.user_data),
-        rack=subscription.rack_id or None,
-    )
 
 
 @dataclass(slots=True)
