@@ -1,0 +1,66 @@
+"""What a member tells the others about itself in the user data of its subscription: whose checkpoint it reads (R28).
+
+Compact JSON, `{"streamgroup":1,"lineage":"5a…","run":"c3…","admitted":true}`: its first key is the number of the format.
+Under `cooperative-sticky` Java's own user data, an int32 generation, stands before it. A consumer of another make
+writes none of this and looks at none of it; DescribeGroups shows it to whoever may describe the group.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroup.wire.primitives import Bytes
+
+FORMAT = 1
+
+_MAX_BYTES = 4096
+"""Far beyond anything of ours; more is not parsed."""
+_GENERATION_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One run of one checkpoint.
+
+    `lineage` and `run` are those of its documents (R1); `admitted`: it has looked for another live member of its
+    lineage and found none. The flag is told with the JoinGroup after that.
+    """
+
+    lineage: str
+    run: str
+    admitted: bool = False
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """The user data; the same identity gives the same bytes."""
+    document = {
+        "streamgroup": FORMAT,
+        "lineage": identity.lineage,
+        "run": identity.run,
+        "admitted": identity.admitted,
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def decode_identity(data: Bytes | None) -> Identity | None:
+    """Who a member says it is, or None: no user data, another make's, or a later format.
+
+    Anything may stand there (assignors of others use it in their own way), so nothing in it is an error.
+    """
+    if not data or len(data) > _MAX_BYTES:
+        return None
+    told = bytes(data)
+    if not told.startswith(b"{"):
+        told = told[_GENERATION_BYTES:]
+    try:
+        document: Any = json.loads(told)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or type(document.get("streamgroup")) is not int:
+        return None
+    match document:
+        case {"streamgroup": 1, "lineage": str(lineage), "run": str(run), "admitted": bool(admitted)}:
+            return Identity(lineage, run, admitted)
+    return None

@@ -1,0 +1,63 @@
+"""What members tell about themselves, and what others make of anything that may stand there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroup.group.identity import Identity, decode_identity, encode_identity
+
+IDENTITIES = st.builds(Identity, st.text(max_size=40), st.text(max_size=40), st.booleans())
+
+
+@given(IDENTITIES, st.integers(0, 2**30))
+def test_what_is_told_is_understood_also_behind_javas_generation(identity: Identity, generation: int) -> None:
+    data = encode_identity(identity)
+    assert decode_identity(data) == identity
+    assert decode_identity(memoryview(data)) == identity
+    assert decode_identity(generation.to_bytes(4, "big") + data) == identity
+
+
+def test_the_bytes_are_compact_json_with_the_format_first() -> None:
+    data = encode_identity(Identity("l", "r", admitted=True))
+    assert data == b'{"streamgroup":1,"lineage":"l","run":"r","admitted":true}'
+
+
+@given(st.binary(max_size=200))
+def test_anything_else_is_nobody(data: bytes) -> None:
+    assert decode_identity(data) is None
+
+
+OURS: dict[str, Any] = {"streamgroup": 1, "lineage": "l", "run": "r", "admitted": False}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        OURS | {"streamgroup": 2},
+        OURS | {"streamgroup": True},
+        OURS | {"lineage": 1},
+        OURS | {"run": None},
+        OURS | {"admitted": 1},
+        {key: value for key, value in OURS.items() if key != "run"},
+        [OURS],
+        "streamgroup",
+    ],
+)
+def test_another_format_or_shape_is_nobody(document: Any) -> None:
+    assert decode_identity(json.dumps(document).encode()) is None
+
+
+def test_more_than_ours_can_be_is_not_parsed() -> None:
+    assert decode_identity(json.dumps(OURS | {"run": "r" * 5000}).encode()) is None
+    assert decode_identity(b"[" * 4000) is None
+    assert decode_identity(None) is None
+    assert decode_identity(b"") is None
+
+
+def test_what_a_later_release_adds_is_left_alone() -> None:
+    assert decode_identity(json.dumps(OURS | {"since": 5}).encode()) == Identity("l", "r")
