@@ -48,6 +48,20 @@ def directory(jvm_pid: int) -> Path:
     return Path(tempfile.gettempdir()) / f"streamgroup-{os.getuid()}" / str(jvm_pid)
 
 
+def drivers() -> list[int]:
+    """The pids of the JVMs on this machine and of this user that have channels, or had when they were killed."""
+    home = directory(0).parent
+    return sorted(int(path.name) for path in home.glob("[0-9]*") if path.name.isdigit())
+
+
+def make_private(path: Path) -> None:
+    """Make a directory that is this user's alone. Raises PermissionError where there is one that is not."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()  # a link is anybody's to make, and what it leads to would be swept
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{path} is not a private directory of this user")
+
+
 def runs(jvm_pid: int) -> list[str]:
     """The runs of one driver that can be spoken with."""
     return sorted(path.stem for path in directory(jvm_pid).glob("*.sock"))
@@ -96,8 +110,8 @@ class ControlServer:
     def start(self) -> None:
         """Open the channel. Where that fails the query goes on without it: it can still be stopped, not drained."""
         try:
-            self._make_private(self._base.parent.parent)
-            self._make_private(self._base.parent)
+            make_private(self._base.parent.parent)
+            make_private(self._base.parent)
             _sweep(self._base.parent.parent)
             descriptor = os.open(self._base.with_suffix(".token"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
@@ -120,13 +134,6 @@ class ControlServer:
                 self._base.with_suffix(suffix).unlink()
         with suppress(OSError):
             self._base.parent.rmdir()
-
-    @staticmethod
-    def _make_private(path: Path) -> None:
-        path.mkdir(mode=0o700, exist_ok=True)
-        found = path.lstat()  # a link is anybody's to make, and what it leads to would be swept
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise PermissionError(f"{path} is not a private directory of this user")
 
     def _serve(self, listener: Listener) -> None:
         while True:
