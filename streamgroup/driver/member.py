@@ -114,10 +114,11 @@ class Member:
         return self.membership.state is State.STABLE and not self.membership.rebalance_wanted
 
     def may_plan(self, now: float) -> bool:
-        """R9: stable, a heartbeat or commit of this generation accepted within the session, all positions settled."""
+        """R9: an assignment that stands (R25: also while it is kept through a rebalance), a heartbeat or commit of its
+        generation accepted within the session, all positions settled."""
         lease = self.membership.lease_at
         fresh = lease is not None and now - lease < self._session_timeout_s
-        return self.stable and fresh and self.ledger.settled and self.ledger.idle
+        return self.membership.goes_on and fresh and self.ledger.settled and self.ledger.idle
 
     @property
     def wake_at(self) -> float | None:
@@ -173,7 +174,7 @@ class Member:
 
     def farewell(self, now: float) -> list[MemberAction]:
         """R29: commit every held position, moved or not, whatever else is under way."""
-        if self.membership.state is not State.STABLE:
+        if not self.membership.may_commit:
             return []
         commit = self.ledger.commit_due(now, everything=True)
         return [] if commit is None else [self._commit(commit, now)]
@@ -202,10 +203,13 @@ class Member:
                     self._machine_wakes_at = time
                     continue
                 case ev.Assigned():
-                    self.ledger.assigned(action.member_id, action.generation, action.partitions, action.kept)
+                    kept, revoked = action.kept, action.revoked
+                    self.ledger.assigned(action.member_id, action.generation, action.partitions, kept, revoked)
                     self._forget_requests()
                 case ev.Joining(abandoned=True):
                     self.ledger.abandoned()
+                case ev.Joining():
+                    self.ledger.give_up(action.gives_up)
                 case ev.Lost() | ev.Left():
                     self.ledger.lost()
                     self._forget_requests()
@@ -217,10 +221,10 @@ class Member:
         self._commit_waits_for_join = False
 
     def _work(self, now: float, actions: list[MemberAction]) -> None:
-        """Fetch and commit where it is due, then tell the machine of the boundary (R21)."""
+        """Fetch and commit where it is due, then tell the machine of the boundary (R21), of what can go (R25)."""
         if self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
-        if self.membership.state is State.STABLE and self._retry_at is None:
+        if self.membership.may_commit and self._retry_at is None:
             if self.ledger.offsets_wanted(self._topics) and self._fetching is None:
                 actions.append(self._fetch())
             if not self._commit_waits_for_join:
@@ -230,6 +234,8 @@ class Member:
         if self._busy and self.ledger.idle and (not self.ledger.owes or self._commit_waits_for_join):
             self._busy = False
             self._machine(ev.Idle(), now, actions)
+        if self.membership.revoking and not self.ledger.in_use(self.membership.revoking):
+            self._machine(ev.Released(), now, actions)
 
     def _fetch(self) -> Send:
         """R19: all of the group's offsets (R7 looks at all), stable ones."""

@@ -12,8 +12,9 @@ from streamgroup.group.exchange import Exchange, Pending, Purpose, Timer
 from streamgroup.group.leading import Roster, divide, read_roster
 from streamgroup.group.reactions import Reaction, fatal_error, reaction_to
 from streamgroup.group.table import State
+from streamgroup.group.tenure import Tenure
 from streamgroup.group.timing import BatchClock, Chance, MemberConfig
-from streamgroup.model import Broker
+from streamgroup.model import Broker, TopicPartition
 from streamgroup.wire.messages import coordinator as c
 from streamgroup.wire.messages import group as m
 
@@ -36,6 +37,7 @@ class Entry:
         self._state = State.UNJOINED
         self._exchange = Exchange()
         self._batch = BatchClock()
+        self._tenure = Tenure(cooperative=config.cooperative)
         self._now = 0.0
         self._out: list[ev.Action] = []
         self._attempts = 0
@@ -83,6 +85,8 @@ class Entry:
         else:
             if reaction is Reaction.UNKNOWN:
                 self._member_id = ""
+            if reaction in {Reaction.UNKNOWN, Reaction.STALE} and self._tenure.stands:
+                self._let_go(name)
             if purpose is Purpose.SYNC:
                 self._rejoin(name, after_backoff=True)
             else:
@@ -96,11 +100,26 @@ class Entry:
         self._state = State.FATAL
         self._out.append(ev.Fail(error))
 
-    def _give_up_requests(self) -> None:
+    def _give_up_requests(self, *but: Purpose) -> None:
         """Answers that come late count for nothing (R18), and nothing may queue up behind a JoinGroup that waits."""
         if self._exchange.is_pending(Purpose.JOIN, Purpose.SYNC):
             self._out.append(ev.Reset(ev.Lane.JOIN))
-        self._exchange.reset()
+        self._exchange.reset(*but)
+
+    def _let_go(self, reason: str) -> None:
+        """Put out of the group, or it must be assumed: nothing is held, and nothing will be kept (R18)."""
+        lost = f"generation {self._tenure.generation} is lost ({reason}), {len(self._tenure.held)} partitions"
+        self._note(WARNING, f"{lost}: rejoining")
+        self._out.append(ev.Lost(reason))
+        self._forget_membership()
+
+    def _forget_membership(self) -> None:
+        self._tenure.forget()
+        self._generation, self._lease_at, self._wanted = -1, None, None
+
+    def _pause(self) -> None:
+        """The group may have gone on without this member: what it holds is planned no more before it is assigned."""
+        self._tenure.goes_on, self._lease_at = False, None
 
     # -- the coordinator ----------------------------------------------------------------------------------------------
 
@@ -126,6 +145,8 @@ class Entry:
 
     def _request_failed(self, event: ev.Failed, pending: Pending) -> None:
         """A request to the coordinator has no answer: it may have moved or died with its connection."""
+        if pending.purpose is Purpose.JOIN:  # it may have been heard, and be a generation by now
+            self._pause()
         self._coordinator_lost(event.reason)
 
     def _find_failed(self, event: ev.Failed, pending: Pending) -> None:
@@ -149,12 +170,21 @@ class Entry:
 
     # -- joining ------------------------------------------------------------------------------------------------------
 
-    def _rejoin(self, reason: str, *, after_backoff: bool = False) -> None:
-        """Give everything up and join: in the eager protocol nothing is held meanwhile."""
-        self._give_up_requests()
-        self._out.append(ev.Joining(reason, abandoned=self._batch.in_flight))
-        self._wanted = self._lease_at = self._roster = None
+    def _rejoin(
+        self, reason: str, *, after_backoff: bool = False, gives_up: frozenset[TopicPartition] = frozenset()
+    ) -> None:
+        """Join again. Eager: everything is given up and nothing is held meanwhile. Cooperative (R25): what is held is
+        kept on with, as long as the way back into the group is straight."""
+        keeps = self._tenure.stands and self._state is State.STABLE
+        self._give_up_requests(*((Purpose.HEARTBEAT,) if keeps else ()))
+        abandoned = self._batch.in_flight and not self._tenure.stands
+        self._out.append(ev.Joining(reason, abandoned, keeps, gives_up))
+        self._wanted = self._roster = None
         self._unassigned = False
+        if keeps:
+            self._tenure.goes_on = True
+        else:
+            self._pause()
         self._join_reason = reason
         self._state = State.FINDING if self._coordinator is None else State.JOINING
         if after_backoff:
@@ -168,7 +198,8 @@ class Entry:
         self._state = State.JOINING
         self._joined_topics = self._topics
         self._joined_anew = not self._member_id
-        subscription = requests.Subscription(self._topics, self._identity)
+        held, held_in = (self._tenure.held, self._tenure.generation) if self._tenure.cooperative else ((), -1)
+        subscription = requests.Subscription(self._topics, self._identity, tuple(held), held_in)
         build = requests.join_group(self._config, self._member_id, subscription, self._join_reason)
         self._send(Purpose.JOIN, build, self._config.join_timeout_ms)
 
@@ -191,6 +222,9 @@ class Entry:
             self._fail(fatal_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"use {self._strategy!r}", self._config))
             return
         self._state = State.SYNCING
+        self._exchange.forget(Purpose.HEARTBEAT)
+        if not self._tenure.precedes(self._member_id, self._generation):
+            self._pause()
         self._exchange.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session_ms))
         self._leads = response.leader == response.member_id
         self._roster = read_roster(response.members) if self._leads else None

@@ -117,6 +117,11 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
+class Released:
+    """No batch in flight and no commit concerns any more what the last `Assigned` revoked: it can be given up (R25)."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitAccepted:
     """A commit under this member id and generation, sent at `sent_at`, was accepted."""
 
@@ -148,6 +153,7 @@ Event = (
     | Planned
     | Asked
     | Idle
+    | Released
     | CommitAccepted
     | CommitRefused
 )
@@ -196,11 +202,17 @@ class NeedTopics:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """The member rejoins: all partitions are given up now (eager protocol). `abandoned`: a document in flight is not
-    waited for; all its partitions count as gained later (R22)."""
+    """The member rejoins. In the eager protocol all partitions are given up now.
+
+    `abandoned`: a document in flight is not waited for; all its partitions count as gained later (R22).
+    `keeps` (R25): what is held stays held; it is planned and committed under its generation while the group rebalances.
+    `gives_up`: but for these, which are held no more; what is in flight of them moves no position.
+    """
 
     reason: str
     abandoned: bool
+    keeps: bool = False
+    gives_up: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +221,9 @@ class Assigned:
 
     `kept` are the partitions held under a completed SyncGroup of the generation directly before, with the same member
     id (R18); all others of `partitions` are gained (R5). `members` and `total` (partitions of all topics of the group)
-    are None where the leader, a consumer of another make, did not tell them.
+    are None where the leader, a consumer of another make, did not tell them. `revoked` (cooperative only) are those
+    held until now that are not among `partitions`: planned no more, but committed until the next `Joining` gives them
+    up, which `Released` brings about.
     """
 
     generation: int
@@ -220,6 +234,8 @@ class Assigned:
     leader: bool
     members: int | None
     total: int | None
+    cooperative: bool = False
+    revoked: frozenset[TopicPartition] = frozenset()
 
     def line(self, group_id: str) -> str:
         """The line that a reader of the log looks for first; what the leader did not tell is left out."""
@@ -227,9 +243,13 @@ class Assigned:
         if self.total is not None:
             what = f"{len(self.partitions)} of {self.total} partitions"
         line = f"joined {group_id}, generation {self.generation}, {what}"
-        if self.members is None:
-            return line
-        return f"{line}, {self.members - 1} other member{'' if self.members == 2 else 's'}"
+        if self.members is not None:
+            line += f", {self.members - 1} other member{'' if self.members == 2 else 's'}"
+        return f"{line}: {self._changes()}" if self.cooperative else line
+
+    def _changes(self) -> str:
+        changes = f"keeps {len(self.kept)}, gains {len(self.partitions) - len(self.kept)}"
+        return f"{changes}, gives up {len(self.revoked)} after its batch" if self.revoked else changes
 
 
 @dataclass(frozen=True, slots=True)

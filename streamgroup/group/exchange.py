@@ -104,9 +104,9 @@ class Exchange:
             del self._timers[timer]
         return timer
 
-    def reset(self) -> None:
-        """Give everything up."""
-        self._pending.clear()
+    def reset(self, *but: Purpose) -> None:
+        """Give everything up, but requests of these purposes."""
+        self.forget(*(purpose for purpose in Purpose if purpose not in but))
         self._timers.clear()
 
     @property

@@ -24,6 +24,8 @@ class Held:
     """None until the commits were found."""
     position: int | None = None
     """The next offset to plan; None until it is known."""
+    leaving: bool = False
+    """It is to be given up (R25): planned no more, but what is in flight of it sinks and is committed first."""
     committed: int | None = None
     """The offset last acknowledged under this holding, or found when gaining."""
 

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from streamgroup.errors import DecodeError
-from streamgroup.group.assignors import ASSIGNORS, GroupMember
+from streamgroup.group.assigning import NO_GENERATION, GroupMember
+from streamgroup.group.assignors import ASSIGNORS
+from streamgroup.group.sticky import decode_user_data
 from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
 from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.wire.consumer import (
     ConsumerAssignment,
+    ConsumerSubscription,
     by_topic,
     decode_assignment,
     decode_subscription,
@@ -52,13 +55,24 @@ def read_roster(members: Iterable[JoinGroupResponseMember]) -> Roster:
     read: dict[str, GroupMember] = {}
     unreadable: dict[str, str] = {}
     for member in members:
-        topics: tuple[str, ...] = ()
         try:
-            topics = decode_subscription(member.metadata).topics
+            read[member.member_id] = _member(decode_subscription(member.metadata), member.group_instance_id)
         except DecodeError as error:
             unreadable[member.member_id] = str(error)
-        read[member.member_id] = GroupMember(topics, member.group_instance_id)
+            read[member.member_id] = GroupMember((), member.group_instance_id)
     return Roster(read, unreadable)
+
+
+def _member(subscription: ConsumerSubscription, instance_id: str | None) -> GroupMember:
+    """What it holds counts as of the generation that its subscription names, or in older versions its user data."""
+    generation = subscription.generation_id
+    return GroupMember(
+        subscription.topics,
+        instance_id,
+        owned=each_partition(subscription.owned_partitions),
+        generation=decode_user_data(subscription.user_data) if generation == NO_GENERATION else generation,
+        rack=subscription.rack_id,
+    )
 
 
 def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo]) -> Division:

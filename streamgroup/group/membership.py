@@ -20,7 +20,7 @@ from streamgroup.group.exchange import Pending, Purpose, Timer
 from streamgroup.group.leading import changed_counts, counts_of, read_assignment
 from streamgroup.group.reactions import Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.table import TABLE, Heard, State, name_of
-from streamgroup.group.timing import LEAVE_TIMEOUT_MS, Chance, MemberConfig, rejoin_due
+from streamgroup.group.timing import LEAVE_TIMEOUT_MS, Chance, MemberConfig, gave_up_waiting, patience_s, rejoin_due
 from streamgroup.group.userdata import AssignmentBasis
 from streamgroup.model import TopicPartition
 from streamgroup.wire.messages import group as m
@@ -33,9 +33,6 @@ class Membership(Entry):
 
     def __init__(self, config: MemberConfig, chance: Chance) -> None:
         super().__init__(config, chance)
-        # The last completed SyncGroup: what R18 calls kept is counted from it.
-        self._held: frozenset[TopicPartition] = frozenset()
-        self._held_as = ("", -1)
         self._basis: AssignmentBasis | None = None
         self._watches = False
         self._told_at = 0.0
@@ -59,6 +56,23 @@ class Membership(Entry):
     def lease_at(self) -> float | None:
         """When the newest heartbeat or commit accepted in this generation was sent (R9); None before the first."""
         return self._lease_at
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what is held may be planned: nothing has called it in question, or it is kept on with while the group
+        rebalances (R25)."""
+        return self._wanted is None if self._state is State.STABLE else self._tenure.goes_on
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether commits under the generation of what is held may be accepted: the broker takes them until the next
+        generation begins, and a cooperative member does not give up before."""
+        return self._state is State.STABLE or (self._tenure.stands and self._state in {State.FINDING, State.JOINING})
+
+    @property
+    def revoking(self) -> frozenset[TopicPartition]:
+        """What is to be given up as soon as its batch has sunk and is committed: then `Released` is due (R25)."""
+        return self._tenure.leaving if self._state is State.STABLE else frozenset()
 
     @property
     def rebalance_wanted(self) -> bool:
@@ -114,11 +128,10 @@ class Membership(Entry):
             build = requests.leave_group(self._config, self._member_id, "the query stops")
             self._send(Purpose.LEAVE, build, LEAVE_TIMEOUT_MS)
             return
-        if instance_id is not None and self._held:
-            wait = (
-                f"{len(self._held)} partitions wait for it, {self._session_ms / 1000:g} s (session.timeout.ms) at most"
-            )
-            self._note(INFO, f"static member {instance_id} stays in the group: {wait}")
+        if instance_id is not None and self._tenure.held:
+            wait = f"wait for it, {self._session_ms / 1000:g} s (session.timeout.ms) at most"
+            held = f"{len(self._tenure.held)} partitions {wait}"
+            self._note(INFO, f"static member {instance_id} stays in the group: {held}")
         self._left()
 
     def _leave_answered(self, event: ev.Answered, pending: Pending) -> None:
@@ -138,17 +151,10 @@ class Membership(Entry):
         self._state = State.LEFT
         self._out.append(ev.Left())
 
-    def _forget_membership(self) -> None:
-        self._held, self._held_as = frozenset(), ("", -1)
-        self._generation, self._lease_at, self._wanted = -1, None, None
-
     def _lost(self, reason: str) -> None:
-        """Put out of the group, or it must be assumed: nothing is held, and nothing will be kept (R18)."""
-        self._note(
-            WARNING, f"generation {self._generation} is lost ({reason}), {len(self._held)} partitions: rejoining"
-        )
-        self._out.append(ev.Lost(reason))
-        self._forget_membership()
+        if self._wanted is not None and self._now - self._told_at >= patience_s(self._rebalance_ms / 1000):
+            self._note(WARNING, self._waited())  # the group did not wait either
+        self._let_go(reason)
         self._rejoin(reason)
 
     # -- an assignment ------------------------------------------------------------------------------------------------
@@ -171,11 +177,8 @@ class Membership(Entry):
         self._assigned(tuple(sorted({tp for tp in given if tp.topic in self._joined_topics})), basis)
 
     def _assigned(self, partitions: tuple[TopicPartition, ...], basis: AssignmentBasis | None) -> None:
-        held, (member_id, generation) = frozenset(partitions), self._held_as
-        # Within one generation nothing changed hands: the coordinator had no reason to rebalance.
-        directly = member_id == self._member_id and self._generation - generation in {0, 1}
-        kept = held & self._held if directly else frozenset()
-        self._held, self._held_as, self._basis = held, (self._member_id, self._generation), basis
+        change = self._tenure.assigned(self._member_id, self._generation, partitions)
+        self._basis = basis
         # R23: a static member that joined without an id may have been told its predecessor's as the leader's.
         restarted = self._joined_anew and self._config.instance_id is not None
         self._watches = self._leads or (restarted and basis is not None)
@@ -184,7 +187,16 @@ class Membership(Entry):
         self._alive(self._now)
         members, total = (None, None) if basis is None else (basis.members, basis.total)
         assigned = ev.Assigned(
-            self._generation, self._member_id, partitions, kept, self._strategy, self._leads, members, total
+            self._generation,
+            self._member_id,
+            partitions,
+            change.kept,
+            self._strategy,
+            self._leads,
+            members,
+            total,
+            self._tenure.cooperative,
+            change.revoked,
         )
         self._out += [
             ev.Note(INFO, assigned.line(self._config.group_id)),
@@ -192,6 +204,9 @@ class Membership(Entry):
             ev.NeedTopics(self._followed(), urgent=False),
         ]
         self._heartbeat()
+        if change.revoked:
+            self._told_at = self._now
+            self._set_rejoin_due()
         if self._topics != self._joined_topics:
             self._want("the subscription has changed")
 
@@ -214,6 +229,10 @@ class Membership(Entry):
 
     def _accepted(self, sent_at: float) -> None:
         self._alive(sent_at)
+        self._renew(sent_at)
+
+    def _renew(self, sent_at: float) -> None:
+        """R9: what was sent at `sent_at` was accepted under the generation of what is held."""
         self._lease_at = max(sent_at, self._lease_at if self._lease_at is not None else sent_at)
 
     def _session_over(self) -> None:
@@ -250,6 +269,15 @@ class Membership(Entry):
         if reaction not in {Reaction.GO_ON, Reaction.REJOIN, Reaction.RETRY}:
             self._refused(Purpose.SYNC, code)
 
+    def _late_heartbeat_answered(self, event: ev.Answered, pending: Pending) -> None:
+        """In JOINING; what a refusal means, the JoinGroup will tell."""
+        if event.response.error_code == ErrorCode.NONE and self._tenure.goes_on:
+            self._renew(pending.sent_at)
+
+    def _late_commit_accepted(self, event: ev.CommitAccepted) -> None:
+        if self._tenure.goes_on and self._tenure.is_of(event.member_id, event.generation):
+            self._renew(event.sent_at)
+
     def _commit_accepted(self, event: ev.CommitAccepted) -> None:
         if (event.member_id, event.generation) == (self._member_id, self._generation):
             self._accepted(event.sent_at)
@@ -276,10 +304,11 @@ class Membership(Entry):
     # -- rejoining at the boundary of a batch -------------------------------------------------------------------------
 
     def _want(self, reason: str) -> None:
-        """R21: rejoin, at once when idle, else when the batch in flight is proven sunk and committed."""
+        """R21: rejoin, at once when idle, else when the batch in flight is proven sunk and committed. Who keeps on with
+        what it holds need not wait for that (R25)."""
         if self._wanted is not None:
             return
-        if not self._batch.in_flight:
+        if self._tenure.cooperative or not self._batch.in_flight:
             self._rejoin(reason)
             return
         self._wanted, self._told_at = reason, self._now
@@ -291,17 +320,32 @@ class Membership(Entry):
         due = rejoin_due(self._told_at, self._batch.asked_at, self._batch.longest_s, wait, most)
         self._exchange.set(Timer.REJOIN, due)
 
+    def _waited(self) -> str:
+        flying_s, waited_s = self._batch.flying_s(self._now), self._now - self._told_at
+        return gave_up_waiting(flying_s, waited_s, self._rebalance_ms, self._config.rebalance_wait_ms)
+
     def _waited_enough(self) -> None:
-        text = "waits no longer for the proof that the batch in flight has sunk: up to one batch may be repeated (R22)"
-        self._note(WARNING, text)
-        self._rejoin(self._wanted or "the group rebalances")
+        self._note(WARNING, self._waited())
+        if self._tenure.leaving:
+            self._give_up()
+        else:
+            self._rejoin(self._wanted or "the group rebalances")
+
+    def _released(self, event: ev.Released) -> None:
+        if self._tenure.leaving:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """R25: the others get what this member gives up by another rebalance, which its JoinGroup brings about."""
+        given_up = self._tenure.give_up()
+        self._rejoin(f"gives up {len(given_up)} partitions", gives_up=given_up)
 
     def _planned(self, event: ev.Planned) -> None:
-        self._batch.planned()
+        self._batch.planned(self._now)
 
     def _asked(self, event: ev.Asked) -> None:
         self._batch.asked(self._now)
-        if self._wanted is not None:
+        if self._wanted is not None or self._tenure.leaving:
             self._set_rejoin_due()
 
     def _idle(self, event: ev.Idle) -> None:

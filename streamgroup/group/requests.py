@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.errors import UnsupportedVersionError
+from streamgroup.group.assignors import COOPERATIVE
+from streamgroup.group.sticky import encode_user_data
 from streamgroup.group.timing import MemberConfig
-from streamgroup.wire.consumer import ConsumerSubscription, encode_subscription
+from streamgroup.model import TopicPartition
+from streamgroup.wire.consumer import ConsumerSubscription, by_topic, encode_subscription
 from streamgroup.wire.messages import coordinator as c
 from streamgroup.wire.messages import group as m
 
@@ -40,16 +43,27 @@ class Subscription:
     topics: tuple[str, ...]
     identity: bytes = b""
     """What `Identified` said; it is the user data."""
+    owned: tuple[TopicPartition, ...] = ()
+    """Cooperative only: what the member holds while it joins, and (`generation`) since which generation (KIP-429)."""
+    generation: int = -1
 
-    def metadata(self) -> bytes:
-        """The metadata of one protocol."""
-        return encode_subscription(ConsumerSubscription(topics=self.topics, user_data=self.identity or None))
+    def metadata(self, strategy: str) -> bytes:
+        """The metadata of one protocol. Java's cooperative assignor reads the generation of old members there."""
+        user_data = encode_user_data(self.generation, self.identity) if strategy in COOPERATIVE else self.identity
+        return encode_subscription(
+            ConsumerSubscription(
+                topics=self.topics,
+                user_data=user_data or None,
+                owned_partitions=by_topic(self.owned),
+                generation_id=self.generation,
+            )
+        )
 
 
 def join_group(config: MemberConfig, member_id: str, subscription: Subscription, reason: str) -> Build:
     """JoinGroup; its `build` raises UnsupportedVersionError where the broker knows no static members."""
     protocols = tuple(
-        m.JoinGroupRequestProtocol(name=name, metadata=subscription.metadata()) for name in config.strategies
+        m.JoinGroupRequestProtocol(name=name, metadata=subscription.metadata(name)) for name in config.strategies
     )
 
     def build(version: int) -> m.JoinGroupRequest:

@@ -21,9 +21,9 @@ class State(Enum):
     UNJOINED = "unjoined"
     """Not started."""
     FINDING = "finding"
-    """Holds nothing; wants the coordinator's address."""
+    """Wants the coordinator's address. Here, and until it is STABLE, an eager member holds nothing."""
     JOINING = "joining"
-    """Holds nothing; JoinGroup is out or waits for its backoff."""
+    """JoinGroup is out or waits for its backoff."""
     SYNCING = "syncing"
     """In the new generation; SyncGroup is out, or the leader waits for metadata to assign."""
     STABLE = "stable"
@@ -70,6 +70,9 @@ _ROWS = (
     Row(_JOINING, (Purpose.JOIN, ev.Answered), "join_answered", (_SYNCING, _FINDING)),
     Row(_JOINING, (Purpose.JOIN, ev.Failed), "request_failed", (_FINDING,)),
     Row(_JOINING, Timer.RETRY, "join"),
+    # Asked in the generation that is kept meanwhile (R25), before the JoinGroup.
+    Row(_JOINING, (Purpose.HEARTBEAT, ev.Answered), "late_heartbeat_answered"),
+    Row(_JOINING, (Purpose.HEARTBEAT, ev.Failed), "ignore"),
     Row(_SYNCING, ev.TopicsKnown, "assign"),
     Row(_SYNCING, Timer.TOPICS, "topics_overdue"),
     Row(_SYNCING, (Purpose.SYNC, ev.Answered), "sync_answered", (_STABLE, *_AGAIN)),
@@ -90,6 +93,7 @@ _ROWS = (
     Row(_STABLE, (Purpose.FIND, ev.Failed), "find_failed"),
     Row(_STABLE, ev.Asked, "asked"),
     Row(_STABLE, ev.Idle, "idle", _AGAIN),
+    Row(_STABLE, ev.Released, "released", _AGAIN),
     Row(_STABLE, Timer.REJOIN, "waited_enough", _AGAIN),
     Row(_STABLE, ev.TopicsKnown, "counted", _AGAIN),
     Row(_STABLE, ev.Subscribed, "resubscribed", _AGAIN),
@@ -115,12 +119,12 @@ _IN_MANY = (
     *(Row(state, ev.TopicsKnown, "ignore") for state in (_UNJOINED, *_MEMBER[:2])),
     # A JoinGroup that waits has a connection of its own, which tells its own fate.
     *(Row(state, ev.CoordinatorGone, "ignore") for state in (_UNJOINED, *_MEMBER[:2])),
-    # Commits of a generation that is given up (R18).
-    *(
-        Row(state, commit, "ignore")
-        for state in (_UNJOINED, *_MEMBER[:-1])
-        for commit in (ev.CommitAccepted, ev.CommitRefused)
-    ),
+    # Commits of a generation that is kept (R25) or given up (R18). What a refusal means, the JoinGroup will tell.
+    *(Row(state, ev.CommitAccepted, "late_commit_accepted") for state in _MEMBER[:-1]),
+    *(Row(state, ev.CommitRefused, "ignore") for state in _MEMBER[:-1]),
+    *(Row(_UNJOINED, commit, "ignore") for commit in (ev.CommitAccepted, ev.CommitRefused)),
+    # Where the group rebalances again, the next assignment says anew what is to be given up.
+    *(Row(state, ev.Released, "ignore") for state in State if state is not _STABLE),
     *(
         Row(state, event, "ignore")
         for state in _OVER

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
 from streamgroup.errors import ConfigError
-from streamgroup.group.assignors import ASSIGNORS
+from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE
 
 JOIN_GRACE_MS = 5_000
 """A JoinGroup waits this much longer than the broker waits for the members (R10, as the Java client does)."""
@@ -20,6 +21,8 @@ V0_SESSION_TIMEOUT_MS = 30_000
 
 _JITTER = 0.2
 _REJOIN_MARGIN_S = 5.0
+_LENGTHS = 10
+"""So many batches tell how long the next may take (R22)."""
 
 
 class Chance(Protocol):
@@ -52,6 +55,11 @@ class MemberConfig:
                 f"group {self.group_id}: no such assignment strategy: {', '.join(unknown) or '(none given)'}; "
                 f"there are {', '.join(ASSIGNORS)}"
             )
+
+    @property
+    def cooperative(self) -> bool:
+        """R25: batches go on through a rebalance only if every strategy offered is cooperative, as in Java."""
+        return COOPERATIVE.issuperset(self.strategies)
 
     def session_timeout_for(self, join_version: int) -> int:
         """The session timeout (ms) that a JoinGroup of this version asks for (R26)."""
@@ -94,34 +102,74 @@ def rejoin_due(
     Its tasks are presumably done one longest batch after they were asked for; the group waits `max_poll_s` since it
     told. The first counts only where both times are known: a batch in flight was asked for, and one has completed.
     """
-    latest = told_at + max_poll_s - min(_REJOIN_MARGIN_S, max_poll_s / 10)
+    latest = told_at + patience_s(max_poll_s)
     if asked_at is None or longest_batch_s is None:
         return latest
     return min(asked_at + longest_batch_s + rebalance_wait_s, latest)
 
 
-class BatchClock:
-    """Whether a batch is in flight, since when its tasks run, and how long the longest took so far (R21, R22)."""
+def patience_s(max_poll_s: float) -> float:
+    """How long a member that was told to rejoin waits for its batch at most: a little less than the group waits."""
+    return max_poll_s - min(_REJOIN_MARGIN_S, max_poll_s / 10)
 
-    __slots__ = ("asked_at", "in_flight", "longest_s")
+
+def gave_up_waiting(flying_s: float, waited_s: float, rebalance_ms: int, rebalance_wait_ms: int) -> str:
+    """What a user is told when a batch is waited for no longer: why, what follows, and what to do about it."""
+    batch = f"the batch in flight, planned {flying_s:.0f} s ago, is not proven sunk"
+    follows = "other members may get its partitions and read it again: up to one batch may be repeated (R22)"
+    if waited_s >= patience_s(rebalance_ms / 1000):
+        return (
+            f"{batch}, and the group waits no longer than max.poll.interval.ms={rebalance_ms} for it: {follows}. "
+            "Raise kafka.max.poll.interval.ms above what the longest batch takes, or lower maxOffsetsPerTrigger"
+        )
+    return (
+        f"{batch}, and its tasks are presumably done: this member was told to rejoin {waited_s:.0f} s ago and waits no "
+        f"longer: {follows}. Shorten the trigger's interval, or raise group.rebalanceWait, now {rebalance_wait_ms} ms"
+    )
+
+
+class BatchClock:
+    """Whether a batch is in flight, since when its tasks run, and how long the longest took of late (R21, R22).
+
+    Without a listener the end of a batch is its proof, so each length has the wait for the next trigger in it: nothing
+    here tells the two apart, and too short an estimate would repeat batches. Only the last ten count: else the first
+    batch of a query, which reads a backlog, would stand for all later ones.
+    """
+
+    __slots__ = ("_lengths_s", "asked_at", "planned_at")
 
     def __init__(self) -> None:
-        self.in_flight = False
+        self.planned_at: float | None = None
         self.asked_at: float | None = None
-        self.longest_s: float | None = None
+        self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
 
-    def planned(self) -> None:
+    @property
+    def in_flight(self) -> bool:
+        """Whether a document with ranges was emitted, or met, that is not proven sunk and committed."""
+        return self.planned_at is not None
+
+    @property
+    def longest_s(self) -> float | None:
+        """The longest of late, from asked to proven; None before the first."""
+        return max(self._lengths_s, default=None)
+
+    def flying_s(self, now: float) -> float:
+        """For how long the batch has been in flight; 0 where there is none."""
+        return 0.0 if self.planned_at is None else now - self.planned_at
+
+    def planned(self, now: float) -> None:
         """A document with ranges was emitted."""
-        self.in_flight, self.asked_at = True, None
+        self.planned_at, self.asked_at = now, None
 
     def asked(self, now: float) -> None:
         """Its partitions were asked; Spark may ask again, the first time counts. A replay begins here."""
-        self.in_flight = True
+        if self.planned_at is None:
+            self.planned_at = now
         if self.asked_at is None:
             self.asked_at = now
 
     def idle(self, now: float) -> None:
         """It is proven sunk and committed."""
         if self.asked_at is not None:
-            self.longest_s = max(self.longest_s or 0.0, now - self.asked_at)
-        self.in_flight, self.asked_at = False, None
+            self._lengths_s.append(now - self.asked_at)
+        self.planned_at = self.asked_at = None

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.group.timing import BatchClock, MemberConfig, rejoin_due
+from streamgroup.group.timing import BatchClock, MemberConfig, gave_up_waiting, rejoin_due
 
 
 @pytest.mark.parametrize(
@@ -28,22 +28,46 @@ def test_a_short_patience_keeps_a_margin_of_its_tenth() -> None:
     assert rejoin_due(0.0, None, None, rebalance_wait_s=30.0, max_poll_s=10.0) == 9.0
 
 
-def test_the_longest_batch_counts_from_the_first_time_that_it_was_asked_for() -> None:
-    clock = BatchClock()
-    for start, end in ((10.0, 17.0), (20.0, 22.0)):
-        clock.planned()
+def batches(clock: BatchClock, *spans: tuple[float, float]) -> None:
+    for start, end in spans:
+        clock.planned(start - 1)
         clock.asked(start)
         clock.asked(start + 1)
-        assert clock.in_flight
+        assert (clock.in_flight, clock.flying_s(end)) == (True, end - start + 1)
         clock.idle(end)
-    assert (clock.longest_s, clock.in_flight, clock.asked_at) == (7.0, False, None)
+
+
+def test_the_longest_batch_counts_from_the_first_time_that_it_was_asked_for() -> None:
+    clock = BatchClock()
+    batches(clock, (10.0, 17.0), (20.0, 22.0))
+    assert (clock.longest_s, clock.in_flight, clock.asked_at, clock.flying_s(30.0)) == (7.0, False, None, 0.0)
+
+
+def test_a_backlog_read_at_the_start_is_forgotten_in_time() -> None:
+    clock = BatchClock()
+    batches(clock, (10.0, 300.0), *((400.0 + 10 * n, 402.0 + 10 * n) for n in range(9)))
+    assert clock.longest_s == 290.0
+    batches(clock, (500.0, 503.0))
+    assert clock.longest_s == 3.0
 
 
 def test_a_batch_that_was_never_asked_for_has_no_length() -> None:
     clock = BatchClock()
-    clock.planned()
+    clock.planned(40.0)
     clock.idle(50.0)
     assert clock.longest_s is None
+
+
+def test_what_is_said_when_a_batch_is_waited_for_no_longer_names_the_cause_and_the_way_out() -> None:
+    outlasted = gave_up_waiting(400.0, 295.0, 300_000, 30_000)
+    assert "planned 400 s ago" in outlasted
+    assert "max.poll.interval.ms=300000" in outlasted
+    assert "Raise kafka.max.poll.interval.ms" in outlasted
+    assert "lower maxOffsetsPerTrigger" in outlasted
+    unproven = gave_up_waiting(50.0, 36.0, 300_000, 30_000)
+    assert "tasks are presumably done: this member was told to rejoin 36 s ago" in unproven
+    assert "raise group.rebalanceWait, now 30000 ms" in unproven
+    assert all("up to one batch may be repeated" in text for text in (outlasted, unproven))
 
 
 def test_backoff_stays_within_a_fifth_of_its_value() -> None:
@@ -52,7 +76,16 @@ def test_backoff_stays_within_a_fifth_of_its_value() -> None:
         assert all(0.8 * middle <= config.backoff_s(attempt, chance) <= 1.2 * middle for _ in range(50))
 
 
-@pytest.mark.parametrize("strategies", [(), ("range", "cooperative-sticky")])
+@pytest.mark.parametrize("strategies", [(), ("range", "sticky")])
 def test_strategies_that_do_not_exist_are_refused(strategies: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="streamgroup-range, range, roundrobin"):
         MemberConfig("g", strategies=strategies)
+
+
+@pytest.mark.parametrize(
+    ("strategies", "cooperative"),
+    [(("cooperative-sticky",), True), (("cooperative-sticky", "range"), False), (("range",), False)],
+)
+def test_a_member_is_cooperative_only_if_all_it_offers_is(strategies: tuple[str, ...], cooperative: bool) -> None:
+    """R25, as in Java: with an eager strategy beside it, as in a rolling upgrade, everything is given up."""
+    assert MemberConfig("g", strategies=strategies).cooperative is cooperative

@@ -1,0 +1,68 @@
+"""What a member holds as the group sees it, across generations: what it keeps (R18), what it is to give up (R25)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streamgroup.model import TopicPartition
+
+_NOTHING: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How an assignment differs from what was held before it."""
+
+    kept: frozenset[TopicPartition]
+    revoked: frozenset[TopicPartition]
+    """Held until now and not assigned any more: to be given up by another JoinGroup (KIP-429). None if eager."""
+
+
+class Tenure:
+    """What is held under a completed SyncGroup, and as whom.
+
+    `goes_on`: the group rebalances, and what is held is planned and committed all the same (R25). It ends where nobody
+    knows any more whether the group has gone on without this member.
+    """
+
+    __slots__ = ("cooperative", "generation", "goes_on", "held", "leaving", "member_id")
+
+    def __init__(self, *, cooperative: bool) -> None:
+        self.cooperative = cooperative
+        self.forget()
+
+    def forget(self) -> None:
+        """The membership is over: nothing is held, and nothing will be kept."""
+        self.held = self.leaving = _NOTHING
+        self.member_id, self.generation = "", -1
+        self.goes_on = False
+
+    @property
+    def stands(self) -> bool:
+        """Whether what is held outlives a JoinGroup: cooperative, and a membership that is not over."""
+        return self.cooperative and self.generation >= 0
+
+    def is_of(self, member_id: str, generation: int) -> bool:
+        """Whether what is held was assigned to this member id in this generation."""
+        return (member_id, generation) == (self.member_id, self.generation)
+
+    def precedes(self, member_id: str, generation: int) -> bool:
+        """R18: whether what is held may be kept in this generation: it is the one directly before, or the same one (the
+        coordinator had no reason to rebalance), and the member id is the same."""
+        return member_id == self.member_id and generation - self.generation in {0, 1}
+
+    def assigned(self, member_id: str, generation: int, partitions: Iterable[TopicPartition]) -> Change:
+        """A SyncGroup has completed. What is to be given up stays held until `give_up`: its batch is to sink first."""
+        given = frozenset(partitions)
+        before = self.held if self.precedes(member_id, generation) else _NOTHING
+        self.leaving = before - given if self.cooperative else _NOTHING
+        self.held = given | self.leaving
+        self.member_id, self.generation, self.goes_on = member_id, generation, False
+        return Change(given & before, self.leaving)
+
+    def give_up(self) -> frozenset[TopicPartition]:
+        """What was to be given up is held no more; returns it."""
+        given_up, self.leaving = self.leaving, _NOTHING
+        self.held -= given_up
+        return given_up
