@@ -1,0 +1,339 @@
+"""A stream as Spark runs it, without Spark: the real coordinator and the real fetcher in one thread of the test.
+
+What Spark does around them is little: it keeps a log of planned and one of finished batches, asks for the next batch
+with the end of the last one, replays what was planned and not finished, and calls a sink. So a member costs no JVM, and
+three of them run in one test within seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self, TypeVar
+
+from confluent_kafka import Producer
+
+from streamgroup.driver.coordinator import Coordinator
+from streamgroup.executor.fetcher import read
+from streamgroup.model import INITIAL_DOCUMENT, LATEST, CommittedOffset, OffsetRange, TopicPartition
+from streamgroup.net import admin
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.parse import parse_source
+from streamgroup.options.types import Isolation
+from streamgroup.planning.document import from_value, to_value
+from streamgroup.testing import KafkaServer
+
+T = TypeVar("T")
+
+PATIENCE_S = 30.0
+QUICK = {
+    "kafka.session.timeout.ms": "6000",
+    "kafka.heartbeat.interval.ms": "200",
+    "kafka.request.timeout.ms": "1500",
+    "kafka.metadata.max.age.ms": "1000",
+    "maxOffsetsPerTrigger": "200",
+}
+"""Faults that show within seconds, and batches so small that one is always near its boundary."""
+
+
+def until(condition: Callable[[], T], what: str, timeout: float = PATIENCE_S) -> T:
+    """Wait until `condition` is true; its value. Fails with `what` at the deadline."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Row(NamedTuple):
+    """One record in a sink."""
+
+    partition: TopicPartition
+    offset: int
+    value: str
+
+
+class Query:
+    """One stream: its logs and its sink outlive its runs. The sink keeps a batch by its number, once."""
+
+    def __init__(self, name: str, options: Mapping[str, str]) -> None:
+        self.name = name
+        self.options = parse_source(dict(options), streaming=True)
+        self.offsets: list[str] = []
+        """The offset log: the text of the end document of batch 0, 1, ..."""
+        self.finished = 0
+        """The commit log: how many of those batches are in the sink."""
+        self.sunk: dict[int, list[Row]] = {}
+        self.slowest_s = 0.0
+        """The longest call of `latest_offset`."""
+        self.error: BaseException | None = None
+        self._coordinator: Coordinator | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def rows(self) -> list[Row]:
+        """What a reader of the sink sees, in the order in which it was written."""
+        sunk = dict(self.sunk)
+        return list(itertools.chain.from_iterable(sunk[batch] for batch in sorted(sunk)))
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What its coordinator says of itself; empty while it does not run."""
+        return {} if self._coordinator is None else self._coordinator.status()
+
+    @property
+    def held(self) -> set[str]:
+        """The partitions that it holds."""
+        return set(self.status.get("positions", ()))
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, which it does until it is stopped or fails."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def ranges(self) -> list[tuple[OffsetRange, ...]]:
+        """The ranges of every batch planned."""
+        return [from_value(json.loads(text)).ranges for text in self.offsets]
+
+    def start(self) -> Self:
+        """Begin, or go on from the logs."""
+        assert not self.runs, f"{self.name} runs already"
+        self.error = None
+        self._stopping.clear()
+        self._coordinator = Coordinator(self.options)
+        self._thread = threading.Thread(target=self._run, args=[self._coordinator], name=f"query-{self.name}")
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """As `query.stop()`: the batch in flight is finished, the member commits what is proven and leaves."""
+        self._stopping.set()
+        if self._coordinator is not None:
+            self._coordinator.stop()
+        if self._thread is not None:
+            self._thread.join(PATIENCE_S)
+            assert not self._thread.is_alive(), f"{self.name} does not end"
+
+    def _run(self, coordinator: Coordinator) -> None:
+        try:
+            if self.finished < len(self.offsets):
+                self._execute(coordinator)
+            while not self._stopping.is_set():
+                start = self._document(len(self.offsets))
+                began = time.monotonic()
+                end = coordinator.latest_offset(start, max_rows=self.options.limits.max_offsets_per_trigger)
+                self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+                if end == start:
+                    self._stopping.wait(0.01)  # as Spark polls
+                    continue
+                self.offsets.append(json.dumps(end))
+                self._execute(coordinator)
+        except BaseException as error:
+            self.error = None if self._stopping.is_set() else error
+        finally:
+            coordinator.stop()
+
+    def _document(self, count: int) -> dict[str, Any]:
+        """The end of the first `count` batches."""
+        document: dict[str, Any] = json.loads(self.offsets[count - 1]) if count else to_value(INITIAL_DOCUMENT)
+        return document
+
+    def _execute(self, coordinator: Coordinator) -> None:
+        batch = self.finished
+        rows: list[Row] = []
+        for task in coordinator.partitions(self._document(batch), self._document(batch + 1)):
+            options = self.options
+            for records in read(
+                task, options.client, options.fetch, fail_on_data_loss=options.fail_on_data_loss, group="in process"
+            ):
+                columns = (records.column(name).to_pylist() for name in ("topic", "partition", "offset", "value"))
+                rows += [Row(TopicPartition(t, p), o, v.decode()) for t, p, o, v in zip(*columns, strict=True)]
+        self.sunk[batch] = rows
+        self.finished = batch + 1
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Queries of one group on one topic."""
+
+    server: KafkaServer
+    topic: str
+    group: str
+
+    def query(self, name: str, **options: Any) -> Query:
+        """A query that is not started; `__` in an option's name is a dot."""
+        return Query(
+            name,
+            {
+                "kafka.bootstrap.servers": self.server.bootstrap_servers,
+                "kafka.group.id": self.group,
+                "subscribe": self.topic,
+                "startingOffsets": "earliest",
+                **QUICK,
+                **{key.replace("__", "."): str(value) for key, value in options.items()},
+            },
+        )
+
+    @contextmanager
+    def running(self, *names: str, **options: Any) -> Iterator[list[Query]]:
+        """Queries that run, each with a part of the partitions once all have joined; they have ended with the block."""
+        queries = [self.query(name, **options) for name in names]
+        try:
+            for query in queries:
+                query.start()
+            until(lambda: all(query.held for query in queries), "every member holds partitions")
+            yield queries
+            for query in queries:
+                raise_error(query)
+        finally:
+            for query in queries:
+                query.stop()
+
+    def committed(self) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed for the topic."""
+        found = self.ask(lambda cluster: admin.committed(cluster, self.group, cluster.deadline()))
+        return {tp: offset for tp, offset in found.items() if tp.topic == self.topic}
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """The high watermarks."""
+
+        def look(cluster: Cluster) -> dict[TopicPartition, int]:
+            topic = cluster.snapshot([self.topic], cluster.deadline(), refresh=True).topics[self.topic]
+            partitions = [TopicPartition(self.topic, p.partition) for p in topic.partitions]
+            wanted = dict.fromkeys(partitions, LATEST)
+            listed = cluster.list_offsets(wanted, Isolation.READ_UNCOMMITTED, cluster.deadline())
+            return {tp: each.offset for tp, each in listed.items()}
+
+        return self.ask(look)
+
+    def generation(self, queries: Sequence[Query]) -> int:
+        """The generation that all members are in; waits until they agree."""
+        return until(lambda: _common(query.status.get("generation", 0) for query in queries), "one generation of all")
+
+    def ask(self, question: Callable[[Cluster], T]) -> T:
+        """Ask the cluster past its proxies."""
+        options = parse_source(
+            {"kafka.bootstrap.servers": self.server.direct_servers, "subscribe": self.topic}, streaming=False
+        )
+        with closing(Cluster(options.client)) as cluster:
+            return question(cluster)
+
+
+class Writer:
+    """Records with values `topic-partition-number`, each of them once, written past the proxies."""
+
+    def __init__(self, server: KafkaServer, topic: str, partitions: int) -> None:
+        self.topic, self.partitions = topic, partitions
+        self.sent: list[str] = []
+        self._failed: list[str] = []
+        self._numbers = itertools.count()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": server.direct_servers,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "message.timeout.ms": 60_000,
+                "log_level": 0,
+            }
+        )
+
+    def send(self, count: int, partitions: Sequence[int] | None = None, size: int = 0) -> list[str]:
+        """Write `count` records round robin, padded to `size` bytes, and wait until they are there; their values."""
+        values = []
+        for number in itertools.islice(self._numbers, count):
+            partition = (partitions or range(self.partitions))[number % len(partitions or range(self.partitions))]
+            value = f"{self.topic}/{partition}/{number}/".ljust(size, ".")
+            self._producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered)
+            values.append(value)
+        assert self._producer.flush(PATIENCE_S) == 0, "records that the brokers did not take"
+        assert not self._failed, self._failed
+        self.sent += values
+        return values
+
+    @contextmanager
+    def writing(self, count: int = 40, every_s: float = 0.1, size: int = 0) -> Iterator[None]:
+        """Keep writing from a thread that ends with the block."""
+        over = threading.Event()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                while not over.wait(every_s):
+                    self.send(count, size=size)
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run, name="writer")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(PATIENCE_S * 2)
+        assert not thread.is_alive()
+        assert not failed, failed
+
+    def _delivered(self, error: object, _message: object) -> None:
+        if error is not None:
+            self._failed.append(str(error))
+
+
+def raise_error(query: Query) -> None:
+    """Fail with what ended `query`."""
+    if query.error is not None:
+        raise AssertionError(f"query {query.name} has failed: {query.error}") from query.error
+
+
+def goes_on(queries: Sequence[Query], count: int = 1, timeout: float = PATIENCE_S) -> None:
+    """Each of `queries` sinks `count` rows more."""
+    wanted = {query.name: len(query.rows) + count for query in queries}
+
+    def done() -> bool:
+        for query in queries:
+            raise_error(query)
+        return all(len(query.rows) >= wanted[query.name] for query in queries)
+
+    until(done, f"{count} rows more of each of {sorted(wanted)}", timeout)
+
+
+def check_everything(streams: Streams, writer: Writer, queries: Sequence[Query], repeats: int | None = None) -> None:
+    """All that was written arrives, in its place, and is committed (C1); at most `repeats` rows of it twice."""
+
+    def arrived() -> bool:
+        for query in queries:
+            raise_error(query)
+        return {row.value for query in queries for row in query.rows} >= set(writer.sent)
+
+    until(arrived, "everything written is in the sinks")
+    until(lambda: {tp: c.offset for tp, c in streams.committed().items()} == streams.ends(), "everything is committed")
+    rows = [row for query in queries for row in query.rows]
+    assert {row.value for row in rows} == set(writer.sent), "rows that nobody wrote"
+    strangers = [row for row in rows if row.value.split("/")[:2] != [row.partition.topic, str(row.partition.partition)]]
+    assert not strangers, "rows of another partition"
+    for query in queries:
+        check_order(query)
+    twice = sum(count - 1 for count in Counter(row.value for row in rows).values())
+    assert repeats is None or twice <= repeats, f"{twice} rows are there twice"
+
+
+def check_order(query: Query) -> None:
+    """Within a batch a partition's offsets ascend, each of them once."""
+    for batch, rows in dict(query.sunk).items():
+        offsets: dict[TopicPartition, list[int]] = {}
+        for row in rows:
+            offsets.setdefault(row.partition, []).append(row.offset)
+        for tp, found in offsets.items():
+            assert found == sorted(set(found)), f"batch {batch} of {query.name}: the offsets of {tp}"
+
+
+def _common(values: Iterable[T]) -> T | None:
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
