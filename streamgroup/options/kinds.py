@@ -112,10 +112,13 @@ _STRATEGIES = {
     "streamgroup-range": "streamgroup-range",
     "range": "range",
     "roundrobin": "roundrobin",
+    "cooperative-sticky": "cooperative-sticky",
     "org.apache.kafka.clients.consumer.rangeassignor": "range",
     "org.apache.kafka.clients.consumer.roundrobinassignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.cooperativestickyassignor": "cooperative-sticky",
 }
-_NO_STRATEGIES = {"sticky", "stickyassignor", "cooperative-sticky", "cooperativestickyassignor"}
+_NO_STRATEGIES = {"sticky", "stickyassignor"}
+_SOME_STRATEGY = ", ".join(dict.fromkeys(_STRATEGIES.values()))
 
 
 def _strategies(text: str) -> tuple[str, ...]:
@@ -125,11 +128,11 @@ def _strategies(text: str) -> tuple[str, ...]:
         if word in _STRATEGIES:
             names.append(_STRATEGIES[word])
         elif word.rpartition(".")[2] in _NO_STRATEGIES:
-            raise ValueError(f"{entry!r} is not available yet: offer streamgroup-range, range or roundrobin")
+            raise ValueError(f"{entry!r} is not available: cooperative-sticky is as sticky, and moves less")
         else:
-            raise ValueError(f"{entry!r} is no strategy that streamgroup knows: streamgroup-range, range, roundrobin")
+            raise ValueError(f"{entry!r} is no strategy that streamgroup knows: {_SOME_STRATEGY}")
     if not names:
-        raise ValueError("at least one strategy is expected: streamgroup-range, range, roundrobin")
+        raise ValueError(f"at least one strategy is expected: {_SOME_STRATEGY}")
     return tuple(dict.fromkeys(names))
 
 

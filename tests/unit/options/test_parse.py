@@ -129,8 +129,9 @@ EXAMPLES = {
     "kafka.heartbeat.interval.ms": ("1000", 1_000),
     "kafka.max.poll.interval.ms": ("7", 7),
     "kafka.partition.assignment.strategy": (
-        "org.apache.kafka.clients.consumer.RoundRobinAssignor,range,roundrobin",
-        ("roundrobin", "range"),
+        "org.apache.kafka.clients.consumer.RoundRobinAssignor,range,roundrobin,"
+        "org.apache.kafka.clients.consumer.CooperativeStickyAssignor,cooperative-sticky",
+        ("roundrobin", "range", "cooperative-sticky"),
     ),
 }
 
@@ -345,8 +346,8 @@ def test_what_spark_refuses_is_refused(name: str, streaming: bool) -> None:
     [
         ("kafka.security.protocol", "SASL_SSL"),
         ("kafka.group.protocol", "consumer"),
-        ("kafka.partition.assignment.strategy", "range,cooperative-sticky"),
-        ("kafka.partition.assignment.strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"),
+        ("kafka.partition.assignment.strategy", "range,sticky"),
+        ("kafka.partition.assignment.strategy", "org.apache.kafka.clients.consumer.StickyAssignor"),
     ],
 )
 def test_what_is_not_available_yet_is_never_silently_ignored(name: str, value: str) -> None:
