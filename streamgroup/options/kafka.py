@@ -117,8 +117,8 @@ _GROUP = (
     _group(
         "partition.assignment.strategy",
         "What the member offers, the preferred first: `streamgroup-range`, `range`, `roundrobin`, "
-        "`cooperative-sticky`, or Java's class names of all but the first. The group settles on one that all members know. With "
-        "`cooperative-sticky` alone batches go on while the group rebalances.",
+        "`cooperative-sticky`, or Java's class names of all but the first. The group settles on one that all members "
+        "know. With `cooperative-sticky` alone batches go on while the group rebalances.",
         kinds.STRATEGIES,
         "group.strategies",
     ),

@@ -128,7 +128,7 @@ def _strategies(text: str) -> tuple[str, ...]:
         if word in _STRATEGIES:
             names.append(_STRATEGIES[word])
         elif word.rpartition(".")[2] in _NO_STRATEGIES:
-            raise ValueError(f"{entry!r} is not available: cooperative-sticky is as sticky, and moves less")
+            raise ValueError(f"{entry!r} is not available yet: cooperative-sticky moves as little")
         else:
             raise ValueError(f"{entry!r} is no strategy that streamgroup knows: {_SOME_STRATEGY}")
     if not names:
