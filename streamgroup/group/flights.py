@@ -6,10 +6,10 @@ At most one document is in flight: given to Spark, by this process or an earlier
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, TopicPartition
+from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
 
 
 @dataclass(slots=True)
@@ -123,6 +123,17 @@ class Flights:
         # Else it is empty and was made while the member held less than before (R10): it has sunk nothing, and knows
         # less than the checkpoint of where this query and its startingOffsets stand.
         return flight
+
+    def begun(self, partition: TopicPartition) -> Position | None:
+        """Where the batch that is being replayed began in `partition`; None where none is, or it does not tell."""
+        if self.flight is None or self.flight.planned_here:
+            return None
+        document = self.flight.document
+        position = document.positions.get(partition)
+        if position is None:
+            return None
+        start = next((r.start for r in document.ranges if r.partition == partition), position.offset)
+        return replace(position, offset=start)
 
     def lose(self, partition: TopicPartition) -> None:
         """A partition was lost: a document planned before moves its position no more (R16)."""

@@ -35,6 +35,11 @@ RECOMMIT_AFTER_S = 3600.0
 """An idle member commits again hourly: brokers before 2.1 expire offsets 24 h after the commit, even of live groups."""
 
 
+NO_GENERATION = -1
+"""In a commit of who is no member; also NOT_FOUNDED, so that no generation of members takes such a commit for its own
+founder's (R7)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """A commit to send. Answers count only for its member id and generation (R18)."""
@@ -56,8 +61,10 @@ class CommitVerdict(Enum):
 class Ledger:
     """See the module. All offsets are log offsets; `now` is monotonic seconds."""
 
-    def __init__(self, group: str, run: str, new_lineage: str) -> None:
+    def __init__(self, group: str, run: str, new_lineage: str, *, alone: bool = False) -> None:
         self.group = group
+        self._alone = alone
+        """The query is no member (`solo`): nobody else takes its partitions or has a part in its commits."""
         self.run = run
         self.member_id = ""
         self.generation = -1
@@ -253,7 +260,8 @@ class Ledger:
         """
         if (member_id, generation) != (self.member_id, self.generation):
             return {}
-        founding = founding_generation(commits, generation)
+        # Solo generations are counted anew in each run: those that commits tell are no other's.
+        founding = NOT_FOUNDED if commits and self._alone else founding_generation(commits, generation)
         self._founding = founding if commits else None
         starting = applies_starting_offsets(self.checkpoint, founding, generation)
         starts = {}
@@ -276,6 +284,8 @@ class Ledger:
             committed=held.found,
             topic_id=held.topic_id,
             use_starting_offsets=use_starting_offsets,
+            alone=self._alone,
+            begun=self._flights.begun(tp),
         )
 
     @property
@@ -380,8 +390,13 @@ class Ledger:
         self._commits_made += 1
         self._committed_at = now
         self._retry = False
-        self._commit = Commit(self._commits_made, self.member_id, self.generation, offsets)
+        self._commit = Commit(self._commits_made, self.member_id, self._generation_told, offsets)
         return self._commit
+
+    @property
+    def _generation_told(self) -> int:
+        """The generation in commits; who is no member commits under none."""
+        return NO_GENERATION if self._alone else self.generation
 
     def _metadata(self, held: Held) -> CommitMetadata:
         return CommitMetadata(
@@ -389,7 +404,7 @@ class Ledger:
             run=self.run,
             sequence=max(self._flights.proven_sequence, held.gained_after),
             asked=self._flights.asked,
-            founding=self.generation if self._founding is None else self._founding,
+            founding=self._generation_told if self._founding is None else self._founding,
             topic_id=held.topic_id,
             batch=self._flights.batch,
         )

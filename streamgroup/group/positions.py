@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
-from streamgroup.model import INITIAL_DOCUMENT, NO_TOPIC_ID, UNKNOWN_EPOCH, CommittedOffset, Document, TopicPartition
+from streamgroup.model import (
+    INITIAL_DOCUMENT,
+    NO_TOPIC_ID,
+    UNKNOWN_EPOCH,
+    CommittedOffset,
+    Document,
+    Position,
+    TopicPartition,
+)
 
 
 class Origin(Enum):
@@ -68,11 +76,21 @@ def start_of(
     committed: CommittedOffset | None,
     topic_id: str,
     use_starting_offsets: bool,
+    alone: bool = False,
+    begun: Position | None = None,
 ) -> Start:
     """Where `partition`, just gained, starts (R5).
 
     `checkpoint` is the newest document proven sunk, `run` this coordinator's, `committed` what an OffsetFetch found
     that was sent after the SyncGroup of the current generation, `topic_id` the topic's id now.
+
+    `alone`: of a query that is no member. There a commit of the checkpoint's lineage is this query's own, and nobody
+    went on from it: the checkpoint goes before it, exactly, as a stateful query needs it (its state is the
+    checkpoint's, and a commit that a crash has prevented would repeat a batch into it). A commit of anybody else
+    is followed, as a member follows it: an operator's reset.
+
+    `begun` is where a batch that is being replayed began: what the checkpoint before it does not tell. It counts where
+    nothing else does (batch 0 of a query whose group has no commits, or that has no group).
     """
     metadata = CommitMetadata.parse(committed.metadata) if committed is not None else None
     position = checkpoint.positions.get(partition)
@@ -86,12 +104,22 @@ def start_of(
         ahead = position is not None and position.offset > committed.offset
         if position is not None and ahead and metadata is not None and _proven(checkpoint, run, metadata):
             return Start(Origin.CHECKPOINT_AHEAD, position.offset, position.leader_epoch)
+        if position is not None and alone and is_own(committed, checkpoint.lineage):
+            return Start(Origin.CHECKPOINT, position.offset, position.leader_epoch)
         return Start(Origin.COMMITTED, committed.offset, committed.leader_epoch)
+    if position is None and begun is not None and not is_another_topic(begun.topic_id, topic_id):
+        position = begun
     if position is not None:
         return Start(Origin.CHECKPOINT, position.offset, position.leader_epoch)
     if recreated:
         return Start(Origin.RECREATED)
     return Start(Origin.STARTING if use_starting_offsets else Origin.EARLIEST)
+
+
+def is_own(committed: CommittedOffset, lineage: str) -> bool:
+    """Whether a query with this lineage has made the commit."""
+    metadata = CommitMetadata.parse(committed.metadata)
+    return metadata is not None and metadata.lineage == lineage
 
 
 def is_another_topic(old: str, new: str) -> bool:
