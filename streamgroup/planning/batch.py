@@ -22,16 +22,17 @@ def next_document(
     positions: Mapping[TopicPartition, Position],
     ends: Mapping[TopicPartition, int],
     max_offsets: int | None = None,
+    min_offsets: int = 1,
     targets: Mapping[TopicPartition, int] | None = None,
 ) -> Document | None:
     """The document of a batch from `positions` (all partitions held) to `ends` (log ends, as far as known).
 
-    None where there is nothing new: the caller then returns Spark's `start` unchanged (R2). `max_offsets` is shared by
-    the backlog. `targets` are AvailableNow's snapshot (R11): no partition goes beyond its target, and one without a
-    target, which came later, stays where it is.
+    None where there is nothing new, or less than `min_offsets`: the caller then returns Spark's `start` unchanged (R2).
+    `max_offsets` is shared by the backlog. `targets` are AvailableNow's snapshot (R11): no partition goes beyond its
+    target, and one without a target, which came later, stays where it is.
     """
     backlog = _backlog(positions, ends, targets)
-    if not backlog:
+    if not backlog or sum(map(len, backlog.values())) < min_offsets:
         return None
     until = {tp: r.until for tp, r in backlog.items()} if max_offsets is None else rate_limit(backlog, max_offsets)
     return Document(

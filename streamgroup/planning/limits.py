@@ -1,10 +1,21 @@
-"""`maxOffsetsPerTrigger`: how far each partition may go in one batch."""
+"""How much a batch takes: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with `maxTriggerDelay`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from streamgroup.model import OffsetRange, TopicPartition
+
+
+def least_wanted(min_offsets: int | None, waited_s: float | None, max_delay_s: float) -> int:
+    """The fewest offsets that are worth a batch now, `waited_s` seconds after the batch before (None: there is none).
+
+    As in Spark's own source: the first batch of a run waits for nothing, every other one until there are `min_offsets`
+    or `max_delay_s` have passed.
+    """
+    if min_offsets is None or waited_s is None or waited_s >= max_delay_s:
+        return 1
+    return min_offsets
 
 
 def rate_limit(backlog: Mapping[TopicPartition, OffsetRange], max_offsets: int) -> dict[TopicPartition, int]:
