@@ -13,6 +13,7 @@
     +-- BrokerError                 an error code in a response
     +-- UnsupportedVersionError     the broker and we share no version of an API
     +-- FencedError                 another member has taken this one's place
+    +-- DrainedError                a drain has ended the query, as it was asked to
     +-- DataLossError               records that should be there are gone
     +-- AuthError
     +-- OffsetStoreError
@@ -112,6 +113,10 @@ class UnsupportedVersionError(StreamGroupError):
 
 class FencedError(StreamGroupError):
     """Another member has taken this one's place."""
+
+
+class DrainedError(StreamGroupError):
+    """A drain has ended the query, as somebody outside of the application asked: no failure."""
 
 
 class DataLossError(StreamGroupError):

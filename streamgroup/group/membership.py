@@ -48,6 +48,11 @@ class Membership(Entry):
         return self._member_id
 
     @property
+    def topics(self) -> tuple[str, ...]:
+        """The subscription, sorted; empty before `Start`."""
+        return self._topics
+
+    @property
     def generation(self) -> int:
         """The generation of the last JoinGroup answer; -1 before the first and after the membership was lost."""
         return self._generation
@@ -153,7 +158,7 @@ class Membership(Entry):
 
     def _lost(self, reason: str) -> None:
         if self._wanted is not None and self._now - self._told_at >= patience_s(self._rebalance_ms / 1000):
-            self._note(WARNING, self._waited())  # the group did not wait either
+            self._out.append(ev.GaveUp(self._waited()))  # the group did not wait either
         self._let_go(reason)
         self._rejoin(reason)
 
@@ -198,11 +203,7 @@ class Membership(Entry):
             self._tenure.cooperative,
             change.revoked,
         )
-        self._out += [
-            ev.Note(INFO, assigned.line(self._config.group_id)),
-            assigned,
-            ev.NeedTopics(self._followed(), urgent=False),
-        ]
+        self._out += [assigned, ev.NeedTopics(self._followed(), urgent=False)]
         self._heartbeat()
         if change.revoked:
             self._told_at = self._now
@@ -325,7 +326,7 @@ class Membership(Entry):
         return gave_up_waiting(flying_s, waited_s, self._rebalance_ms, self._config.rebalance_wait_ms)
 
     def _waited_enough(self) -> None:
-        self._note(WARNING, self._waited())
+        self._out.append(ev.GaveUp(self._waited()))
         if self._tenure.leaving:
             self._give_up()
         else:
