@@ -74,6 +74,7 @@ class Ledger:
         """R7. None: the group had no commits; the generation of the first one that is accepted will be it."""
         self._sunk_unheld: dict[TopicPartition, tuple[OffsetRange, Flight]] = {}
         """Ranges of a proven replay whose partition was not held then."""
+        self._unplaced = False
         self._commit: Commit | None = None
         self._commits_made = 0
         self._retry = False
@@ -139,12 +140,15 @@ class Ledger:
         Raises ConfigError where the sink skipped the batch (R17).
         """
         flight = self._flights.prove(start)
+        self._unplaced = self._unplaced and flight is None
         for handed in () if flight is None else flight.handed or ():
             assert flight is not None
             held = self.held.get(handed.partition)
             if held is not None and held.position is not None:
                 self._sank(held, handed, flight)
-            elif not flight.planned_here:
+                continue
+            self._unplaced = True
+            if not flight.planned_here:
                 self._sunk_unheld[handed.partition] = (handed, flight)
 
     def _sank(self, held: Held, handed: OffsetRange, flight: Flight) -> None:
@@ -363,8 +367,8 @@ class Ledger:
 
     @property
     def awaits_holding(self) -> bool:
-        """Whether a proven replay waits for its partitions to be gained: only then can it be committed (R16)."""
-        return bool(self._sunk_unheld)
+        """Whether a batch was proven whose partitions were not held: only who gains them can commit it (R5a, R16)."""
+        return self._unplaced
 
     def commit_due(self, now: float, *, everything: bool = False) -> Commit | None:
         """The commit to send now, or None. It carries every partition held, at its position (R7).
