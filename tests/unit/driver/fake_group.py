@@ -28,6 +28,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.planning.batch import next_document, replay_ranges
+from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -131,6 +132,10 @@ class OffsetCoordinator(FakeCoordinator):
         return metadata
 
 
+COOPERATIVE: dict[str, Any] = {"strategies": ("cooperative-sticky",)}
+"""The config of a query whose batches go on through rebalances."""
+
+
 class NoJitter:
     def next(self) -> float:
         return 0.1
@@ -142,16 +147,16 @@ class NoJitter:
 class Query:
     """One run of a query: Spark, its sink and the member. `start` is the newest document in Spark's commits."""
 
-    def __init__(self, world: World, name: str, start: Document = INITIAL_DOCUMENT) -> None:
+    def __init__(self, world: World, name: str, start: Document = INITIAL_DOCUMENT, **config: Any) -> None:
         self.world = world
         self.name = name
         self.start = start
         self.ledger = Ledger("g", name, "lineage")
-        self.membership = Membership(MemberConfig("g"), random.Random(name))
+        self.membership = Membership(MemberConfig("g", **config), random.Random(name))
         self.member = Member(
             self.membership,
             self.ledger,
-            instance_id=None,
+            instance_id=config.get("instance_id"),
             session_timeout_s=SESSION_S,
             request_timeout_ms=30_000,
             backoff=NoJitter(),
@@ -219,7 +224,9 @@ class Query:
 class World:
     """Topic t, its coordinator, queries, and the time that they live in."""
 
-    def __init__(self, partitions: int = 2, end: int = 0) -> None:
+    def __init__(self, partitions: int = 2, end: int = 0, **config: Any) -> None:
+        self.config = config
+        """Of all queries, as in MemberConfig."""
         self.coordinator = OffsetCoordinator()
         self.partitions = partitions
         self.topic_id = "id"
@@ -234,11 +241,14 @@ class World:
         """APIs whose requests are handled, but whose answers never come."""
         self.deaf: set[type[Any]] = set()
         """APIs whose requests never arrive."""
+        self.join_version: int | None = None
+        """Of JoinGroup; None: the highest that we speak."""
         self.held_back: list[Callable[[], None]] | None = None
         """Answers to OffsetFetch, while it is a list."""
 
-    def query(self, name: str, start: Document = INITIAL_DOCUMENT, *, join: bool = True) -> Query:
-        query = Query(self, name, start)
+    def query(self, name: str, start: Document = INITIAL_DOCUMENT, *, join: bool = True, **config: Any) -> Query:
+        """A query's run; `config` as in MemberConfig."""
+        query = Query(self, name, start, **self.config | config)
         self.queries.append(query)
         if join:
             self.join(query)
@@ -322,6 +332,8 @@ class World:
     def send(self, query: Query, send: ev.Send) -> None:
         offsets = send.api in {OffsetFetchRequest, OffsetCommitRequest}
         version = _OFFSETS_VERSION if offsets else send.api.VERSIONS[1]
+        if send.api is JoinGroupRequest and self.join_version is not None:
+            version = self.join_version
 
         def reply(response: Any) -> None:
             again = decode(send.api.RESPONSE, encode(response, version), version)
@@ -348,9 +360,9 @@ def offsets(world: World) -> dict[int, int]:
     return {tp.partition: committed.offset for tp, committed in world.coordinator.offsets.items()}
 
 
-def founded(partitions: int = 2, records: int = 10) -> tuple[World, Query]:
+def founded(partitions: int = 2, records: int = 10, **config: Any) -> tuple[World, Query]:
     """A query that has started at the logs' ends, 0, and has `records` new ones in each partition."""
-    world = World(partitions)
+    world = World(partitions, **config)
     query = world.query("A")
     assert query.poll()
     world.produce(records)

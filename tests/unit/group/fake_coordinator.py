@@ -1,7 +1,8 @@
 """A group coordinator in memory, and machines that talk to it: every message goes through its bytes.
 
 It keeps to what a broker does in the classic protocol: it gathers the members, takes the leader's assignments, tells of
-a rebalance by heartbeat, refuses stale generations and unknown members. It never expires a session.
+a rebalance by heartbeat, refuses stale generations and unknown members; a static member that comes back takes its old
+place, and in a group at rest that costs no rebalance. It never expires a session.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ class FakeCoordinator:
     assignments: dict[str, bytes] | None = None
     gathering: bool = False
     leader: str = ""
+    protocol: str = ""
+    fenced: set[str] = field(default_factory=set)
+    """Member ids whose place another one with their instance id has taken."""
     ids: Any = field(default_factory=lambda: itertools.count(1))
     known_ids: set[str] = field(default_factory=set)
 
@@ -80,6 +84,8 @@ class FakeCoordinator:
                 reply(FindCoordinatorResponse(node_id=1, host="localhost", port=9092))
 
     def check(self, member_id: str, generation: int) -> int:
+        if member_id in self.fenced:
+            return ErrorCode.FENCED_INSTANCE_ID
         if member_id not in self.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if generation != self.generation:
@@ -91,6 +97,8 @@ class FakeCoordinator:
         if not member_id:
             member_id = f"member-{next(self.ids)}"
             self.known_ids.add(member_id)
+            if self.replace(member_id, request, version, reply):
+                return
             if version >= 4 and request.group_instance_id is None:
                 reply(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id, protocol_name=""))
                 return
@@ -100,6 +108,43 @@ class FakeCoordinator:
         self.members[member_id] = KnownMember(request, reply)
         self.gather()
         self.complete()
+
+    def replace(self, member_id: str, request: JoinGroupRequest, version: int, reply: Reply) -> bool:
+        """A static member is back: whether it need not wait for the others."""
+        instance_id = request.group_instance_id
+        same = (m for m, known in self.members.items() if known.request.group_instance_id == instance_id)
+        old = next(same, None) if instance_id is not None else None
+        if old is None:
+            return False
+        self.fenced.add(old)
+        self.members = {member_id if m == old else m: known for m, known in self.members.items()}
+        self.members[member_id] = KnownMember(request, reply if self.gathering else None)
+        led, self.leader = self.leader, member_id if self.leader == old else self.leader
+        if self.gathering or self.assignments is None:
+            return False
+        self.assignments[member_id] = self.assignments.pop(old, b"")
+        leads = led == old
+        reply(
+            JoinGroupResponse(
+                generation_id=self.generation,
+                protocol_name=self.protocol,
+                leader=member_id if leads and version >= 9 else led,  # before, it is not to know that it leads
+                skip_assignment=leads and version >= 9,
+                member_id=member_id,
+                members=self.described() if leads and version >= 9 else (),
+            )
+        )
+        return True
+
+    def described(self) -> tuple[JoinGroupResponseMember, ...]:
+        return tuple(
+            JoinGroupResponseMember(
+                member_id=member_id,
+                group_instance_id=m.request.group_instance_id,
+                metadata=next(p.metadata for p in m.request.protocols if p.name == self.protocol),
+            )
+            for member_id, m in self.members.items()
+        )
 
     def gather(self) -> None:
         """A rebalance begins: whoever waits for an assignment is told to join again."""
@@ -117,22 +162,15 @@ class FakeCoordinator:
         self.leader = self.leader if self.leader in self.members else next(iter(self.members))
         names = [{p.name for p in m.request.protocols} for m in self.members.values()]
         first = next(iter(self.members.values())).request.protocols
-        protocol = next(p.name for p in first if all(p.name in offered for offered in names))
-        described = tuple(
-            JoinGroupResponseMember(
-                member_id=member_id,
-                group_instance_id=m.request.group_instance_id,
-                metadata=next(p.metadata for p in m.request.protocols if p.name == protocol),
-            )
-            for member_id, m in self.members.items()
-        )
+        self.protocol = next(p.name for p in first if all(p.name in offered for offered in names))
+        described = self.described()
         for member_id, member in list(self.members.items()):
             join_reply, member.join_reply = member.join_reply, None
             assert join_reply is not None
             join_reply(
                 JoinGroupResponse(
                     generation_id=self.generation,
-                    protocol_name=protocol,
+                    protocol_name=self.protocol,
                     leader=self.leader,
                     member_id=member_id,
                     members=described if member_id == self.leader else (),
