@@ -108,8 +108,6 @@ class Entry:
 
     def _let_go(self, reason: str) -> None:
         """Put out of the group, or it must be assumed: nothing is held, and nothing will be kept (R18)."""
-        lost = f"generation {self._tenure.generation} is lost ({reason}), {len(self._tenure.held)} partitions"
-        self._note(WARNING, f"{lost}: rejoining")
         self._out.append(ev.Lost(reason))
         self._forget_membership()
 

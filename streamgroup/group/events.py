@@ -260,6 +260,13 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class GaveUp:
+    """The batch in flight is waited for no longer (R22): it may be read again. `text` says why, and what to do."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Left:
     """The member is no member any more; nothing follows but what another `Start` brings."""
 
@@ -286,4 +293,4 @@ class Note:
     text: str
 
 
-Action = Send | Reset | CoordinatorFound | NeedTopics | Joining | Assigned | Lost | Left | Fail | WakeAt | Note
+Action = Send | Reset | CoordinatorFound | NeedTopics | Joining | Assigned | Lost | GaveUp | Left | Fail | WakeAt | Note

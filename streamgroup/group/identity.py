@@ -1,6 +1,6 @@
 """What a member tells the others about itself in the user data of its subscription: whose checkpoint it reads (R28).
 
-Compact JSON, `{"streamgroup":1,"lineage":"5a…","run":"c3…","admitted":true}`: its first key is the number of the format.
+Compact JSON, `{"streamgroup":1,"lineage":"5a…","run":"c3…","admitted":true}`: the number of the format comes first.
 Under `cooperative-sticky` Java's own user data, an int32 generation, stands before it. A consumer of another make
 writes none of this and looks at none of it; DescribeGroups shows it to whoever may describe the group.
 """

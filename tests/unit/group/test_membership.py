@@ -54,7 +54,8 @@ def test_a_follower_syncs_at_once_and_beats_at_once() -> None:
     assert d.only(ev.Assigned) == ev.Assigned(
         3, "me", tuple(tps("t", 0, 1)), frozenset(), "streamgroup-range", leader=False, members=3, total=6
     )
-    assert "joined orders-ingest, generation 3, 2 of 6 partitions, 2 other members" in d.notes()
+    line = d.only(ev.Assigned).line("orders-ingest")
+    assert line == "joined orders-ingest, generation 3, 2 of 6 partitions, 2 other members"
     assert d.only(ev.Send).lane is ev.Lane.COORDINATOR
     assert d.machine.lease_at is None
     sent_at = d.now

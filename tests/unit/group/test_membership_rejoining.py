@@ -49,7 +49,7 @@ def test_without_proof_it_waits_as_long_as_the_longest_batch_and_the_wait_then_g
     assert d.machine.state is State.STABLE
     d.tick(0.2)
     assert d.only(ev.Joining).abandoned
-    assert "up to one batch may be repeated" in d.notes()
+    assert "up to one batch may be repeated" in d.only(ev.GaveUp).text
 
 
 def test_before_any_batch_has_completed_only_the_groups_patience_counts() -> None:
