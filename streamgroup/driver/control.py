@@ -15,7 +15,8 @@ import shutil
 import stat
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,9 +25,13 @@ from streamgroup.errors import StreamGroupError, TransportError
 
 log = logging.getLogger("streamgroup")
 
-LARGEST_MESSAGE = 1 << 20
+LARGEST_MESSAGE = 1 << 22
+"""A document of some 50 000 partitions."""
+_LISTENED = ".listened"
 PATIENCE_S = 5.0
 """How long either side waits for the other's message."""
+LAST_ANSWERS_S = 0.5
+"""How long a channel that closes waits for what it is answering."""
 
 
 class Controlled(Protocol):
@@ -36,8 +41,17 @@ class Controlled(Protocol):
     def run(self) -> str:
         """The run's id."""
 
-    def drain(self, timeout: float) -> dict[str, Any]:
-        """Stop planning, commit what sinks, leave."""
+    def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
+        """The listener has said that the batch of this document has sunk (R15)."""
+
+    def ranges(self) -> dict[str, Any]:
+        """What the batch in flight covers."""
+
+    def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
+        """Stop planning, commit what sinks, leave; `ends`: and let `end` end the query."""
+
+    def end(self) -> dict[str, Any]:
+        """Every coordinator of the query is drained: end it."""
 
     def status(self) -> dict[str, Any]:
         """What the member is doing."""
@@ -91,11 +105,39 @@ def ask(jvm_pid: int, run: str, request: str, *, patience: float = PATIENCE_S, *
     return answer
 
 
+def announce_listener(jvm_pid: int) -> None:
+    """Let every coordinator of this driver know that a listener tells it of batches that have sunk.
+
+    Raises OSError where the directory cannot be made, PermissionError where it is not private.
+    """
+    home = directory(jvm_pid).parent
+    make_private(home)
+    (home / f"{jvm_pid}{_LISTENED}").touch(0o600)
+
+
+def unannounce_listener(jvm_pid: int) -> None:
+    """The listener is no more."""
+    home = directory(jvm_pid).parent
+    with suppress(OSError):
+        (home / f"{jvm_pid}{_LISTENED}").unlink()
+    with suppress(OSError):
+        home.rmdir()
+
+
+def is_listened(jvm_pid: int) -> bool:
+    """Whether this driver has a listener."""
+    return (directory(jvm_pid).parent / f"{jvm_pid}{_LISTENED}").exists()
+
+
 def _sweep(home: Path) -> None:
-    """Remove what coordinators of drivers left that were killed."""
+    """Remove what coordinators and listeners of drivers left that were killed."""
     for left in home.iterdir():
-        if left.name.isdigit() and not Path(f"/proc/{left.name}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(left, ignore_errors=True)
+        name = left.name.removesuffix(_LISTENED)
+        if name.isdigit() and not Path(f"/proc/{name}").exists() and Path("/proc/self").exists():
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
 
 class ControlServer:
@@ -106,6 +148,8 @@ class ControlServer:
         self._base = directory(jvm_pid) / coordinator.run
         self._token = secrets.token_hex(32)
         self._listener: Listener | None = None
+        self._changed = threading.Condition()
+        self._under_way = 0
 
     def start(self) -> None:
         """Open the channel. Where that fails the query goes on without it: it can still be stopped, not drained."""
@@ -124,8 +168,13 @@ class ControlServer:
         threading.Thread(target=self._serve, args=(listener,), name="streamgroup-control", daemon=True).start()
 
     def close(self) -> None:
-        """Remove the channel's files; the directory goes with its last run."""
+        """Remove the channel's files; the directory goes with its last run.
+
+        What is being answered is waited for, shortly: a process that ends with its drain must still answer it.
+        """
         listener, self._listener = self._listener, None
+        with self._changed:
+            self._changed.wait_for(lambda: not self._under_way, LAST_ANSWERS_S)
         if listener is not None:  # it removes its socket itself, and would complain at exit where that is gone
             with suppress(OSError):
                 listener.close()
@@ -150,19 +199,39 @@ class ControlServer:
         with connection, suppress(OSError, EOFError):
             if not connection.poll(PATIENCE_S):
                 return
-            try:
-                answer = self._carry_out(json.loads(connection.recv_bytes(LARGEST_MESSAGE)))
-            except (StreamGroupError, ValueError, TypeError) as error:
-                answer = {"error": str(error)}
-            connection.send_bytes(json.dumps(answer).encode())
+            message = connection.recv_bytes(LARGEST_MESSAGE)
+            with self._answering():
+                try:
+                    answer = self._carry_out(json.loads(message))
+                except (StreamGroupError, ValueError, TypeError) as error:
+                    answer = {"error": str(error)}
+                connection.send_bytes(json.dumps(answer).encode())
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """An answer is under way: `close` lets it out."""
+        with self._changed:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
 
     def _carry_out(self, message: Any) -> dict[str, Any]:
         token = message.get("token") if isinstance(message, dict) else None
         if not isinstance(token, str) or not secrets.compare_digest(token, self._token):
             raise ValueError("not the token of this run")
         match message:
+            case {"request": "sunk", "document": dict(document), "batch": int() | None as batch, "query": dict(query)}:
+                return self._coordinator.sunk(document, batch, query)
+            case {"request": "ranges"}:
+                return self._coordinator.ranges()
             case {"request": "drain", "timeout": int() | float() as timeout}:
-                return self._coordinator.drain(float(timeout))
+                return self._coordinator.drain(float(timeout), ends=message.get("ends") is True)
+            case {"request": "end"}:
+                return self._coordinator.end()
             case {"request": "status"}:
                 return self._coordinator.status()
         raise ValueError(f"not a request of this channel: {message.get('request')!r}")

@@ -19,7 +19,9 @@ from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.leaving import Leaving
 from streamgroup.driver.member import Member, MemberAction, MetadataStale, Resolve
 from streamgroup.driver.planner import Planner
+from streamgroup.driver.proof import Proof
 from streamgroup.driver.resolver import Resolver
+from streamgroup.driver.silence import SilenceWatch, spark_calls
 from streamgroup.driver.starts import log_ends
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
@@ -81,18 +83,27 @@ class Coordinator:
         self._planner = Planner(ledger, self._watcher, fail_on_data_loss=options.fail_on_data_loss)
         self._resolver = Resolver(options, ledger.group, self._watcher, self._found, self._not_found)
         self._thread = GroupThread(self._member, self._state, options.client, lambda: self._watcher.snapshot, self._act)
+        self.proof = Proof(self._state, self._member, self._thread, self._fail)
         self._leaving = Leaving(
-            self._state, self._member, self._thread, self._watcher, lambda: self._failure is not None
+            self._state,
+            self._member,
+            self._thread,
+            self._watcher,
+            lambda: self._failure is not None,
+            is_listened=lambda: self.proof.is_listened,
         )
+        self.silence = SilenceWatch(self._group, is_listened=lambda: self.proof.is_listened, pause=self._leaving.pause)
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
 
+    @spark_calls
     def prepare_available_now(self) -> None:
         """R11: snapshot the ends of all subscribed partitions."""
         self._begin()
         topics, isolation = self._options.subscription.topics, self._options.fetch.isolation
         self._planner.targets = self._ask(lambda cluster, deadline: log_ends(cluster, deadline, topics, isolation))
 
+    @spark_calls
     def latest_offset(self, start: Mapping[str, Any], *, max_rows: int | None, once: bool = False) -> dict[str, Any]:
         """Prove `start` sunk, commit it, and plan the next batch: its document, or `start` where nothing is new."""
         value = dict(start)
@@ -103,6 +114,7 @@ class Coordinator:
             if again is not None:
                 return to_value(again)
             self._carry_out(self._member.prove(document, time.monotonic()))
+            self._leaving.raise_if_ended(FIRST_PATIENCE_S)
             if not self._wait_until_plannable(once):
                 return self._wait_on(value, document)
             generation, positions = self._ledger.generation, self._ledger.positions()
@@ -124,6 +136,7 @@ class Coordinator:
             self._carry_out(self._member.planned(planned, now))
             return to_value(planned)
 
+    @spark_calls
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
         """The tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
         first = from_value(start)
@@ -147,6 +160,7 @@ class Coordinator:
             self._answer = (last, tasks)
             return tasks
 
+    @spark_calls
     def report_latest(self) -> dict[str, dict[str, int]] | None:
         """The ends of the logs held, in the shape of Spark's own connector; None before anything is known."""
         with self._state:
@@ -156,18 +170,31 @@ class Coordinator:
             ends.setdefault(tp.topic, {})[str(tp.partition)] = known.latest
         return ends or None
 
-    def stop(self) -> None:
+    def stop(self, *, last_word: bool = True) -> None:
         """R29: commit every held position, leave the group (static members stay), within a second."""
-        self._leaving.stop()
+        self._leaving.stop(last_word=last_word)
 
     # --- the control channel's requests ------------------------------------------------------------------------------
 
-    def drain(self, timeout: float) -> dict[str, Any]:
-        """R30: plan no more, wait until the last batch is proven sunk, commit, leave.
+    def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
+        """The listener has said that the batch of `document` has sunk (R15)."""
+        return self.proof.sunk(document, batch, query)
+
+    def ranges(self) -> dict[str, Any]:
+        """What the batch in flight covers."""
+        return self.proof.ranges()
+
+    def end(self) -> dict[str, Any]:
+        """Every coordinator of the query is drained: Spark's next call ends it."""
+        self._leaving.end()
+        return {}
+
+    def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
+        """R30: plan no more, wait until the last batch is proven sunk, commit, leave; `ends`: see `Leaving.drain`.
 
         Returns `{"drained": bool, ...}`: False where `timeout` seconds passed before; then one batch may be repeated.
         """
-        drained = self._leaving.drain(timeout)
+        drained = self._leaving.drain(timeout, ends=ends)
         with self._state:
             return {
                 "drained": drained,
@@ -189,6 +216,7 @@ class Coordinator:
                 "draining": self._leaving.draining,
                 "stopped": self._leaving.stopped,
                 "idle": self._ledger.idle,
+                "query": self.proof.query,
                 "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
             }
 
@@ -196,8 +224,11 @@ class Coordinator:
 
     def _begin(self) -> None:
         """Start on the first call: the topics must exist and the brokers answer, then the member joins."""
+        self._leaving.raise_if_ended()
         with self._state:
             if not self._leaving.begin():
+                if self._leaving.resume():
+                    log.warning("%s: Spark is back: joining as a new member (R27)", self._group.group_id)
                 return
             self._first = True
         for note in self._options.notes:

@@ -1,5 +1,5 @@
 """How a run ends: R29 and R30. A stop commits what is proven and leaves within a second; a drain first lets the batch
-in flight sink.
+in flight sink. How it pauses: R27, for as long as Spark is silent.
 """
 
 from __future__ import annotations
@@ -11,11 +11,19 @@ from collections.abc import Callable
 from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.member import Member
 from streamgroup.driver.watcher import LogWatcher
+from streamgroup.errors import DrainedError
 from streamgroup.group import events as ev
 from streamgroup.group.membership import State
 
 FAREWELL_S = 0.8
 """R29: committing and leaving take no longer than this."""
+LAST_WORD_S = 0.5
+"""How long a stop waits for word of the batch that was handed out, where there is a listener. Spark ends a Trigger.Once
+at the very moment that its batch has sunk: the word of it and the stop come together."""
+TOGETHER_S = 1.0
+"""R29: both together."""
+UNTOLD_S = 5.0
+"""A drain asked from outside whose asker says no more ends the query so long after its deadline."""
 
 
 class Leaving:
@@ -28,13 +36,18 @@ class Leaving:
         thread: GroupThread,
         watcher: LogWatcher,
         has_failed: Callable[[], bool],
+        *,
+        is_listened: Callable[[], bool] = lambda: False,
     ) -> None:
         self._state = state
         self._member = member
         self._thread = thread
         self._watcher = watcher
         self._has_failed = has_failed
-        self._started = self._over = False
+        self._is_listened = is_listened
+        self._started = self._over = self._clean = False
+        self._ends_at: float | None = None
+        self._ended = False
         self.draining = False
         """Nothing is planned any more."""
         self.stopped = False
@@ -52,54 +65,145 @@ class Leaving:
         self._started = True
         return True
 
-    def stop(self) -> None:
-        """Commit every held position, leave the group (static members stay), end the threads."""
+    # --- stopping ----------------------------------------------------------------------------------------------------
+
+    def stop(self, *, last_word: bool = True) -> None:
+        """Commit every held position, leave the group (static members stay), end the threads.
+
+        `last_word`: where a listener or a drain listens, wait shortly for word that the batch in flight has sunk.
+        """
         with self._state:
             if not self._started:
                 self._never_begin()
                 return
             if self.stopped:  # another thread is leaving: whoever calls may end the process next
-                self._state.wait_for(lambda: self._over, FAREWELL_S)
+                self._state.wait_for(lambda: self._over, TOGETHER_S)
                 return
             self.stopped = True
-            self._leave(time.monotonic() + FAREWELL_S)
+            self._state.notify_all()
+            began = time.monotonic()
+            listens = last_word and (self.draining or self._is_listened())
+            if listens and self._awaits_word():
+                self._state.wait_for(lambda: not self._awaits_word(), LAST_WORD_S)
+            self._leave(min(time.monotonic() + FAREWELL_S, began + TOGETHER_S))
         self._thread.stop(0.2)
         self._watcher.stop(0.1)
 
-    def drain(self, timeout: float) -> bool:
-        """Plan no more, wait until the last batch is proven sunk, commit, leave; whether that was done in time."""
+    def _awaits_word(self) -> bool:
+        flight = self._member.ledger.flight
+        return flight is not None and flight.handed is not None
+
+    # --- draining ----------------------------------------------------------------------------------------------------
+
+    def drain(self, timeout: float, *, ends: bool = False) -> bool:
+        """Plan no more, wait until the last batch is proven sunk, commit, leave; whether that was done in time.
+
+        A commit that is refused or unanswered is made again, by a member that has rejoined (R5, R6), until then.
+        `ends`: it is asked from outside of the application: Spark's next call ends the query once `end` is called, or a
+        while after the timeout.
+        """
         deadline = time.monotonic() + timeout
         with self._state:
             self.draining = True
+            if ends:
+                self._ends_at = deadline + UNTOLD_S
             self._state.notify_all()
-            settled = self._state.wait_for(lambda: self.stopped or self._has_failed() or self._is_settled(), timeout)
-            drained = settled and not self._has_failed() and not self.stopped
+            self._state.wait_for(lambda: self.stopped or self._has_failed() or self._is_settled(), timeout)
             if not self._started:
                 self._never_begin()
-            elif not self.stopped:
+            elif self.stopped:  # by Spark, which has ended the query, or by another drain
+                self._state.wait_for(lambda: self._over, TOGETHER_S)
+            else:
                 self.stopped = True
-                drained = self._leave(max(deadline, time.monotonic() + FAREWELL_S)) and drained
-            return drained
+                self._leave(max(deadline, time.monotonic() + FAREWELL_S))
+            return self._clean and not self._has_failed()
+
+    def end(self) -> None:
+        """Every coordinator of the query has been drained: the next call of Spark ends it."""
+        with self._state:
+            self._ended = True
+            self._state.notify_all()
+
+    def raise_if_ended(self, patience: float = 0.0) -> None:
+        """Raise DrainedError where the query is to end; one that is to end any moment is waited for.
+
+        Without `end` the query may have other coordinators, whose last batch is proven by Spark's calls alone.
+        """
+        if self._ends_at is None:
+            return
+        with self._state:
+            self._state.wait_for(lambda: self._ended, patience)
+            if self._ended or time.monotonic() >= self._ends_at:
+                raise DrainedError(_drained(self._member.ledger.group, clean=self._clean))
 
     def _is_settled(self) -> bool:
+        """Nothing is in flight, and nothing that a commit, and a membership to make it with, is owed to."""
         ledger = self._member.ledger
-        return ledger.idle and (not self._started or (self._member.stable and ledger.settled))
+        if not self._started:
+            return True
+        if not ledger.idle or ledger.owes:
+            return False
+        return not ledger.awaits_holding or (self._member.stable and ledger.settled)
+
+    # --- leaving -----------------------------------------------------------------------------------------------------
 
     def _has_left(self) -> bool:
         return self._member.membership.state is State.LEFT
 
-    def _leave(self, deadline: float) -> bool:
-        """Commit and leave, until `deadline`; whether the commit was accepted. The lock is held."""
+    def _leave(self, deadline: float) -> None:
+        """Commit and leave, until `deadline`. The lock is held."""
         now = time.monotonic()
-        self._thread.carry_out(self._member.farewell(now))
-        committed_all = self._state.wait_for(lambda: not self._member.ledger.owes, max(0.0, (deadline - now) * 0.6))
-        self._thread.carry_out(self._member.step(ev.Stop(), time.monotonic()))
-        self._state.wait_for(self._has_left, max(0.0, deadline - time.monotonic()))
+        self._commit_all(now, deadline)
+        self._step_out(deadline)
         self._over = True
         self._state.notify_all()
-        return committed_all
+
+    def _commit_all(self, now: float, deadline: float) -> None:
+        ledger = self._member.ledger
+        settled = self._is_settled()
+        self._thread.carry_out(self._member.farewell(now))
+        self._state.wait_for(lambda: not ledger.owes, max(0.0, (deadline - now) * 0.6))
+        self._clean = settled or self._is_settled()
+
+    def _step_out(self, deadline: float) -> None:
+        self._thread.carry_out(self._member.step(ev.Stop(), time.monotonic()))
+        self._state.wait_for(self._has_left, max(0.0, deadline - time.monotonic()))
 
     def _never_begin(self) -> None:
         """Stopped before the first call: whoever still asks is told so at once."""
-        self.stopped = True
+        self.stopped = self._over = self._clean = True
         self._watcher.stop(0.0)
+        self._state.notify_all()
+
+    # --- pausing -----------------------------------------------------------------------------------------------------
+
+    def pause(self) -> bool:
+        """R27: commit what is proven and leave, until `resume`; whether there was anything to leave."""
+        with self._state:
+            if not self._started or self.wanted or self._has_failed() or self._has_left():
+                return False
+            now = time.monotonic()
+            self._commit_all(now, now + FAREWELL_S)
+            self._step_out(now + FAREWELL_S)
+            return True
+
+    def resume(self) -> bool:
+        """Spark calls again: join as a new member where the member has left; whether it had."""
+        with self._state:
+            membership = self._member.membership
+            if not self._started or self.stopped:
+                return False
+            self._state.wait_for(lambda: membership.state is not State.LEAVING, FAREWELL_S)
+            if membership.state is not State.LEFT:
+                return False
+            self._thread.carry_out(self._member.step(ev.Start(membership.topics), time.monotonic()))
+            return True
+
+
+def _drained(group: str, *, clean: bool) -> str:
+    if clean:
+        return f"group {group}: drained: nothing will be repeated; start the query again to go on"
+    return (
+        f"group {group}: stopped by a drain whose time was over before the last batch was proven sunk and committed: "
+        "that batch may be repeated; start the query again to go on"
+    )

@@ -189,6 +189,15 @@ SOURCE: tuple[Option, ...] = (
         batch=WITHOUT_EFFECT,
         why=NO_GROUP_IN_BATCH,
     ),
+    Option(
+        "group.maxSilence",
+        "Leaves the group, until Spark calls again, when it has called nothing for this long: a hung driver keeps its "
+        "partitions otherwise. Longer than any batch and any trigger takes.",
+        kinds.DURATION,
+        "group.max_silence_ms",
+        batch=WITHOUT_EFFECT,
+        why=NO_GROUP_IN_BATCH,
+    ),
 )
 
 HINTS: dict[str, str] = {

@@ -80,6 +80,8 @@ class GroupOptions:
     strategies: tuple[str, ...] = ("streamgroup-range", "range", "roundrobin")
     join_timeout_ms: int = 60_000
     rebalance_wait_ms: int = 30_000
+    max_silence_ms: int | None = None
+    """R27: a driver that has called nothing for so long is taken for hung; None: never."""
 
 
 @dataclass(frozen=True, slots=True)

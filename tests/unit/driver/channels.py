@@ -30,7 +30,7 @@ class FakeCoordinator:
         self.may_answer = threading.Event()
         self.may_answer.set()
 
-    def drain(self, timeout: float) -> dict[str, Any]:
+    def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
         if self.refusal is not None:
             raise self.refusal
         self.drains.append(timeout)

@@ -126,6 +126,7 @@ EXAMPLES = {
     "kafka.group.id": ("g", "g"),
     "kafka.group.instance.id": ("node-1", "node-1"),
     "kafka.session.timeout.ms": ("6000", 6_000),
+    "group.maxSilence": ("10m", 600_000),
     "kafka.heartbeat.interval.ms": ("1000", 1_000),
     "kafka.max.poll.interval.ms": ("7", 7),
     "kafka.partition.assignment.strategy": (
