@@ -14,7 +14,7 @@ from streamgroup.errors import BrokerError, ErrorCode, Refresh, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Action, Event, Lane, Send
 from streamgroup.group.ledger import Commit, CommitVerdict, Ledger
-from streamgroup.group.membership import Membership, State
+from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
 from streamgroup.wire.messages.offsets import (
@@ -46,6 +46,41 @@ class Waits(Protocol):
 
     def reset(self) -> None:
         """The last attempt went well."""
+
+
+class Machine(Protocol):
+    """What holds partitions: `Membership`, or `Solo` for a query that is no member. See the former's docstrings."""
+
+    @property
+    def state(self) -> State:
+        """Where it stands."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The subscription."""
+
+    @property
+    def lease_at(self) -> float | None:
+        """R9."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what is held may be planned."""
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether a commit may be accepted."""
+
+    @property
+    def revoking(self) -> frozenset[TopicPartition]:
+        """What is to be given up after its batch (R25)."""
+
+    @property
+    def rebalance_wanted(self) -> bool:
+        """Whether it gives up what it holds at the next boundary of a batch."""
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """Take one event; the actions to carry out, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +118,7 @@ class Member:
 
     def __init__(
         self,
-        membership: Membership,
+        membership: Machine,
         ledger: Ledger,
         *,
         instance_id: str | None,

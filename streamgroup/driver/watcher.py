@@ -16,14 +16,17 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing
 from typing import TypeVar
 
+from streamgroup.driver.subscription import of_interest
 from streamgroup.errors import BrokerError, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.net.cluster import Cluster
+from streamgroup.net.listing import ListedOffset
 from streamgroup.options.types import Isolation, SourceOptions
 
 log = logging.getLogger("streamgroup")
 
 T = TypeVar("T")
+Listed = dict[TopicPartition, ListedOffset]
 Question = Callable[[Cluster, float], T]
 """Asks the cluster, until a deadline (monotonic seconds)."""
 
@@ -32,7 +35,9 @@ FRESH_S = 0.05
 EARLIEST_EVERY_S = 10.0
 """Log starts move with retention only, and executors notice them by themselves."""
 LEADERLESS_EVERY_S = 1.0
-"""How often the metadata is looked at while a partition has no leader."""
+"""How often the metadata is looked at while a partition has no leader, or one that does not answer."""
+LEADER_PATIENCE_S = 0.25
+"""How long the ends of other logs wait for a slow leader; what it answers later counts, too."""
 REFRESH_DEADLINE_S = 5.0
 RETRY_AFTER_S = 0.5
 
@@ -53,7 +58,7 @@ class LogWatcher:
         self._on_failure = on_failure
         self._changed = threading.Condition()
         self._questions: deque[tuple[Question[object], float, Future[object]]] = deque()
-        self._topics: frozenset[str] = frozenset()
+        self._topics: frozenset[str] | None = None
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._logs: dict[TopicPartition, LogRange] = {}
         self._watermarks: dict[TopicPartition, int] = {}
@@ -63,6 +68,8 @@ class LogWatcher:
         self._known_at = 0.0
         self._earliest_at = 0.0
         self._metadata_at: float | None = None
+        self._missing: Collection[TopicPartition] = ()
+        """Whose leaders have not answered when they were last asked."""
         self._stopping = False
         self._error: StreamGroupError | None = None
         self.snapshot = ClusterSnapshot({}, {})
@@ -206,20 +213,29 @@ class LogWatcher:
         return self._stopping or bool(self._questions) or self._metadata_due() or self._asked_at > self._known_at
 
     def _metadata_due(self) -> bool:
-        return bool(self._topics) and self._idle_for() <= 0
+        return self._follows() and self._idle_for() <= 0
+
+    def _follows(self) -> bool:
+        """Whether there is any metadata to keep: of topics, or of whatever a pattern may come to match."""
+        return bool(self._topics) or (self._topics is not None and self._options.subscription.pattern is not None)
 
     def _idle_for(self) -> float:
         if self._metadata_at is None:
-            return 0.0 if self._topics else 60.0
+            return 0.0 if self._follows() else 60.0
         return max(0.0, self._metadata_at + self._options.client.metadata_max_age_ms / 1000 - time.monotonic())
 
     def _refresh_metadata(self, cluster: Cluster) -> None:
-        topics = self._topics
-        snapshot = cluster.snapshot(topics, time.monotonic() + REFRESH_DEADLINE_S, refresh=True)
+        followed = topics = self._topics or frozenset()
+        subscription = self._options.subscription
+        wanted = None if subscription.pattern is not None else topics
+        snapshot = cluster.snapshot(wanted, time.monotonic() + REFRESH_DEADLINE_S, refresh=True)
+        if wanted is None:
+            snapshot = of_interest(snapshot, subscription, topics)
+            topics |= snapshot.topics.keys()
         with self._changed:
             self.snapshot = snapshot
             self._drop_cut()
-            if topics == self._topics:
+            if followed == self._topics:
                 self._metadata_at = time.monotonic()
         self._on_metadata(snapshot, topics)
 
@@ -231,17 +247,17 @@ class LogWatcher:
                     known.pop(tp, None)
 
     def _refresh_ends(self, cluster: Cluster) -> None:
+        """Ask the leaders; one that is slow, or none at all, must not hold up the partitions of the others."""
         started = time.monotonic()
-        partitions = self._led(started)
-        deadline = started + REFRESH_DEADLINE_S
+        wanted = self._partitions
         isolation = self._options.fetch.isolation
-        latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)
+        led = {tp for tp in wanted if self.snapshot.leader(tp) is not None}
+        latest, amiss = self._listed(cluster, led, LATEST, isolation)
+        high: Listed = {}
         if isolation is Isolation.READ_COMMITTED:
-            high = cluster.list_offsets(dict.fromkeys(partitions, LATEST), Isolation.READ_UNCOMMITTED, deadline)
-        else:
-            high = {}
-        unknown = started - self._earliest_at > EARLIEST_EVERY_S or not self._logs.keys() >= partitions
-        earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), isolation, deadline) if unknown else {}
+            high, _ = self._listed(cluster, latest, LATEST, Isolation.READ_UNCOMMITTED)
+        unknown = started - self._earliest_at > EARLIEST_EVERY_S or not self._logs.keys() >= latest.keys()
+        earliest, _ = self._listed(cluster, latest, EARLIEST, isolation) if unknown else ({}, [])
         with self._changed:
             for tp, listed in latest.items():
                 first, known = earliest.get(tp), self._logs.get(tp)
@@ -250,16 +266,27 @@ class LogWatcher:
                     self._logs[tp] = LogRange(min(start, listed.offset), listed.offset)
             self._watermarks |= {tp: listed.offset for tp, listed in high.items()}
             self._epochs |= {tp: listed.leader_epoch for tp, listed in latest.items()}
-            self._earliest_at = started if unknown else self._earliest_at
+            self._earliest_at = started if unknown and earliest.keys() >= wanted else self._earliest_at
             self._known_at = started
             self._changed.notify_all()
+        self._miss(wanted - latest.keys(), amiss, started)
 
-    def _led(self, now: float) -> frozenset[TopicPartition]:
-        """The partitions asked for that have a leader: one without must not hold up the others."""
-        led = frozenset(tp for tp in self._partitions if self.snapshot.leader(tp) is not None)
-        if led != self._partitions and now - self.metadata_at > LEADERLESS_EVERY_S:
+    def _listed(
+        self, cluster: Cluster, partitions: Collection[TopicPartition], at: int, isolation: Isolation
+    ) -> tuple[Listed, list[str]]:
+        if not partitions:
+            return {}, []
+        deadline = time.monotonic() + REFRESH_DEADLINE_S
+        return cluster.offsets_soon(dict.fromkeys(partitions, at), isolation, deadline, LEADER_PATIENCE_S)
+
+    def _miss(self, missing: Collection[TopicPartition], causes: Collection[str], now: float) -> None:
+        """Say once that partitions wait for their leaders, and look whether they have others by now."""
+        if missing != self._missing and causes:
+            names = ", ".join(map(str, sorted(missing)))
+            log.warning("no news of the logs of %s, the others go on: %s", names, "; ".join(causes))
+        self._missing = missing
+        if missing and now - self.metadata_at > LEADERLESS_EVERY_S:
             self.refresh_metadata()
-        return led
 
     def _failed(self, error: StreamGroupError) -> None:
         if self._error is None or str(self._error) != str(error):

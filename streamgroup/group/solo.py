@@ -78,6 +78,26 @@ class Solo:
         return ""
 
     @property
+    def topics(self) -> tuple[str, ...]:
+        """The subscription, sorted; empty with `assign` and before `Start`."""
+        return tuple(sorted(self._topics))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what is held may be planned."""
+        return self._state is State.STABLE
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether a commit may be accepted, as far as it knows."""
+        return self._state is State.STABLE
+
+    @property
+    def revoking(self) -> frozenset[TopicPartition]:
+        """Never anything: see `rebalance_wanted`."""
+        return frozenset()
+
+    @property
     def generation(self) -> int:
         """How often it has assigned partitions to itself; no broker hears of it."""
         return self._generation
@@ -99,7 +119,9 @@ class Solo:
         self._now, self._out = now, []
         if isinstance(event, ev.Stop):
             self._stop()
-        elif self._state not in {State.LEFT, State.FATAL}:
+        elif isinstance(event, ev.Start):
+            self._start(event)
+        elif self._state not in {State.UNJOINED, State.LEFT, State.FATAL}:
             self._hear(event)
             self._look_at_the_time()
         wake_at = self._exchange.wake_at
@@ -107,11 +129,9 @@ class Solo:
 
     def _hear(self, event: ev.Event) -> None:
         match event:
-            case ev.Start(topics) | ev.Subscribed(topics):
+            case ev.Subscribed(topics):
                 self._topics = frozenset(topics)
-                if self._state is State.UNJOINED:
-                    self._start()
-            case ev.TopicsKnown(topics) if self._state is not State.UNJOINED:
+            case ev.TopicsKnown(topics):
                 self._see(topics)
             case ev.Answered() | ev.Failed():
                 if self._exchange.take(event.token) is not None:
@@ -134,7 +154,8 @@ class Solo:
             elif self._held is not None:
                 self._assign(self._held)
 
-    def _start(self) -> None:
+    def _start(self, event: ev.Start) -> None:
+        self._topics, self._held = frozenset(event.topics), None
         self._state = State.FINDING
         if self._config.group_id:
             self._find()

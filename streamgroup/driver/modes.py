@@ -1,0 +1,85 @@
+"""The three modes (`group.mode`): what a run is made of in each. Everything else is the same code.
+
+| mode | who assigns | where offsets are kept | where it goes on (R5) |
+|---|---|---|---|
+| `member` | the group: `Membership` | in the group, of its generation | at the commit, unless proven ahead of it |
+| `commit` | the query: `Solo` | in the group, of no member | at the checkpoint, unless others have committed |
+| `off` | the query: `Solo` | in memory: `PrivateOffsets` | at the checkpoint |
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from streamgroup.driver.member import Machine, Member
+from streamgroup.driver.private import PrivateOffsets
+from streamgroup.group import events as ev
+from streamgroup.group.ledger import Ledger
+from streamgroup.group.membership import Membership
+from streamgroup.group.solo import Solo
+from streamgroup.group.timing import MemberConfig
+from streamgroup.model import TopicPartition
+from streamgroup.net.backoff import Backoff
+from streamgroup.options.types import GroupOptions, Mode, SourceOptions
+
+Answer = Callable[[ev.Send], ev.Answered]
+
+
+def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
+    """The ledger of one run."""
+    return Ledger(group.group_id, run, new_lineage, alone=group.mode is not Mode.MEMBER)
+
+
+def member_of(
+    options: SourceOptions,
+    group: GroupOptions,
+    ledger: Ledger,
+    rng: random.Random,
+    is_missed: Callable[[TopicPartition], bool],
+) -> Member:
+    """The member of one run, or what stands for it; `is_missed` is told to `Solo`."""
+    return Member(
+        _machine(options, group, rng, is_missed),
+        ledger,
+        instance_id=group.instance_id if group.mode is Mode.MEMBER else None,
+        session_timeout_s=group.session_timeout_ms / 1000,
+        request_timeout_ms=options.client.request_timeout_ms,
+        backoff=Backoff(options.client, rng),
+    )
+
+
+def answers_of(group: GroupOptions) -> Answer | None:
+    """Who answers the member in place of the group's coordinator."""
+    return PrivateOffsets().answer if group.mode is Mode.OFF else None
+
+
+def _machine(
+    options: SourceOptions, group: GroupOptions, rng: random.Random, is_missed: Callable[[TopicPartition], bool]
+) -> Machine:
+    config = member_config(options, group)
+    if group.mode is Mode.MEMBER:
+        return Membership(config, rng)
+    return Solo(
+        config,
+        rng,
+        assigned=options.subscription.assign,
+        patience_s=group.join_timeout_ms / 1000,
+        is_missed=is_missed,
+    )
+
+
+def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
+    """The options as the group's machines take them."""
+    return MemberConfig(
+        group_id=group.group_id,
+        instance_id=group.instance_id,
+        session_timeout_ms=group.session_timeout_ms,
+        heartbeat_interval_ms=group.heartbeat_interval_ms,
+        max_poll_interval_ms=group.max_poll_interval_ms,
+        rebalance_wait_ms=group.rebalance_wait_ms,
+        request_timeout_ms=options.client.request_timeout_ms,
+        retry_backoff_ms=options.client.retry_backoff_ms,
+        retry_backoff_max_ms=options.client.retry_backoff_max_ms,
+        strategies=group.strategies,
+    )

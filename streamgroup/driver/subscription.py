@@ -1,0 +1,66 @@
+"""What a subscription means in a cluster: topics by name, by pattern, or single partitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from streamgroup.errors import ConfigError
+from streamgroup.model import ClusterSnapshot, TopicPartition
+from streamgroup.options.types import Subscription
+
+
+def topics_to_ask(subscription: Subscription) -> frozenset[str] | None:
+    """The topics whose metadata tells what is subscribed; None is all: who has a pattern has to look at them."""
+    if subscription.pattern is not None:
+        return None
+    return frozenset(subscription.topics) | {tp.topic for tp in subscription.assign}
+
+
+def subscribed_topics(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[str]:
+    """The topics that `subscription` means in this cluster.
+
+    A pattern means the topics there are, never internal ones, maybe none. Names are taken as they stand.
+    """
+    if subscription.pattern is None:
+        return topics_to_ask(subscription) or frozenset()
+    matches = re.compile(subscription.pattern).fullmatch
+    return frozenset(name for name, topic in snapshot.topics.items() if not topic.internal and matches(name))
+
+
+def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot) -> list[TopicPartition]:
+    """The partitions that `subscription` means in this cluster, sorted.
+
+    Raises ConfigError for a topic or partition that is named and does not exist.
+    """
+    names = sorted(subscribed_topics(subscription, snapshot))
+    require_topics(names, snapshot)
+    existing = [TopicPartition(n, p.partition) for n in names for p in snapshot.topics[n].partitions]
+    if not subscription.assign:
+        return sorted(existing)
+    if missing := sorted(set(subscription.assign) - set(existing)):
+        raise ConfigError(f"assign names partitions that do not exist: {', '.join(map(str, missing))}")
+    return sorted(subscription.assign)
+
+
+def is_subscribed(subscription: Subscription, tp: TopicPartition) -> bool:
+    """Whether `tp` would be read if it existed."""
+    if subscription.pattern is not None:
+        return re.fullmatch(subscription.pattern, tp.topic) is not None
+    return tp in subscription.assign or tp.topic in subscription.topics
+
+
+def require_topics(names: Iterable[str], snapshot: ClusterSnapshot) -> None:
+    """Raise ConfigError where a subscribed topic does not exist."""
+    if missing := [name for name in names if name not in snapshot.topics]:
+        raise ConfigError(
+            f"the cluster has no topic {', '.join(map(repr, missing))}: create it, or mend subscribe (topics are never "
+            "created by reading)"
+        )
+
+
+def of_interest(snapshot: ClusterSnapshot, subscription: Subscription, others: Iterable[str]) -> ClusterSnapshot:
+    """A snapshot of all topics without those that are neither subscribed nor among `others`: there may be many."""
+    kept = subscribed_topics(subscription, snapshot) | frozenset(others)
+    return replace(snapshot, topics={name: topic for name, topic in snapshot.topics.items() if name in kept})
