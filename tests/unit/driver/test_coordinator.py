@@ -246,13 +246,17 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     run = start()
     first = run.batch()
     status = run.coordinator.status()
+    trouble = status.pop("trouble")
+    assert {kind: counter["count"] for kind, counter in trouble.items() if counter["count"]} == {"rebalance": 1}
+    assert trouble["rebalance"]["reason"] == "the query starts"
     assert status == {
         "group": "g",
         "run": run.coordinator.run,
         "lineage": from_value(first).lineage,
         "member": next(iter(run.group.members)),
         "generation": 1,
-        "state": "stable",
+        "idle": False,
+        "query": {},
         "draining": False,
         "stopped": False,
         "idle": False,
