@@ -8,8 +8,8 @@ walked in that order, and it may decide who of several gives something up.
 
 It differs from Java's on purpose where that would give a partition two owners, or one that does not want it:
 
-- A partition that a member owns and the topic no longer has (recreated with fewer) is nobody's. Java keeps it and then
-  hands others out twice.
+- A partition that a member owns and the topic no longer has (recreated with fewer) is nobody's. Java keeps it in the
+  assignment, or fails.
 - A partition goes to nobody while another's claim of the same or of a later generation stands. Java, where the
   subscriptions differ, gives it at once to one that claims it, too.
 - Rivals are compared by the generations that they told, wherever. Java takes one told in user data (subscriptions below

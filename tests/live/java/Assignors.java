@@ -5,6 +5,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
@@ -29,7 +30,9 @@ import org.apache.kafka.common.TopicPartition;
  * {@code strategy TAB topic:partitions,... TAB member=instance=subscription,...}, where the subscription is what the
  * member's JoinGroup carries, in hex, and members come as JoinGroup lists them. Prints for each
  * {@code member=topic-partition+topic-partition,...}, members sorted, or {@code ! exception} where Java's fails.
- * A line {@code generation TAB subscription} asks for the generation that cooperative-sticky reads there.
+ * Three other questions: {@code generation TAB subscription}: which one does cooperative-sticky read there?
+ * {@code strings TAB a,b,...}: in which order does a HashMap walk these keys? {@code partitions TAB topic TAB +1,+2,-1}:
+ * after these are put in and taken out, which partition of a HashSet comes first?
  */
 public class Assignors {
     public static void main(String[] args) throws Exception {
@@ -42,10 +45,12 @@ public class Assignors {
     }
 
     private static String answer(String[] fields) {
-        if (fields[0].equals("generation")) {
-            return String.valueOf(new Reading().generation(subscription(fields[1])));
-        }
         try {
+            switch (fields[0]) {
+                case "generation": return String.valueOf(new Reading().generation(subscription(fields[1])));
+                case "strings": return strings(fields[1].split(","));
+                case "partitions": return firstPartition(fields[1], fields[2].split(","));
+            }
             return print(assignor(fields[0]).assign(cluster(fields[1]), subscriptions(fields[2])).groupAssignment());
         } catch (RuntimeException failure) {
             return "! " + failure;
@@ -65,6 +70,27 @@ public class Assignors {
         int generation(Subscription subscription) {
             return memberData(subscription).generation.orElse(DEFAULT_GENERATION);
         }
+    }
+
+    private static String strings(String[] keys) {
+        Map<String, Boolean> map = new HashMap<>();
+        for (String key : keys) {
+            map.put(key, true);
+        }
+        return String.join(",", map.keySet());
+    }
+
+    private static String firstPartition(String topic, String[] changes) {
+        Set<TopicPartition> set = new HashSet<>();
+        for (String change : changes) {
+            TopicPartition partition = new TopicPartition(topic, Integer.parseInt(change.substring(1)));
+            if (change.startsWith("+")) {
+                set.add(partition);
+            } else {
+                set.remove(partition);
+            }
+        }
+        return String.valueOf(set.iterator().next().partition());
     }
 
     private static Subscription subscription(String hex) {

@@ -22,10 +22,11 @@ class History:
     counts: dict[str, int] = field(default_factory=dict)
     old: set[str] = field(default_factory=set)
     generation: int = 0
+    named: int = 0
 
     def play(self, rounds: int) -> Iterator[Case]:
         """The cases of its rounds, the first with a new group."""
-        big = self.rng.random() < 0.15
+        big = self.rng.random() < 0.25
         for _ in range(self.rng.randint(1, 12 if big else 6)):
             self.add_topic()
         for _ in range(self.rng.randint(1, 40 if big else 7)):
@@ -35,7 +36,7 @@ class History:
             case = Case("cooperative-sticky", dict(self.members), topics(self.counts), frozenset(self.old))
             yield case
             self.take(case.ours())
-            for change in self.rng.sample(self.changes(), self.rng.randint(0, 2)):
+            for change in self.rng.sample(self.changes(), self.rng.randint(0, 4)):
                 change()
 
     def changes(self):  # type: ignore[no-untyped-def]
@@ -49,6 +50,7 @@ class History:
             self.grow_topic,
             self.lose_topic,
             self.subscribe_anew,
+            self.upheaval,
             self.reshuffle,
             self.claim_anothers,
         ]
@@ -76,8 +78,10 @@ class History:
             self.old.discard(member_id)
 
     def add_topic(self) -> None:
-        name = f"{self.rng.choice(['t', 'T', 'orders-', 'é', '😀'])}{len(self.counts)}"
-        self.counts.setdefault(name, self.rng.choice([1, 1, 2, 3, 4, 7, 20]))
+        """Each under a name of its own: what was owned of a topic that is gone is never owned of another."""
+        self.named += 1
+        name = f"{self.rng.choice(['t', 'T', 'orders-', 'é', '😀'])}{self.named}"
+        self.counts[name] = self.rng.choice([1, 1, 2, 3, 4, 7, 20, 40])
         if self.alike:
             self.subscribe_anew()
 
@@ -98,6 +102,13 @@ class History:
         elif self.members:
             member_id = self.rng.choice(list(self.members))
             self.members[member_id] = replace(self.members[member_id], topics=self.wanted())
+
+    def upheaval(self) -> None:
+        """Everybody's subscription changes, and half of the members forget what they owned."""
+        for member_id, member in self.members.items():
+            topics = member.topics if self.alike else self.wanted()
+            forgets = self.rng.random() < 0.5
+            self.members[member_id] = replace(member, topics=topics, owned=() if forgets else member.owned)
 
     def reshuffle(self) -> None:
         """JoinGroup lists the members otherwise, and their claims too."""

@@ -145,6 +145,47 @@ SCENARIOS: dict[str, list[str]] = {
     ],
 }
 
+DEVIATIONS: dict[str, tuple[str, str, str]] = {
+    "claims of partitions that the topic no longer has": (
+        "t:3; A t [t-3 t-4 t-5 @1]; B t [t-0 t-1 t-2 @1]",
+        "A=,B=t-0+t-1",
+        "! java.lang.IllegalStateException",
+    ),
+    "those claims, where subscriptions differ": (
+        "t:1 u:1; A t [t-0 t-1 @1]; B t u [t-2 u-0 @1]",
+        "A=t-0,B=u-0",
+        "A=t-0+t-1,B=t-2+u-0",
+    ),
+    "a stale claim of what another has, where subscriptions differ": (
+        "t:2 u:3; A t [t-0 t-1 @1]; B t u [t-0 t-1 @2]",
+        "A=,B=u-0+u-1+u-2",
+        "A=t-0+t-1,B=u-0+u-1+u-2",
+    ),
+    "two claims of one generation, where subscriptions differ": (
+        "t:1 u:1; A t [t-0 @1]; B t u [t-0 @1]",
+        "A=,B=u-0",
+        "A=t-0,B=u-0",
+    ),
+    "rivals with old subscriptions": ("t:2; A* t [t-0 @5]; B* t [t-0 @3]", "A=t-0,B=t-1", "A=t-1,B=t-0"),
+    "rivals with old subscriptions, of one generation": (
+        "t:2; A* t [t-0 @5]; B* t [t-0 @5]",
+        "A=,B=t-1",
+        "A=t-1,B=t-0",
+    ),
+    "a stale claim of a topic no longer subscribed to": (
+        "t:6 u:1; A t; B t [t-0 t-1 t-2 t-3 t-4 t-5 @2]; C u [t-0 @1]; D u",
+        "A=,B=t-3+t-4+t-5,C=u-0,D=",
+        "A=,B=t-3+t-4+t-5,C=t-0,D=u-0",
+    ),
+    "such a claim of one that has all that it wants": (
+        "t:4 u:1; A t; B t [t-0 t-1 t-2 t-3 @2]; C u [t-0 @1]",
+        "A=,B=t-2+t-3,C=u-0",
+        "! java.lang.NullPointerException",
+    ),
+    "the first member wants nothing": ("t:2; A; B t", "A=,B=t-0+t-1", "A=t-0,B=t-1"),
+}
+"""Where ours differs on purpose (`streamgroup.group.sticky`): the group, what ours gives, what Java's does."""
+
 
 def cases() -> Iterator[tuple[str, Case]]:
     """Every round of every scenario, with a name. What a round gives is ours: a test holds it against Java's."""
