@@ -94,7 +94,8 @@ class Entry:
 
     def _fail(self, error: StreamGroupError) -> None:
         self._give_up_requests()
-        self._wanted = self._lease_at = None
+        self._wanted = None
+        self._pause()
         if isinstance(error, FencedError):
             self._member_id = ""  # there is nothing to leave: another has the place
         self._state = State.FATAL

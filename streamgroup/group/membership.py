@@ -127,7 +127,8 @@ class Membership(Entry):
     def _stop(self, event: ev.Stop) -> None:
         instance_id = self._config.instance_id
         self._give_up_requests()
-        self._wanted = self._lease_at = None
+        self._wanted = None
+        self._pause()
         if instance_id is None and self._member_id and self._coordinator is not None:
             self._state = State.LEAVING
             build = requests.leave_group(self._config, self._member_id, "the query stops")

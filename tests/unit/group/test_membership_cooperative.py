@@ -1,0 +1,289 @@
+"""Scenarios of one cooperative member (R25): what it keeps on with while it joins, and when it stops to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import ErrorCode, FencedError
+from streamgroup.group import events as ev
+from streamgroup.group.membership import State
+from streamgroup.model import TopicPartition
+from streamgroup.wire.consumer import ConsumerSubscription, decode_subscription, each_partition
+from streamgroup.wire.messages.group import JoinGroupResponse, SyncGroupResponse
+from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, topics, tps
+
+
+class Cooperative(Driver):
+    """A machine that offers nothing but cooperative-sticky."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(strategies=("cooperative-sticky",), **config)
+
+    def joined(self, generation: int = 1, member_id: str = "me", leader: str = "other", **more: Any) -> Driver:
+        response = JoinGroupResponse(
+            generation_id=generation,
+            protocol_name="cooperative-sticky",
+            leader=leader,
+            member_id=member_id,
+            **more,
+        )
+        self.answer(response)
+        return self
+
+    def told(self) -> ConsumerSubscription:
+        (protocol,) = self.request("JoinGroup").protocols
+        return decode_subscription(protocol.metadata)
+
+    def owned(self) -> tuple[tuple[TopicPartition, ...], int]:
+        return each_partition(self.told().owned_partitions), self.told().generation_id
+
+
+def holding(*numbers: int, generation: int = 4) -> Cooperative:
+    """It holds these of topic t, and its first heartbeat was accepted."""
+    d = Cooperative()
+    d.stable(tps("t", *numbers), generation=generation)
+    d.beat()
+    return d
+
+
+def rejoining(*numbers: int) -> Cooperative:
+    d = holding(*numbers)
+    d.step(ev.Planned())
+    d.tick(3)
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    return d
+
+
+def synced(d: Cooperative, *numbers: int) -> ev.Assigned:
+    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", *numbers))))
+    assigned = d.only(ev.Assigned)
+    assert isinstance(assigned, ev.Assigned)
+    return assigned
+
+
+# -- joining ----------------------------------------------------------------------------------------------------------
+
+
+def test_told_to_rejoin_in_a_batch_it_joins_at_once_and_keeps_on_with_what_it_holds() -> None:
+    d = rejoining(0, 1)
+    assert d.only(ev.Joining) == ev.Joining("the group rebalances", abandoned=False, keeps=True)
+    assert d.owned() == (tuple(tps("t", 0, 1)), 4)
+    assert d.machine.goes_on
+    assert d.machine.may_commit
+    assert d.machine.lease_at == d.now - 3, "being told to rejoin proves nothing (R9)"
+    d.joined(5)
+    assert (d.machine.goes_on, d.machine.may_commit) == (True, False), "commits wait for the assignment"
+    assigned = synced(d, 0, 1, 2)
+    assert (assigned.kept, assigned.revoked) == (frozenset(tps("t", 0, 1)), frozenset())
+    assert d.machine.lease_at == d.now - 3, "still the same membership"
+    assert d.machine.goes_on
+
+
+def test_the_first_join_owns_nothing() -> None:
+    d = Cooperative()
+    d.found()
+    assert d.owned() == ((), -1)
+    assert not d.machine.goes_on
+
+
+def test_a_heartbeat_that_was_out_when_it_joined_still_counts() -> None:
+    d = holding(0)
+    d.tick(3)
+    sent_at = d.now
+    d.step(ev.CommitRefused(ErrorCode.REBALANCE_IN_PROGRESS, "me", 4, d.now), after=1)
+    assert d.machine.state is State.JOINING
+    d.beat(after=1)
+    assert d.machine.lease_at == sent_at
+
+
+def test_a_heartbeat_of_the_generation_before_says_nothing_about_the_next_one() -> None:
+    d = holding(0)
+    d.tick(3)
+    old = d.out["Heartbeat"]
+    d.step(ev.CommitRefused(ErrorCode.REBALANCE_IN_PROGRESS, "me", 4, d.now))
+    d.joined(5)
+    before = d.machine.lease_at
+    for code in (0, ErrorCode.ILLEGAL_GENERATION):
+        d.step(ev.Answered(old.token, type("Beat", (), {"error_code": code})(), 4))
+    assert (d.machine.state, d.machine.lease_at) == (State.SYNCING, before)
+
+
+def test_a_commit_accepted_while_the_group_gathers_proves_the_membership() -> None:
+    d = rejoining(0)
+    d.step(ev.CommitAccepted("me", 4, d.now - 1))
+    assert d.machine.lease_at == d.now - 1
+    d.step(ev.CommitAccepted("me", 3, d.now))
+    assert d.machine.lease_at == d.now - 1
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID]
+)
+def test_a_commit_refused_while_it_joins_is_for_the_join_group_to_tell(code: int) -> None:
+    d = rejoining(0)
+    d.step(ev.CommitRefused(code, "me", 4, d.now))
+    assert d.machine.state is State.JOINING
+    assert not d.has(ev.Lost)
+
+
+def test_no_heartbeats_are_sent_while_the_join_group_is_out() -> None:
+    """As in Java: the coordinator keeps a member alive whose JoinGroup it holds."""
+    d = rejoining(0)
+    for _ in range(40):
+        d.tick(5)
+        assert not d.has(ev.Send)
+
+
+# -- giving up --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_revoked_is_given_up_when_its_batch_is_done_and_then_it_joins_again() -> None:
+    d = rejoining(0, 1, 2)
+    d.joined(5)
+    assigned = synced(d, 0, 1)
+    assert assigned.revoked == d.machine.revoking == frozenset(tps("t", 2))
+    assert assigned.line("g").endswith(": keeps 2, gains 0, gives up 1 after its batch")
+    d.step(ev.Idle())
+    assert not d.has(ev.Joining), "what is in use only the ledger knows"
+    d.step(ev.Released())
+    gives_up = frozenset(tps("t", 2))
+    assert d.only(ev.Joining) == ev.Joining("gives up 1 partitions", abandoned=False, keeps=True, gives_up=gives_up)
+    assert d.owned() == (tuple(tps("t", 0, 1)), 5)
+    d.joined(6)
+    assert synced(d, 0, 1).kept == set(tps("t", 0, 1))
+
+
+def test_told_to_rejoin_before_the_batch_is_done_it_still_owns_what_it_is_to_give_up() -> None:
+    d = rejoining(0, 1)
+    d.joined(5)
+    synced(d, 0)
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert d.only(ev.Joining).gives_up == frozenset()
+    assert d.owned() == (tuple(tps("t", 0, 1)), 5)
+    assert d.machine.revoking == frozenset()
+    d.step(ev.Released())
+    assert d.machine.state is State.JOINING
+    d.joined(6)
+    assert synced(d, 0).revoked == set(tps("t", 1))
+
+
+def test_without_proof_it_gives_up_after_as_long_as_it_would_wait_to_rejoin() -> None:
+    d = rejoining(0, 1)
+    d.step(ev.Asked())
+    d.joined(5)
+    synced(d, 0)
+    d.beat()
+    for _ in range(98):
+        d.tick(3)
+        d.beat()
+    assert d.machine.revoking
+    d.tick(1.1)
+    assert d.only(ev.Joining).gives_up == set(tps("t", 1))
+    assert not d.only(ev.Joining).abandoned, "what is kept goes on"
+
+
+# -- when it stops ----------------------------------------------------------------------------------------------------
+
+
+def test_a_join_group_without_an_answer_may_have_been_heard() -> None:
+    d = rejoining(0)
+    d.fail("JoinGroup")
+    assert (d.machine.goes_on, d.machine.lease_at) == (False, None)
+    assert not d.has(ev.Lost)
+    d.tick(0.2)
+    d.answer(coordinator_is(3))
+    assert d.owned() == (tuple(tps("t", 0)), 4)
+    d.joined(5)
+    assert synced(d, 0).kept == set(tps("t", 0)), "the generation directly after, the same member (R18)"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_join_group_that_was_refused_was_not_heard_and_it_goes_on(code: int) -> None:
+    d = rejoining(0)
+    d.answer(JoinGroupResponse(error_code=code, protocol_name=""))
+    assert d.machine.goes_on
+    assert d.machine.may_commit
+
+
+@pytest.mark.parametrize("generation", [6, 9])
+def test_after_a_missed_generation_it_stops_and_gains_everything(generation: int) -> None:
+    d = rejoining(0, 1)
+    d.joined(generation)
+    assert not d.machine.goes_on
+    assigned = synced(d, 0)
+    assert (assigned.kept, assigned.revoked) == (frozenset(), frozenset())
+    assert d.machine.lease_at is None
+
+
+def test_a_sync_group_that_came_too_late_stops_it_but_loses_nothing_yet() -> None:
+    d = rejoining(0)
+    d.joined(5)
+    d.answer(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    assert d.only(ev.Joining) == ev.Joining("REBALANCE_IN_PROGRESS", abandoned=False)
+    assert not d.machine.goes_on
+    d.tick(0.2)
+    assert d.owned() == (tuple(tps("t", 0)), 4), "as of the generation in which it got them"
+    d.joined(6)
+    assert synced(d, 0).kept == frozenset()
+
+
+@pytest.mark.parametrize("to", ["JoinGroup", "SyncGroup"])
+def test_put_out_of_the_group_while_it_joins_it_loses_everything(to: str) -> None:
+    d = rejoining(0)
+    if to == "JoinGroup":
+        d.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=""))
+    else:
+        d.joined(5)
+        d.answer(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+    assert d.only(ev.Lost).reason == "UNKNOWN_MEMBER_ID"
+    assert not d.machine.goes_on
+    d.tick(0.2)
+    assert d.owned() == ((), -1)
+    assert d.request("JoinGroup").member_id == ""
+
+
+@pytest.mark.parametrize("how", ["heartbeat", "session"])
+def test_lost_while_stable_it_owns_nothing_when_it_joins(how: str) -> None:
+    d = holding(0)
+    if how == "heartbeat":
+        d.tick(3)
+        d.beat(ErrorCode.ILLEGAL_GENERATION)
+    else:
+        d.tick(45)
+    assert d.has(ev.Lost)
+    assert d.only(ev.Joining).keeps is False
+    assert d.owned() == ((), -1)
+
+
+def test_fenced_while_it_joins_the_query_ends() -> None:
+    d = Cooperative(instance_id="node-1")
+    d.stable(tps("t", 0))
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.answer(JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, protocol_name=""))
+    assert isinstance(d.only(ev.Fail).error, FencedError)
+    assert (d.machine.goes_on, d.machine.may_commit) == (False, False)
+
+
+def test_stopped_while_it_joins_it_leaves() -> None:
+    d = rejoining(0)
+    d.step(ev.Stop())
+    assert d.actions[0] == ev.Reset(ev.Lane.JOIN)
+    assert d.only(ev.Send).api.NAME == "LeaveGroup"
+    assert not d.machine.goes_on
+
+
+# -- leading ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_that_sees_new_partitions_rejoins_within_its_batch() -> None:
+    d = Cooperative()
+    d.found()
+    d.joined(leader="me", members=())
+    d.answer(
+        SyncGroupResponse(assignment=assignment_of(tps("t", 0), b'{"streamgroup":1,"counts":{"t":1},"members":1}'))
+    )
+    d.step(ev.Planned())
+    d.step(ev.TopicsKnown(topics(t=[0, 0]), frozenset({"t"})))
+    assert d.only(ev.Joining).keeps

@@ -1,0 +1,53 @@
+"""What a JoinGroup tells the leader about a member."""
+
+from __future__ import annotations
+
+from streamgroup.group.leading import read_roster
+from streamgroup.group.requests import Subscription, join_group
+from streamgroup.group.timing import MemberConfig
+from streamgroup.model import TopicPartition
+from streamgroup.wire.consumer import ConsumerSubscription, by_topic, decode_subscription, encode_subscription
+from streamgroup.wire.messages.group import JoinGroupRequest, JoinGroupResponseMember
+
+A, B = TopicPartition("t", 1), TopicPartition("u", 0)
+HELD = Subscription(("t", "u"), b"lineage", (B, A), 7)
+
+
+def metadata(subscription: Subscription, *strategies: str) -> dict[str, bytes]:
+    request: JoinGroupRequest = join_group(MemberConfig("g", strategies=strategies), "me", subscription, "why")(9)
+    return {protocol.name: bytes(protocol.metadata) for protocol in request.protocols}
+
+
+def test_a_cooperative_member_tells_what_it_holds_and_since_when() -> None:
+    """KIP-429, KIP-792; in the user data once more the generation, for Java's leaders before 3.4, then who it is."""
+    told = decode_subscription(metadata(HELD, "cooperative-sticky")["cooperative-sticky"])
+    assert told == ConsumerSubscription(
+        topics=("t", "u"), user_data=b"\0\0\0\7lineage", owned_partitions=by_topic([A, B]), generation_id=7
+    )
+
+
+def test_strategies_side_by_side_each_have_user_data_of_their_own() -> None:
+    both = metadata(Subscription(("t",), b"lineage"), "cooperative-sticky", "range")
+    user_data = {name: bytes(decode_subscription(data).user_data or b"") for name, data in both.items()}
+    assert user_data == {"cooperative-sticky": b"\xff\xff\xff\xfflineage", "range": b"lineage"}
+
+
+def test_nothing_to_tell_is_no_user_data() -> None:
+    assert decode_subscription(metadata(Subscription(("t",)), "range")["range"]) == ConsumerSubscription(topics=("t",))
+
+
+def test_a_leader_reads_what_members_of_all_versions_hold() -> None:
+    subscription = ConsumerSubscription(
+        topics=("t",), user_data=b"\0\0\0\6", owned_partitions=by_topic([A]), generation_id=7, rack_id="rack-1"
+    )
+    told = {f"v{v}": encode_subscription(subscription, v) for v in range(4)}
+    members = [JoinGroupResponseMember(member_id=name, metadata=data) for name, data in told.items()]
+    roster = read_roster([*members, JoinGroupResponseMember(member_id="broken", metadata=b"\0\1\0")])
+    assert {name: (m.owned, m.generation, m.rack) for name, m in roster.members.items()} == {
+        "v0": ((), 6, None),
+        "v1": ((A,), 6, None),
+        "v2": ((A,), 7, None),
+        "v3": ((A,), 7, "rack-1"),
+        "broken": ((), -1, None),
+    }
+    assert list(roster.unreadable) == ["broken"]

@@ -1,0 +1,60 @@
+"""What is held across generations."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.group.tenure import Change, Tenure
+from streamgroup.model import TopicPartition
+
+A, B, C = (TopicPartition("t", n) for n in range(3))
+
+
+def holding(*partitions: TopicPartition, cooperative: bool = True) -> Tenure:
+    tenure = Tenure(cooperative=cooperative)
+    tenure.assigned("me", 4, partitions)
+    return tenure
+
+
+def change(kept: set[TopicPartition], revoked: set[TopicPartition]) -> Change:
+    return Change(frozenset(kept), frozenset(revoked))
+
+
+@pytest.mark.parametrize("generation", [4, 5])
+def test_what_is_assigned_again_is_kept_and_the_rest_held_until_it_is_given_up(generation: int) -> None:
+    tenure = holding(A, B)
+    assert tenure.assigned("me", generation, [B, C]) == change({B}, {A})
+    assert tenure.held == {A, B, C}
+    assert tenure.give_up() == {A}
+    assert tenure.held == {B, C}
+    assert not tenure.leaving
+
+
+def test_an_eager_member_has_given_up_what_is_not_assigned_again() -> None:
+    tenure = holding(A, B, cooperative=False)
+    assert tenure.assigned("me", 5, [B, C]) == change({B}, set())
+    assert tenure.held == {B, C}
+    assert not tenure.stands
+
+
+@pytest.mark.parametrize(("member_id", "generation"), [("me", 6), ("me", 3), ("me-2", 5)])
+def test_after_a_missed_generation_or_as_another_member_all_is_gained(member_id: str, generation: int) -> None:
+    tenure = holding(A, B)
+    assert not tenure.precedes(member_id, generation)
+    assert tenure.assigned(member_id, generation, [B]) == change(set(), set())
+    assert tenure.held == {B}
+
+
+def test_what_is_still_to_be_given_up_is_kept_where_it_comes_back() -> None:
+    tenure = holding(A, B)
+    tenure.assigned("me", 5, [B])
+    assert tenure.assigned("me", 6, [A, B]) == change({A, B}, set())
+    assert tenure.give_up() == frozenset()
+
+
+def test_nothing_outlives_the_membership() -> None:
+    tenure = holding(A)
+    tenure.goes_on = True
+    tenure.forget()
+    assert (tenure.held, tenure.goes_on, tenure.stands) == (frozenset(), False, False)
+    assert tenure.assigned("me", 5, [A]) == change(set(), set())
