@@ -7,6 +7,7 @@ the end of the conversation with it, or as another parent.
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import signal
@@ -15,8 +16,9 @@ import threading
 import time
 from types import FrameType
 
-from streamgroup.driver.control import ControlServer
+from streamgroup.driver.control import ControlServer, is_listened
 from streamgroup.driver.coordinator import Coordinator
+from streamgroup.driver.parent import StoppedWatch
 from streamgroup.options.types import SourceOptions
 
 log = logging.getLogger("streamgroup")
@@ -34,6 +36,7 @@ def start_coordinator(options: SourceOptions) -> Coordinator:
     coordinator = Coordinator(options)
     channel = ControlServer(coordinator, os.getppid())
     channel.start()
+    coordinator.proof.announced = functools.partial(is_listened, os.getppid())
     atexit.register(channel.close)
     threading.Thread(
         target=_watch_parent, args=(coordinator, channel, os.getppid()), name="streamgroup-parent", daemon=True
@@ -48,11 +51,13 @@ def _exit(_signum: int, _frame: FrameType | None) -> None:
 
 
 def _watch_parent(coordinator: Coordinator, channel: ControlServer, parent: int) -> None:
-    """Leave when the JVM is gone, even while the main thread is busy."""
+    """Leave when the JVM is gone, even while the main thread is busy; until then look at its silence (R27)."""
+    is_stopped = StoppedWatch(parent)
     while os.getppid() == parent:
+        coordinator.silence.look(jvm_is_stopped=is_stopped())
         time.sleep(PARENT_EVERY_S)
     log.warning("the driver's JVM (pid %d) is gone: leaving the group", parent)
-    coordinator.stop()
+    coordinator.stop(last_word=False)
     channel.close()
     os._exit(1)
 

@@ -81,8 +81,9 @@ import os, sys
 from streamgroup.driver import process
 process.PARENT_EVERY_S = 0.01
 class Fake:
-    def __init__(self, name): self.name = name
-    def stop(self): os.write(1, b"stopped ")
+    def __init__(self, name): self.name, self.silence = name, self
+    def look(self, jvm_is_stopped): pass
+    def stop(self, last_word): os.write(1, b"stopped " if not last_word else b"waits for whom? ")
     def close(self): os.write(1, b"closed")
 parent = os.getpid()
 if os.fork() == 0:
