@@ -12,9 +12,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
-from streamgroup.driver.batch import require_topics, tasks_of
+from streamgroup.driver.batch import tasks_of
+from streamgroup.driver.claims import Claim
 from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.leaving import Leaving
 from streamgroup.driver.member import Member, MemberAction, MetadataStale, Resolve
@@ -23,6 +25,9 @@ from streamgroup.driver.proof import Proof
 from streamgroup.driver.resolver import Resolver
 from streamgroup.driver.silence import SilenceWatch, spark_calls
 from streamgroup.driver.starts import log_ends
+from streamgroup.driver.subscription import require_topics
+from streamgroup.driver.trouble import Troubles
+from streamgroup.driver.twins import Twins
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
@@ -55,9 +60,12 @@ FIRST_PATIENCE_S = 1.0
 
 
 class Coordinator:
-    """One member of one group, for one run of one query. Nothing connects before the first call that needs it."""
+    """One member of one group, for one run of one query. Nothing connects before the first call that needs it.
 
-    def __init__(self, options: SourceOptions, rng: random.Random | None = None) -> None:
+    `home` is the private directory of the driver's JVM, where members of one application meet (R28).
+    """
+
+    def __init__(self, options: SourceOptions, rng: random.Random | None = None, home: Path | None = None) -> None:
         if options.group is None or options.group.mode is not Mode.MEMBER or not options.subscription.topics:
             raise ConfigError("a stream of streamgroup is a member of a consumer group: set kafka.group.id, subscribe")
         self._options = options
@@ -80,8 +88,16 @@ class Coordinator:
         )
         self._ledger = ledger
         self._watcher = LogWatcher(options, self._metadata_refreshed, self._fail)
-        self._planner = Planner(ledger, self._watcher, fail_on_data_loss=options.fail_on_data_loss)
-        self._resolver = Resolver(options, ledger.group, self._watcher, self._found, self._not_found)
+        self._troubles = troubles = Troubles(ledger.group, self.run, lambda level, line: log.log(level, "%s", line))
+        self._planner = Planner(ledger, self._watcher, troubles, fail_on_data_loss=options.fail_on_data_loss)
+        self._resolver = Resolver(
+            options, ledger.group, self._watcher, troubles, on_found=self._found, on_failed=self._not_found
+        )
+        self._claim = None if home is None else Claim(home, ledger.group, self._group.member, self.run)
+        session_s = self._group.session_timeout_ms / 1000
+        self._twins = Twins(
+            ledger.group, session_s, self._state, self._watcher, identify=self._identify, on_failed=self._fail
+        )
         self._thread = GroupThread(self._member, self._state, options.client, lambda: self._watcher.snapshot, self._act)
         self.proof = Proof(self._state, self._member, self._thread, self._fail)
         self._leaving = Leaving(
@@ -113,7 +129,7 @@ class Coordinator:
             again = self._already_planned(document)
             if again is not None:
                 return to_value(again)
-            self._carry_out(self._member.prove(document, time.monotonic()))
+            self._prove(document)
             self._leaving.raise_if_ended(FIRST_PATIENCE_S)
             if not self._wait_until_plannable(once):
                 return self._wait_on(value, document)
@@ -173,6 +189,10 @@ class Coordinator:
     def stop(self, *, last_word: bool = True) -> None:
         """R29: commit every held position, leave the group (static members stay), within a second."""
         self._leaving.stop(last_word=last_word)
+        with self._state:
+            self._troubles.left(self._ledger.flight, self._ledger.uncommitted, drain=False)
+        if self._claim is not None:
+            self._claim.release()
 
     # --- the control channel's requests ------------------------------------------------------------------------------
 
@@ -196,6 +216,8 @@ class Coordinator:
         """
         drained = self._leaving.drain(timeout, ends=ends)
         with self._state:
+            if not drained:
+                self._troubles.left(self._ledger.flight, self._ledger.uncommitted, drain=True)
             return {
                 "drained": drained,
                 "group": self._group.group_id,
@@ -218,6 +240,7 @@ class Coordinator:
                 "idle": self._ledger.idle,
                 "query": self.proof.query,
                 "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
+                "trouble": self._troubles.status(),
             }
 
     # --- planning ----------------------------------------------------------------------------------------------------
@@ -231,6 +254,8 @@ class Coordinator:
                     log.warning("%s: Spark is back: joining as a new member (R27)", self._group.group_id)
                 return
             self._first = True
+        if self._claim is not None and self._group.mode is Mode.MEMBER:
+            self._claim.take(lambda: self._leaving.stopped)
         for note in self._options.notes:
             log.info("%s: %s", self._group.group_id, note)
         self._watcher.start()
@@ -244,6 +269,8 @@ class Coordinator:
                 return
             self._thread.start()
             now = time.monotonic()
+            identity = self._twins.begin(self._ledger.lineage, self.run)
+            self._carry_out(self._member.step(ev.Identified(identity), now))
             actions = self._member.step(ev.Start(tuple(sorted(topics))), now)
             actions += self._member.step(ev.TopicsKnown(snapshot.topics, topics), now)
             self._carry_out(actions)
@@ -279,7 +306,14 @@ class Coordinator:
         return self._may_plan()
 
     def _may_plan(self) -> bool:
-        return self._member.may_plan(time.monotonic())
+        return self._member.may_plan(time.monotonic()) and self._twins.clear()
+
+    def _prove(self, document: Document) -> None:
+        try:
+            self._carry_out(self._member.prove(document, time.monotonic()))
+        except ConfigError:  # R17
+            self._troubles.skipped(document)
+            raise
 
     def _wait_on(self, start: dict[str, Any], previous: Document) -> dict[str, Any]:
         """Nothing can be planned yet: `start`, byte for byte (R2); AvailableNow would end with it (R10)."""
@@ -299,14 +333,7 @@ class Coordinator:
     ) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
         """R13: every range of a document that another process planned, but what the group has committed since."""
         ranges = tuple(replay_ranges(end, seen))
-        log.info(
-            "%s: replaying document %d of run %s: %d of %d offsets are left to read",
-            self._group.group_id,
-            end.sequence,
-            end.run,
-            sum(map(len, ranges)),
-            sum(map(len, end.ranges)),
-        )
+        self._troubles.replaying(end, ranges)
         return ranges, self._member.replayed(start, end, ranges, seen, now)
 
     # --- the other threads -------------------------------------------------------------------------------------------
@@ -319,6 +346,8 @@ class Coordinator:
 
     def _act(self, action: MemberAction) -> None:
         """An action that is not the group thread's own; called with the lock held."""
+        self._troubles.hear(action, self._ledger.flight)
+        self._twins.hear(action)
         match action:
             case ev.NeedTopics(topics):
                 self._wanted_topics = frozenset(self._options.subscription.topics) | topics
@@ -330,6 +359,9 @@ class Coordinator:
             case ev.Fail(error):
                 self._failure = self._failure or error
         self._state.notify_all()
+
+    def _identify(self, identity: bytes) -> None:
+        self._carry_out(self._member.step(ev.Identified(identity), time.monotonic()))
 
     def _metadata_refreshed(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
         with self._state:

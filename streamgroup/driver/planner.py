@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from streamgroup.driver.epochs import EpochChecks
+from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import UNKNOWN_EPOCH, Document, LogRange, TopicPartition
@@ -29,13 +30,13 @@ class Judged(NamedTuple):
 class Planner:
     """Plans for one run. Called by Spark's thread, under the coordinator's lock."""
 
-    def __init__(self, ledger: Ledger, watcher: LogWatcher, *, fail_on_data_loss: bool) -> None:
+    def __init__(self, ledger: Ledger, watcher: LogWatcher, troubles: Troubles, *, fail_on_data_loss: bool) -> None:
         self._ledger = ledger
         self._watcher = watcher
+        self._troubles = troubles
         self._fail_on_data_loss = fail_on_data_loss
         self._rechecking: dict[TopicPartition, float] = {}
         self._deleted: frozenset[TopicPartition] = frozenset()
-        self._told: set[str] = set()
         self.epochs = EpochChecks(watcher)
         self.targets: Mapping[TopicPartition, int] | None = None
         """R11: AvailableNow's snapshot of the ends; None under every other trigger."""
@@ -54,13 +55,10 @@ class Planner:
         in_doubt = {tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Recheck)}
         again = {tp: positions[tp] for tp in in_doubt & refreshed}
         verdicts |= loss.judge(again, watermarks, topics, refreshed=True, epoch_ends=ends)
+        self._troubles.lost_records(self._losses(verdicts), failed=self._fail_on_data_loss)
         settlement = loss.settle(
             positions, verdicts, group=self._ledger.group, fail_on_data_loss=self._fail_on_data_loss
         )
-        for message in settlement.messages:
-            if message not in self._told:
-                log.warning("%s", message)
-                self._told.add(message)
         self._deleted = frozenset(settlement.deleted)
         self._recheck(settlement.recheck)
         sound = {tp: positions[tp] for tp in watermarks if isinstance(verdicts.get(tp), loss.Keep)}
@@ -74,6 +72,19 @@ class Planner:
             {tp: known for tp, known in logs.items() if tp in settlement.positions and tp in watermarks},
             {tp: p.offset for tp, p in settlement.positions.items() if p.offset != positions[tp].offset},
         )
+
+    def _losses(self, verdicts: Mapping[TopicPartition, loss.Verdict]) -> list[Loss]:
+        group = self._ledger.group
+        losses = []
+        for tp, verdict in sorted(verdicts.items(), key=lambda item: item[0]):
+            match verdict:
+                case loss.Moved(cause, was, to, lost):
+                    text = loss.describe(tp, verdict, group=group)
+                    losses.append(Loss(tp, text, cause.value, was.offset, to.offset, lost))
+                case loss.Deleted(was):
+                    text = loss.describe(tp, verdict, group=group)
+                    losses.append(Loss(tp, text, loss.Cause.DELETED.value, was.offset))
+        return losses
 
     def _recheck(self, partitions: tuple[TopicPartition, ...]) -> None:
         """It is loss only when it is still so after a metadata refresh (R8)."""

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from streamgroup.driver.member import Resolve
-from streamgroup.driver.starts import gained_offsets
+from streamgroup.driver.starts import gained_offsets, refuse
+from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import TopicPartition
@@ -17,7 +18,7 @@ from streamgroup.options.types import SourceOptions
 
 log = logging.getLogger("streamgroup")
 
-Found = tuple[dict[TopicPartition, int], list[str]]
+Found = tuple[dict[TopicPartition, int], list[Loss]]
 
 
 class Resolver:
@@ -28,12 +29,15 @@ class Resolver:
         options: SourceOptions,
         group: str,
         watcher: LogWatcher,
+        troubles: Troubles,
+        *,
         on_found: Callable[[int, dict[TopicPartition, int]], None],
         on_failed: Callable[[int, StreamGroupError], None],
     ) -> None:
         self._options = options
         self._group = group
         self._watcher = watcher
+        self._troubles = troubles
         self._on_found = on_found
         self._on_failed = on_failed
 
@@ -49,7 +53,6 @@ class Resolver:
                 spec=options.starting,
                 origins=wanted.partitions,
                 isolation=options.fetch.isolation,
-                fail_on_data_loss=options.fail_on_data_loss,
             )
 
         answer = self._watcher.post(question, options.client.default_api_timeout_ms / 1000)
@@ -65,10 +68,13 @@ class Resolver:
     def _take(self, wanted: Resolve, attempt: int, answer: Future[Found]) -> None:
         error = answer.exception()
         if error is None:
-            offsets, messages = answer.result()
-            for message in messages:
-                log.warning("%s", message)
-            self._on_found(wanted.generation, offsets)
+            offsets, losses = answer.result()
+            failed = bool(losses) and self._options.fail_on_data_loss
+            self._troubles.lost_records(losses, failed=failed)
+            if failed:
+                self._on_failed(wanted.generation, refuse(self._group, losses))
+            else:
+                self._on_found(wanted.generation, offsets)
         elif isinstance(error, TransportError) and attempt < self._options.fetch_offset_retries:
             log.warning("%s: starting offsets not found, asking again: %s", self._group, error)
             delay = self._options.fetch_offset_retry_interval_ms / 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from streamgroup.driver.trouble import Loss
 from streamgroup.errors import DataLossError
 from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
@@ -35,12 +36,10 @@ def gained_offsets(
     spec: OffsetSpec,
     origins: Mapping[TopicPartition, Origin],
     isolation: Isolation,
-    fail_on_data_loss: bool,
-) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Where gained partitions start whose offset neither the group nor the checkpoint knows, and what to say of it.
+) -> tuple[dict[TopicPartition, int], list[Loss]]:
+    """Where gained partitions start whose offset neither the group nor the checkpoint knows, and what may be gone.
 
-    All but those of the founding generation start at earliest, by the data-loss policy (R7, R8): raises DataLossError
-    where records may be gone and `fail_on_data_loss`.
+    All but those of the founding generation start at earliest (R7, R8); losses are for the data-loss policy.
     """
     founding = [tp for tp, origin in origins.items() if origin is Origin.STARTING]
     rest = [tp for tp in origins if tp not in founding]
@@ -52,13 +51,16 @@ def gained_offsets(
         for tp in sorted(rest)
         if offsets[tp] > 0 or origins[tp] is Origin.RECREATED
     ]
-    if losses and fail_on_data_loss:
-        raise DataLossError(
-            "\n".join(losses)
-            + "\nTo go on: set failOnDataLoss=false, or stop all members and set the group's offsets "
-            + f"(kafka-consumer-groups.sh --group {group} --reset-offsets)"
-        )
     return offsets, losses
+
+
+def refuse(group: str, losses: Collection[Loss]) -> DataLossError:
+    """The error that ends a query where nothing may be lost."""
+    return DataLossError(
+        "\n".join(loss.text for loss in losses)
+        + "\nTo go on: set failOnDataLoss=false, or stop all members and set the group's offsets "
+        + f"(kafka-consumer-groups.sh --group {group} --reset-offsets)"
+    )
 
 
 def log_ends(
@@ -71,13 +73,15 @@ def log_ends(
     return {tp: found.offset for tp, found in listed.items()}
 
 
-def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> str:
+def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> Loss:
     if origin is Origin.RECREATED:
-        return f"group {group!r}, {tp}: the topic was deleted and created again; reading starts at its offset {offset}"
-    return (
+        text = f"group {group!r}, {tp}: the topic was deleted and created again; reading starts at its offset {offset}"
+        return Loss(tp, text, "the topic was deleted and created again", to=offset)
+    text = (
         f"group {group!r}, {tp}: the group has no committed offset for it (a new partition, or the commit has "
         f"expired), and its log starts at {offset}: records below may have been missed"
     )
+    return Loss(tp, text, "no committed offset, and the log starts above 0", to=offset, count=offset)
 
 
 def _listed(

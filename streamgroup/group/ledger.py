@@ -370,6 +370,14 @@ class Ledger:
         """Whether a batch was proven whose partitions were not held: only who gains them can commit it (R5a, R16)."""
         return self._unplaced
 
+    @property
+    def uncommitted(self) -> int:
+        """How many offsets have sunk beyond what the group has acknowledged."""
+        ahead = (
+            h.position - h.committed for h in self.held.values() if h.position is not None and h.committed is not None
+        )
+        return sum(max(0, offsets) for offsets in ahead)
+
     def commit_due(self, now: float, *, everything: bool = False) -> Commit | None:
         """The commit to send now, or None. It carries every partition held, at its position (R7).
 

@@ -160,6 +160,16 @@ SOURCE: tuple[Option, ...] = (
         why=NO_GROUP_IN_BATCH,
     ),
     Option(
+        "group.member",
+        "A name for this member, needed where several queries of one Spark application are to share the partitions of "
+        "one group: without it the second is refused, since neither would read all.",
+        kinds.TEXT,
+        "group.member",
+        default="none",
+        batch=WITHOUT_EFFECT,
+        why=NO_GROUP_IN_BATCH,
+    ),
+    Option(
         "group.joinTimeout",
         "How long the first batch of Trigger.Once and Trigger.AvailableNow may wait until the group has been joined; "
         "in mode `commit`, how long members of the group that keep it from committing are waited for.",

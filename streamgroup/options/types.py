@@ -73,6 +73,8 @@ class GroupOptions:
 
     group_id: str = ""
     mode: Mode = Mode.MEMBER
+    member: str = ""
+    """Tells the members of one group in one application apart (R28)."""
     instance_id: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000

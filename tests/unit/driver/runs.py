@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamgroup.driver import coordinator as module
-from streamgroup.driver import group_thread, watcher
+from streamgroup.driver import group_thread, twins, watcher
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.model import (
     INITIAL_DOCUMENT,
@@ -22,6 +22,7 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import SourceOptions
 from streamgroup.planning.document import to_value
+from streamgroup.wire.messages.admin import DescribedGroup
 from tests.unit.driver.fake_group import OffsetCoordinator
 from tests.unit.driver.shells import SOON, GroupPoller, Logs, logs_of, source
 
@@ -87,6 +88,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         monkeypatch.setattr(group_thread, "Poller", poller)
         monkeypatch.setattr(watcher, "Cluster", logs.of)
         monkeypatch.setattr(module, "committed", lambda cluster, name, deadline: dict(group.offsets))
+        alone = DescribedGroup(error_code=0, group_id="g", group_state="Stable")
+        monkeypatch.setattr(twins, "describe_groups", lambda cluster, names, deadline: {"g": alone})
         run = Run(options or source(), group, logs, held)
         run.pollers = pollers
         runs.append(run)

@@ -255,7 +255,7 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
         "lineage": from_value(first).lineage,
         "member": next(iter(run.group.members)),
         "generation": 1,
-        "idle": False,
+        "state": "stable",
         "query": {},
         "draining": False,
         "stopped": False,

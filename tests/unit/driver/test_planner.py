@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from streamgroup.driver.planner import Planner
+from streamgroup.driver.trouble import Troubles
 from streamgroup.errors import DataLossError
+from streamgroup.logline import parse
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     ClusterSnapshot,
@@ -24,6 +26,7 @@ from streamgroup.model import (
 from tests.unit.driver.shells import NODES
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+TOLD: list[tuple[int, str]] = []
 
 
 class FakeLedger:
@@ -77,7 +80,16 @@ class FakeWatcher:
 
 
 def planner(ledger: FakeLedger, watcher: FakeWatcher, *, strict: bool = False) -> Planner:
-    return Planner(ledger, watcher, fail_on_data_loss=strict)  # type: ignore[arg-type]
+    return Planner(ledger, watcher, troubles(), fail_on_data_loss=strict)  # type: ignore[arg-type]
+
+
+def troubles() -> Troubles:
+    return Troubles("g", "r", lambda level, line: TOLD.append((level, line)))
+
+
+@pytest.fixture(autouse=True)
+def nothing_told() -> None:
+    TOLD.clear()
 
 
 def test_positions_within_their_logs_are_planned_from() -> None:
@@ -91,15 +103,21 @@ def test_positions_within_their_logs_are_planned_from() -> None:
     assert (watcher.refreshes, watcher.forgotten) == (0, [])
 
 
-def test_a_position_below_its_log_is_an_error_or_moves_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_position_below_its_log_is_an_error_or_moves_and_is_told_once() -> None:
     logs = {P0: LogRange(5, 10), P1: LogRange(0, 10)}
     ledger = FakeLedger({P0: 4, P1: 8})
     with pytest.raises(DataLossError, match="t-0"):
         planner(ledger, FakeWatcher(), strict=True).judge(logs)
+    ((level, line),) = TOLD
+    assert (level, parse(line)["failed"]) == (40, "true")
+    TOLD.clear()
     lenient = planner(ledger, FakeWatcher())
     assert lenient.judge(logs).moved == {P0: 5}
     lenient.judge(logs)
-    assert len([r for r in caplog.records if "t-0" in r.message]) == 1
+    ((level, line),) = TOLD
+    told = parse(line)
+    assert (level, told["event"], told["partition"]) == (30, "data_loss", "t-0")
+    assert (told["from"], told["to"], told["count"]) == ("4", "5", "1")
 
 
 def test_a_log_that_ends_below_the_position_is_loss_only_after_a_refresh_of_the_metadata() -> None:

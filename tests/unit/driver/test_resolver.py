@@ -12,9 +12,11 @@ import pytest
 from streamgroup.driver import watcher as watching
 from streamgroup.driver.member import Resolve
 from streamgroup.driver.resolver import Resolver
+from streamgroup.driver.trouble import Troubles
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import DataLossError, StreamGroupError, TransportError
 from streamgroup.group.positions import Origin
+from streamgroup.logline import parse
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from tests.unit.driver.shells import SOON, Logs, logs_of, source, until
 
@@ -31,7 +33,16 @@ class Asked:
         self.on_found: Callable[[], None] = lambda: None
         given = source(LATEST, **options)
         self.watcher = LogWatcher(given, lambda snapshot, asked: None, lambda error: None)
-        self.resolver = Resolver(given, "g", self.watcher, self._found, lambda *told: self.failed.append(told))
+        self.losses: list[str] = []
+        troubles = Troubles("g", "r", lambda level, line: self.losses.append(line))
+        self.resolver = Resolver(
+            given,
+            "g",
+            self.watcher,
+            troubles,
+            on_found=self._found,
+            on_failed=lambda *told: self.failed.append(told),
+        )
         self.watcher.start()
 
     def _found(self, generation: int, offsets: dict[TopicPartition, int]) -> None:
@@ -66,15 +77,16 @@ def test_what_the_log_tells_is_told_with_the_generation_that_asked(ask: Callable
     assert asked.found == [(4, {P0: 10, P1: 20})]
 
 
-def test_losses_that_are_allowed_are_said(
-    ask: Callable[..., Asked], logs: Logs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_losses_that_are_allowed_are_said(ask: Callable[..., Asked], logs: Logs) -> None:
     logs.starts = {P0: 5}
     asked = ask(fail_on_data_loss=False)
     asked.resolver.resolve(Resolve(1, {P0: Origin.EARLIEST}))
     until(lambda: bool(asked.found), "found")
     assert asked.found == [(1, {P0: 5})]
-    assert "its log starts at 5" in caplog.text
+    (line,) = asked.losses
+    assert "its log starts at 5" in line
+    told = parse(line)
+    assert (told["event"], told["to"], told["count"], "failed" in told) == ("data_loss", "5", "5", False)
 
 
 def test_losses_that_are_not_allowed_fail_at_once(ask: Callable[..., Asked], logs: Logs) -> None:
@@ -83,6 +95,8 @@ def test_losses_that_are_not_allowed_fail_at_once(ask: Callable[..., Asked], log
     asked.resolver.resolve(Resolve(1, {P0: Origin.EARLIEST}))
     until(lambda: bool(asked.failed), "failed")
     assert [(generation, type(error)) for generation, error in asked.failed] == [(1, DataLossError)]
+    assert [parse(line)["failed"] for line in asked.losses] == ["true"]
+    assert asked.found == []
     assert logs.listings == [(EARLIEST, (P0,))]
 
 
@@ -124,6 +138,14 @@ def test_resolve_returns_at_once(logs: Logs) -> None:
             return Future()
 
     told = threading.Event()
-    resolver = Resolver(source(), "g", Deaf(), lambda *a: told.set(), lambda *a: told.set())  # type: ignore[arg-type]
+    troubles = Troubles("g", "r", lambda level, line: told.set())
+    resolver = Resolver(
+        source(),
+        "g",
+        Deaf(),  # type: ignore[arg-type]
+        troubles,
+        on_found=lambda *a: told.set(),
+        on_failed=lambda *a: told.set(),
+    )
     resolver.resolve(FOUNDED)
     assert not told.is_set()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pytest
 
-from streamgroup.driver.starts import gained_offsets, log_ends, offsets_of
-from streamgroup.errors import DataLossError
+from streamgroup.driver.starts import gained_offsets, log_ends, offsets_of, refuse
+from streamgroup.driver.trouble import Loss
 from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation
@@ -19,8 +20,8 @@ NEVER = float("inf")
 
 
 def gained(
-    logs: Logs, origins: Mapping[TopicPartition, Origin], *, strict: bool = True, default: int = LATEST
-) -> tuple[dict[TopicPartition, int], list[str]]:
+    logs: Logs, origins: Mapping[TopicPartition, Origin], *, default: int = LATEST
+) -> tuple[dict[TopicPartition, int], list[Loss]]:
     return gained_offsets(
         FakeCluster(logs),  # type: ignore[arg-type]
         NEVER,
@@ -28,7 +29,6 @@ def gained(
         spec=OffsetSpec(default),
         origins=origins,
         isolation=COMMITTED,
-        fail_on_data_loss=strict,
     )
 
 
@@ -61,11 +61,11 @@ def test_founders_start_as_the_options_say_and_all_others_at_earliest() -> None:
 def test_records_that_may_have_been_missed_are_told_of_or_end_the_query(origin: Origin, start: int, told: str) -> None:
     logs = logs_of([10])
     logs.starts = {P0: start}
-    with pytest.raises(DataLossError, match=rf"'g', t-0: [^\n]*{told}[\s\S]*failOnDataLoss=false.*--group g"):
-        gained(logs, {P0: origin})
-    offsets, (message,) = gained(logs, {P0: origin}, strict=False)
+    offsets, losses = gained(logs, {P0: origin})
     assert offsets == {P0: start}
-    assert told in message
+    assert [(loss.partition, loss.at, loss.to) for loss in losses] == [(P0, None, start)]
+    assert told in losses[0].text
+    assert re.search(rf"'g', t-0: [^\n]*{told}[\s\S]*failOnDataLoss=false.*--group g", str(refuse("g", losses)))
 
 
 def test_the_ends_are_those_of_all_partitions_as_far_as_they_may_be_read() -> None:

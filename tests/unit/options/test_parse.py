@@ -102,6 +102,7 @@ EXAMPLES = {
     "fetchOffset.retryIntervalMs": ("17", 17),
     "kafkaConsumer.pollTimeoutMs": ("512", 512),
     "group.mode": ("Commit", Mode.COMMIT),
+    "group.member": (" left ", "left"),
     "group.joinTimeout": ("90s", 90_000),
     "group.rebalanceWait": ("2 min", 120_000),
     "group.prefetch": ("3", 3),

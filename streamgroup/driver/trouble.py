@@ -1,0 +1,218 @@
+"""What a run has to tell when something went otherwise than planned: one log line an event, and a counter of each kind.
+
+The lines are those of `streamgroup.logline`, whose table explains the keys; the counters stand in the `status` of the
+control channel. Reasons are words of ours, names of error codes and offsets: never an option's value.
+
+Records that only a task finds gone are told by that task, in the same format, in the executor's log: the driver does
+not hear of them and does not count them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from streamgroup.errors import FencedError, StreamGroupError
+from streamgroup.group import events as ev
+from streamgroup.group.flights import Flight
+from streamgroup.logline import render
+from streamgroup.model import Document, OffsetRange, TopicPartition
+
+INFO, WARNING, ERROR = 20, 30, 40
+
+
+class Kind(StrEnum):
+    """The kinds of events, as lines and counters name them."""
+
+    REBALANCE = "rebalance"
+    """An assignment came; the first one too."""
+    FENCE = "fence"
+    """The group has gone on without this member: a generation or session is lost, a commit was refused for it."""
+    REPLAY = "replay"
+    """A document that another process planned is read again (R13)."""
+    SKIP = "skip"
+    """The sink reports a batch as done whose data nobody asked for (R17)."""
+    REPEAT = "repeat"
+    """A batch was given up before it was known to have sunk: it may be read again."""
+    DATA_LOSS = "data_loss"
+    """Records that should be there are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records that are gone of one partition.
+
+    `at` is where reading stood (None: nowhere yet), `to` where it goes on (None: nowhere), `count` how many offsets lie
+    between (None: nobody knows).
+    """
+
+    partition: TopicPartition
+    text: str
+    cause: str
+    at: int | None = None
+    to: int | None = None
+    count: int | None = None
+
+
+@dataclass(slots=True)
+class _Counter:
+    count: int = 0
+    last: str | None = None
+    reason: str | None = None
+
+
+class Troubles:
+    """The events of one run. `say(level, line)` writes the log, `now` tells the time. For any thread."""
+
+    def __init__(
+        self,
+        group: str,
+        run: str,
+        say: Callable[[int, str], None],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._group = group
+        self._who = f"group {group}: " if group else ""
+        self._run = run
+        self._say = say
+        self._now = now
+        self._lock = threading.Lock()
+        self._counters = {kind: _Counter() for kind in Kind}
+        self._member = ""
+        self._generation = -1
+        self._held = 0
+        self._joining = ""
+        self._given_up: Document | None = None
+        self._told: set[str] = set()
+
+    # --- the membership ----------------------------------------------------------------------------------------------
+
+    def hear(self, action: object, flight: Flight | None) -> None:
+        """What the member wants done, as far as it is of note; `flight` is the document in flight."""
+        match action:
+            case ev.Joining(reason):
+                self._joining = reason
+            case ev.Assigned(member_id=""):  # no member: it has all partitions, and nothing rebalances
+                self._held = len(action.partitions)
+            case ev.Assigned():
+                self._assigned(action)
+            case ev.GaveUp(text):
+                self._may_repeat(flight, "waited for no longer", text)
+            case ev.Lost(reason):
+                self._lost(reason)
+                self._may_repeat(flight, "the membership was lost before the batch in flight was known to have sunk")
+            case ev.Fail(error):
+                self.failed(error)
+
+    def _assigned(self, given: ev.Assigned) -> None:
+        self._member, self._generation, self._held = given.member_id, given.generation, len(given.partitions)
+        kept = len(given.kept)
+        self._tell(Kind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
+
+    def _lost(self, reason: str) -> None:
+        words = f"{self._who}generation {self._generation} is lost ({reason}), {self._held} partitions: rejoining"
+        self._tell(Kind.FENCE, WARNING, words, reason, count=self._held)
+        self._held = 0
+
+    def failed(self, error: StreamGroupError) -> None:
+        """The query ends. Only being fenced is an event of its own; Spark shows what `error` says."""
+        if isinstance(error, FencedError):
+            words = f"{self._who}another member has taken this one's place, the query ends"
+            self._tell(Kind.FENCE, ERROR, words, "FENCED_INSTANCE_ID", count=self._held, failed=True)
+
+    # --- batches -----------------------------------------------------------------------------------------------------
+
+    def replaying(self, document: Document, ranges: Iterable[OffsetRange]) -> None:
+        """A document of another process is read again, but for what is committed: `ranges` is left of it."""
+        left, total = _offsets(ranges), _offsets(document.ranges)
+        words = (
+            f"{self._who}replaying document {document.sequence} of run {document.run}: {left} of {total} "
+            "offsets are left to read"
+        )
+        reason = "the checkpoint holds a batch that is not known to have sunk"
+        self._tell(Kind.REPLAY, INFO, words, reason, count=left, of=total, document=document.sequence)
+
+    def skipped(self, document: Document) -> None:
+        """The sink skipped the batch of `document`; the query ends with an error that says more."""
+        words = f"{self._who}the sink skipped document {document.sequence}, the query ends"
+        count = _offsets(document.ranges)
+        reason = "reported as done, its data was never asked for"
+        self._tell(Kind.SKIP, ERROR, words, reason, count=count, document=document.sequence, failed=True)
+
+    def left(self, flight: Flight | None, uncommitted: int, *, drain: bool) -> None:
+        """The member has left, after a drain whose time was over or after a stop.
+
+        `uncommitted`: how many offsets have sunk whose commit the group has not acknowledged.
+        """
+        how = "the drain's time was over" if drain else "stopped"
+        self._may_repeat(flight, f"{how} before the batch in flight was known to have sunk")
+        if uncommitted and flight is None:
+            reason = f"{how} before the commit of the last batch was acknowledged"
+            words = f"{self._who}{reason}: up to {uncommitted} offsets may be repeated"
+            self._tell(Kind.REPEAT, WARNING, words, reason, count=uncommitted)
+
+    def _may_repeat(self, flight: Flight | None, reason: str, text: str = "") -> None:
+        """The batch in flight is given up; told once for each document."""
+        if flight is None or flight.document == self._given_up:
+            return
+        count = _offsets(flight.document.ranges if flight.handed is None else flight.handed)
+        if not count:
+            return
+        self._given_up = flight.document
+        words = f"{self._who}{text or f'{reason}: up to {count} offsets may be repeated'}"
+        self._tell(Kind.REPEAT, WARNING, words, reason, count=count, document=flight.document.sequence)
+
+    # --- the logs ----------------------------------------------------------------------------------------------------
+
+    def lost_records(self, losses: Iterable[Loss], *, failed: bool) -> None:
+        """Records are gone, each told once. `failed`: `failOnDataLoss` ends the query with an error."""
+        for loss in losses:
+            if loss.text in self._told:
+                continue
+            self._told.add(loss.text)
+            self._tell(
+                Kind.DATA_LOSS,
+                ERROR if failed else WARNING,
+                loss.text,
+                loss.cause,
+                count=loss.count,
+                partition=loss.partition,
+                **{"from": loss.at},
+                to=loss.to,
+                failed=failed or None,
+            )
+
+    # --- what comes of it --------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """For each kind how often it was, when and why last: `{"rebalance": {"count": 2, "last": ..., "reason": ...}}`.
+
+        `last` is the time in ISO 8601, UTC; null with `reason` where the count is 0.
+        """
+        with self._lock:
+            return {
+                kind.value: {"count": counter.count, "last": counter.last, "reason": counter.reason}
+                for kind, counter in self._counters.items()
+            }
+
+    def _tell(self, kind: Kind, level: int, words: str, reason: str, **fields: Any) -> None:
+        with self._lock:
+            counter = self._counters[kind]
+            counter.count += 1
+            counter.last = self._now().isoformat(timespec="seconds")
+            counter.reason = reason
+        whose = {
+            "group": self._group or None,
+            "run": self._run,
+            "member": self._member or None,
+            "generation": self._generation if self._member else None,
+        }
+        self._say(level, render(words, kind.value, **whose, **fields, reason=reason))
+
+
+def _offsets(ranges: Iterable[OffsetRange]) -> int:
+    return sum(map(len, ranges))
