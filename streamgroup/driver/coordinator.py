@@ -77,6 +77,7 @@ class Coordinator:
         self._answer: tuple[Document, list[FetchTask]] | None = None
         self._wanted_topics: frozenset[str] = frozenset(options.subscription.topics)
         self.run = _new_id()
+        self._checkpoint_lineage = ""
         ledger = Ledger(self._group.group_id, self.run, _new_id())
         self._member = Member(
             Membership(_member_config(options, self._group), self._rng),
@@ -124,6 +125,7 @@ class Coordinator:
         """Prove `start` sunk, commit it, and plan the next batch: its document, or `start` where nothing is new."""
         value = dict(start)
         document = from_value(start)
+        self._checkpoint_lineage = self._checkpoint_lineage or document.lineage
         self._begin()
         with self._state:
             again = self._already_planned(document)
@@ -159,6 +161,7 @@ class Coordinator:
         last = whole_batch(first, from_value(end))
         if first == last:
             return []
+        self._checkpoint_lineage = self._checkpoint_lineage or first.lineage or last.lineage
         self._begin()
         with self._state:
             self._raise_failure()
@@ -269,7 +272,7 @@ class Coordinator:
                 return
             self._thread.start()
             now = time.monotonic()
-            identity = self._twins.begin(self._ledger.lineage, self.run)
+            identity = self._twins.begin(self._checkpoint_lineage or self._ledger.lineage, self.run)
             self._carry_out(self._member.step(ev.Identified(identity), now))
             actions = self._member.step(ev.Start(tuple(sorted(topics))), now)
             actions += self._member.step(ev.TopicsKnown(snapshot.topics, topics), now)

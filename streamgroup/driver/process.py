@@ -16,7 +16,7 @@ import threading
 import time
 from types import FrameType
 
-from streamgroup.driver.control import ControlServer, is_listened
+from streamgroup.driver.control import ControlServer, directory, is_listened
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.parent import StoppedWatch
 from streamgroup.options.types import SourceOptions
@@ -33,7 +33,7 @@ def start_coordinator(options: SourceOptions) -> Coordinator:
         signal.signal(signal.SIGTERM, _exit)
         # Ctrl-C reaches every process of the terminal's group: what becomes of the query is the driver's to say.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    coordinator = Coordinator(options)
+    coordinator = Coordinator(options, home=directory(os.getppid()))
     channel = ControlServer(coordinator, os.getppid())
     channel.start()
     coordinator.proof.announced = functools.partial(is_listened, os.getppid())
