@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.flights import Flight, Flights
 from streamgroup.group.holding import Held
@@ -65,6 +66,7 @@ class Ledger:
         self.group = group
         self._alone = alone
         """The query is no member (`solo`): nobody else takes its partitions or has a part in its commits."""
+        self._skipped = False
         self.run = run
         self.member_id = ""
         self.generation = -1
@@ -139,7 +141,11 @@ class Ledger:
 
         Raises ConfigError where the sink skipped the batch (R17).
         """
-        flight = self._flights.prove(start)
+        try:
+            flight = self._flights.prove(start)
+        except ConfigError:
+            self._skipped = True
+            raise
         self._unplaced = self._unplaced and flight is None
         for handed in () if flight is None else flight.handed or ():
             assert flight is not None
@@ -412,7 +418,9 @@ class Ledger:
 
     def _metadata(self, held: Held) -> CommitMetadata:
         return CommitMetadata(
-            lineage=self.lineage,
+            # Who is alone trusts the checkpoint before a commit of its own (R5), and Spark's has the skipped batch as
+            # done (R17): this run's last commit is to be followed as nobody's.
+            lineage="" if self._alone and self._skipped else self.lineage,
             run=self.run,
             sequence=max(self._flights.proven_sequence, held.gained_after),
             asked=self._flights.asked,

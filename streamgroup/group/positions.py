@@ -117,9 +117,9 @@ def start_of(
 
 
 def is_own(committed: CommittedOffset, lineage: str) -> bool:
-    """Whether a query with this lineage has made the commit."""
+    """Whether a query with this lineage has made the commit. Nobody's lineage is empty."""
     metadata = CommitMetadata.parse(committed.metadata)
-    return metadata is not None and metadata.lineage == lineage
+    return metadata is not None and metadata.lineage == lineage != ""
 
 
 def is_another_topic(old: str, new: str) -> bool:

@@ -80,6 +80,68 @@ def test_where_a_gained_partition_starts(checkpoint: Document, committed: Commit
 
 
 @pytest.mark.parametrize(
+    ("checkpoint", "committed", "start"),
+    [
+        pytest.param(
+            BEFORE, ours(90, "before", 6, asked=6), Start(CHECKPOINT, 100), id="its own commit, never the last"
+        ),
+        pytest.param(
+            NOW, ours(250, "other", 12), Start(CHECKPOINT, 100), id="a restored checkpoint has a restored state"
+        ),
+        pytest.param(NOW, foreign(20), Start(COMMITTED, 20), id="an operator reset it back"),
+        pytest.param(NOW, foreign(500), Start(COMMITTED, 500), id="an operator set it forward"),
+        pytest.param(NOW, ours(90, "now", 6, lineage="a member's"), Start(COMMITTED, 90), id="a member went on"),
+        pytest.param(NOW, ours(90, "now", 6, lineage=""), Start(COMMITTED, 90), id="its sink skipped a batch (R17)"),
+        pytest.param(SPARKS_OWN, ours(90, "now", 6, lineage=""), Start(COMMITTED, 90), id="no lineage is no kinship"),
+        pytest.param(NOW, None, Start(CHECKPOINT, 100), id="nothing is committed"),
+        pytest.param(
+            INITIAL_DOCUMENT, ours(90, "now", 6), Start(COMMITTED, 90), id="a new checkpoint in a known group"
+        ),
+    ],
+)
+def test_alone_the_checkpoint_goes_before_commits_of_its_own(
+    checkpoint: Document, committed: Commit | None, start: Start
+) -> None:
+    found = start_of(
+        A,
+        checkpoint=checkpoint,
+        run="now",
+        committed=committed,
+        topic_id="id",
+        use_starting_offsets=True,
+        alone=True,
+    )
+    assert found == start
+
+
+BEGUN = Position(40, "id", 3)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "committed", "topic_id", "start"),
+    [
+        pytest.param(INITIAL_DOCUMENT, None, "id", Start(CHECKPOINT, 40, 3), id="batch 0 of who never committed"),
+        pytest.param(INITIAL_DOCUMENT, foreign(20), "id", Start(COMMITTED, 20), id="the group knows better"),
+        pytest.param(NOW, None, "id", Start(CHECKPOINT, 100), id="the checkpoint knows better"),
+        pytest.param(INITIAL_DOCUMENT, None, "new", Start(Origin.STARTING), id="the batch is of an older topic"),
+    ],
+)
+def test_a_replayed_batch_tells_where_it_began_where_nothing_else_does(
+    checkpoint: Document, committed: Commit | None, topic_id: str, start: Start
+) -> None:
+    found = start_of(
+        A,
+        checkpoint=checkpoint,
+        run="now",
+        committed=committed,
+        topic_id=topic_id,
+        use_starting_offsets=True,
+        begun=BEGUN,
+    )
+    assert found == start
+
+
+@pytest.mark.parametrize(
     ("checkpoint", "starting", "origin"),
     [
         pytest.param(INITIAL_DOCUMENT, True, Origin.STARTING, id="d: the founding generation of a new query"),

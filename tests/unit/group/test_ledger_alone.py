@@ -1,0 +1,96 @@
+"""The ledger of a query that is no member: what it commits, and where it goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.group.commit_metadata import NOT_FOUNDED
+from streamgroup.group.ledger import CommitVerdict, Ledger
+from streamgroup.group.positions import Origin
+from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, TopicPartition
+from tests.unit.group.ledgers import NOW, A, B, accept, document, due, offsets, told, topics
+
+
+def alone(start: Document = INITIAL_DOCUMENT, run: str = "now") -> Ledger:
+    ledger = Ledger("g", run, "lineage", alone=True)
+    ledger.prove(start)
+    return ledger
+
+
+def hold(
+    ledger: Ledger, commits: dict[TopicPartition, CommittedOffset], *partitions: TopicPartition, generation: int = 1
+) -> None:
+    kept = frozenset(ledger.held)
+    ledger.assigned("", generation, partitions, kept)
+    ledger.offsets_found("", generation, commits, topics())
+
+
+def test_it_commits_as_no_member_of_no_generation() -> None:
+    ledger = alone()
+    hold(ledger, {}, A)
+    ledger.resolved(1, {A: 10})
+    commit = accept(ledger)
+    assert (commit.member_id, commit.generation) == ("", -1)
+    assert told(commit, A).founding == NOT_FOUNDED
+
+
+def test_what_comes_later_starts_at_earliest_in_this_run_and_in_the_next() -> None:
+    ledger = alone()
+    hold(ledger, {}, A)
+    assert ledger.unresolved == {A: Origin.STARTING}
+    ledger.resolved(1, {A: 10})
+    stored = dict(accept(ledger).offsets)
+    hold(ledger, stored, A, B, generation=2)
+    assert ledger.unresolved == {B: Origin.EARLIEST}
+    again = alone(run="next")
+    hold(again, stored, A, B)
+    assert again.unresolved == {B: Origin.EARLIEST}, "generations are counted anew, and mean nothing to the founders"
+
+
+def test_a_crash_before_the_commit_repeats_nothing() -> None:
+    ledger = alone(document(4, "before", a=(90, 100)))
+    hold(ledger, {A: CommittedOffset(90, told_by("before"))}, A)
+    assert offsets(ledger) == {A: 100}
+    assert offsets(due(ledger)) == {A: 100}
+
+
+def told_by(run: str) -> str:
+    ledger = alone(document(3, run, a=(80, 90)), run)
+    hold(ledger, {}, A)
+    return due(ledger).offsets[A].metadata
+
+
+def test_a_refused_commit_is_made_again_with_the_next_assignment() -> None:
+    ledger = alone(document(4, a=(90, 100)))
+    hold(ledger, {}, A)
+    ledger.answered(due(ledger), CommitVerdict.RETRY)
+    ledger.assigned("", 2, (A,), frozenset({A}))
+    assert offsets(due(ledger)) == {A: 100}
+
+
+def test_after_a_batch_that_the_sink_skipped_the_last_commit_is_nobodys() -> None:
+    """Spark has the batch as done: the next start must not trust its checkpoint."""
+    ledger = alone(document(4, a=(90, 100)))
+    hold(ledger, {}, A)
+    accept(ledger)
+    skipped = document(5, a=(100, 110))
+    ledger.emitted(skipped)
+    with pytest.raises(ConfigError, match="skipped"):
+        ledger.prove(skipped)
+    farewell = ledger.commit_due(NOW, everything=True)
+    assert farewell is not None
+    assert told(farewell, A).lineage == ""
+    again = alone(skipped, "next")
+    hold(again, dict(farewell.offsets), A)
+    assert offsets(again) == {A: 100}
+
+
+def test_batch_0_is_replayed_from_where_it_began_though_nothing_was_committed() -> None:
+    batch = document(1, "before", a=(10, 40), b=(7, 7))
+    ledger = alone()
+    ledger.replayed(INITIAL_DOCUMENT, batch, batch.ranges, {})
+    hold(ledger, {}, A, B)
+    assert offsets(ledger) == {A: 10, B: 7}
+    ledger.prove(batch)
+    assert offsets(ledger) == {A: 40, B: 7}
