@@ -68,8 +68,9 @@ class LogWatcher:
         self._known_at = 0.0
         self._earliest_at = 0.0
         self._metadata_at: float | None = None
-        self._missing: Collection[TopicPartition] = ()
-        """Whose leaders have not answered when they were last asked."""
+        self._missing: frozenset[TopicPartition] = frozenset()
+        """Whose leaders did not answer when they were last asked, and when they are asked again."""
+        self._ask_missing_at = 0.0
         self._stopping = False
         self._error: StreamGroupError | None = None
         self.snapshot = ClusterSnapshot({}, {})
@@ -251,7 +252,7 @@ class LogWatcher:
         started = time.monotonic()
         wanted = self._partitions
         isolation = self._options.fetch.isolation
-        led = {tp for tp in wanted if self.snapshot.leader(tp) is not None}
+        led = self._asked_now(wanted, started)
         latest, amiss = self._listed(cluster, led, LATEST, isolation)
         high: Listed = {}
         if isolation is Isolation.READ_COMMITTED:
@@ -266,10 +267,15 @@ class LogWatcher:
                     self._logs[tp] = LogRange(min(start, listed.offset), listed.offset)
             self._watermarks |= {tp: listed.offset for tp, listed in high.items()}
             self._epochs |= {tp: listed.leader_epoch for tp, listed in latest.items()}
-            self._earliest_at = started if unknown and earliest.keys() >= wanted else self._earliest_at
+            self._earliest_at = started if unknown else self._earliest_at
             self._known_at = started
             self._changed.notify_all()
-        self._miss(wanted - latest.keys(), amiss, started)
+        self._miss(wanted - latest.keys(), amiss, asked=led)
+
+    def _asked_now(self, wanted: Collection[TopicPartition], now: float) -> set[TopicPartition]:
+        """Those of `wanted` that have a leader; where it was silent or gone just now it is left alone for a moment."""
+        led = {tp for tp in wanted if self.snapshot.leader(tp) is not None}
+        return led if now >= self._ask_missing_at else led.difference(self._missing)
 
     def _listed(
         self, cluster: Cluster, partitions: Collection[TopicPartition], at: int, isolation: Isolation
@@ -279,12 +285,17 @@ class LogWatcher:
         deadline = time.monotonic() + REFRESH_DEADLINE_S
         return cluster.offsets_soon(dict.fromkeys(partitions, at), isolation, deadline, LEADER_PATIENCE_S)
 
-    def _miss(self, missing: Collection[TopicPartition], causes: Collection[str], now: float) -> None:
+    def _miss(
+        self, missing: frozenset[TopicPartition], causes: Collection[str], asked: Collection[TopicPartition]
+    ) -> None:
         """Say once that partitions wait for their leaders, and look whether they have others by now."""
-        if missing != self._missing and causes:
+        now = time.monotonic()
+        if missing > self._missing and causes:
             names = ", ".join(map(str, sorted(missing)))
             log.warning("no news of the logs of %s, the others go on: %s", names, "; ".join(causes))
         self._missing = missing
+        if not missing.isdisjoint(asked):
+            self._ask_missing_at = now + RETRY_AFTER_S
         if missing and now - self.metadata_at > LEADERLESS_EVERY_S:
             self.refresh_metadata()
 

@@ -1,4 +1,4 @@
-"""A cluster behind its bootstrap servers: one connection per broker, cached metadata, retries until a deadline.
+"""A cluster behind its bootstrap servers: connections to brokers, cached metadata, retries until a deadline.
 
 Every method takes a deadline, in seconds on the clock given (`time.monotonic` by default), and retries what may be
 retried with backoff and jitter until then; what it raises names the last cause. Used by one thread.
@@ -15,6 +15,7 @@ from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.model import Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
+from streamgroup.net.crowd import Address, Crowd, Late
 from streamgroup.net.listing import (
     EpochCheck,
     EpochEnd,
@@ -33,7 +34,8 @@ from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
-Address = tuple[str, int]
+
+_SMALLEST_SHARE_S = 1.0
 
 ANY: Final = "any"
 """Any broker that answers."""
@@ -64,6 +66,7 @@ class Cluster:
         self._bootstrap = list(options.bootstrap_servers)
         self._rng.shuffle(self._bootstrap)
         self._connections: dict[Address, Connection] = {}
+        self._crowd: Crowd | None = None
         self._failed_at: dict[Address, float] = {}
         self._cache = MetadataCache(options.metadata_max_age_ms)
 
@@ -130,11 +133,13 @@ class Cluster:
         retry = self.retry(f"{kind.NAME} of {'any broker' if node == ANY else f'broker {node}'}", deadline)
         while True:
             causes: list[str] = []
-            for address in self._addresses(node, deadline, causes):
+            addresses = self._addresses(node, deadline, causes)
+            for tried, address in enumerate(addresses):
+                until = self._share(deadline, len(addresses) - tried)
                 try:
-                    connection = self._connected(address, deadline)
+                    connection = self._connected(address, until)
                     chosen = connection.versions.highest(kind, ceiling) if version is None else version
-                    return chosen, connection.call(make(chosen), self._attempt_until(deadline), chosen)
+                    return chosen, connection.call(make(chosen), self._attempt_until(until), chosen)
                 except TransportError as error:
                     self._failed_at[address] = self.clock()
                     causes.append(str(error))
@@ -146,30 +151,30 @@ class Cluster:
             retry.again("; ".join(causes))
 
     def call_each(
-        self, requests: Mapping[int, Request[R]], deadline: float, ceiling: int | None = None
+        self,
+        requests: Mapping[int, Request[R]],
+        deadline: float,
+        ceiling: int | None = None,
+        patience: float | None = None,
     ) -> dict[int, R | TransportError]:
-        """Ask several nodes at once, one attempt each: what each answered, or why it did not."""
+        """Ask several nodes at once, one attempt each: what each answered, or why it did not.
+
+        After `patience` seconds those that have not answered are `Late`, and their answers are taken by the next call
+        that asks them the same; without it each attempt takes `request_timeout_ms` at most.
+        """
         answers: dict[int, R | TransportError] = {}
-        asked: dict[int, Connection] = {}
-        until = self._attempt_until(deadline)
-        try:
-            for node, request in requests.items():
-                try:
-                    connection = self._connected(self._address(node, deadline), until)
-                    connection.send(request, ceiling=ceiling)
-                    asked[node] = connection
-                except TransportError as error:
-                    answers[node] = error
-            for node, connection in asked.items():
-                try:
-                    answers[node] = connection.receive(until).response
-                except TransportError as error:
-                    answers[node] = error
-        finally:
-            for connection in asked.values():
-                if connection.outstanding:
-                    connection.abort()
-        if any(isinstance(answer, TransportError) for answer in answers.values()):
+        nodes: dict[Address, int] = {}
+        for node in requests:
+            try:
+                nodes[self._address(node, deadline)] = node
+            except TransportError as error:
+                answers[node] = error
+        if self._crowd is None:
+            self._crowd = Crowd(self.options, self.clock)
+        wanted = {address: requests[node] for address, node in nodes.items()}
+        found = self._crowd.ask(wanted, deadline, patience=patience, ceiling=ceiling)
+        answers |= {nodes[address]: answer for address, answer in found.items()}
+        if any(isinstance(answer, TransportError) and not isinstance(answer, Late) for answer in answers.values()):
             self.expire_metadata()
         return answers
 
@@ -214,6 +219,24 @@ class Cluster:
             self.expire_metadata()
             retry.again("; ".join(causes))
 
+    def offsets_soon(
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, patience: float
+    ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
+        """`list_offsets` in one attempt of `patience` seconds, in which no leader holds up another; and what is amiss.
+
+        What has no answer yet is absent; a later call for the same partitions takes an answer that came meanwhile.
+        Raises BrokerError where a partition may not be read, TransportError where there is no metadata by `deadline`.
+        """
+        listed: dict[TopicPartition, ListedOffset] = {}
+        snapshot = self.snapshot({tp.topic for tp in wanted}, deadline)
+        requests, causes = offset_requests(wanted, snapshot, isolation)
+        for answer in self.call_each(requests, deadline, patience=patience).values():
+            if isinstance(answer, TransportError):
+                causes.append(str(answer))
+            else:
+                read_offsets(answer, listed, causes)
+        return listed, causes
+
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, EpochCheck], deadline: float
     ) -> dict[TopicPartition, EpochEnd]:
@@ -247,6 +270,9 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        if self._crowd is not None:
+            self._crowd.close()
+            self._crowd = None
 
     def _addresses(self, node: Node, deadline: float, causes: list[str]) -> list[Address]:
         """Where to try: for ANY all that is known, for a node its one address; why there is none goes to `causes`."""
@@ -285,6 +311,11 @@ class Cluster:
             connection.connect(deadline)
         return connection
 
+    def _share(self, deadline: float, addresses: int) -> float:
+        """Until when one of so many addresses is tried: one that is silent must leave time for the others."""
+        now = self.clock()
+        return min(deadline, now + max(_SMALLEST_SHARE_S, (deadline - now) / addresses))
+
     def _attempt_until(self, deadline: float) -> float:
         return min(deadline, self.clock() + self.options.request_timeout_ms / 1000)
 
@@ -311,9 +342,10 @@ class Retry:
         wait = self._backoff.next()
         now = self._cluster.clock()
         if now + wait >= self._deadline:
+            before = self._before if now >= self._deadline else ""  # the deadline may have cut this one short
             raise TransportError(
                 f"cluster {self._cluster}: no {self._what} after {self._attempts} attempts "
-                f"in {now - self._began:.1f} s; last: {cause}"
+                f"in {now - self._began:.1f} s; last: {cause}{before}"
             ) from (cause if isinstance(cause, Exception) else None)
         self._before = f"; before: {cause}"
         self._sleep(wait)

@@ -243,6 +243,8 @@ class Logs:
     stable: dict[TopicPartition, int] = field(default_factory=dict)
     """Last stable offsets, where they differ from the ends."""
     leaderless: set[TopicPartition] = field(default_factory=set)
+    slow: set[TopicPartition] = field(default_factory=set)
+    """Partitions whose leaders do not answer in time."""
     topic_ids: dict[str, str] = field(default_factory=dict)
     epochs: dict[TopicPartition, int] = field(default_factory=dict)
     """Leader epochs in the metadata; 1 of partitions that are not here."""
@@ -299,6 +301,15 @@ class FakeCluster:
             raise TransportError(f"offsets: {sorted(stuck)} have no leader")
         epochs = logs.epochs_listed
         return {tp: ListedOffset(self._offset(tp, at, isolation), -1, epochs.get(tp, -1)) for tp, at in wanted.items()}
+
+    def offsets_soon(
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, patience: float
+    ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
+        """Leaders in `slow` have not answered when patience is over."""
+        listed = self.list_offsets(
+            {tp: at for tp, at in wanted.items() if tp not in self.logs.slow}, isolation, deadline
+        )
+        return listed, [f"{tp}: its leader is late" for tp in sorted(wanted.keys() & self.logs.slow)]
 
     def close(self) -> None:
         self.logs.closed += 1

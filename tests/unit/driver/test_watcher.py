@@ -111,6 +111,33 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
     until(lambda: P1 in watcher.ends([P0, P1, P2], SOON), "the end of the partition that has a leader again")
 
 
+@pytest.mark.parametrize("isolation", Isolation)
+def test_a_slow_leader_does_not_hold_up_the_others_and_what_it_told_before_stays_known(
+    logs: Logs,
+    watch: Callable[..., Watch],
+    monkeypatch: pytest.MonkeyPatch,
+    isolation: Isolation,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(module, "LEADERLESS_EVERY_S", 0.01)
+    run = watch(source(fetch=FetchOptions(isolation=isolation)))
+    watcher = run.follow("t")
+    watcher.ends([P0, P1], SOON)
+    logs.slow, logs.ends[P0], logs.ends[P1] = {P1, P2}, 11, 21
+    time.sleep(module.FRESH_S)
+    for _ in range(3):
+        assert watcher.ends([P0, P1, P2], SOON) == {P0: LogRange(0, 11), P1: LogRange(0, 20)}
+        time.sleep(module.FRESH_S)
+    assert [r.message for r in caplog.records if "no news" in r.message] == [
+        "no news of the logs of t-1, t-2, the others go on: t-1: its leader is late; t-2: its leader is late"
+    ]
+    seen = len(run.snapshots)
+    until(lambda: len(run.snapshots) > seen or not watcher.ends([P0, P1], SOON), "a look at who leads them now")
+    logs.slow = set()
+    until(lambda: watcher.ends([P0, P1, P2], SOON)[P1] == LogRange(0, 21), "it answers again")
+    assert watcher.ends([P2], SOON) == {P2: LogRange(0, 30)}
+
+
 def test_under_read_committed_the_watermark_is_known_beside_the_end(logs: Logs, watch: Callable[..., Watch]) -> None:
     logs.stable = {P0: 7}
     watcher = watch(source(fetch=FetchOptions(isolation=Isolation.READ_COMMITTED))).follow("t")

@@ -1,0 +1,142 @@
+"""Many brokers asked at once: scripted brokers on real sockets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import TransportError, UnsupportedVersionError
+from streamgroup.net.crowd import Crowd, Late
+from streamgroup.options.types import ClientOptions
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from tests.unit.net import fake_broker
+from tests.unit.net.answers import API_VERSIONS, api_versions, metadata
+from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+ASKED = MetadataRequest(topics=())
+OTHER = MetadataRequest(topics=None)
+
+
+@pytest.fixture
+def crowd(options: Options) -> Iterator[Crowd]:
+    made = Crowd(options(request_timeout_ms=2_000), time.monotonic)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def answering(broker: Start) -> Callable[..., FakeBroker]:
+    """A broker whose answers to Metadata are these, one after the other, the last for ever."""
+
+    def start(*answers: Any) -> FakeBroker:
+        left = list(answers)
+        return broker(
+            {
+                ApiVersionsRequest: lambda *_: API_VERSIONS,
+                MetadataRequest: lambda *_: left.pop(0) if len(left) > 1 else left[0],
+            }
+        )
+
+    return start
+
+
+def soon() -> float:
+    return time.monotonic() + 5
+
+
+def address(of: FakeBroker) -> tuple[str, int]:
+    return "127.0.0.1", of.port
+
+
+def ask(crowd: Crowd, *brokers: FakeBroker, request: MetadataRequest = ASKED, **others: Any) -> list[Any]:
+    """What each of the brokers said, in their order."""
+    return list(crowd.ask({address(each): request for each in brokers}, soon(), **others).values())
+
+
+NEWS = [metadata({n: 1}) for n in range(1, 5)]
+
+
+def said(answers: list[Any]) -> list[int]:
+    return [answer.brokers[0].node_id for answer in answers]
+
+
+def test_all_are_asked_at_once_and_connections_are_kept(crowd: Crowd, answering: Callable[..., FakeBroker]) -> None:
+    brokers = [answering(fake_broker.Late(NEWS[n], 0.2)) for n in range(3)]
+    began = time.monotonic()
+    assert said(ask(crowd, *brokers)) == [1, 2, 3]
+    assert time.monotonic() - began < 0.55
+    assert said(ask(crowd, *brokers)) == [1, 2, 3]
+    assert [each.connections for each in brokers] == [1, 1, 1]
+
+
+def test_who_is_late_holds_up_nobody_and_is_heard_with_the_next_question(
+    crowd: Crowd, answering: Callable[..., FakeBroker]
+) -> None:
+    slow, quick = answering(fake_broker.Late(NEWS[0], 0.4), NEWS[1]), answering(NEWS[2])
+    ask(crowd, quick)
+    late, prompt = ask(crowd, slow, quick, patience=0.1)
+    assert isinstance(late, Late)
+    assert "no answer to Metadata after 0.1 s; it is waited for" in str(late)
+    assert said([prompt]) == [3]
+    assert said(ask(crowd, slow, quick, patience=2)) == [1, 3]
+    assert len(slow.asked("Metadata")) == 1  # not again what is on its way
+    assert said(ask(crowd, slow, patience=2)) == [2]  # and an answer counts once
+
+
+def test_a_late_answer_is_not_taken_for_that_to_another_question(
+    crowd: Crowd, answering: Callable[..., FakeBroker]
+) -> None:
+    slow = answering(fake_broker.Late(NEWS[0], 0.2), NEWS[1])
+    assert isinstance(ask(crowd, slow, patience=0.05)[0], Late)
+    assert said(ask(crowd, slow, request=OTHER)) == [2]
+    assert said(ask(crowd, slow, patience=0.05)) == [1]
+
+
+def test_who_never_answers_is_reset_at_its_deadline_and_asked_anew_on_another_connection(
+    answering: Callable[..., FakeBroker], options: Options
+) -> None:
+    crowd, silent = Crowd(options(request_timeout_ms=300), time.monotonic), answering(SILENCE, NEWS[0])
+    assert isinstance(ask(crowd, silent, patience=0.05)[0], Late)
+    (error,) = ask(crowd, silent)
+    assert "no answer to Metadata in time" in str(error)
+    assert not isinstance(error, Late)
+    assert said(ask(crowd, silent)) == [1]
+    assert silent.connections == 2
+    crowd.close()
+
+
+def test_connections_that_fail_concern_their_brokers_alone(
+    crowd: Crowd, answering: Callable[..., FakeBroker], broker: Start
+) -> None:
+    closing, fine, gone = answering(CLOSE), answering(NEWS[0]), broker({})
+    gone.stop()
+    refused, cut, answer = ask(crowd, gone, closing, fine)
+    assert isinstance(refused, TransportError)
+    assert "refused" in str(refused)
+    assert "closed the connection" in str(cut)
+    assert said([answer]) == [1]
+
+
+def test_an_idle_connection_that_has_ended_is_made_again(crowd: Crowd, answering: Callable[..., FakeBroker]) -> None:
+    fake = answering(NEWS[0])
+    assert said(ask(crowd, fake)) == [1]
+    fake.hang_up()
+    fake.wait_for(lambda broker: broker.ends == 1)
+    assert said(ask(crowd, fake)) == [1]
+    assert fake.connections == 2
+
+
+def test_what_no_other_connection_mends_is_raised(crowd: Crowd, broker: Start) -> None:
+    other = broker({ApiVersionsRequest: lambda *_: api_versions(apiversions=(0, 3))})
+    for _ in range(2):
+        with pytest.raises(UnsupportedVersionError, match="Metadata"):
+            ask(crowd, other)
+
+
+def test_nobody_is_asked_nothing(crowd: Crowd) -> None:
+    assert crowd.ask({}, soon()) == {}
