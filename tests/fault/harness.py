@@ -122,6 +122,12 @@ class Query:
             self._thread.join(PATIENCE_S)
             assert not self._thread.is_alive(), f"{self.name} does not end"
 
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def _run(self, coordinator: Coordinator) -> None:
         try:
             if self.finished < len(self.offsets):
@@ -231,13 +237,18 @@ class Writer:
     """Records with values `topic-partition-number`, each of them once, written past the proxies."""
 
     def __init__(self, server: KafkaServer, topic: str, partitions: int) -> None:
-        self.topic, self.partitions = topic, partitions
+        self.server, self.topic = server, topic
         self.sent: list[str] = []
         self._failed: list[str] = []
         self._numbers = itertools.count()
+        self.grow(partitions)
+
+    def grow(self, partitions: int) -> None:
+        """Write to so many partitions; a producer that begins knows of them all."""
+        self.partitions = partitions
         self._producer = Producer(
             {
-                "bootstrap.servers": server.direct_servers,
+                "bootstrap.servers": self.server.direct_servers,
                 "enable.idempotence": True,
                 "linger.ms": 2,
                 "message.timeout.ms": 60_000,

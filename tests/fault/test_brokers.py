@@ -1,0 +1,418 @@
+"""Three brokers under members of a group: leaders and coordinators that move, die and freeze, topics that change."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ElectionType
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from streamgroup.errors import DataLossError
+from streamgroup.executor.pool import POOL
+from streamgroup.model import ClusterSnapshot, TopicPartition
+from streamgroup.planning.document import from_value
+from streamgroup.testing import End, Fault, KafkaServer, java_tool
+from tests.conftest import MakeTopic
+from tests.fault.harness import (
+    Query,
+    Streams,
+    Writer,
+    check_everything,
+    check_order,
+    goes_on,
+    raise_error,
+    until,
+)
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+
+PARTITIONS = 6
+BATCH = 200
+REQUEST_TIMEOUT_S = 1.5
+ADMIN_S = 20
+CONFIG = {"min.insync.replicas": 1, "log.retention.check.interval.ms": 500, "auto.leader.rebalance.enable": False}
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaServer]:
+    with KafkaServer(brokers=3, config=CONFIG, proxied=True) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _all_brokers_serve(kafka: KafkaServer) -> Iterator[None]:
+    yield
+    POOL.clear()
+    for broker, proxy in zip(kafka.brokers, kafka.proxies, strict=True):
+        proxy.heal()
+        broker.resume() if broker.alive else broker.restart()
+
+
+@pytest.fixture
+def streams(kafka: KafkaServer, make_topic: MakeTopic) -> Streams:
+    topic = make_topic(kafka, PARTITIONS, replication=3, config={"retention.ms": "-1"})
+    return Streams(kafka, topic, f"group-{topic}")
+
+
+@pytest.fixture
+def writer(streams: Streams) -> Writer:
+    return Writer(streams.server, streams.topic, PARTITIONS)
+
+
+# -- leaders ----------------------------------------------------------------------------------------------------------
+
+
+def test_leaders_that_move_cost_no_rebalance_and_repeat_nothing(
+    streams: Streams, writer: Writer, tmp_path: Path
+) -> None:
+    with streams.running("a", "b") as queries:
+        with writer.writing():
+            goes_on(queries, 50)
+            generation, before = streams.generation(queries), look(streams)
+            epochs = {tp: epoch for query in queries for tp, epoch in known_epochs(query).items()}
+            reassign(streams, tmp_path, {tp: [(leader + n) % 3 for n in (1, 2, 3)] for tp, leader in leaders(before)})
+            elect_preferred(streams)
+            after = until(lambda: moved(streams, before), "every partition has another leader")
+            goes_on(queries, 50)
+            assert all(after.partition(tp).leader_epoch > epochs[tp] for tp, _ in leaders(before))
+        check_everything(streams, writer, queries, repeats=0)
+        assert streams.generation(queries) == generation
+        newest = {tp: epoch for query in queries for tp, epoch in known_epochs(query).items()}
+        assert {tp for tp in epochs if newest[tp] > epochs[tp]} == set(epochs), "positions under the new epochs"
+
+
+def test_a_broker_that_does_not_answer_holds_up_its_own_partitions_only(
+    streams: Streams, writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = (coordinator(streams) + 1) % 3
+    theirs = [tp.partition for tp, leader in leaders(look(streams)) if leader == silent]
+    others = [number for number in range(PARTITIONS) if number not in theirs]
+    with streams.running("a") as [query]:
+        writer.send(120)
+        check_everything(streams, writer, [query])
+        streams.server.proxies[silent].set(Fault(end=End.STALL))
+        waiting = writer.send(40, theirs)
+        for _ in range(5):
+            new = writer.send(40, others)
+            until(lambda new=new: {row.value for row in query.rows} >= set(new), "what the other brokers have", 2)
+        assert "the others go on" in caplog.text
+        assert not {row.value for row in query.rows} & set(waiting)
+        streams.server.proxies[silent].heal()
+        check_everything(streams, writer, [query], repeats=0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [2 * REQUEST_TIMEOUT_S, 5.0])
+@pytest.mark.parametrize("who", ["the coordinator", "another"])
+def test_a_broker_that_freezes_for_a_while(seconds: float, who: str, streams: Streams, writer: Writer) -> None:
+    first = coordinator(streams)
+    with streams.running("a", "b") as queries:
+        with writer.writing():
+            goes_on(queries, 50)
+            broker = streams.server.brokers[first if who == "the coordinator" else (first + 1) % 3]
+            broker.pause()
+            time.sleep(seconds)
+            broker.resume()
+            goes_on(queries, 50)
+        check_everything(streams, writer, queries, repeats=2 * BATCH)
+
+
+# -- the coordinator --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bounces", [1, pytest.param(5, marks=pytest.mark.long)])
+def test_the_coordinator_dies_and_comes_back(bounces: int, streams: Streams, writer: Writer) -> None:
+    with streams.running("a", "b") as queries:
+        with writer.writing():
+            for _ in range(bounces):
+                broker = streams.server.brokers[coordinator(streams)]
+                goes_on(queries, 20)
+                broker.kill()
+                goes_on(queries, 50)
+                broker.restart()
+                goes_on(queries, 20)
+        check_everything(streams, writer, queries, repeats=2 * BATCH * bounces)
+
+
+@pytest.mark.long
+def test_a_roll_of_all_brokers_costs_no_rebalance_and_repeats_nothing(streams: Streams, writer: Writer) -> None:
+    with streams.running("a", "b") as queries:
+        generation = streams.generation(queries)
+        with writer.writing():
+            for broker in streams.server.brokers:
+                goes_on(queries, 50)
+                broker.stop()
+                goes_on(queries, 50)
+                broker.restart()
+        check_everything(streams, writer, queries, repeats=0)
+        assert streams.generation(queries) == generation
+
+
+# -- topics -----------------------------------------------------------------------------------------------------------
+
+
+def test_partitions_that_a_topic_grows_are_read_from_their_beginning(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka, 3, config={"retention.ms": "-1"})
+    streams, writer = Streams(kafka, topic, f"group-{topic}"), Writer(kafka, topic, 3)
+    with streams.running("a", "b", startingOffsets="latest") as queries:
+        until(lambda: len(streams.committed()) == 3, "positions are committed")
+        writer.send(90)
+        admin(kafka).create_partitions([NewPartitions(topic, 12)])[topic].result(ADMIN_S)
+        writer.grow(12)
+        until(lambda: len(look(streams).topics[topic].partitions) == 12, "12 partitions")
+        writer.send(240)  # before any member may know of them
+        until(lambda: sorted(len(query.held) for query in queries) == [6, 6], "6 partitions each")
+        writer.send(120)
+        check_everything(streams, writer, queries, repeats=0)
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.long)])
+def test_a_topic_that_is_deleted_and_made_anew_is_read_from_its_beginning(
+    times: int, streams: Streams, writer: Writer
+) -> None:
+    with streams.running("a", "b", failOnDataLoss=False) as queries:
+        writer.send(300)
+        check_everything(streams, writer, queries, repeats=0)
+        for number in range(times):
+            recreate(streams)
+            # More than there were, and fewer: positions of the old topic must not count in either case.
+            writer.send(400 if number % 2 == 0 else 100)
+            until(lambda: {row.value for q in queries for row in q.rows} >= set(writer.sent), "the new topic's records")
+        until(lambda: offsets(streams) == streams.ends(), "everything is committed")
+        for query in queries:
+            check_order(query)
+
+
+def test_a_topic_that_is_made_anew_is_an_error_where_loss_is_one(streams: Streams, writer: Writer) -> None:
+    with streams.running("a") as [query]:
+        writer.send(300)
+        check_everything(streams, writer, [query], repeats=0)
+        recreate(streams)
+        writer.send(400)
+        assert f"{streams.topic}" in failure(query)
+        query.error = None
+
+
+# -- records and offsets that go --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lenient", [False, True], ids=["strict", "lenient"])
+def test_records_deleted_ahead_of_the_group(lenient: bool, streams: Streams, writer: Writer) -> None:
+    query = streams.query("a", failOnDataLoss=not lenient)
+    writer.send(60)
+    query.start()
+    until(lambda: offsets(streams) == streams.ends(), "everything is committed")
+    query.stop()
+    lost, left = writer.send(120), TopicPartition(streams.topic, 0)
+    delete_records(streams, {left: streams.ends()[left]})
+    kept = [value for value in lost if not value.startswith(f"{streams.topic}/0/")]
+    query.start()
+    try:
+        if not lenient:
+            message = failure(query)
+            assert str(left) in message
+            assert streams.group in message
+            return
+        kept += writer.send(60)
+        until(lambda: {row.value for row in query.rows} >= set(kept), "what is left")
+        until(lambda: offsets(streams) == streams.ends(), "everything is committed")
+        raise_error(query)
+        check_order(query)
+    finally:
+        query.stop()
+
+
+@pytest.mark.long
+def test_retention_overtakes_a_slow_group(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    config = {"retention.ms": "1000", "segment.ms": "300", "file.delete.delay.ms": "0"}
+    topic = make_topic(kafka, PARTITIONS, config=config)
+    streams, writer = Streams(kafka, topic, f"group-{topic}"), Writer(kafka, topic, PARTITIONS)
+    with (
+        writer.writing(count=200, every_s=0.1),
+        streams.running("a", "b", failOnDataLoss=False, maxOffsetsPerTrigger=5) as queries,
+    ):
+        until(lambda: any(skips(query) for query in queries), "records were gone before they were read", 60)
+        goes_on(queries, 50)
+        for query in queries:
+            check_order(query)
+
+
+def test_a_partition_whose_offset_is_deleted_begins_at_its_beginning(streams: Streams, writer: Writer) -> None:
+    whole, cut = (TopicPartition(streams.topic, partition) for partition in (0, 1))
+    writer.send(60)
+    with streams.query("first") as first:
+        check_everything(streams, writer, [first], repeats=0)
+    delete_offsets(streams, whole, cut)
+    delete_records(streams, {cut: 5})
+    assert set(offsets(streams)) == set(streams.ends()) - {whole, cut}
+    # It is not the founding generation (R7): `latest` would lose what nobody may have read.
+    with streams.query("strict", startingOffsets="latest") as strict:
+        assert f"{cut}: the group has no committed offset" in failure(strict)
+        assert "log starts at 5: records below may have been missed" in str(strict.error)
+    with streams.query("lenient", startingOffsets="latest", failOnDataLoss=False) as lenient:
+        until(lambda: offsets(streams) == streams.ends(), "everything is committed")
+        raise_error(lenient)
+        assert sorted((row.partition, row.offset) for row in lenient.rows) == [
+            *((whole, offset) for offset in range(10)),
+            *((cut, offset) for offset in range(5, 10)),
+        ]
+
+
+@pytest.mark.long
+def test_a_partition_whose_offset_is_deleted_goes_on_from_the_checkpoint_where_there_is_one(
+    streams: Streams, writer: Writer
+) -> None:
+    query = streams.query("first")
+    for _ in range(2):
+        writer.send(60)
+        with query:
+            check_everything(streams, writer, [query], repeats=0)
+        delete_offsets(streams, TopicPartition(streams.topic, 0))
+
+
+@pytest.mark.long
+def test_offsets_that_expire_leave_the_checkpoint_and_else_found_the_group_anew() -> None:
+    config = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1000}
+    with KafkaServer(config=config) as server:
+        topic = "expiring"
+        new = NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})
+        admin(server).create_topics([new], operation_timeout=ADMIN_S)[topic].result(ADMIN_S)
+        streams, writer = Streams(server, topic, "expired"), Writer(server, topic, PARTITIONS)
+        with streams.query("first") as first:
+            writer.send(60)
+            check_everything(streams, writer, [first], repeats=0)
+        until(lambda: not offsets(streams), "the offsets of the empty group have expired", 120)
+        writer.send(60)
+        with first:
+            check_everything(streams, writer, [first], repeats=0)
+            other = streams.query("second", startingOffsets="latest")
+            with other:
+                until(lambda: first.held and other.held, "both hold partitions")
+                writer.send(60)
+                check_everything(streams, writer, [first, other], repeats=0)
+
+
+# -- what the tests do to the cluster ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def admin(server: KafkaServer) -> AdminClient:
+    """Kept: what a client still waits for ends with it."""
+    return AdminClient({"bootstrap.servers": server.direct_servers, "log_level": 0})
+
+
+def look(streams: Streams) -> ClusterSnapshot:
+    return streams.ask(lambda cluster: cluster.snapshot([streams.topic], cluster.deadline(), refresh=True))
+
+
+def leaders(snapshot: ClusterSnapshot) -> list[tuple[TopicPartition, int]]:
+    return [(TopicPartition(name, p.partition), p.leader) for name, t in snapshot.topics.items() for p in t.partitions]
+
+
+def moved(streams: Streams, before: ClusterSnapshot) -> ClusterSnapshot | None:
+    after = look(streams)
+    was = dict(leaders(before))
+    return after if all(leader not in (-1, was[tp]) for tp, leader in leaders(after)) else None
+
+
+def coordinator(streams: Streams) -> int:
+    return streams.ask(lambda cluster: cluster.coordinator(streams.group, cluster.deadline())).node_id
+
+
+def offsets(streams: Streams) -> dict[TopicPartition, int]:
+    return {tp: committed.offset for tp, committed in streams.committed().items()}
+
+
+def known_epochs(query: Query) -> dict[TopicPartition, int]:
+    """The leader epochs in the newest document."""
+    return {tp: p.leader_epoch for tp, p in from_value(json.loads(query.offsets[-1])).positions.items()}
+
+
+def reassign(streams: Streams, home: Path, replicas: Mapping[TopicPartition, list[int]]) -> None:
+    """Give partitions the same replicas in another order, whose first is the preferred leader."""
+    plan = home / "plan.json"
+    rows = [{"topic": tp.topic, "partition": tp.partition, "replicas": ids} for tp, ids in replicas.items()]
+    plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+    tool(
+        streams.server,
+        "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+        *("--reassignment-json-file", str(plan), "--execute"),
+    )
+
+
+def elect_preferred(streams: Streams) -> None:
+    partitions = [ConfluentPartition(tp.topic, tp.partition) for tp, _ in leaders(look(streams))]
+
+    def elected() -> bool:
+        found = admin(streams.server).elect_leaders(ElectionType.PREFERRED, partitions).result(ADMIN_S)
+        return all(error is None or error.name() == "ELECTION_NOT_NEEDED" for error in found.values())
+
+    until(elected, "preferred leaders are elected")
+
+
+def tool(server: KafkaServer, main_class: str, *arguments: str) -> str:
+    argv = java_tool(server.version, main_class, "--bootstrap-server", server.direct_servers, *arguments)
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def recreate(streams: Streams) -> None:
+    client, old = admin(streams.server), look(streams).topics[streams.topic].topic_id
+    client.delete_topics([streams.topic], operation_timeout=ADMIN_S)[streams.topic].result(ADMIN_S)
+    until(lambda: streams.topic not in look(streams).topics, "the topic is gone")
+    new = NewTopic(streams.topic, PARTITIONS, 3, config={"retention.ms": "-1"})
+    client.create_topics([new], operation_timeout=ADMIN_S)[streams.topic].result(ADMIN_S)
+    until(lambda: served_anew(streams, old), "the new topic has leaders")
+
+
+def served_anew(streams: Streams, old: str) -> bool:
+    topic = look(streams).topics.get(streams.topic)
+    return (
+        topic is not None
+        and topic.topic_id != old
+        and len(topic.partitions) == PARTITIONS
+        and all(p.leader >= 0 for p in topic.partitions)
+    )
+
+
+def delete_records(streams: Streams, before: Mapping[TopicPartition, int]) -> None:
+    wanted: list[Any] = [ConfluentPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()]
+    for future in admin(streams.server).delete_records(wanted).values():
+        future.result(ADMIN_S)
+
+
+def delete_offsets(streams: Streams, *partitions: TopicPartition) -> None:
+    """What `kafka-consumer-groups.sh --delete-offsets` does with a group that has no members."""
+    numbers = ",".join(str(tp.partition) for tp in partitions)
+    tool(
+        streams.server,
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        *("--delete-offsets", "--group", streams.group, "--topic", f"{streams.topic}:{numbers}"),
+    )
+
+
+def failure(query: Query) -> str:
+    """What ends `query`: a DataLossError."""
+    until(lambda: query.error is not None, "the query ends with an error")
+    assert isinstance(query.error, DataLossError), query.error
+    return str(query.error)
+
+
+def skips(query: Query) -> bool:
+    """Whether a batch of `query` began behind the end of the one before."""
+    at: dict[TopicPartition, int] = {}
+    for ranges in query.ranges:
+        for each in ranges:
+            if at.get(each.partition, each.start) < each.start:
+                return True
+            at[each.partition] = each.until
+    return False
