@@ -34,12 +34,13 @@ def render(words: str, event: str, **fields: Any) -> str:
     """One line: `words` and the fields that are not None, in the order given."""
     told = {"event": event, **{key: value for key, value in fields.items() if value is not None}}
     pairs = " ".join(f"{key}={_value(value)}" for key, value in told.items())
-    return f"{' '.join(words.split())} | {pairs}"
+    plain = " ".join(words.split()).replace(_MARK, " / event=")
+    return f"{plain} | {pairs}"
 
 
 def parse(line: str) -> dict[str, str]:
     """The fields of a line that `render` made, values as text; empty for any other line."""
-    _, mark, pairs = line.rstrip().rpartition(_MARK)
+    _, mark, pairs = line.rstrip().partition(_MARK)
     if not mark:
         return {}
     return {
@@ -49,7 +50,7 @@ def parse(line: str) -> dict[str, str]:
 
 def words_of(line: str) -> str:
     """The line without its fields."""
-    return line.rpartition(_MARK)[0] or line
+    return line.partition(_MARK)[0]
 
 
 def _value(value: Any) -> str:

@@ -1,0 +1,177 @@
+"""What goes otherwise than planned: one line and one count each, never two of the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from streamgroup.driver.trouble import Kind, Loss, Troubles
+from streamgroup.errors import BrokerError, FencedError
+from streamgroup.group import events as ev
+from streamgroup.group.flights import Flight
+from streamgroup.logline import parse, words_of
+from streamgroup.model import Document, OffsetRange, TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+DOCUMENT = Document("g", "l", "r0", 7, (OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 10)))
+FLIGHT = Flight(DOCUMENT, planned_here=True)
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class Told:
+    """The troubles of one run, and what was said."""
+
+    def __init__(self, group: str = "g") -> None:
+        self.lines: list[tuple[int, str]] = []
+        self.hours = 0
+        self.troubles = Troubles(group, "r1", lambda level, line: self.lines.append((level, line)), self._now)
+
+    def _now(self) -> datetime:
+        self.hours += 1
+        return NOON + timedelta(hours=self.hours - 1)
+
+    def hear(self, *actions: object, flight: Flight | None = None) -> None:
+        for action in actions:
+            self.troubles.hear(action, flight)
+
+    def only(self) -> tuple[int, str, dict[str, str]]:
+        ((level, line),) = self.lines
+        self.lines.clear()
+        return level, words_of(line), parse(line)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {kind: counter["count"] for kind, counter in self.troubles.status().items() if counter["count"]}
+
+
+def assigned(generation: int = 3, **others: Any) -> ev.Assigned:
+    given: dict[str, Any] = {"kept": frozenset({P0}), "members": 3, "total": 6, "member_id": "m-1"}
+    return ev.Assigned(
+        generation, partitions=(P0, P1), strategy="streamgroup-range", leader=False, **{**given, **others}
+    )
+
+
+def test_the_first_line_of_a_query_tells_its_share_and_every_assignment_counts() -> None:
+    told = Told()
+    told.hear(ev.Joining("the query starts", abandoned=False), assigned())
+    level, words, fields = told.only()
+    assert (level, words) == (20, "joined g, generation 3, 2 of 6 partitions, 2 other members")
+    assert fields == {
+        "event": "rebalance",
+        "group": "g",
+        "run": "r1",
+        "member": "m-1",
+        "generation": "3",
+        "count": "2",
+        "kept": "1",
+        "reason": "the query starts",
+    }
+    told.hear(ev.Joining("the group rebalances", abandoned=False), assigned(4))
+    assert told.only()[2]["reason"] == "the group rebalances"
+    assert told.troubles.status()["rebalance"] == {
+        "count": 2,
+        "last": "2026-11-21T13:00:00+00:00",
+        "reason": "the group rebalances",
+    }
+
+
+def test_every_kind_has_a_counter_from_the_beginning() -> None:
+    status = Told().troubles.status()
+    assert list(status) == [kind.value for kind in Kind]
+    assert all(counter == {"count": 0, "last": None, "reason": None} for counter in status.values())
+
+
+def test_a_query_that_is_no_member_rebalances_nothing() -> None:
+    told = Told("")
+    told.hear(assigned(member_id=""))
+    told.troubles.replaying(DOCUMENT, DOCUMENT.ranges)
+    _, words, fields = told.only()
+    assert told.counts == {"replay": 1}
+    assert words.startswith("replaying document 7")
+    assert not fields.keys() & {"group", "member", "generation"}
+
+
+def test_a_lost_membership_is_a_fence_and_with_a_batch_in_flight_a_repeat() -> None:
+    told = Told()
+    told.hear(assigned())
+    told.lines.clear()
+    told.hear(ev.Lost("ILLEGAL_GENERATION"))
+    level, words, fields = told.only()
+    assert (level, words) == (30, "group g: generation 3 is lost (ILLEGAL_GENERATION), 2 partitions: rejoining")
+    assert (fields["event"], fields["count"], fields["reason"]) == ("fence", "2", "ILLEGAL_GENERATION")
+
+    told.hear(assigned(4))
+    told.lines.clear()
+    told.hear(ev.Lost("UNKNOWN_MEMBER_ID"), ev.Joining("UNKNOWN_MEMBER_ID", abandoned=True), flight=FLIGHT)
+    fence, repeat = (parse(line) for _, line in told.lines)
+    assert (fence["event"], repeat["event"], repeat["count"], repeat["document"]) == ("fence", "repeat", "12", "7")
+
+
+def test_a_batch_that_is_waited_for_no_longer_is_one_repeat_however_it_goes_on() -> None:
+    told = Told()
+    told.hear(assigned())
+    told.lines.clear()
+    told.hear(ev.GaveUp("why, and what to do"), ev.Joining("the group rebalances", abandoned=True), flight=FLIGHT)
+    level, words, fields = told.only()
+    assert (level, words, fields["event"], fields["count"]) == (30, "group g: why, and what to do", "repeat", "12")
+    told.hear(ev.GaveUp("again"), flight=FLIGHT)
+    told.troubles.left(FLIGHT, 0, drain=False)
+    assert told.lines == []
+    assert told.counts == {"rebalance": 1, "repeat": 1}
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_what_is_left_behind_may_be_repeated(drain: bool) -> None:
+    told = Told()
+    told.troubles.left(None, 0, drain=drain)
+    nothing_left = Flight(DOCUMENT, planned_here=False, handed=())
+    told.troubles.left(nothing_left, 0, drain=drain)
+    assert told.lines == [], "nothing was in flight, or all of it is committed"
+    told.troubles.left(None, 9, drain=drain)
+    assert "the commit of the last batch" in told.lines[0][1]
+    assert parse(told.lines.pop()[1])["count"] == "9"
+    told.troubles.left(FLIGHT, 9, drain=drain)
+    _, words, fields = told.only()
+    assert words.endswith("up to 12 offsets may be repeated")
+    assert ("drain" in fields["reason"], fields["event"]) == (drain, "repeat")
+
+
+def test_being_fenced_for_good_is_an_event_and_other_failures_are_spark_s_to_tell() -> None:
+    told = Told()
+    told.hear(assigned())
+    told.lines.clear()
+    told.hear(ev.Fail(BrokerError(30, "join")))
+    assert told.lines == []
+    told.hear(ev.Fail(FencedError("another member has the place of group.instance.id 'i'")))
+    level, _, fields = told.only()
+    assert (level, fields["event"], fields["failed"]) == (40, "fence", "true")
+    assert fields["reason"] == "FENCED_INSTANCE_ID"
+
+
+def test_replays_and_skips_tell_their_document() -> None:
+    told = Told()
+    told.troubles.replaying(DOCUMENT, (OffsetRange(P1, 8, 10),))
+    level, words, fields = told.only()
+    assert (level, words) == (20, "group g: replaying document 7 of run r0: 2 of 12 offsets are left to read")
+    assert (fields["event"], fields["count"], fields["of"], fields["document"]) == ("replay", "2", "12", "7")
+    told.troubles.skipped(DOCUMENT)
+    level, _, fields = told.only()
+    assert (level, fields["event"], fields["count"], fields["failed"]) == (40, "skip", "12", "true")
+
+
+def test_records_that_are_gone_are_told_once_with_where_it_goes_on() -> None:
+    told = Told()
+    loss = Loss(P0, "group 'g', t-0: up to 4 records are gone", "retention", at=1, to=5, count=4)
+    for _ in range(2):
+        told.troubles.lost_records([loss], failed=False)
+    level, words, fields = told.only()
+    assert (level, words) == (30, loss.text)
+    assert (fields["partition"], fields["from"], fields["to"], fields["count"]) == ("t-0", "1", "5", "4")
+    assert "failed" not in fields
+    unknown = Loss(P1, "t-1: deleted", "deleted", at=3)
+    told.troubles.lost_records([loss, unknown], failed=True)
+    level, _, fields = told.only()
+    assert (level, fields["failed"], fields.keys() & {"to", "count"}) == (40, "true", set())
+    assert told.counts == {"data_loss": 2}
