@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 
 from streamgroup.driver.starts import offsets_of
-from streamgroup.errors import ConfigError, DataLossError, TransportError
+from streamgroup.driver.subscription import subscribed_partitions, topics_to_ask
+from streamgroup.errors import DataLossError, TransportError
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -24,7 +24,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.net.cluster import Cluster
-from streamgroup.options.types import Isolation, LimitOptions, SourceOptions, Subscription
+from streamgroup.options.types import Isolation, LimitOptions, SourceOptions
 from streamgroup.planning.packing import pack
 from streamgroup.planning.starts import within
 
@@ -52,7 +52,7 @@ def plan_batch(options: SourceOptions) -> list[FetchTask]:
 def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
     with closing(Cluster(options.client)) as cluster:
         deadline = cluster.deadline(timeout_ms)
-        snapshot = cluster.snapshot(_topics(options.subscription), deadline)
+        snapshot = cluster.snapshot(topics_to_ask(options.subscription), deadline)
         partitions = subscribed_partitions(options.subscription, snapshot)
         isolation = options.fetch.isolation
         starts = offsets_of(cluster, deadline, options.starting, partitions, isolation=isolation)
@@ -91,37 +91,6 @@ def tasks_of(
         min_partitions=limits.min_partitions,
         max_records_per_partition=limits.max_records_per_partition,
     )
-
-
-def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot) -> list[TopicPartition]:
-    """What `subscription` means in this cluster. Raises ConfigError for a topic or partition that does not exist."""
-    if subscription.pattern is not None:
-        matches = re.compile(subscription.pattern).fullmatch
-        names = sorted(n for n, t in snapshot.topics.items() if matches(n) and not t.internal)
-    else:
-        names = sorted(_topics(subscription) or ())
-        require_topics(names, snapshot)
-    existing = [TopicPartition(n, p.partition) for n in names for p in snapshot.topics[n].partitions]
-    if not subscription.assign:
-        return sorted(existing)
-    if missing := sorted(set(subscription.assign) - set(existing)):
-        raise ConfigError(f"assign names partitions that do not exist: {', '.join(map(str, missing))}")
-    return sorted(subscription.assign)
-
-
-def require_topics(names: Iterable[str], snapshot: ClusterSnapshot) -> None:
-    """Raise ConfigError where a subscribed topic does not exist."""
-    if missing := [name for name in names if name not in snapshot.topics]:
-        raise ConfigError(
-            f"the cluster has no topic {', '.join(map(repr, missing))}: create it, or mend subscribe (topics are never "
-            "created by reading)"
-        )
-
-
-def _topics(subscription: Subscription) -> set[str] | None:
-    if subscription.pattern is not None:
-        return None
-    return set(subscription.topics) | {tp.topic for tp in subscription.assign}
 
 
 def _within_logs(

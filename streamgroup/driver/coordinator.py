@@ -16,34 +16,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streamgroup.driver.batch import tasks_of
+from streamgroup.driver.beginning import Beginning
 from streamgroup.driver.claims import Claim
 from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.leaving import Leaving
-from streamgroup.driver.member import Member, MemberAction, MetadataStale, Resolve
+from streamgroup.driver.member import MemberAction, MetadataStale, Resolve
+from streamgroup.driver.modes import answers_of, ledger_of, member_of
 from streamgroup.driver.planner import Planner
 from streamgroup.driver.proof import Proof
 from streamgroup.driver.resolver import Resolver
 from streamgroup.driver.silence import SilenceWatch, spark_calls
 from streamgroup.driver.starts import log_ends
-from streamgroup.driver.subscription import require_topics
 from streamgroup.driver.trouble import Troubles
 from streamgroup.driver.twins import Twins
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
-from streamgroup.group.ledger import Ledger
-from streamgroup.group.membership import Membership
-from streamgroup.group.timing import MemberConfig
-from streamgroup.model import (
-    ClusterSnapshot,
-    CommittedOffset,
-    Document,
-    FetchTask,
-    OffsetRange,
-    TopicPartition,
-)
+from streamgroup.group.positions import is_own
+from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, FetchTask, OffsetRange, TopicPartition
 from streamgroup.net.admin import committed
-from streamgroup.net.backoff import Backoff
 from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import GroupOptions, Mode, SourceOptions
 from streamgroup.planning.batch import replay_ranges, whole_batch
@@ -57,6 +48,8 @@ PATIENCE_S = 0.5
 """R9: a commit is one round trip; `latest_offset` waits for it this long, then returns `start`."""
 FIRST_PATIENCE_S = 1.0
 """R10: the first call waits this long for the first assignment, so that batch 0 is not empty; AvailableNow each."""
+SOLO_GRACE_S = 2.0
+"""Who is alone waits this much longer than it has patience with members in its group: it then says so itself."""
 
 
 class Coordinator:
@@ -66,40 +59,48 @@ class Coordinator:
     """
 
     def __init__(self, options: SourceOptions, rng: random.Random | None = None, home: Path | None = None) -> None:
-        if options.group is None or options.group.mode is not Mode.MEMBER or not options.subscription.topics:
-            raise ConfigError("a stream of streamgroup is a member of a consumer group: set kafka.group.id, subscribe")
+        assert options.group is not None, "options of a batch read"
         self._options = options
         self._group: GroupOptions = options.group
-        self._rng = rng or random.Random()
         self._state = threading.Condition(threading.RLock())
         self._failure: StreamGroupError | None = None
-        self._first = False
+        self._waited = self._has_planned = False
         self._answer: tuple[Document, list[FetchTask]] | None = None
-        self._wanted_topics: frozenset[str] = frozenset(options.subscription.topics)
         self.run = _new_id()
-        self._checkpoint_lineage = ""
-        ledger = Ledger(self._group.group_id, self.run, _new_id())
-        self._member = Member(
-            Membership(_member_config(options, self._group), self._rng),
-            ledger,
-            instance_id=self._group.instance_id,
-            session_timeout_s=self._group.session_timeout_ms / 1000,
-            request_timeout_ms=options.client.request_timeout_ms,
-            backoff=Backoff(options.client, self._rng),
-        )
-        self._ledger = ledger
+        self._ledger = ledger = ledger_of(self._group, self.run, _new_id())
+        self._member = member_of(options, self._group, ledger, rng or random.Random(), self._is_missed)
         self._watcher = LogWatcher(options, self._metadata_refreshed, self._fail)
         self._troubles = troubles = Troubles(ledger.group, self.run, lambda level, line: log.log(level, "%s", line))
-        self._planner = Planner(ledger, self._watcher, troubles, fail_on_data_loss=options.fail_on_data_loss)
+        self._planner = Planner(
+            ledger,
+            self._watcher,
+            troubles,
+            fail_on_data_loss=options.fail_on_data_loss,
+            limits=options.limits,
+            documents_positions=self._group.mode is Mode.OFF,
+        )
         self._resolver = Resolver(
-            options, ledger.group, self._watcher, troubles, on_found=self._found, on_failed=self._not_found
+            options,
+            ledger.group,
+            self._watcher,
+            troubles,
+            on_found=self._found,
+            on_failed=self._not_found,
+            is_new=lambda tp: tp not in self._beginning.there,
         )
         self._claim = None if home is None else Claim(home, ledger.group, self._group.member, self.run)
         session_s = self._group.session_timeout_ms / 1000
         self._twins = Twins(
             ledger.group, session_s, self._state, self._watcher, identify=self._identify, on_failed=self._fail
         )
-        self._thread = GroupThread(self._member, self._state, options.client, lambda: self._watcher.snapshot, self._act)
+        self._thread = GroupThread(
+            self._member,
+            self._state,
+            options.client,
+            lambda: self._watcher.snapshot,
+            self._act,
+            answer=answers_of(self._group),
+        )
         self.proof = Proof(self._state, self._member, self._thread, self._fail)
         self._leaving = Leaving(
             self._state,
@@ -109,29 +110,46 @@ class Coordinator:
             lambda: self._failure is not None,
             is_listened=lambda: self.proof.is_listened,
         )
-        self.silence = SilenceWatch(self._group, is_listened=lambda: self.proof.is_listened, pause=self._leaving.pause)
+        self._beginning = Beginning(
+            options,
+            self._state,
+            self._member,
+            self._thread,
+            watcher=self._watcher,
+            leaving=self._leaving,
+            twins=self._twins,
+            claim=self._claim,
+        )
+        alone = self._group.mode is not Mode.MEMBER  # nobody waits for who is alone, and leaving would help nobody
+        self.silence = SilenceWatch(
+            self._group,
+            is_listened=lambda: alone or self.proof.is_listened,
+            pause=lambda: not alone and self._leaving.pause(),
+        )
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
 
     @spark_calls
     def prepare_available_now(self) -> None:
         """R11: snapshot the ends of all subscribed partitions."""
-        self._begin()
-        topics, isolation = self._options.subscription.topics, self._options.fetch.isolation
-        self._planner.targets = self._ask(lambda cluster, deadline: log_ends(cluster, deadline, topics, isolation))
+        self._beginning.open()
+        subscription, isolation = self._options.subscription, self._options.fetch.isolation
+        self._planner.targets = self._ask(
+            lambda cluster, deadline: log_ends(cluster, deadline, subscription, isolation)
+        )
 
     @spark_calls
     def latest_offset(self, start: Mapping[str, Any], *, max_rows: int | None, once: bool = False) -> dict[str, Any]:
         """Prove `start` sunk, commit it, and plan the next batch: its document, or `start` where nothing is new."""
         value = dict(start)
         document = from_value(start)
-        self._checkpoint_lineage = self._checkpoint_lineage or document.lineage
-        self._begin()
+        self._beginning.open()
         with self._state:
             again = self._already_planned(document)
             if again is not None:
                 return to_value(again)
             self._prove(document)
+            self._join(document)
             self._leaving.raise_if_ended(FIRST_PATIENCE_S)
             if not self._wait_until_plannable(once):
                 return self._wait_on(value, document)
@@ -147,7 +165,7 @@ class Coordinator:
             if moved:
                 self._carry_out(self._member.moved(moved, now))
                 return self._wait_on(value, document)
-            planned = self._planner.next(document, known, max_rows)
+            planned = self._planner.next(document, known, max_rows, now=now, once=once)
             if planned is None:
                 done = self._planner.targets is None or self._planner.reached_targets(logs)
                 return value if done else self._wait_on(value, document)
@@ -161,8 +179,7 @@ class Coordinator:
         last = whole_batch(first, from_value(end))
         if first == last:
             return []
-        self._checkpoint_lineage = self._checkpoint_lineage or first.lineage or last.lineage
-        self._begin()
+        self._beginning.open()
         with self._state:
             self._raise_failure()
             if self._answer is not None and self._answer[0] == last:
@@ -175,6 +192,7 @@ class Coordinator:
                 self._member.handed_out(last, now) if planned_here else self._replay(first, last, seen, now)
             )
             self._carry_out(actions)
+            self._join(first)
             tasks = tasks_of(ranges, self._watcher.snapshot, self._options.limits, last.positions)
             self._answer = (last, tasks)
             return tasks
@@ -233,6 +251,7 @@ class Coordinator:
         with self._state:
             return {
                 "group": self._group.group_id,
+                "mode": self._group.mode.value,
                 "run": self.run,
                 "lineage": self._ledger.lineage,
                 "member": self._ledger.member_id,
@@ -248,36 +267,6 @@ class Coordinator:
 
     # --- planning ----------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        """Start on the first call: the topics must exist and the brokers answer, then the member joins."""
-        self._leaving.raise_if_ended()
-        with self._state:
-            if not self._leaving.begin():
-                if self._leaving.resume():
-                    log.warning("%s: Spark is back: joining as a new member (R27)", self._group.group_id)
-                return
-            self._first = True
-        if self._claim is not None and self._group.mode is Mode.MEMBER:
-            self._claim.take(lambda: self._leaving.stopped)
-        for note in self._options.notes:
-            log.info("%s: %s", self._group.group_id, note)
-        self._watcher.start()
-        topics = self._wanted_topics
-        snapshot = self._ask(lambda cluster, deadline: cluster.snapshot(topics, deadline, refresh=True))
-        require_topics(sorted(topics), snapshot)
-        self._watcher.snapshot = snapshot
-        self._watcher.follow(topics)
-        with self._state:
-            if self._leaving.stopped:  # while the brokers were asked
-                return
-            self._thread.start()
-            now = time.monotonic()
-            identity = self._twins.begin(self._checkpoint_lineage or self._ledger.lineage, self.run)
-            self._carry_out(self._member.step(ev.Identified(identity), now))
-            actions = self._member.step(ev.Start(tuple(sorted(topics))), now)
-            actions += self._member.step(ev.TopicsKnown(snapshot.topics, topics), now)
-            self._carry_out(actions)
-
     def _already_planned(self, start: Document) -> Document | None:
         """The document in flight, where Spark asks again for what it was already given."""
         self._raise_failure()
@@ -288,10 +277,13 @@ class Coordinator:
 
     def _wait_until_plannable(self, once: bool) -> bool:
         """Wait as long as R9 and R10 allow until a plan may be made."""
-        patience = FIRST_PATIENCE_S if self._first or self._planner.targets is not None else PATIENCE_S
+        patience = PATIENCE_S if self._waited and self._planner.targets is None else FIRST_PATIENCE_S
+        longest = self._group.join_timeout_ms / 1000
+        if self._group.mode is not Mode.MEMBER:
+            longest += SOLO_GRACE_S
         if once:
-            patience = self._group.join_timeout_ms / 1000
-        self._first = False
+            patience = longest
+        self._waited = True
 
         def over() -> bool:
             return self._failure is not None or self._leaving.wanted or self._may_plan()
@@ -300,16 +292,34 @@ class Coordinator:
         self._raise_failure()
         if self._leaving.wanted:
             return False
-        if once and not self._may_plan():
+        may_plan = self._may_plan()
+        self._has_planned = self._has_planned or may_plan
+        if not may_plan and (once or self._is_too_late(longest)):
+            trigger = "Trigger.Once" if once else "Trigger.AvailableNow"
             raise TransportError(
-                f"group {self._group.group_id}: no assignment within group.joinTimeout ({patience:.0f} s) under "
-                f"Trigger.Once (the member is {self._member.membership.state.name.lower()}); is another member slow to "
-                "rejoin? Run again, raise group.joinTimeout, or use Trigger.AvailableNow"
+                f"group {self._group.group_id}: no assignment within group.joinTimeout ({longest:.0f} s) under "
+                f"{trigger} (the member is {self._member.membership.state.name.lower()}); is another member slow to "
+                "rejoin? Run again, or raise group.joinTimeout"
             )
-        return self._may_plan()
+        return may_plan
+
+    def _is_too_late(self, longest: float) -> bool:
+        """AvailableNow goes on with empty documents (R10), but not for ever where its group has never formed."""
+        joined_at = self._beginning.joined_at
+        first = self._planner.targets is not None and not self._has_planned
+        return first and joined_at is not None and time.monotonic() - joined_at >= longest
 
     def _may_plan(self) -> bool:
         return self._member.may_plan(time.monotonic()) and self._twins.clear()
+
+    def _join(self, checkpoint: Document) -> None:
+        """Join on the first call, with the checkpoint known; what of it is not there any more is lost (R8)."""
+        self._planner.miss(self._beginning.gone(checkpoint))
+        self._beginning.join()
+
+    def _is_missed(self, tp: TopicPartition) -> bool:
+        """Whether a partition that is not there any more is held until its loss is told."""
+        return tp in self._ledger.positions() and tp not in self._planner.deleted
 
     def _prove(self, document: Document) -> None:
         try:
@@ -328,14 +338,21 @@ class Coordinator:
 
     def _committed(self) -> Mapping[TopicPartition, CommittedOffset]:
         """What the group has committed: a replay's filter, fetched when its partitions are asked, and waited for."""
+        if self._group.mode is Mode.OFF:
+            return {}
         group = self._group.group_id
         return self._ask(lambda cluster, deadline: committed(cluster, group, deadline))
 
     def _replay(
         self, start: Document, end: Document, seen: Mapping[TopicPartition, CommittedOffset], now: float
     ) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
-        """R13: every range of a document that another process planned, but what the group has committed since."""
-        ranges = tuple(replay_ranges(end, seen))
+        """R13: every range of a document that another process planned, but what the group has committed since.
+
+        Alone, a commit of one's own lineage leaves nothing out: it is this query's, or a copy's, whose sink is another.
+        """
+        alone = self._group.mode is not Mode.MEMBER
+        others = {tp: commit for tp, commit in seen.items() if not (alone and is_own(commit, end.lineage))}
+        ranges = tuple(replay_ranges(end, others))
         self._troubles.replaying(end, ranges)
         return ranges, self._member.replayed(start, end, ranges, seen, now)
 
@@ -353,8 +370,7 @@ class Coordinator:
         self._twins.hear(action)
         match action:
             case ev.NeedTopics(topics):
-                self._wanted_topics = frozenset(self._options.subscription.topics) | topics
-                self._watcher.follow(self._wanted_topics)
+                self._beginning.follow(topics)
             case Resolve():
                 self._resolver.resolve(action)
             case MetadataStale():
@@ -367,9 +383,7 @@ class Coordinator:
         self._carry_out(self._member.step(ev.Identified(identity), time.monotonic()))
 
     def _metadata_refreshed(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
-        with self._state:
-            self._carry_out(self._member.step(ev.TopicsKnown(snapshot.topics, asked), time.monotonic()))
-            self._state.notify_all()
+        self._beginning.see(snapshot, asked)
 
     def _found(self, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
         with self._state:
@@ -391,21 +405,6 @@ class Coordinator:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-def _member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
-    return MemberConfig(
-        group_id=group.group_id,
-        instance_id=group.instance_id,
-        session_timeout_ms=group.session_timeout_ms,
-        heartbeat_interval_ms=group.heartbeat_interval_ms,
-        max_poll_interval_ms=group.max_poll_interval_ms,
-        rebalance_wait_ms=group.rebalance_wait_ms,
-        request_timeout_ms=options.client.request_timeout_ms,
-        retry_backoff_ms=options.client.retry_backoff_ms,
-        retry_backoff_max_ms=options.client.retry_backoff_max_ms,
-        strategies=group.strategies,
-    )
 
 
 def _new_id() -> str:

@@ -11,9 +11,11 @@ from streamgroup.driver.epochs import EpochChecks
 from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.group.ledger import Ledger
-from streamgroup.model import UNKNOWN_EPOCH, Document, LogRange, TopicPartition
+from streamgroup.model import UNKNOWN_EPOCH, Document, LogRange, Position, TopicPartition
+from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
 from streamgroup.planning.batch import available_now_done, empty_document, next_document
+from streamgroup.planning.limits import least_wanted
 
 log = logging.getLogger("streamgroup")
 
@@ -30,13 +32,26 @@ class Judged(NamedTuple):
 class Planner:
     """Plans for one run. Called by Spark's thread, under the coordinator's lock."""
 
-    def __init__(self, ledger: Ledger, watcher: LogWatcher, troubles: Troubles, *, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        watcher: LogWatcher,
+        troubles: Troubles,
+        *,
+        fail_on_data_loss: bool,
+        limits: LimitOptions | None = None,
+        documents_positions: bool = False,
+    ) -> None:
         self._ledger = ledger
         self._watcher = watcher
         self._troubles = troubles
         self._fail_on_data_loss = fail_on_data_loss
+        self._limits = limits or LimitOptions()
+        self._documents_positions = documents_positions
+        self._planned_at: float | None = None
         self._rechecking: dict[TopicPartition, float] = {}
-        self._deleted: frozenset[TopicPartition] = frozenset()
+        self.deleted: frozenset[TopicPartition] = frozenset()
+        """Partitions held that do not exist any more, and whose loss has been told."""
         self.epochs = EpochChecks(watcher)
         self.targets: Mapping[TopicPartition, int] | None = None
         """R11: AvailableNow's snapshot of the ends; None under every other trigger."""
@@ -59,7 +74,7 @@ class Planner:
         settlement = loss.settle(
             positions, verdicts, group=self._ledger.group, fail_on_data_loss=self._fail_on_data_loss
         )
-        self._deleted = frozenset(settlement.deleted)
+        self.deleted = frozenset(settlement.deleted)
         self._recheck(settlement.recheck)
         sound = {tp: positions[tp] for tp in watermarks if isinstance(verdicts.get(tp), loss.Keep)}
         # An end that a log has reached was written under no newer epoch than the one known: that is the epoch of a
@@ -95,8 +110,35 @@ class Planner:
         now = time.monotonic()
         self._rechecking = {tp: self._rechecking.get(tp, now) for tp in partitions}
 
-    def next(self, previous: Document, logs: Logs, max_rows: int | None) -> Document | None:
-        """The next document, or None where nothing is new."""
+    def miss(self, gone: Mapping[TopicPartition, Position]) -> None:
+        """These positions of the checkpoint are of partitions that do not exist any more. Raises DataLossError."""
+        verdicts: dict[TopicPartition, loss.Verdict] = {tp: loss.Deleted(position) for tp, position in gone.items()}
+        self._troubles.lost_records(self._losses(verdicts), failed=self._fail_on_data_loss)
+        loss.settle(gone, verdicts, group=self._ledger.group, fail_on_data_loss=self._fail_on_data_loss)
+
+    def next(
+        self, previous: Document, logs: Logs, max_rows: int | None, *, now: float, once: bool = False
+    ) -> Document | None:
+        """The next document, or None where nothing is new, or too little (`minOffsetsPerTrigger`).
+
+        A position that no group keeps is told by a document at once, if need be one without ranges (R6): one that
+        startingOffsets gave would be another at the next start.
+        """
+        document = self._batch(previous, logs, max_rows, least=self._least_wanted(now, once))
+        if document is not None:
+            self._planned_at = now
+        elif self._documents_positions and not self._ledger.positions().keys() <= previous.positions.keys():
+            return self.empty(previous)
+        return document
+
+    def _least_wanted(self, now: float, once: bool) -> int:
+        """Triggers that end have nothing to wait for: they take what there is."""
+        if once or self.targets is not None:
+            return 1
+        waited = None if self._planned_at is None else now - self._planned_at
+        return least_wanted(self._limits.min_offsets_per_trigger, waited, self._limits.max_trigger_delay_ms / 1000)
+
+    def _batch(self, previous: Document, logs: Logs, max_rows: int | None, least: int) -> Document | None:
         return next_document(
             previous,
             group=self._ledger.group,
@@ -105,6 +147,7 @@ class Planner:
             positions=self._ledger.positions(),
             ends={tp: known.latest for tp, known in logs.items()},
             max_offsets=max_rows,
+            min_offsets=least,
             targets=self.targets,
         )
 
@@ -121,5 +164,5 @@ class Planner:
     def reached_targets(self, logs: Logs) -> bool:
         """R11: whether every partition held has reached its end; `logs` were listed after the snapshot."""
         ends = {tp: known.latest for tp, known in logs.items()}
-        existing = {tp: p for tp, p in self._ledger.positions().items() if tp not in self._deleted}
+        existing = {tp: p for tp, p in self._ledger.positions().items() if tp not in self.deleted}
         return available_now_done(existing, self.targets or {}, ends)

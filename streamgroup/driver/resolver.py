@@ -12,6 +12,7 @@ from streamgroup.driver.starts import gained_offsets, refuse
 from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.group.positions import Origin
 from streamgroup.model import TopicPartition
 from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import SourceOptions
@@ -22,7 +23,10 @@ Found = tuple[dict[TopicPartition, int], list[Loss]]
 
 
 class Resolver:
-    """Asks, and asks again `fetchOffset.numRetries` times. The callbacks are called in the watcher's thread."""
+    """Asks, and asks again `fetchOffset.numRetries` times. The callbacks are called in the watcher's thread.
+
+    `is_new` tells whether a partition came to be after the run began: `startingOffsets` is not meant for it (R7).
+    """
 
     def __init__(
         self,
@@ -33,6 +37,7 @@ class Resolver:
         *,
         on_found: Callable[[int, dict[TopicPartition, int]], None],
         on_failed: Callable[[int, StreamGroupError], None],
+        is_new: Callable[[TopicPartition], bool] = lambda tp: False,
     ) -> None:
         self._options = options
         self._group = group
@@ -40,10 +45,12 @@ class Resolver:
         self._troubles = troubles
         self._on_found = on_found
         self._on_failed = on_failed
+        self._is_new = is_new
 
     def resolve(self, wanted: Resolve, attempt: int = 0) -> None:
         """Ask the log; returns at once."""
         options = self._options
+        origins = {tp: self._origin(tp, origin) for tp, origin in wanted.partitions.items()}
 
         def question(cluster: Cluster, deadline: float) -> Found:
             return gained_offsets(
@@ -51,12 +58,15 @@ class Resolver:
                 deadline,
                 group=self._group,
                 spec=options.starting,
-                origins=wanted.partitions,
+                origins=origins,
                 isolation=options.fetch.isolation,
             )
 
         answer = self._watcher.post(question, options.client.default_api_timeout_ms / 1000)
         answer.add_done_callback(lambda done: self._answered(wanted, attempt, done))
+
+    def _origin(self, tp: TopicPartition, origin: Origin) -> Origin:
+        return Origin.EARLIEST if origin is Origin.STARTING and self._is_new(tp) else origin
 
     def _answered(self, wanted: Resolve, attempt: int, answer: Future[Found]) -> None:
         try:

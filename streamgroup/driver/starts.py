@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from streamgroup.driver.subscription import subscribed_partitions, topics_to_ask
 from streamgroup.driver.trouble import Loss
 from streamgroup.errors import DataLossError
 from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.net.cluster import Cluster
-from streamgroup.options.types import Isolation
+from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning import starts as planned
 
 
@@ -64,11 +65,11 @@ def refuse(group: str, losses: Collection[Loss]) -> DataLossError:
 
 
 def log_ends(
-    cluster: Cluster, deadline: float, topics: Collection[str], isolation: Isolation
+    cluster: Cluster, deadline: float, subscription: Subscription, isolation: Isolation
 ) -> dict[TopicPartition, int]:
-    """The ends of all partitions of `topics`."""
-    snapshot = cluster.snapshot(topics, deadline, refresh=True)
-    partitions = [TopicPartition(t.name, p.partition) for t in snapshot.topics.values() for p in t.partitions]
+    """The ends of all partitions that are subscribed. Raises ConfigError for what is named and does not exist."""
+    snapshot = cluster.snapshot(topics_to_ask(subscription), deadline, refresh=True)
+    partitions = subscribed_partitions(subscription, snapshot)
     listed = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)
     return {tp: found.offset for tp, found in listed.items()}
 

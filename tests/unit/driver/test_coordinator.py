@@ -7,7 +7,6 @@ import time
 import pytest
 
 from streamgroup.driver import coordinator as module
-from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import (
     BrokerError,
     ConfigError,
@@ -21,7 +20,7 @@ from streamgroup.model import (
     CommittedOffset,
     OffsetRange,
 )
-from streamgroup.options.types import GroupOptions, SourceOptions
+from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
@@ -163,15 +162,6 @@ def test_once_reads_everything_when_it_has_joined(start: Start) -> None:
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_without_a_group_is_refused() -> None:
-    options = source()
-    without = SourceOptions(
-        options.client, options.subscription, options.starting, None, options.fetch, options.limits, None
-    )
-    with pytest.raises(ConfigError, match=r"kafka\.group\.id"):
-        Coordinator(without)
-
-
 def test_a_topic_that_does_not_exist_is_named(start: Start) -> None:
     run = start(source(topics=("t", "nowhere")))
     with pytest.raises(ConfigError, match="'nowhere'"):
@@ -251,6 +241,7 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     assert trouble["rebalance"]["reason"] == "the query starts"
     assert status == {
         "group": "g",
+        "mode": "member",
         "run": run.coordinator.run,
         "lineage": from_value(first).lineage,
         "member": next(iter(run.group.members)),

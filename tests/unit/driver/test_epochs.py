@@ -56,7 +56,7 @@ def test_a_suspect_is_not_planned_until_its_leader_has_answered_then_the_epoch_i
     ask(made, ledger)
     assert made.judge(LOGS) == (LOGS, {})
     assert ledger.held[P0] == Position(4, "id", 3)
-    document = made.next(INITIAL_DOCUMENT, LOGS, None)
+    document = made.next(INITIAL_DOCUMENT, LOGS, None, now=0.0)
     assert document is not None
     assert (document.ranges[0], document.positions[P0]) == (OffsetRange(P0, 4, 20), Position(20, "id", 3))
     ask(made, ledger)

@@ -97,7 +97,7 @@ def test_positions_within_their_logs_are_planned_from() -> None:
     watcher = FakeWatcher()
     made = planner(FakeLedger({P0: 4, P1: 8}), watcher, strict=True)
     assert made.judge(logs) == (logs, {})
-    document = made.next(INITIAL_DOCUMENT, logs, None)
+    document = made.next(INITIAL_DOCUMENT, logs, None, now=0.0)
     assert document is not None
     assert document.ranges == (OffsetRange(P0, 4, 10),)
     assert (watcher.refreshes, watcher.forgotten) == (0, [])
@@ -148,7 +148,7 @@ def test_an_open_transaction_is_no_loss() -> None:
     made = planner(FakeLedger({P0: 9}), watcher, strict=True)
     logs = {P0: LogRange(0, 7)}  # the last stable offset fell behind the position
     assert made.judge(logs) == (logs, {})
-    assert made.next(INITIAL_DOCUMENT, logs, None) is None
+    assert made.next(INITIAL_DOCUMENT, logs, None, now=0.0) is None
 
 
 def test_another_topic_of_that_name_is_read_from_its_start() -> None:
@@ -167,7 +167,7 @@ def test_available_now_is_done_at_its_targets_and_does_not_wait_for_what_is_dele
     logs = {P0: LogRange(0, 50), P1: LogRange(0, 50)}
     made.judge(logs)
     assert not made.reached_targets(logs)
-    document = made.next(INITIAL_DOCUMENT, logs, None)
+    document = made.next(INITIAL_DOCUMENT, logs, None, now=0.0)
     assert document is not None
     assert document.ranges == (OffsetRange(P0, 4, 6),)
     empty = made.empty(document)

@@ -11,7 +11,7 @@ from streamgroup.driver.starts import gained_offsets, log_ends, offsets_of, refu
 from streamgroup.driver.trouble import Loss
 from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
-from streamgroup.options.types import Isolation
+from streamgroup.options.types import Isolation, Subscription
 from tests.unit.driver.shells import FakeCluster, Logs, logs_of
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
@@ -71,5 +71,5 @@ def test_records_that_may_have_been_missed_are_told_of_or_end_the_query(origin: 
 def test_the_ends_are_those_of_all_partitions_as_far_as_they_may_be_read() -> None:
     logs = logs_of([10, 20])
     logs.stable = {P1: 15}
-    ends = log_ends(FakeCluster(logs), NEVER, ["t"], COMMITTED)  # type: ignore[arg-type]
+    ends = log_ends(FakeCluster(logs), NEVER, Subscription(topics=("t",)), COMMITTED)  # type: ignore[arg-type]
     assert ends == {P0: 10, P1: 15}

@@ -1,0 +1,142 @@
+"""How a run begins: what is subscribed must exist and the brokers answer, then the member joins.
+
+Two steps, for AvailableNow asks for the ends of the logs before anybody has told where the query starts, and the group
+is to hear of a member whose checkpoint is known (R28).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection
+
+from streamgroup.driver.claims import Claim
+from streamgroup.driver.group_thread import GroupThread
+from streamgroup.driver.leaving import Leaving
+from streamgroup.driver.member import Member
+from streamgroup.driver.subscription import (
+    is_subscribed,
+    of_interest,
+    subscribed_partitions,
+    subscribed_topics,
+    topics_to_ask,
+)
+from streamgroup.driver.twins import Twins
+from streamgroup.driver.watcher import LogWatcher
+from streamgroup.group import events as ev
+from streamgroup.model import ClusterSnapshot, Document, Position, TopicPartition
+from streamgroup.options.types import Mode, SourceOptions
+
+log = logging.getLogger("streamgroup")
+
+
+class Beginning:
+    """See the module; afterwards it follows what the subscription means. `state` is the coordinator's lock."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        state: threading.Condition,
+        member: Member,
+        thread: GroupThread,
+        *,
+        watcher: LogWatcher,
+        leaving: Leaving,
+        twins: Twins,
+        claim: Claim | None,
+    ) -> None:
+        self._options = options
+        self._subscription = options.subscription
+        self._state = state
+        self._member = member
+        self._thread = thread
+        self._watcher = watcher
+        self._leaving = leaving
+        self._twins = twins
+        self._claim = claim
+        self._topics: frozenset[str] = frozenset()
+        self._others: Collection[str] = ()
+        """Topics that the group's leader follows for the other members."""
+        self.there: frozenset[TopicPartition] = frozenset()
+        """The partitions subscribed that there were when the run began."""
+        self.joined_at: float | None = None
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the run joins a group."""
+        return self._options.group is not None and self._options.group.mode is Mode.MEMBER
+
+    def open(self) -> None:
+        """Start on the first call; later ones return at once. Raises ConfigError for what is named and not there."""
+        self._leaving.raise_if_ended()
+        with self._state:
+            if not self._leaving.begin():
+                if self._leaving.resume():
+                    log.warning("%s: Spark is back: joining as a new member (R27)", self._member.ledger.group)
+                return
+        if self._claim is not None and self.is_member:
+            self._claim.take(lambda: self._leaving.stopped)
+        who = self._member.ledger.group or "no group"
+        for note in self._options.notes:
+            log.info("%s: %s", who, note)
+        self._watcher.start()
+        asked = topics_to_ask(self._subscription)
+        snapshot = self._watcher.ask(
+            lambda cluster, deadline: cluster.snapshot(asked, deadline, refresh=True),
+            self._options.client.default_api_timeout_ms / 1000,
+        )
+        self.there = frozenset(subscribed_partitions(self._subscription, snapshot))
+        self._topics = subscribed_topics(self._subscription, snapshot)
+        self._watcher.snapshot = of_interest(snapshot, self._subscription, ())
+        self._watcher.follow(self._topics)
+
+    def join(self) -> None:
+        """Become a member, or what stands for it, once the ledger knows the checkpoint. The lock is held."""
+        if self.joined_at is not None or self._leaving.stopped:  # stopped while the brokers were asked
+            return
+        self.joined_at = now = time.monotonic()
+        self._thread.start()
+        ledger = self._member.ledger
+        if self.is_member:
+            identity = self._twins.begin(ledger.lineage, ledger.run)
+            self._thread.carry_out(self._member.step(ev.Identified(identity), now))
+        topics = self._watcher.snapshot.topics
+        actions = self._member.step(ev.Start(tuple(sorted(self._topics))), now)
+        actions += self._member.step(ev.TopicsKnown(topics, self._topics | topics.keys()), now)
+        self._thread.carry_out(actions)
+
+    def gone(self, checkpoint: Document) -> dict[TopicPartition, Position]:
+        """What `checkpoint` has positions of, and was not there any more when the run began.
+
+        Only who reads alone can say so: a member's checkpoint has positions of what is another's by now.
+        """
+        if self.is_member or self.joined_at is not None:
+            return {}
+        return {
+            tp: position
+            for tp, position in checkpoint.positions.items()
+            if tp not in self.there and is_subscribed(self._subscription, tp)
+        }
+
+    # --- what the subscription means -------------------------------------------------------------------------------
+
+    def follow(self, topics: Collection[str]) -> None:
+        """The member needs the metadata of these, beside its own. The lock is held."""
+        self._others = topics
+        self._watcher.follow(self._topics.union(topics))
+
+    def see(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
+        """The metadata was read: tell the member, and first what its pattern resolves to now (R23)."""
+        with self._state:
+            now = time.monotonic()
+            if self._subscription.pattern is not None:
+                self._resolve(subscribed_topics(self._subscription, snapshot), now)
+            self._thread.carry_out(self._member.step(ev.TopicsKnown(snapshot.topics, asked), now))
+            self._state.notify_all()
+
+    def _resolve(self, topics: frozenset[str], now: float) -> None:
+        if topics != self._topics:
+            self._topics = topics
+            self._watcher.follow(topics.union(self._others))
+            self._thread.carry_out(self._member.step(ev.Subscribed(tuple(sorted(topics))), now))
