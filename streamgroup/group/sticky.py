@@ -1,7 +1,9 @@
 """`cooperative-sticky` as Java's CooperativeStickyAssignor gives it (KIP-54, KIP-429; kafka-clients 3.9 and 4.1).
 
 Balanced first, then everybody keeps as much as can be. Then the cooperative part: a partition that changes its owner
-is left out of the assignment until the owner, told by its own assignment, has given it up and joined again.
+is withheld until the owner, told by its own assignment, has given it up and joined again. One rule decides: what is
+claimed goes to nobody but the one member whose claim is of the latest generation. (Java has two rules, one for each of
+its algorithms. As long as no partition is claimed twice they come to the same.)
 
 `members` come as JoinGroup listed them: where Java walks a hash table, members whose ids fall into the same bucket are
 walked in that order, and it may decide who of several gives something up.
@@ -44,13 +46,14 @@ def assign_cooperative_sticky(members: Mapping[str, GroupMember], topics: Mappin
     members = {member_id: members[member_id] for member_id in hash_map_order(members)}
     layout = _layout(members, topics)
     claims = _settle(members, layout)
-    if _all_alike(members):
-        assignment, moving = _assign_alike(layout, claims)
+    if len({frozenset(member.topics) for member in members.values()}) == 1:
+        # Java's algorithm for this case lets nobody keep what was disputed, even if a later claim decided it.
+        claims.holders.update(dict.fromkeys(claims.disputed))
+        assignment = _assign_alike(layout, claims)
     else:
         assignment = assign_unlike(members, layout, claims.owned)
-        moving = _moving(members, assignment)
     return {
-        member_id: [tp for tp in share if tp not in moving and claims.holders.get(tp, member_id) == member_id]
+        member_id: [tp for tp in share if claims.holders.get(tp, member_id) == member_id]
         for member_id, share in assignment.items()
     }
 
@@ -114,12 +117,8 @@ def _settle(members: Mapping[str, GroupMember], layout: Layout) -> _Claims:
     return claims
 
 
-def _all_alike(members: Mapping[str, GroupMember]) -> bool:
-    return len({frozenset(member.topics) for member in members.values()}) == 1
-
-
-def _assign_alike(layout: Layout, claims: _Claims) -> tuple[Assignment, set[TopicPartition]]:
-    """Java's constrained algorithm, where all subscribe to the same: the assignment, and what of it must wait.
+def _assign_alike(layout: Layout, claims: _Claims) -> Assignment:
+    """Java's constrained algorithm, where all subscribe to the same, before anything is withheld.
 
     Everybody has `least` partitions, and `larger` members one more: those, first, who have it now.
     """
@@ -128,13 +127,11 @@ def _assign_alike(layout: Layout, claims: _Claims) -> tuple[Assignment, set[Topi
     least, larger = divmod(len(row), len(claims.owned))
     most = least + (larger > 0)
     assignment: Assignment = {}
-    given_up: dict[TopicPartition, str] = {}
     short: list[str] = []
     at_least: list[str] = []
     for member_id, partitions in claims.owned.items():
         owned = [tp for tp in partitions if tp not in claims.disputed]
         owned.sort(key=lambda tp: (tp.partition, topic_rank[tp.topic]))
-        kept = least
         if len(owned) < least:
             kept = len(owned)
             short.append(member_id)
@@ -142,39 +139,26 @@ def _assign_alike(layout: Layout, claims: _Claims) -> tuple[Assignment, set[Topi
             kept = most
             larger -= 1
         else:
+            kept = least
             at_least.append(member_id)
         assignment[member_id] = owned[:kept]
-        given_up.update(dict.fromkeys(owned[kept:], member_id))
-    assigned = {tp for share in assignment.values() for tp in share}
-    free = [tp for tp in row if tp not in assigned]
-    gained = _deal(free, assignment, least, short, at_least)
-    moving = {tp for tp, owner in gained.items() if given_up.get(tp, owner) != owner or tp in claims.disputed}
-    return assignment, moving
+    _deal(row, assignment, least, short, at_least)
+    return assignment
 
 
 def _deal(
-    free: Sequence[TopicPartition], assignment: Assignment, least: int, short: list[str], at_least: list[str]
-) -> dict[TopicPartition, str]:
-    """Deal the free partitions: in turn to those who are short, then one each to those who have the least."""
+    row: Sequence[TopicPartition], assignment: Assignment, least: int, short: list[str], at_least: list[str]
+) -> None:
+    """Deal what nobody has: in turn to those who are short, then one each to those who have the least."""
     turn, extra = deque(sorted(short, key=java_order)), deque(sorted(at_least, key=java_order))
-    gained: dict[TopicPartition, str] = {}
-    for tp in free:
+    assigned = {tp for share in assignment.values() for tp in share}
+    for tp in row:
+        if tp in assigned:
+            continue
         member_id = turn.popleft() if turn else extra.popleft()
         share = assignment[member_id]
         share.append(tp)
-        gained[tp] = member_id
         if len(share) < least:
             turn.append(member_id)
         elif len(share) == least:
             extra.append(member_id)
-    return gained
-
-
-def _moving(members: Mapping[str, GroupMember], assignment: Assignment) -> set[TopicPartition]:
-    """What is new to its owner and taken from another that claimed it, in whatever generation."""
-    added: set[TopicPartition] = set()
-    revoked: set[TopicPartition] = set()
-    for member_id, share in assignment.items():
-        added |= set(share) - set(members[member_id].owned)
-        revoked |= set(members[member_id].owned) - set(share)
-    return added & revoked

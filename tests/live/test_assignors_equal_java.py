@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -23,7 +23,7 @@ from tests.live.java.cases import (
     parse,
     topics,
 )
-from tests.live.java.sticky_histories import histories
+from tests.live.java.sticky_histories import histories, snapshots
 from tests.live.java.sticky_scenarios import DEVIATIONS, read
 from tests.live.java.write_sticky_vectors import VECTORS, rows
 
@@ -61,10 +61,17 @@ def by_topic(assignment: Assignment) -> Assignment:
     return {member: sorted(tps, key=lambda tp: tp.topic) for member, tps in assignment.items()}
 
 
+GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
+    "histories of members who subscribe alike": lambda: histories(15, 3 * CASES, alike=True),
+    "histories of members who do not": lambda: histories(15, 3 * CASES, alike=False),
+    "snapshots of members who do not": lambda: snapshots(16, 3 * CASES),
+}
+
+
 @BOTH_RELEASES
-@pytest.mark.parametrize("alike", [True, False], ids=["alike", "unlike"])
-def test_cooperative_sticky_is_that_of_the_java_client_through_whole_histories(release: str, alike: bool) -> None:
-    cases = [case for case in histories(8, 3 * CASES, alike=alike) if not as_java_fails(case)]
+@pytest.mark.parametrize("groups", GROUPS)
+def test_cooperative_sticky_is_that_of_the_java_client(release: str, groups: str) -> None:
+    cases = [case for case in GROUPS[groups]() if not as_java_fails(case)]
     moved, contested = 0, 0
     for case, answer in zip(cases, ask_java(release, [case.line() for case in cases]), strict=True):
         theirs = parse(answer)
@@ -73,7 +80,7 @@ def test_cooperative_sticky_is_that_of_the_java_client_through_whole_histories(r
             theirs = less_what_others_hold(theirs, case.members)
         moved += gives_up(case.members, theirs)
         assert case.ours() == theirs, case
-    # The histories are worth something: partitions move, members are stale.
+    # The cases are worth something: partitions move, members are stale.
     assert len(cases) >= 2 * CASES
     assert moved >= CASES // 4
     assert contested >= CASES // 20

@@ -1,10 +1,14 @@
-"""Random histories of groups under `cooperative-sticky`: members and topics come and go, some members miss rounds."""
+"""Random groups under `cooperative-sticky`.
+
+Histories: members and topics come and go, some members miss rounds. Snapshots: few members with arbitrary claims, out
+of balance, where the general algorithm moves much and back again.
+"""
 
 from __future__ import annotations
 
 import random
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from streamgroup.group.assignors import Assignment, GroupMember
@@ -39,7 +43,7 @@ class History:
             for change in self.rng.sample(self.changes(), self.rng.randint(0, 4)):
                 change()
 
-    def changes(self):  # type: ignore[no-untyped-def]
+    def changes(self) -> list[Callable[[], None]]:
         """What may happen between two rounds."""
         return [
             self.add_member,
@@ -144,3 +148,32 @@ def histories(seed: int, count: int, *, alike: bool) -> Iterator[Case]:
             made += 1
             if made == count:
                 return
+
+
+def snapshots(seed: int, count: int) -> Iterator[Case]:
+    """So many groups of members who do not subscribe alike."""
+    rng = random.Random(seed)
+    made = 0
+    while made < count:
+        case = _snapshot(rng)
+        if len({frozenset(member.topics) for member in case.members.values()}) > 1:
+            yield case
+            made += 1
+
+
+def _snapshot(rng: random.Random) -> Case:
+    counts = {name: rng.randint(1, rng.choice([3, 8, 20])) for name in "tuvwx"[: rng.randint(2, 5)]}
+    free = [TopicPartition(name, p) for name, count in counts.items() for p in range(count)]
+    rng.shuffle(free)
+    members: dict[str, GroupMember] = {}
+    for member_id in rng.sample("ABCDEFGH", rng.randint(3, 6)):
+        claims = rng.randint(0, len(free)) if rng.random() < 0.6 else 0
+        owned, free = free[:claims], free[claims:]
+        wanted = rng.sample(list(counts), rng.randint(1, len(counts)))
+        members[member_id] = GroupMember(tuple(wanted), owned=tuple(sorted(owned)), generation=2 if owned else -1)
+    for member_id in rng.sample(list(members), rng.randint(0, 2)):  # these missed a generation
+        member = members[member_id]
+        others = [tp for other in members.values() for tp in other.owned if tp.topic in member.topics]
+        stale = set(rng.sample(others, min(len(others), rng.randint(1, 4))))
+        members[member_id] = replace(member, owned=tuple(sorted({*member.owned, *stale})), generation=1)
+    return Case("cooperative-sticky", members, topics(counts))
