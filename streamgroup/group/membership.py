@@ -347,7 +347,7 @@ class Membership(Entry):
 
     def _asked(self, event: ev.Asked) -> None:
         self._batch.asked(self._now)
-        if self._wanted is not None or self._tenure.leaving:
+        if self._wanted is not None or self.revoking:
             self._set_rejoin_due()
 
     def _idle(self, event: ev.Idle) -> None:

@@ -90,9 +90,13 @@ def subscription() -> bytes:
 class AnyWorld(RuleBasedStateMachine):
     """Any events and answers at any time: the table holds, waits end, and what is stale changes nothing."""
 
+    strategy = "range"
+
     def __init__(self) -> None:
         super().__init__()
-        self.machine = Watched(MemberConfig("g", session_timeout_ms=10_000), random.Random(1))
+        config = MemberConfig("g", session_timeout_ms=10_000, strategies=(self.strategy,))
+        self.cooperative = config.cooperative
+        self.machine = Watched(config, random.Random(1))
         self.now = 50.0
         self.out: dict[int, ev.Send] = {}
         self.old: list[ev.Send] = []
@@ -110,12 +114,16 @@ class AnyWorld(RuleBasedStateMachine):
             match action:
                 case ev.Send():
                     self.out[action.token] = action
-                case ev.Assigned(partitions=partitions, kept=kept):
-                    assert kept <= set(partitions)
-                    self.held = frozenset(partitions)
-                case ev.Joining() | ev.Left():
+                case ev.Assigned(partitions=partitions, kept=kept, revoked=revoked):
+                    assert kept <= self.held & set(partitions)
+                    assert revoked <= self.held - set(partitions) if self.cooperative else not revoked
+                    self.held = frozenset(partitions) | revoked
+                case ev.Joining(keeps=keeps, gives_up=gives_up):
+                    assert self.cooperative or not keeps
+                    assert gives_up <= self.held
+                    self.held -= gives_up
+                case ev.Left() | ev.Lost():
                     self.held = frozenset()
-                case ev.Lost():
                     assert self.machine.lease_at is None
         return actions
 
@@ -171,7 +179,7 @@ class AnyWorld(RuleBasedStateMachine):
                 return JoinGroupResponse(
                     error_code=code,
                     generation_id=self.generation,
-                    protocol_name="range",
+                    protocol_name=self.strategy,
                     member_id=me,
                     leader=me if leads else "other",
                     members=(member,) if leads else (),
@@ -209,7 +217,7 @@ class AnyWorld(RuleBasedStateMachine):
     def seen(self) -> tuple[Any, ...]:
         return (self.machine.state, self.machine.member_id, self.machine.generation, self.machine.lease_at)
 
-    @rule(event=st.sampled_from([ev.Planned(), ev.Asked(), ev.Idle(), ev.CoordinatorGone("reset")]))
+    @rule(event=st.sampled_from([ev.Planned(), ev.Asked(), ev.Idle(), ev.Released(), ev.CoordinatorGone("reset")]))
     def news(self, event: ev.Event) -> None:
         self.step(event)
 
@@ -237,8 +245,19 @@ class AnyWorld(RuleBasedStateMachine):
     @invariant()
     def the_properties_fit_the_state(self) -> None:
         if self.machine.state is not State.STABLE:
-            assert self.machine.lease_at is None
+            assert self.machine.lease_at is None or self.machine.goes_on
             assert not self.machine.rebalance_wanted
+            assert not self.machine.revoking
+        assert self.machine.revoking <= self.held
+        if not self.cooperative:
+            assert not self.machine.goes_on or self.machine.state is State.STABLE
+            assert self.machine.may_commit is (self.machine.state is State.STABLE)
+
+    @rule()
+    def start_again(self) -> None:
+        if self.machine.state is State.LEFT:
+            self.step(ev.Start(("t",)))
+            assert self.machine.member_id == ""
 
     @rule(chance=st.integers(0, 19))
     def stop(self, chance: int) -> None:
@@ -247,8 +266,15 @@ class AnyWorld(RuleBasedStateMachine):
             assert self.machine.state in {State.LEAVING, State.LEFT}
 
 
+class AnyCooperativeWorld(AnyWorld):
+    strategy = "cooperative-sticky"
+
+
 TestAnyWorld = AnyWorld.TestCase
-TestAnyWorld.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestAnyCooperativeWorld = AnyCooperativeWorld.TestCase
+TestAnyWorld.settings = TestAnyCooperativeWorld.settings = settings(
+    max_examples=40, stateful_step_count=30, deadline=None
+)
 
 
 def test_every_timer_is_heard_somewhere() -> None:
