@@ -24,6 +24,7 @@ from rich.table import Table
 from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.logline import words_of
 from streamgroup.model import LATEST
 from streamgroup.net import admin
 from streamgroup.options.types import Isolation
@@ -167,7 +168,8 @@ class Job:
                 else:
                     shown = _SHOWN.match(line) is not None
                 if shown:
-                    text = _OTHERS_LINE.split(line.strip().removeprefix("ingest: ").split(" streamgroup: ")[-1])[0]
+                    text = words_of(line.strip().removeprefix("ingest: ").split(" streamgroup: ")[-1])
+                    text = _OTHERS_LINE.split(text)[0]
                     self._console.print(
                         f"   [{colour}]{self.member}[/] | {escape(text)}", highlight=False, soft_wrap=True
                     )

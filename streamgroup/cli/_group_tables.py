@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from streamgroup.driver.trouble import Kind
 from streamgroup.errors import DecodeError
 from streamgroup.model import Broker, CommittedOffset, TopicPartition
 from streamgroup.wire.consumer import PROTOCOL_TYPE, decode_assignment, each_partition
@@ -16,6 +17,7 @@ from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
 
 DEAD = "Dead"
 EMPTY = "Empty"
+_NARROWEST = 12
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
 R = TypeVar("R")
@@ -53,13 +55,22 @@ class OffsetRow:
         return self.log_end - self.committed.offset
 
 
+Trouble = Mapping[str, Mapping[str, Any]]
+"""The counters of a member's coordinator, by kind: `{"rebalance": {"count": 2, "last": ..., "reason": ...}}`."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """A member of a group; `assigned` is None where its assignment is of a protocol that we cannot read."""
+    """A member of a group.
+
+    `assigned` is None where its assignment is of a protocol that we cannot read, `trouble` where its coordinator cannot
+    be asked.
+    """
 
     group: str
     member: DescribedGroupMember
     assigned: tuple[TopicPartition, ...] | None
+    trouble: Trouble | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,19 @@ class StateRow:
 
     group: DescribedGroup
     coordinator: Broker
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One kind of trouble of one member; a member whose coordinator cannot be asked has one row without a kind."""
+
+    member_id: str
+    kind: str | None
+    counter: Mapping[str, Any]
+
+
+def _count_of(kind: str) -> Callable[[MemberRow], Any]:
+    return lambda row: None if row.trouble is None else row.trouble.get(kind, {}).get("count")
 
 
 def _of_member(read: Callable[[DescribedGroupMember], str]) -> Callable[[OffsetRow], str | None]:
@@ -94,6 +118,19 @@ MEMBERS: tuple[Column[MemberRow], ...] = (
     Column("CLIENT-ID", "client_id", lambda row: row.member.client_id or None),
     Column("#PARTITIONS", "partitions", lambda row: None if row.assigned is None else len(row.assigned)),
     Column("ASSIGNMENT", "assignment", lambda row: _assignment(row.assigned), verbose=True),
+)
+TROUBLE: Column[MemberRow] = Column("TROUBLE", "trouble", lambda row: row.trouble)
+"""In JSON a column of the members, in text tables of their own."""
+COUNTS: tuple[Column[MemberRow], ...] = (
+    Column("CONSUMER-ID", "consumer_id", lambda row: row.member.member_id),
+    *(Column(kind.upper().replace("_", "-"), kind, _count_of(kind)) for kind in Kind),
+)
+EVENTS: tuple[Column[EventRow], ...] = (
+    Column("CONSUMER-ID", "consumer_id", lambda row: row.member_id),
+    Column("TROUBLE", "trouble", lambda row: row.kind),
+    Column("COUNT", "count", lambda row: row.counter.get("count")),
+    Column("LAST", "last", lambda row: row.counter.get("last")),
+    Column("REASON", "reason", lambda row: row.counter.get("reason")),
 )
 STATES: tuple[Column[StateRow], ...] = (
     Column("GROUP", "group", lambda row: row.group.group_id),
@@ -146,9 +183,25 @@ def offset_rows(
     return rows + [OffsetRow(group.group_id, None, None, None, member) for member in idle]
 
 
-def member_rows(group: DescribedGroup) -> list[MemberRow]:
-    """The members by id."""
-    return [MemberRow(group.group_id, member, assigned_to(member)) for member in _sorted(group.members)]
+def member_rows(group: DescribedGroup, troubles: Mapping[str, Trouble] | None = None) -> list[MemberRow]:
+    """The members by id; `troubles` are the counters of those whose coordinators could be asked, by member id."""
+    told = troubles or {}
+    return [
+        MemberRow(group.group_id, member, assigned_to(member), told.get(member.member_id))
+        for member in _sorted(group.members)
+    ]
+
+
+def event_rows(members: Iterable[MemberRow]) -> list[EventRow]:
+    """A row for each kind of trouble that a member has had."""
+    rows: list[EventRow] = []
+    for row in members:
+        if row.trouble is None:
+            rows.append(EventRow(row.member.member_id, None, {}))
+            continue
+        had = [(kind, counter) for kind, counter in row.trouble.items() if counter.get("count")]
+        rows += [EventRow(row.member.member_id, kind, counter) for kind, counter in had]
+    return rows
 
 
 def _sorted(members: Iterable[DescribedGroupMember]) -> list[DescribedGroupMember]:
@@ -158,14 +211,26 @@ def _sorted(members: Iterable[DescribedGroupMember]) -> list[DescribedGroupMembe
 # -- text and JSON -----------------------------------------------------------------------------------------------------
 
 
-def table(columns: Sequence[Column[R]], rows: Sequence[R], *, verbose: bool = False) -> str:
-    """The rows under their titles, columns padded; scripts split it at white space, as they do with Kafka's tool."""
+def table(columns: Sequence[Column[R]], rows: Sequence[R], *, verbose: bool = False, width: int | None = None) -> str:
+    """The rows under their titles, columns padded; scripts split it at white space, as they do with Kafka's tool.
+
+    Where that is wider than `width`, the first column is shortened, to 12 characters at least.
+    """
     shown = [c for c in columns if _is_shown(c, rows, verbose)]
     cells = [[column.title for column in shown]] + [[_cell(column.of(row)) for column in shown] for row in rows]
+    if width is not None:
+        _shorten_first(cells, width)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
     )
+
+
+def _shorten_first(cells: list[list[str]], width: int) -> None:
+    others = [max(map(len, column)) for column in zip(*cells, strict=True)][1:]
+    most = max(_NARROWEST, width - sum(others) - 2 * len(others))
+    for line in cells:
+        line[0] = line[0] if len(line[0]) <= most else line[0][: most - 1] + "…"
 
 
 def json_rows(columns: Sequence[Column[R]], rows: Iterable[R]) -> list[dict[str, Any]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 from streamgroup.cli import _group_tables as tables
+from streamgroup.cli import _local
 from streamgroup.cli._cluster import cluster_of
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import LATEST, TopicPartition
@@ -16,6 +18,11 @@ from streamgroup.net import admin
 from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import Isolation
 from streamgroup.wire.messages.admin import DescribedGroup, ListedGroup
+
+_NOT_HERE = (
+    "{who} has its coordinator on this machine under this user: only those of streamgroup's queries here can be asked "
+    "what trouble they had."
+)
 
 
 class NoSuchGroup(StreamGroupError):
@@ -103,7 +110,7 @@ def _describe(
     if view == "offsets":
         _show(tables.OFFSETS, [_offsets(cluster, deadline, group) for group in alive], verbose, as_json)
     elif view == "members":
-        _show(tables.MEMBERS, [tables.member_rows(group) for group in alive], verbose, as_json)
+        _show_members(alive, deadline, verbose=verbose, as_json=as_json)
     else:
         rows = [tables.StateRow(group, cluster.coordinator(group.group_id, deadline)) for group in alive]
         _show(tables.STATES, [rows] if rows else [], verbose, as_json)
@@ -143,6 +150,29 @@ def _show(columns: Sequence[tables.Column[Any]], parts: list[list[Any]], verbose
     shown = [tables.table(columns, rows, verbose=verbose) for rows in parts if rows]
     if shown:
         click.echo("\n\n".join(shown))
+
+
+def _show_members(groups: Sequence[DescribedGroup], deadline: float, *, verbose: bool, as_json: bool) -> None:
+    """The members, then the counters of those whose coordinators run here."""
+    troubles = _local.troubles({group.group_id for group in groups}, deadline)
+    parts = [tables.member_rows(group, troubles) for group in groups]
+    if as_json:
+        _print_json((*tables.MEMBERS, tables.TROUBLE), [row for rows in parts for row in rows])
+        return
+    _show(tables.MEMBERS, parts, verbose, as_json)
+    members = [row for rows in parts for row in rows]
+    if all(row.trouble is None for row in members):
+        if members:
+            click.echo(_NOT_HERE.format(who="no member"), err=True)
+        return
+    width = shutil.get_terminal_size().columns
+    click.echo()
+    if verbose:
+        click.echo(tables.table(tables.EVENTS, tables.event_rows(members)))
+    else:
+        click.echo(tables.table(tables.COUNTS, members, width=width))
+    if any(row.trouble is None for row in members):
+        click.echo(_NOT_HERE.format(who="-: not every member"))
 
 
 def _print_json(columns: Sequence[tables.Column[Any]], rows: Iterable[Any]) -> None:

@@ -55,7 +55,7 @@ class _Reader:
         self._client, self._fetch, self._group = client, fetch, group
         self._clock = time.monotonic
         self._cursors: Sequence[Cursor] = ()
-        self._recovery = Recovery(client, fetch, fail_on_data_loss, self._clock)
+        self._recovery = Recovery(client, fetch, fail_on_data_loss, self._clock, group)
         self._decode = DecodeOptions(
             check_crcs=fetch.check_crcs,
             include_headers=fetch.include_headers,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from streamgroup.errors import BrokerError, DataLossError, ErrorCode, KafkaError, TransportError
 from streamgroup.executor.cursor import Cursor
+from streamgroup.logline import render
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
@@ -31,12 +32,18 @@ class Recovery:
     """Mends the troubles of cursors. Makes no connection before the first one."""
 
     def __init__(
-        self, client: ClientOptions, fetch: FetchOptions, fail_on_data_loss: bool, clock: Callable[[], float]
+        self,
+        client: ClientOptions,
+        fetch: FetchOptions,
+        fail_on_data_loss: bool,
+        clock: Callable[[], float],
+        group: str | None = None,
     ) -> None:
         self._client = client
         self._patience = fetch.poll_timeout_ms / 1000
         self._fail_on_data_loss = fail_on_data_loss
         self._clock = clock
+        self._group = group
         self._cluster: Cluster | None = None
         self._pace = Backoff(client, random.Random())
 
@@ -159,7 +166,10 @@ class Recovery:
                 f"{lost}. If these records may be missed, set failOnDataLoss=false; "
                 "else raise the topic's retention, or read with more resources"
             )
-        log.warning("%s; going on at offset %d, since failOnDataLoss=false", lost, until)
+        fields = {"group": self._group, "count": until - cursor.position, "partition": cursor.tp}
+        words = f"{lost}; going on at offset {until}, since failOnDataLoss=false"
+        line = render(words, "data_loss", **fields, **{"from": cursor.position}, to=until, reason=why)
+        log.warning("%s", line)
         cursor.skip(until)
 
     def _run_out(self, cursor: Cursor, waited: float, last: str) -> None:

@@ -162,6 +162,62 @@ def test_members_verbose_show_their_assignment(cluster: FakeCluster) -> None:
     assert [line.split()[-1] for line in lines] == ["ASSIGNMENT", "orders(0,1)", "-"]
 
 
+TROUBLES = {
+    "a-1": {
+        "rebalance": {"count": 3, "last": "2026-11-21T00:31:02+00:00", "reason": "the group rebalances"},
+        "fence": {"count": 0, "last": None, "reason": None},
+        "repeat": {"count": 1, "last": "2026-11-21T00:31:03+00:00", "reason": "stopped"},
+    }
+}
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster) -> None:
+    """Member a's coordinator runs on this machine."""
+    asked = lambda groups, deadline: TROUBLES if "g" in groups else {}  # noqa: E731
+    monkeypatch.setattr(module._local, "troubles", asked)
+
+
+@pytest.mark.usefixtures("here")
+def test_members_whose_coordinators_run_here_show_what_trouble_they_had() -> None:
+    result = run("--describe", "--group", "g", "--members")
+    members, troubles = result.stdout.split("\n\n")
+    assert cells(members)[0] == "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS"
+    assert cells(troubles)[:3] == [
+        "CONSUMER-ID REBALANCE FENCE REPLAY SKIP REPEAT DATA-LOSS",
+        "a-1 3 0 - - 1 -",
+        "b-1 - - - - - -",
+    ]
+    assert cells(troubles)[3].startswith("-: not every member has its coordinator on this machine")
+
+
+@pytest.mark.usefixtures("here")
+def test_members_verbose_show_when_and_why_it_was_last() -> None:
+    troubles = run("--describe", "--group", "g", "--members", "--verbose").stdout.split("\n\n")[1]
+    assert cells(troubles)[:4] == [
+        "CONSUMER-ID TROUBLE COUNT LAST REASON",
+        "a-1 rebalance 3 2026-11-21T00:31:02+00:00 the group rebalances",
+        "a-1 repeat 1 2026-11-21T00:31:03+00:00 stopped",
+        "b-1 - - - -",
+    ]
+
+
+@pytest.mark.usefixtures("here")
+def test_members_as_json_have_their_counters_or_null() -> None:
+    rows = json.loads(run("--describe", "--group", "g", "--members", "--json").stdout)
+    assert [row["trouble"] for row in rows] == [TROUBLES["a-1"], None]
+
+
+def test_where_nobody_can_be_asked_the_table_is_that_of_kafkas_tool_alone(
+    monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster
+) -> None:
+    monkeypatch.setattr(module._local, "troubles", lambda groups, deadline: {})
+    result = run("--describe", "--group", "g", "--members")
+    assert len(cells(result.stdout)) == 3
+    assert result.stderr.startswith("no member has its coordinator on this machine")
+    assert run("--describe", "--group", "done", "--members").stderr == "Consumer group 'done' has no active members.\n"
+
+
 def test_state_shows_the_coordinator(cluster: FakeCluster) -> None:
     assert cells(run("--describe", "--group", "g", "--state").stdout) == [
         "GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE #MEMBERS",
@@ -239,6 +295,17 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     )
     text = tables.table(columns, [("wide cell", 1, None), ("", 2, "x")])
     assert text == "A          LONG-TITLE  C\nwide cell  1           -\n-          2           x"
+
+
+def test_a_table_that_is_too_wide_is_shortened_in_its_first_column() -> None:
+    columns: tuple[tables.Column[Any], ...] = (
+        tables.Column("ID", "id", lambda row: row),
+        tables.Column("OTHER", "other", lambda row: 1),
+    )
+    ids = ["streamgroup-0123456789", "short"]
+    assert tables.table(columns, ids, width=22).splitlines()[1:] == ["streamgroup-01…  1", "short            1"]
+    assert tables.table(columns, ids, width=5).splitlines()[1] == "streamgroup…  1", "never less than that"
+    assert tables.table(columns, ids, width=100) == tables.table(columns, ids)
 
 
 def test_a_commit_ahead_of_the_log_shows_as_negative_lag() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from streamgroup.errors import BrokerError, ChecksumMismatch, DataLossError, TooLarge, TransportError
 from streamgroup.executor.fetcher import read
+from streamgroup.logline import parse
 from streamgroup.model import NO_TOPIC_ID, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.schema import SCHEMA
@@ -251,6 +252,14 @@ def test_records_that_retention_took_are_left_out_where_that_is_allowed(
         found = Reading(options, leader).offsets(planned(leader, 5, 30), fail_on_data_loss=False)
     assert found == list(range(20, 30))
     assert "orders-0: the offsets [5, 20)" in caplog.text
+    (told,) = filter(None, (parse(record.message) for record in caplog.records))
+    assert (told["event"], told["partition"], told["from"], told["to"], told["count"]) == (
+        "data_loss",
+        "orders-0",
+        "5",
+        "20",
+        "15",
+    )
 
 
 def test_a_range_that_is_gone_as_a_whole_ends_where_that_is_allowed(broker: Start, options: Options) -> None:
