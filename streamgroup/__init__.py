@@ -10,18 +10,28 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.errors import StreamGroupError
+from streamgroup.errors import DrainedError, StreamGroupError
 
 if TYPE_CHECKING:
     from streamgroup.spark.drain import DrainResult, drain
+    from streamgroup.spark.listener import listen
+    from streamgroup.spark.ranges import ranges
 
-__all__ = ["DrainResult", "StreamGroupError", "__version__", "drain"]
+__all__ = ["DrainResult", "DrainedError", "StreamGroupError", "__version__", "drain", "listen", "ranges"]
 
 __version__ = "0.1.0"
+
+_NEEDS_PYSPARK = {
+    "DrainResult": "streamgroup.spark.drain",
+    "drain": "streamgroup.spark.drain",
+    "listen": "streamgroup.spark.listener",
+    "ranges": "streamgroup.spark.ranges",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import what needs pyspark only where it is used: tasks and the command line start fast."""
-    if name in ("DrainResult", "drain"):
-        return getattr(import_module("streamgroup.spark.drain"), name)
+    module = _NEEDS_PYSPARK.get(name)
+    if module is not None:
+        return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

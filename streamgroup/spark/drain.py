@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver import control
-from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.driver.drains import drain_together
+from streamgroup.errors import ConfigError
+from streamgroup.spark.queries import (
+    documents_in,
+    documents_of,
+    driver_context,
+    is_initial,
+    jvm_pid,
+    offsets_of,
+    runs_with,
+    statuses,
+)
+from streamgroup.spark.telling import Teller
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("streamgroup")
 
-ANSWER_S = 5.0
-"""How much longer than its deadline a drain's answer may take."""
-FIRST_PROGRESS_S = 10.0
+FIRST_DOCUMENT_S = 10.0
+"""How long a query is waited for of which nothing is known."""
 POLL_S = 0.05
 
 
@@ -28,6 +37,7 @@ class DrainResult:
     """What came of a drain. `drained`: every batch planned has sunk, is committed, and the member has left its group.
 
     Where it is False, the time was over before: the query is stopped all the same, and one batch may be repeated.
+    `groups` are those that were left; none where the query had planned nothing yet.
     """
 
     drained: bool
@@ -37,76 +47,74 @@ class DrainResult:
 def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
     """Stop `query` so that nothing is repeated (R30).
 
-    Its members plan no more, wait until the last batch is proven sunk, commit and leave their groups; then the query is
-    stopped. With a trigger of minutes the proof comes with the next trigger: give `timeout` (seconds) that long. Raises
-    ConfigError where the query does not read from streamgroup, or runs behind Spark Connect.
+    All its members plan no more, wait until the last batch has sunk, commit and leave their groups; then the query is
+    stopped. A batch counts as sunk when Spark reports its progress, so a trigger of minutes is not waited for.
+    `timeout` is in seconds. Raises ConfigError where the query does not read from streamgroup, or runs behind Spark
+    Connect.
     """
     deadline = time.monotonic() + timeout
-    pid = _jvm_pid()
-    answers = [_drain_run(pid, run, deadline) for run in _runs_of(query, pid, deadline)]
+    pid = jvm_pid(driver_context("drain"))
+    answers: dict[str, dict[str, Any]] = {}
+    telling = _Telling(query, Teller(pid))
+    was_active = query.isActive
+    runs = _runs_of(query, pid, deadline)
+    while runs:
+        left = max(0.0, deadline - time.monotonic())
+        answers |= dict(zip(runs, drain_together(pid, runs, left, meanwhile=telling.look), strict=True))
+        # A source that had planned nothing is not known before it does.
+        runs = [run for run in _named(query, statuses(pid)) if run not in answers]
     query.stop()
-    groups = tuple(answer["group"] for answer in answers if "group" in answer)
-    return DrainResult(bool(answers) and all(answer["drained"] for answer in answers), groups)
+    if not answers:
+        # Nothing was planned when we looked; a plan made between that and the stop was no drain's to wait for.
+        return DrainResult(was_active and offsets_of(query) is not None and not documents_of(query), ())
+    groups = tuple(answer["group"] for answer in answers.values() if "group" in answer)
+    return DrainResult(all(answer["drained"] for answer in answers.values()), groups)
 
 
-def _drain_run(pid: int, run: str, deadline: float) -> dict[str, Any]:
-    """Drain one coordinator; one that refuses or is no more is not drained, and the query is stopped all the same."""
-    left = max(0.0, deadline - time.monotonic())
-    try:
-        return control.ask(pid, run, "drain", patience=left + ANSWER_S, timeout=left)
-    except StreamGroupError as error:
-        log.warning("%s", error)
-        return {"drained": False}
+class _Telling:
+    """While the drain waits: tells the coordinators what Spark reports of the last batch, as a listener would."""
+
+    def __init__(self, query: StreamingQuery, teller: Teller) -> None:
+        self._query = query
+        self._teller = teller
+        self._told = -1
+
+    def look(self) -> None:
+        """Tell of the last batch that Spark reports, once."""
+        progress: Any = self._query.lastProgress
+        if progress is None or progress["batchId"] == self._told:
+            return
+        self._told = progress["batchId"]
+        query = {"id": str(self._query.id), "name": self._query.name or ""}
+        self._teller.tell(list(documents_in(progress["sources"], "endOffset")), self._told, query)
 
 
-def _jvm_pid() -> int:
-    from pyspark import SparkContext  # noqa: PLC0415  (absent under Spark Connect)
-
-    context = SparkContext._active_spark_context
-    if context is None or context._jvm is None:
-        raise ConfigError("drain needs the driver's own process: it does not work through Spark Connect")
-    return int(context._jvm.java.lang.ProcessHandle.current().pid())
+def _named(query: StreamingQuery, told: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The runs whose coordinators are known to be those of `query`, at this moment."""
+    return runs_with((str(value["lineage"]) for value in documents_of(query)), told, str(query.id))
 
 
 def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
-    """The runs of the coordinators of `query`; its first progress is waited for, as long as a batch is in flight.
+    """The runs of the coordinators of `query`; none where it has planned nothing, or has ended.
 
-    They are known by the lineage of its offset documents: one that has planned nothing yet in this run has documents of
-    the run before.
+    Spark tells what it has planned, and what the checkpoint holds, from the moment that it knows. Where this Spark does
+    not, the query's first progress is waited for: FIRST_DOCUMENT_S, or until the deadline while a batch is in flight.
     """
-    first = min(deadline, time.monotonic() + FIRST_PROGRESS_S)
+    first = min(deadline, time.monotonic() + FIRST_DOCUMENT_S)
     while True:
-        lineages = set(_lineages(query))
-        statuses = {run: _status(pid, run) for run in control.runs(pid)}
-        named = [run for run, status in statuses.items() if status["lineage"] in lineages]
-        until = first if all(status["idle"] for status in statuses.values()) else deadline
-        if named or not query.isActive or time.monotonic() >= until:
+        documents, offsets, told = documents_of(query), offsets_of(query), statuses(pid)
+        named = _named(query, told)
+        planned_nothing = offsets is not None and not documents and (not offsets or any(map(is_initial, offsets)))
+        if named or planned_nothing or not query.isActive:
+            return named
+        until = first if all(status["idle"] for status in told.values()) else deadline
+        if time.monotonic() >= until or (offsets and not documents and not told):
             break
         time.sleep(POLL_S)
-    if not named and query.isActive:
-        raise ConfigError(
-            f"query {query.name or query.id}: no source of it is a streamgroup member that has planned a batch yet; "
-            "stop it with query.stop()"
-        )
-    return named
-
-
-def _status(pid: int, run: str) -> dict[str, Any]:
-    try:
-        return control.ask(pid, run, "status")
-    except StreamGroupError:  # killed, and its socket left behind; or another's
-        return {"lineage": "", "idle": True}
-
-
-def _lineages(query: StreamingQuery) -> Iterator[str]:
-    for progress in reversed(query.recentProgress):
-        for source in progress["sources"]:
-            for offset in (source["endOffset"], source["startOffset"]):
-                lineage = _lineage(offset)
-                if lineage:
-                    yield lineage
-
-
-def _lineage(offset: Any) -> str:
-    value = json.loads(offset) if isinstance(offset, str) else offset
-    return str(value.get("lineage", "")) if isinstance(value, dict) and "streamgroup" in value else ""
+    if documents:
+        log.warning("query %s: its coordinators cannot be reached: one batch may be repeated", query.name or query.id)
+        return []
+    raise ConfigError(
+        f"query {query.name or query.id}: no source of it is a streamgroup member that has planned a batch yet; stop "
+        "it with query.stop()"
+    )

@@ -24,6 +24,14 @@ class FakeCoordinator:
         self.run = run
         self.lineage = lineage
         self.drains: list[float] = []
+        self.told: list[tuple[dict[str, Any], int | None]] = []
+        self.query: dict[str, Any] = {}
+        self.name = ""
+        self.mode = "member"
+        self.batch: list[list[Any]] | None = None
+        self.sequence = 3
+        self.ended = 0
+        self.while_draining: Callable[[], Any] = lambda: None
         self.drained = True
         self.idle = True
         self.refusal: Exception | None = None
@@ -34,11 +42,41 @@ class FakeCoordinator:
         if self.refusal is not None:
             raise self.refusal
         self.drains.append(timeout)
+        self.ends = ends
+        self.while_draining()
         return {"drained": self.drained, "group": f"group of {self.run}", "run": self.run, "in_flight": False}
+
+    def sunk(self, document: dict[str, Any], batch: int | None, query: dict[str, Any]) -> dict[str, Any]:
+        assert self.may_answer.wait(SOON)
+        self.told.append((document, batch))
+        self.query = query
+        return {"proven": True, "why": ""}
+
+    def ranges(self) -> dict[str, Any]:
+        return {
+            "group": f"group of {self.run}",
+            "run": self.run,
+            "lineage": self.lineage,
+            "sequence": self.sequence,
+            "ranges": self.batch,
+        }
+
+    def end(self) -> dict[str, Any]:
+        self.ended += 1
+        return {}
 
     def status(self) -> dict[str, Any]:
         assert self.may_answer.wait(SOON)
-        return {"run": self.run, "lineage": self.lineage, "idle": self.idle}
+        return {
+            "run": self.run,
+            "group": f"group of {self.run}",
+            "mode": self.mode,
+            "name": self.name,
+            "lineage": self.lineage,
+            "state": "stable",
+            "idle": self.idle,
+            "query": self.query,
+        }
 
 
 @pytest.fixture

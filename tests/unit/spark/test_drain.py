@@ -14,8 +14,9 @@ from typing import Any
 import pyspark
 import pytest
 
+from streamgroup.driver import drains
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.model import Document
+from streamgroup.model import INITIAL_DOCUMENT, Document
 from streamgroup.planning.document import to_value
 from streamgroup.spark import drain as module
 from streamgroup.spark.drain import DrainResult, drain
@@ -30,8 +31,18 @@ def offset(run: str, lineage: str) -> str:
     return json.dumps(to_value(Document("g", lineage, run, 3)))
 
 
-def progress(*offsets: tuple[Any, Any]) -> dict[str, Any]:
-    return {"sources": [{"startOffset": start, "endOffset": end} for start, end in offsets]}
+def progress(*offsets: tuple[Any, Any], batch: int = 0) -> dict[str, Any]:
+    return {"batchId": batch, "sources": [{"startOffset": start, "endOffset": end} for start, end in offsets]}
+
+
+class Execution:
+    """Spark's StreamExecution, as far as it tells what is planned."""
+
+    def __init__(self, *offsets: str) -> None:
+        self.offsets = offsets
+
+    def availableOffsets(self) -> Any:  # noqa: N802  (Spark's name)
+        return SimpleNamespace(values=lambda: SimpleNamespace(mkString=lambda separator: separator.join(self.offsets)))
 
 
 @dataclass
@@ -43,8 +54,21 @@ class FakeQuery:
     name: str | None = "orders"
     id: str = "q-1"
     stops: int = 0
+    execution: Any = None
+    at_stop: Callable[[], Any] = lambda: None
+
+    @property
+    def _jsq(self) -> Any:
+        if self.execution is None:
+            raise AttributeError("a Spark that keeps it elsewhere")
+        return SimpleNamespace(streamingQuery=lambda: self.execution)
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
+        return self.recentProgress[-1] if self.recentProgress else None
 
     def stop(self) -> None:
+        self.at_stop()
         self.stops += 1
         self.isActive = False
 
@@ -57,7 +81,8 @@ def driver(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
         java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=SimpleNamespace(current=lambda: handle)))
     )
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", SimpleNamespace(_jvm=jvm))
-    monkeypatch.setattr(module, "FIRST_PROGRESS_S", 0.1)
+    monkeypatch.setattr(module, "FIRST_DOCUMENT_S", 0.1)
+    monkeypatch.setattr(drains, "POLL_S", 0.01)
     monkeypatch.setattr(module, "POLL_S", 0.01)
 
 
@@ -89,7 +114,7 @@ def test_all_sources_of_a_query_are_drained_and_other_sources_passed_over(serve:
 
 
 def test_the_first_progress_is_waited_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_PROGRESS_S", 5.0)
+    monkeypatch.setattr(module, "FIRST_DOCUMENT_S", 5.0)
     serve("r1", "l1")
     query = FakeQuery()
     looks = iter([0.0, 0.0])
@@ -108,7 +133,7 @@ def test_a_first_batch_that_takes_long_is_waited_for_until_the_deadline(serve: S
     query = FakeQuery()
     sunk = threading.Timer(0.4, lambda: query.recentProgress.append(progress((None, offset("r1", "l1")))))
     sunk.start()
-    assert run_drain(query).drained, "longer than FIRST_PROGRESS_S, which is for queries that plan nothing"
+    assert run_drain(query).drained, "longer than FIRST_DOCUMENT_S, which is for queries that plan nothing"
 
 
 def test_a_socket_that_nobody_serves_any_more_is_not_drained_and_the_query_is_stopped(
@@ -136,9 +161,9 @@ def test_leftovers_of_coordinators_that_were_killed_are_passed_over(serve: Serve
 def test_a_coordinator_that_hangs_is_not_drained_and_the_query_is_stopped(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ANSWER_S", 0.05)
+    monkeypatch.setattr(drains, "ANSWER_S", 0.05)
     coordinator = serve("r1", "l1")
-    monkeypatch.setattr(coordinator, "drain", lambda timeout: time.sleep(0.5))
+    monkeypatch.setattr(coordinator, "drain", lambda timeout, ends: time.sleep(0.5))
     query = FakeQuery([progress((None, offset("r1", "l1")))])
     assert run_drain(query, 0.1) == DrainResult(False, ())
     assert query.stops == 1
@@ -169,3 +194,102 @@ def test_without_the_drivers_process_it_says_why(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
     with pytest.raises(ConfigError, match="Spark Connect"):
         run_drain(FakeQuery())
+
+
+# -- before a first progress -------------------------------------------------------------------------------------------
+
+
+def test_a_query_is_found_by_what_spark_has_planned_long_before_its_first_progress(serve: Serve) -> None:
+    ours, other = serve("r1", "l1"), serve("r2", "l2")
+    query = FakeQuery(execution=Execution(offset("r1", "l1")))
+    assert run_drain(query) == DrainResult(True, ("group of r1",))
+    assert (len(ours.drains), other.drains) == (1, [])
+
+
+def test_a_replay_is_found_by_the_lineage_of_the_run_that_planned_it(serve: Serve) -> None:
+    ours = serve("r7", "l1")
+    assert run_drain(FakeQuery(execution=Execution(offset("r6", "l1")))).drained
+    assert len(ours.drains) == 1
+
+
+@pytest.mark.parametrize("offsets", [(), (json.dumps(to_value(INITIAL_DOCUMENT)),)], ids=["nothing", "an empty batch"])
+def test_a_query_that_has_planned_nothing_is_stopped_at_once_and_repeats_nothing(
+    serve: Serve, offsets: tuple[str, ...]
+) -> None:
+    coordinator = serve("r1", "l1")
+    query = FakeQuery(execution=Execution(*offsets))
+    assert run_drain(query) == DrainResult(True, ())
+    assert (query.stops, coordinator.drains) == (1, [])
+
+
+def test_a_batch_planned_between_the_look_and_the_stop_is_no_drained_one(serve: Serve) -> None:
+    serve("r1", "l1")
+    execution = Execution()
+    query = FakeQuery(execution=execution, at_stop=lambda: setattr(execution, "offsets", (offset("r1", "l1"),)))
+    assert run_drain(query) == DrainResult(False, ())
+
+
+def test_a_query_of_other_sources_alone_is_named_at_once(serve: Serve) -> None:
+    query = FakeQuery(execution=Execution('{"t": {"0": 5}}', "17"))
+    with pytest.raises(ConfigError, match="no source of it is a streamgroup member"):
+        run_drain(query)
+    assert query.stops == 0
+
+
+def test_coordinators_that_cannot_be_found_are_not_drained_and_the_query_is_stopped(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = FakeQuery(execution=Execution(offset("r1", "l1")))
+    assert run_drain(query) == DrainResult(False, ())
+    assert query.stops == 1
+    assert "its coordinators cannot be reached" in caplog.text
+
+
+# -- several sources ---------------------------------------------------------------------------------------------------
+
+
+def test_the_coordinators_of_one_query_are_drained_at_the_same_time(serve: Serve) -> None:
+    """None of them plans while another waits for its last batch."""
+    both = [serve("r1", "l1"), serve("r2", "l2")]
+    together = threading.Barrier(2)
+    for one in both:
+        one.while_draining = lambda: together.wait(5)
+    query = FakeQuery(execution=Execution(offset("r1", "l1"), offset("r2", "l2")))
+    assert run_drain(query) == DrainResult(True, ("group of r1", "group of r2"))
+
+
+def test_a_source_that_plans_its_first_batch_meanwhile_is_drained_too(serve: Serve) -> None:
+    one, two = serve("r1", "l1"), serve("r2", "l2")
+    execution = Execution(offset("r1", "l1"))
+    one.while_draining = lambda: setattr(execution, "offsets", (offset("r1", "l1"), offset("r2", "l2")))
+    assert run_drain(FakeQuery(execution=execution)).groups == ("group of r1", "group of r2")
+    assert len(two.drains) == 1
+
+
+def test_a_copied_checkpoint_of_another_query_is_not_drained(serve: Serve) -> None:
+    ours, copy = serve("r1", "l1"), serve("r2", "l1")
+    ours.query, copy.query = {"id": "q-1"}, {"id": "q-2"}
+    assert run_drain(FakeQuery(execution=Execution(offset("r1", "l1")))).groups == ("group of r1",)
+    assert copy.drains == []
+
+
+# -- the proof meanwhile -----------------------------------------------------------------------------------------------
+
+
+def test_a_drain_tells_what_spark_reports_of_the_last_batch_as_a_listener_would(serve: Serve) -> None:
+    """So it waits for no trigger, and Trigger.Once, which asks for nothing more, is drained too."""
+    ours = serve("r1", "l1")
+    last = offset("r1", "l1")
+    query = FakeQuery([progress((None, offset("r1", "l0")), batch=4)], execution=Execution(last))
+
+    def sink() -> None:
+        query.recentProgress.append(progress((None, last), batch=5))
+        deadline = time.monotonic() + 5
+        while (json.loads(last), 5) not in ours.told:
+            assert time.monotonic() < deadline, "never told"
+            time.sleep(0.01)
+
+    ours.while_draining = sink
+    assert run_drain(query).drained
+    assert [batch for _, batch in ours.told] == [4, 5], "each once"
+    assert ours.query == {"id": "q-1", "name": "orders"}
