@@ -100,16 +100,25 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # -- the group ----------------------------------------------------------------------------------------------------
 
-    @rule(partitions=some, keep=st.booleans(), abandoned=st.booleans())
-    def assign(self, partitions: frozenset[TopicPartition], keep: bool, abandoned: bool) -> None:
-        kept = frozenset(self.ledger.held) & partitions if self.in_group and keep else frozenset()
-        if abandoned:
+    @rule(partitions=some, keep=st.booleans(), abandoned=st.booleans(), cooperative=st.booleans())
+    def assign(self, partitions: frozenset[TopicPartition], keep: bool, abandoned: bool, cooperative: bool) -> None:
+        held = frozenset(self.ledger.held) if self.in_group and keep else frozenset()
+        kept, revoked = held & partitions, held - partitions if cooperative else frozenset()
+        if abandoned and not cooperative:
             self.ledger.abandoned()
         if not self.in_group or not keep:
             self.members += 1
         self.generation += 1
         self.in_group = True
-        self.ledger.assigned(f"member-{self.members}", self.generation, sorted(partitions), kept)
+        self.ledger.assigned(f"member-{self.members}", self.generation, sorted(partitions), kept, revoked)
+        assert self.ledger.positions().keys() <= partitions, "what is to be given up is planned no more"
+
+    @rule(proven=st.booleans())
+    def give_up(self, proven: bool) -> None:
+        """R25: when it has sunk and is committed, or (R22) when nobody tells so."""
+        leaving = [tp for tp, held in self.ledger.held.items() if held.leaving]
+        if not proven or not self.ledger.in_use(leaving):
+            self.ledger.give_up(leaving)
 
     @rule()
     def lose(self) -> None:
@@ -147,7 +156,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.another_member_reads_and_leaves(tp, by)
         elif event == "an operator" and not self.replaying:
             self.an_operator_resets(tp, by)
-        self.assign(frozenset(PARTITIONS), False, False)
+        self.assign(frozenset(PARTITIONS), False, False, False)
         self.all_goes_well()
 
     # -- answers, in any order ----------------------------------------------------------------------------------------
