@@ -1,0 +1,233 @@
+"""The simulated cluster: logs that grow, the group's coordinator with its offset store, and moves of the coordinator.
+
+What a request is answered stands in `handle`, in Kafka's order of checks: is this the coordinator, is it loaded, is the
+member known, is its instance its own, is the generation current, does the state allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamgroup.errors import ErrorCode as E
+from streamgroup.model import CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.wire.messages.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+    SyncGroupRequest,
+)
+from streamgroup.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from tests.sim.group import Group, GroupState, Reply
+from tests.sim.kernel import Kernel
+
+if TYPE_CHECKING:
+    from tests.sim.checker import Checker
+    from tests.sim.process import Process
+
+GROUP_ID = "g"
+NODES = 3
+OFFSETS_VERSION = 9
+VERSIONS = {FindCoordinatorRequest: 4, OffsetCommitRequest: OFFSETS_VERSION, OffsetFetchRequest: OFFSETS_VERSION}
+
+
+class Logs:
+    """The topics: logs from offset 0 that only grow, partitions that are only added."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self.counts = dict(counts)
+        self.ends = {TopicPartition(topic, p): 0 for topic, count in counts.items() for p in range(count)}
+        self._infos: dict[str, TopicInfo] = {}
+
+    def produce(self, tp: TopicPartition, count: int) -> None:
+        self.ends[tp] += count
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        for partition in range(self.counts[topic], self.counts[topic] + count):
+            self.ends[TopicPartition(topic, partition)] = 0
+        self.counts[topic] += count
+        self._infos.clear()
+
+    def topics(self) -> dict[str, TopicInfo]:
+        if not self._infos:
+            for topic, count in self.counts.items():
+                infos = tuple(PartitionInfo(p, p % NODES) for p in range(count))
+                self._infos[topic] = TopicInfo(topic, infos, f"id-{topic}")
+        return self._infos
+
+
+class SimBroker:
+    """The coordinator of the one group, on one of three nodes."""
+
+    def __init__(self, kernel: Kernel, logs: Logs, checker: Checker, *, join_version: int, initial_delay_s: float):
+        self.kernel = kernel
+        self.logs = logs
+        self.group = Group(kernel, initial_delay_s)
+        self.offsets: dict[TopicPartition, CommittedOffset] = {}
+        self.node = 0
+        self.loaded_at = 0.0
+        """When the node that is the coordinator now has loaded the group."""
+        self.crashed: set[int] = set()
+        self.join_version = join_version
+        self._checker = checker
+        self._handlers: dict[type[Any], Callable[..., None]] = {
+            JoinGroupRequest: self._join,
+            SyncGroupRequest: self._sync,
+            HeartbeatRequest: self._heartbeat,
+            LeaveGroupRequest: self._leave,
+            OffsetCommitRequest: self._commit,
+            OffsetFetchRequest: self._fetch,
+        }
+
+    def version(self, api: type[Any]) -> int:
+        """The version that connections agree on for `api`."""
+        if api is JoinGroupRequest:
+            return self.join_version
+        highest: int = VERSIONS.get(api) or api.VERSIONS[1]
+        return highest
+
+    def handle(self, node: int, request: Any, reply: Reply, sender: Process) -> None:
+        """Answer a request that has reached `node`."""
+        if isinstance(request, FindCoordinatorRequest):
+            found = Coordinator(key=GROUP_ID, node_id=self.node, host=f"node-{self.node}", port=9092)
+            if self.node in self.crashed:
+                found = Coordinator(key=GROUP_ID, error_code=E.COORDINATOR_NOT_AVAILABLE)
+            reply(FindCoordinatorResponse(coordinators=(found,)))
+            return
+        code = E.NOT_COORDINATOR if node != self.node else 0
+        if not code and self.kernel.now < self.loaded_at:
+            code = E.COORDINATOR_LOAD_IN_PROGRESS
+        if code:
+            reply(_refusal(request, code))
+        else:
+            self._handlers[type(request)](request, reply, sender)
+
+    def move(self, *, crash: bool, load_s: float) -> int:
+        """Another node becomes the coordinator; returns the one that was. A crashed node is back when it is loaded."""
+        was, self.node = self.node, (self.node + 1) % NODES
+        self.loaded_at = self.kernel.now + load_s
+        if crash:
+            self.crashed.add(was)
+            self.kernel.after(load_s, lambda: self.crashed.discard(was))
+        self.group.reload(answer=not crash, ready_at=self.loaded_at)
+        return was
+
+    # -- membership ---------------------------------------------------------------------------------------------------
+
+    def _join(self, request: JoinGroupRequest, reply: Reply, sender: Process) -> None:
+        self.group.join(request, self.join_version, reply)
+
+    def _sync(self, request: SyncGroupRequest, reply: Reply, sender: Process) -> None:
+        self.group.sync(request, reply)
+
+    def _heartbeat(self, request: HeartbeatRequest, reply: Reply, sender: Process) -> None:
+        group = self.group
+        code = group.check(request.member_id, request.group_instance_id, request.generation_id)
+        if not code:
+            group.alive(request.member_id)
+            code = E.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING else 0
+        reply(HeartbeatResponse(error_code=code))
+
+    def _leave(self, request: LeaveGroupRequest, reply: Reply, sender: Process) -> None:
+        members = []
+        for identity in request.members:
+            code = self.group.check_member(identity.member_id, identity.group_instance_id)
+            if not code:
+                self.kernel.note("broker", f"{identity.member_id} leaves")
+                self.group.remove(identity.member_id)
+            members.append(MemberResponse(member_id=identity.member_id, group_instance_id=None, error_code=code))
+        reply(LeaveGroupResponse(members=tuple(members)))
+
+    # -- offsets ------------------------------------------------------------------------------------------------------
+
+    def refusal_of_commit(self, request: OffsetCommitRequest) -> int:
+        """Why a commit is not accepted, or 0. While members are gathered it is accepted, while they sync it is not."""
+        generation = request.generation_id_or_member_epoch
+        code = self.group.check(request.member_id, request.group_instance_id, generation)
+        if not code and self.group.state is GroupState.COMPLETING:
+            return E.REBALANCE_IN_PROGRESS
+        return code
+
+    def _commit(self, request: OffsetCommitRequest, reply: Reply, sender: Process) -> None:
+        code = self.refusal_of_commit(request)
+        rows = {
+            TopicPartition(topic.name, p.partition_index): CommittedOffset(
+                p.committed_offset, p.committed_metadata or "", p.committed_leader_epoch
+            )
+            for topic in request.topics
+            for p in topic.partitions
+        }
+        if not code:
+            if request.member_id in self.group.members:
+                self.group.alive(request.member_id)
+            generation = request.generation_id_or_member_epoch
+            self._checker.committed(sender, generation, {tp: row.offset for tp, row in rows.items()})
+            self.offsets |= rows
+        reply(_answered(request, code))
+
+    def fetched(self) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed, as another connection asks for it (R13)."""
+        return dict(self.offsets)
+
+    def reset(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """An operator's `--reset-offsets`: a group without members takes commits from anybody."""
+        if self.group.state is not GroupState.EMPTY or self.kernel.now < self.loaded_at:
+            return False
+        for tp, offset in offsets.items():
+            self._checker.reset(tp, self.offsets.get(tp), offset)
+            self.offsets[tp] = CommittedOffset(offset)
+        return True
+
+    def _fetch(self, request: OffsetFetchRequest, reply: Reply, sender: Process) -> None:
+        assert request.require_stable, "R19"
+        rows: dict[str, list[OffsetFetchResponsePartitions]] = {}
+        for tp, offset in self.offsets.items():
+            row = OffsetFetchResponsePartitions(
+                partition_index=tp.partition, committed_offset=offset.offset, metadata=offset.metadata
+            )
+            rows.setdefault(tp.topic, []).append(row)
+        topics = tuple(OffsetFetchResponseTopics(name=name, partitions=tuple(p)) for name, p in rows.items())
+        reply(OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id=GROUP_ID, topics=topics),)))
+
+
+def _answered(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
+                    for p in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _refusal(request: Any, code: int) -> Any:
+    """`code` in the shape that this request's answer has."""
+    match request:
+        case JoinGroupRequest():
+            return JoinGroupResponse(error_code=code, protocol_name="", member_id=request.member_id)
+        case OffsetCommitRequest():
+            return _answered(request, code)
+        case OffsetFetchRequest():
+            return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id=GROUP_ID, error_code=code),))
+        case _:
+            return type(request).RESPONSE(error_code=code)

@@ -1,0 +1,345 @@
+"""Bugs to plant: each breaks one rule in one place of the real code (or of the simulated broker), and must be caught.
+
+A simulation that finds nothing proves something only if it would have found these. How each is caught stands beside it:
+by random seeds (`seeds`: a range that is known to hold one), or, where chance is too rare, by a directed scenario.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
+
+from streamgroup.driver.member import Member
+from streamgroup.group import ledger as ledger_module
+from streamgroup.group import positions
+from streamgroup.group.flights import Flights
+from streamgroup.group.holding import Held
+from streamgroup.group.ledger import Commit, Ledger
+from streamgroup.group.membership import Membership
+from streamgroup.group.positions import Start
+from streamgroup.group.tenure import Tenure
+from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
+from tests.sim import checker as words
+from tests.sim import process as simulated
+from tests.sim.broker import SimBroker
+from tests.sim.process import Process
+
+MOST_SEEDS = 500
+"""Within so many seeds, at most, chance has to catch what no scenario does."""
+
+Plant = Callable[[ExitStack], None]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug: which rule it breaks, what it does, which of the checker's words it may be caught under."""
+
+    rule: str
+    what: str
+    plant: Plant
+    words: frozenset[str]
+    known: tuple[int, ...] = ()
+    """Random seeds that caught it when they were last looked for. Any change of the code may move them."""
+    scenario: str | None = None
+    """The directed scenario that catches it, where chance is too rare."""
+
+    @property
+    def seeds(self) -> Iterator[int]:
+        """The seeds to look for it in, the likely ones first; none where there is a scenario."""
+        if self.scenario is None:
+            yield from dict.fromkeys((*self.known, *range(MOST_SEEDS)))
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            self.plant(stack)
+            yield
+
+
+def _replace(stack: ExitStack, owner: Any, name: str, new: Any) -> None:
+    stack.enter_context(patch.object(owner, name, new))
+
+
+# -- committing --------------------------------------------------------------------------------------------------------
+
+
+def commit_before_sink(stack: ExitStack) -> None:
+    real = Ledger.handed_out
+
+    def handed_out(self: Ledger, document: Document) -> tuple[OffsetRange, ...]:
+        ranges = real(self, document)
+        for r in ranges:
+            if r.partition in self.held:
+                self.held[r.partition].move(r.until)
+        return ranges
+
+    _replace(stack, Ledger, "handed_out", handed_out)
+
+
+def commit_what_is_not_held(stack: ExitStack) -> None:
+    """Every position that this run ever had is committed with the others."""
+    real = Ledger.commit_due
+    had: WeakKeyDictionary[Ledger, dict[TopicPartition, CommittedOffset]] = WeakKeyDictionary()
+
+    def commit_due(self: Ledger, now: float, *, everything: bool = False) -> Commit | None:
+        commit = real(self, now, everything=everything)
+        if commit is None:
+            return None
+        all_of_them = had.setdefault(self, {})
+        all_of_them |= commit.offsets
+        self._commit = dataclasses.replace(commit, offsets=dict(all_of_them))
+        return self._commit
+
+    _replace(stack, Ledger, "commit_due", commit_due)
+
+
+def accept_old_generations(stack: ExitStack) -> None:
+    """The broker asks only who commits, not under which generation."""
+
+    def refusal_of_commit(self: SimBroker, request: Any) -> int:
+        return self.group.check_member(request.member_id, request.group_instance_id)
+
+    _replace(stack, SimBroker, "refusal_of_commit", refusal_of_commit)
+
+
+def range_end_off_by_one(stack: ExitStack) -> None:
+    real = Held.move
+
+    def sank(self: Ledger, held: Held, handed: OffsetRange, flight: Any) -> None:
+        before = held.position
+        real_sank(self, held, handed, flight)
+        if held.position != before and held.position is not None:
+            real(held, held.position + 1)
+
+    real_sank = Ledger._sank
+    _replace(stack, Ledger, "_sank", sank)
+
+
+def believe_skipped_batches(stack: ExitStack) -> None:
+    real = Flights.prove
+
+    def prove(self: Flights, start: Document) -> Any:
+        flight = self.flight
+        if flight is not None and flight.document == start and flight.handed is None:
+            flight.handed = start.ranges
+        return real(self, start)
+
+    _replace(stack, Flights, "prove", prove)
+
+
+# -- positions ---------------------------------------------------------------------------------------------------------
+
+
+def ahead_without_the_run(stack: ExitStack) -> None:
+    def proven(checkpoint: Document, run: str, metadata: Any) -> bool:
+        same = metadata.lineage == checkpoint.lineage
+        asked = checkpoint.run == run or metadata.asked == checkpoint.sequence
+        return same and metadata.sequence < checkpoint.sequence and asked
+
+    _replace(stack, positions, "_proven", proven)
+
+
+def ahead_from_the_logged_end(stack: ExitStack) -> None:
+    """The checkpoint is taken to be at the end of the batch that is only being replayed."""
+    real = Flights.replayed
+
+    def replayed(self: Flights, start: Document, end: Document, *rest: Any) -> None:
+        real(self, start, end, *rest)
+        self.checkpoint = end
+
+    _replace(stack, Flights, "replayed", replayed)
+
+
+def no_commit_at_once(stack: ExitStack) -> None:
+    real = Held.move
+
+    def move(self: Held, *where: Any) -> None:
+        first = self.position is None
+        real(self, *where)
+        if first:
+            self.committed = self.position
+
+    _replace(stack, Start, "commit_at_once", property(lambda self: False))
+    _replace(stack, Held, "move", move)
+
+
+def starting_offsets_for_all(stack: ExitStack) -> None:
+    _replace(
+        stack,
+        ledger_module,
+        "applies_starting_offsets",
+        lambda checkpoint, founding, generation: checkpoint == positions.INITIAL_DOCUMENT,
+    )
+
+
+def fresh_initial_offset(stack: ExitStack) -> None:
+    """Batch 0 is replayed from what `startingOffsets` means now, not from where it was planned."""
+    real = simulated.replay_ranges
+
+    def replay(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
+        ranges = real(document, committed)
+        return [] if document.sequence == 1 else ranges
+
+    _replace(stack, simulated, "replay_ranges", replay)
+
+
+# -- planning ----------------------------------------------------------------------------------------------------------
+
+
+def plan_while_a_commit_is_unanswered(stack: ExitStack) -> None:
+    def settled(self: Ledger) -> bool:
+        return all(held.position is not None for held in self.held.values())
+
+    _replace(stack, Ledger, "settled", property(settled))
+
+
+def replay_only_what_is_held(stack: ExitStack) -> None:
+    """R13's filter drops what has moved away."""
+    real_committed, real_ranges = Process._committed, simulated.replay_ranges
+    held: set[TopicPartition] = set()
+
+    def replay(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
+        return [r for r in real_ranges(document, committed) if r.partition in held]
+
+    def filtered(self: Process) -> Any:
+        seen = yield from real_committed(self)
+        held.clear()
+        held.update(self.ledger.held)
+        return seen
+
+    _replace(stack, Process, "_committed", filtered)
+    _replace(stack, simulated, "replay_ranges", replay)
+
+
+def undo_resets(stack: ExitStack) -> None:
+    _replace(stack, Held, "found_as_seen", lambda self, seen: True)
+
+
+# -- rebalancing -------------------------------------------------------------------------------------------------------
+
+
+def keep_across_a_missed_generation(stack: ExitStack) -> None:
+    _replace(stack, Tenure, "precedes", lambda self, member_id, generation: member_id == self.member_id)
+
+
+def believe_stale_answers(stack: ExitStack) -> None:
+    """An OffsetFetch of an earlier generation counts."""
+    real_forget, real_found = Member._forget_requests, Ledger.offsets_found
+
+    def forget_requests(self: Member) -> None:
+        fetching = self._fetching
+        real_forget(self)
+        self._fetching = fetching
+
+    def offsets_found(self: Ledger, member_id: str, generation: int, *rest: Any) -> Any:
+        return real_found(self, self.member_id, self.generation, *rest)
+
+    _replace(stack, Member, "_forget_requests", forget_requests)
+    _replace(stack, Ledger, "offsets_found", offsets_found)
+
+
+def restarted_leader_does_not_watch(stack: ExitStack) -> None:
+    real = Membership._assigned
+
+    def assigned(self: Membership, *rest: Any) -> None:
+        self._joined_anew = False
+        real(self, *rest)
+
+    _replace(stack, Membership, "_assigned", assigned)
+
+
+_BEYOND, _TWICE, _LOST = words.BEYOND_SUNK, words.DUPLICATE, words.LOST
+
+BUGS: Mapping[str, Bug] = {
+    "commit-before-sink": Bug(
+        "R15", "committed when handed out", commit_before_sink, frozenset({_BEYOND}), known=(0, 1)
+    ),
+    "batch-0-fresh": Bug(
+        "R1",
+        "batch 0 replayed from a fresh start",
+        fresh_initial_offset,
+        frozenset({_LOST, _BEYOND}),
+        known=(17, 167, 187),
+    ),
+    "commit-not-held": Bug(
+        "R16",
+        "a partition committed that is no longer held",
+        commit_what_is_not_held,
+        frozenset({words.NON_MONOTONIC, words.TWO_OWNERS}),
+        known=(0, 2),
+    ),
+    "old-generation": Bug(
+        "C3",
+        "a commit under an old generation accepted",
+        accept_old_generations,
+        frozenset({words.TWO_OWNERS, words.NON_MONOTONIC}),
+        scenario="commit-stalls",
+    ),
+    "r5a-without-run": Bug(
+        "R5",
+        "(a) without the run",
+        ahead_without_the_run,
+        frozenset({_BEYOND, words.SKIPPED}),
+        scenario="copies-and-reset",
+    ),
+    "r5a-logged-end": Bug(
+        "R5", "(a) from the logged end", ahead_from_the_logged_end, frozenset({_BEYOND}), known=(17, 60, 111)
+    ),
+    "r6-removed": Bug(
+        "R6",
+        "a position is not committed at once",
+        no_commit_at_once,
+        frozenset({_LOST, _BEYOND, words.SKIPPED}),
+        scenario="founder-dies",
+    ),
+    "r7-not-founding": Bug(
+        "R7", "startingOffsets for all", starting_offsets_for_all, frozenset({_BEYOND}), known=(27, 32, 33)
+    ),
+    "r9-unanswered": Bug(
+        "R9",
+        "plans while a commit is unanswered",
+        plan_while_a_commit_is_unanswered,
+        frozenset({_TWICE}),
+        known=(63, 72),
+    ),
+    "r13-moved-away": Bug(
+        "R13",
+        "a replay drops what moved away",
+        replay_only_what_is_held,
+        frozenset({_LOST, _BEYOND}),
+        known=(17, 27, 34),
+    ),
+    "r16-reset-undone": Bug(
+        "R16", "a reset undone by an old document", undo_resets, frozenset({_BEYOND}), scenario="reset-into-a-replay"
+    ),
+    "r17-believed": Bug(
+        "R17", "a skipped batch believed", believe_skipped_batches, frozenset({_BEYOND}), known=(20, 33, 36)
+    ),
+    "r18-missed-generation": Bug(
+        "R18",
+        "positions kept across a missed generation",
+        keep_across_a_missed_generation,
+        frozenset({words.NON_MONOTONIC, _TWICE}),
+        scenario="generation-missed",
+    ),
+    "r18-stale-answers": Bug(
+        "R18",
+        "stale answers believed",
+        believe_stale_answers,
+        frozenset({_TWICE, words.NON_MONOTONIC}),
+        scenario="old-answer",
+    ),
+    "r23-static-leader": Bug(
+        "R23",
+        "a restarted static leader misses new partitions",
+        restarted_leader_does_not_watch,
+        frozenset({_LOST}),
+        scenario="static-leader",
+    ),
+    "off-by-one": Bug("C4", "a range's end off by one", range_end_off_by_one, frozenset({_BEYOND}), known=(0, 1)),
+}

@@ -1,0 +1,148 @@
+"""What befalls a world: drawn from the seed as a list, so that a failing one is made small by leaving faults out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamgroup.group.events import Lane
+from tests.sim.spark import POINTS, Checkpoint, Directory
+from tests.sim.world import Query, World
+
+KILLS = ("machine", "machine", "coordinator", "jvm")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`kind` befalls the query of this number at `at`; how long and in which way say `amount` (0 to 1) and `way`."""
+
+    at: float
+    kind: str
+    query: int
+    amount: float
+    way: int
+
+    def befall(self, world: World) -> None:
+        query = world.queries[self.query % len(world.queries)]
+        world.kernel.note("fault", str(self))
+        FAULTS[self.kind][1](world, query, self)
+
+    def __str__(self) -> str:
+        return f"{self.kind} q{self.query} {self.amount:.2f} {self.way}"
+
+
+def _kill(world: World, query: Query, fault: Fault) -> None:
+    _end(query, KILLS[fault.way % len(KILLS)])
+
+
+def _end(query: Query, how: str) -> None:
+    {"machine": query.kill, "coordinator": query.kill_coordinator, "jvm": query.stop}[how]()
+
+
+def _kill_at_point(world: World, query: Query, fault: Fault) -> None:
+    how = KILLS[fault.way // len(POINTS) % len(KILLS)]
+    query.armed[POINTS[fault.way % len(POINTS)]] = lambda: _end(query, how)
+
+
+def _stop(world: World, query: Query, fault: Fault) -> None:
+    query.stop()
+
+
+def _drain(world: World, query: Query, fault: Fault) -> None:
+    query.drain(2.0 + 20.0 * fault.amount)
+
+
+def _pause(world: World, query: Query, fault: Fault) -> None:
+    query.pause(2.5 * world.settings.session_s * fault.amount)
+
+
+def _break(world: World, query: Query, fault: Fault) -> None:
+    line = query.process.line(list(Lane)[fault.way % 3]) if query.process else None
+    if line is not None:
+        line.break_("connection reset by peer")
+
+
+def _stall(world: World, query: Query, fault: Fault) -> None:
+    line = query.process.line(list(Lane)[fault.way % 3]) if query.process else None
+    if line is not None:
+        line.stall(1.5 * world.settings.session_s * fault.amount, answers_only=fault.way // 3 % 2 == 0)
+
+
+def _cut(world: World, query: Query, fault: Fault) -> None:
+    if query.process is not None:
+        query.process.cut(2.0 * world.settings.session_s * fault.amount)
+
+
+def _move(world: World, query: Query, fault: Fault) -> None:
+    crash = fault.way % 2 == 0
+    node = world.broker.move(crash=crash, load_s=4.0 * fault.amount)
+    for each in world.queries:
+        for lane in (Lane.COORDINATOR, Lane.JOIN) if crash and each.process is not None else ():
+            line = each.process.line(lane) if each.process is not None else None
+            if line is not None and line.node == node:
+                line.break_("the broker is gone")
+
+
+def _grow(world: World, query: Query, fault: Fault) -> None:
+    topics = sorted(world.logs.counts)
+    world.logs.add_partitions(topics[fault.way % len(topics)], 1 + fault.way % 2)
+
+
+def _copy(world: World, query: Query, fault: Fault) -> None:
+    """The query is killed and goes on from a copy of another's checkpoint."""
+    query.kill()
+    query.checkpoint = world.queries[fault.way % len(world.queries)].checkpoint.copy()
+
+
+def _restore(world: World, query: Query, fault: Fault) -> None:
+    """The query is killed and goes on from what its checkpoint was."""
+    query.kill()
+    query.checkpoint = query.checkpoint.copy(1 + fault.way % 5)
+
+
+def _forget(world: World, query: Query, fault: Fault) -> None:
+    """The query is killed and its checkpoint deleted, its output or not."""
+    query.kill()
+    query.checkpoint = Checkpoint()
+    if fault.way % 2:
+        query.directory = Directory()
+
+
+def _reset(world: World, query: Query, fault: Fault) -> None:
+    chance = random.Random(fault.way)
+    offsets = {tp: int(end * chance.random()) for tp, end in world.logs.ends.items() if chance.random() < 0.7}
+    near = {tp: max(0, end - chance.randint(0, 12)) for tp, end in world.logs.ends.items() if tp in offsets}
+    ends = [chance.choice(("kill", "stop", "drain")) for _ in world.queries]
+    world.operate(near if fault.amount < 0.5 else offsets, ends)
+
+
+FAULTS: dict[str, tuple[int, Callable[[World, Query, Fault], None]]] = {
+    "kill": (6, _kill),
+    "kill at a point": (8, _kill_at_point),
+    "stop": (4, _stop),
+    "drain": (3, _drain),
+    "pause": (6, _pause),
+    "break": (8, _break),
+    "stall": (8, _stall),
+    "cut": (5, _cut),
+    "move the coordinator": (3, _move),
+    "add partitions": (2, _grow),
+    "copy a checkpoint": (2, _copy),
+    "restore a checkpoint": (2, _restore),
+    "delete a checkpoint": (2, _forget),
+    "reset offsets": (1, _reset),
+}
+"""By name: how often (of all), and what it does."""
+
+
+def draw(chance: random.Random, seconds: float, queries: int) -> tuple[Fault, ...]:
+    """The faults of a seed, in order. They come in bursts: most of what goes wrong, goes wrong while something does."""
+    kinds, weights = list(FAULTS), [weight for weight, _ in FAULTS.values()]
+    faults = []
+    for _ in range(chance.choice((0, 4, 8, 12, 16))):
+        at = chance.uniform(1.0, seconds)
+        for kind in chance.choices(kinds, weights, k=chance.choice((1, 1, 2, 4))):
+            faults.append(Fault(at, kind, chance.randrange(queries), chance.random(), chance.randrange(1 << 16)))
+            at += chance.expovariate(1.0)
+    return tuple(sorted((fault for fault in faults if fault.at < seconds), key=lambda fault: fault.at))

@@ -1,0 +1,132 @@
+"""Simulated time: a heap of what happens when, threads as generators, the trace. Nothing sleeps."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+Act = Callable[[], None]
+Gate = Callable[[Act], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """A simulated thread yields this to go on so many seconds later."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """A simulated thread yields this to go on when `condition` holds, or after `seconds`."""
+
+    condition: Callable[[], bool]
+    seconds: float
+
+
+Steps = Generator[Sleep | Until, None, Any]
+"""What a simulated thread runs: a generator that yields its waits."""
+
+
+class Kernel:
+    """The clock of one world. What is due at the same time happens in the order in which it was asked for."""
+
+    def __init__(self, *, tracing: bool = False) -> None:
+        self.now = 0.0
+        self.events = 0
+        self.trace: list[str] | None = [] if tracing else None
+        self._heap: list[tuple[float, int, Act]] = []
+        self._asked = 0
+
+    def at(self, time: float, act: Act) -> None:
+        """`act` happens at `time`, now at the earliest."""
+        self._asked += 1
+        heapq.heappush(self._heap, (max(time, self.now), self._asked, act))
+
+    def after(self, seconds: float, act: Act) -> None:
+        """`act` happens so many seconds from now."""
+        self.at(self.now + seconds, act)
+
+    def run_until(self, time: float) -> None:
+        """Let the time go on to `time`."""
+        heap = self._heap
+        while heap and heap[0][0] <= time:
+            due, _, act = heapq.heappop(heap)
+            self.now = due
+            self.events += 1
+            act()
+        self.now = max(self.now, time)
+
+    def note(self, who: str, what: str) -> None:
+        """A line of the trace."""
+        if self.trace is not None:
+            self.trace.append(f"{self.now:9.3f}  {who:<12} {what}")
+
+
+class Thread:
+    """A simulated thread: goes on when what it waits for is there, through the gate of whoever may be paused or dead.
+
+    `done` is called with the exception that ended it, None at its regular end. `look` is to be called whenever a
+    condition that it may wait for has changed.
+    """
+
+    def __init__(self, kernel: Kernel, steps: Steps, gate: Gate, done: Callable[[BaseException | None], None]) -> None:
+        self._kernel = kernel
+        self._steps = steps
+        self._gate = gate
+        self._done = done
+        self._wait = 0
+        self._condition: Callable[[], bool] | None = None
+        self.over = False
+        kernel.after(0, lambda: gate(self._advance))
+
+    def look(self) -> None:
+        """Go on if the condition waited for has come true."""
+        if self._condition is not None and self._condition():
+            self._condition = None
+            self._resume_after(0.0)
+
+    def kill(self) -> None:
+        """The thread is gone, wherever it was."""
+        self.over = True
+        self._condition = None
+
+    def fail(self, error: BaseException) -> None:
+        """What the thread waits for fails with `error`."""
+        if self.over:
+            return
+        self._wait += 1
+        self._condition = None
+        self._kernel.after(0, lambda: self._gate(lambda: self._advance(error)))
+
+    def _resume_after(self, seconds: float) -> None:
+        self._wait += 1
+        wait = self._wait
+        self._kernel.after(seconds, lambda: self._gate(lambda: self._due(wait)))
+
+    def _due(self, wait: int) -> None:
+        if wait == self._wait:
+            self._condition = None
+            self._advance()
+
+    def _advance(self, error: BaseException | None = None) -> None:
+        while not self.over:
+            try:
+                wait = self._steps.throw(error) if error is not None else next(self._steps)
+            except StopIteration:
+                self.over = True
+                self._done(None)
+                return
+            except Exception as failure:
+                self.over = True
+                self._done(failure)
+                return
+            error = None
+            if isinstance(wait, Until):
+                if wait.condition():
+                    continue
+                self._condition = wait.condition
+            self._resume_after(wait.seconds)
+            return

@@ -1,0 +1,105 @@
+"""The group's thread of a process: carries the member's actions out on one connection a lane.
+
+Mirrors `driver/group_thread.py`: deadlines, what a broken connection means, what is reset when. Where that changes,
+this file changes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamgroup.driver.member import MemberAction
+from streamgroup.group import events as ev
+from streamgroup.group.events import Lane, Send
+from tests.sim.network import Line, Network
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+
+
+class GroupLines:
+    """The group's thread: carries out the member's actions on one connection a lane."""
+
+    def __init__(self, process: Process, network: Network) -> None:
+        self._process = process
+        self._network = network
+        self._kernel = network.kernel
+        self._node: int | None = None
+        self._due: dict[int, float] = {}
+        """When the requests that are out were sent, by token."""
+        self._outbox: list[MemberAction] = []
+        self._performing = False
+        self.lines: dict[Lane, Line] = {}
+
+    def carry_out(self, actions: Sequence[MemberAction]) -> None:
+        self._outbox += actions
+        if self._performing:
+            return
+        self._performing = True
+        while self._outbox:
+            self._perform(self._outbox.pop(0))
+        self._performing = False
+
+    def _perform(self, action: MemberAction) -> None:
+        match action:
+            case Send():
+                self._send(action)
+            case ev.Reset(lane):
+                self.reset(lane, "given up")
+            case ev.CoordinatorFound(broker):
+                if self._node != broker.node_id:
+                    self._node = broker.node_id
+                    for lane in (Lane.COORDINATOR, Lane.JOIN):
+                        self.reset(lane, "given up")
+            case _:
+                self._process.act(action)
+
+    def _send(self, send: Send) -> None:
+        line = self.lines.get(send.lane)
+        if line is None:
+            node = self._node if send.lane is not Lane.ANY and self._node is not None else 0
+            line = self.lines[send.lane] = Line(self._network, self._process, send.lane, node)
+        self._due[send.token] = self._kernel.now
+        self._process.later(send.timeout_ms / 1000, partial(self._overdue, send.token))
+        line.send(send)
+
+    def _overdue(self, token: int) -> None:
+        """A connection whose answer is overdue is given up (R18)."""
+        if token in self._due:
+            lane = next(lane for lane, line in self.lines.items() if token in line.unanswered)
+            self.reset(lane, "no answer in time")
+
+    def reset(self, lane: Lane, reason: str) -> None:
+        """Give a lane's connection up; what is unanswered on it fails."""
+        line = self.lines.pop(lane, None)
+        if line is not None:
+            line.abandon(reset=True)
+            self._fail(line, reason)
+
+    def _fail(self, line: Line, reason: str) -> None:
+        for token in line.unanswered:
+            if self._due.pop(token, None) is not None:
+                self.carry_out(self._process.member.step(ev.Failed(token, reason), self._kernel.now))
+
+    def answered(self, line: Line, token: int, response: Any) -> None:
+        send = line.unanswered.pop(token, None)
+        if send is not None and token in self._due and self.lines.get(line.lane) is line:
+            self._process.heard_of(response, self._due.pop(token))
+            version = self._network.broker.version(send.api)
+            self.carry_out(self._process.member.step(ev.Answered(token, response, version), self._kernel.now))
+
+    def broken(self, line: Line, reason: str) -> None:
+        if self.lines.get(line.lane) is not line:
+            return
+        del self.lines[line.lane]
+        if line.lane is Lane.COORDINATOR and not line.unanswered:
+            self.carry_out(self._process.member.step(ev.CoordinatorGone(reason), self._kernel.now))
+        self._fail(line, reason)
+
+    def close(self) -> None:
+        """The process is gone: its sockets are closed by the system, what was written still arrives, or not."""
+        for line in self.lines.values():
+            line.abandon(reset=False)
+        self.lines.clear()

@@ -1,0 +1,420 @@
+"""The coordinator process of one run: the real `Member`, and around it what the driver's threads do, simulated.
+
+`Process` mirrors `driver/coordinator.py` and `driver/leaving.py`: the order of their decisions is theirs, line by line,
+since that order is part of the rules (R9, R10, R13, R29, R30). Where one of these changes, this file changes with it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamgroup.driver.member import Member, MemberAction, MetadataStale, Resolve
+from streamgroup.errors import ConfigError, ErrorCode
+from streamgroup.group import events as ev
+from streamgroup.group.events import Lane
+from streamgroup.group.ledger import Ledger
+from streamgroup.group.membership import Membership, State
+from streamgroup.group.positions import Origin
+from streamgroup.model import Document, OffsetRange, TopicPartition
+from streamgroup.planning.batch import next_document, replay_ranges
+from streamgroup.planning.document import from_value, to_value
+from streamgroup.wire.messages.group import HeartbeatResponse, SyncGroupResponse
+from streamgroup.wire.messages.offsets import OffsetCommitResponse
+from tests.sim.broker import GROUP_ID
+from tests.sim.kernel import Act, Sleep, Steps, Until
+from tests.sim.lines import GroupLines
+from tests.sim.network import Line, Network
+from tests.sim.settings import FAREWELL_S, FIRST_PATIENCE_S, METADATA_AGE_S, PATIENCE_S, QUESTION_S, Settings
+
+if TYPE_CHECKING:
+    from tests.sim.world import Query, World
+
+Value = Mapping[str, Any]
+
+
+class ProcessGone(Exception):
+    """The coordinator process is dead: Spark's call to it fails."""
+
+
+class SimBackoff:
+    """`net.backoff.Backoff` with its defaults."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._attempts = 0
+
+    def next(self) -> float:
+        self._attempts += 1
+        return min(0.1 * 2.0 ** (self._attempts - 1), 1.0) * (0.8 + 0.4 * self._chance.random())
+
+    def reset(self) -> None:
+        self._attempts = 0
+
+
+class Process:
+    """See the module. Its calls are generators: they yield what they wait for."""
+
+    def __init__(self, world: World, query: Query, number: int, chance: random.Random) -> None:
+        self.world = world
+        self.query = query
+        self.kernel = world.kernel
+        self.name = f"{query.name}.{number}"
+        self.number = number
+        self.settings: Settings = world.settings
+        self.alive = True
+        self.calling = False
+        """Whether Spark waits for an answer of this process."""
+        self.last_alive_at = -1e9
+        """When the newest request was sent that the coordinator answered as to a member."""
+        self._network = Network(world.kernel, world.broker, chance, world.settings.latency_s)
+        self.ledger = Ledger(GROUP_ID, self.name, f"lineage-{self.name}")
+        self.membership = Membership(world.settings.member_config(query.instance_id), chance)
+        self.member = Member(
+            self.membership,
+            self.ledger,
+            instance_id=query.instance_id,
+            session_timeout_s=world.settings.session_s,
+            request_timeout_ms=world.settings.request_timeout_ms,
+            backoff=SimBackoff(chance),
+        )
+        self.lines = GroupLines(self, self._network)
+        self.failure: Exception | None = None
+        self.draining = self.stopped = False
+        self.batch = -1
+        """Spark's number of the newest batch that it has of this process."""
+        self.licensed: set[int] = set()
+        """Batches that were interrupted: each may be repeated."""
+        self._assigned = ("", -1)
+        self._gave_up = False
+        self._topics = frozenset(world.settings.topics)
+        self._known_ends: dict[TopicPartition, int] = {}
+        self._started = False
+        self._first = True
+        self._wakes_at: float | None = None
+        self._answer: tuple[Document, tuple[OffsetRange, ...]] | None = None
+        self._watch_task = 0
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another process has the place of this one's static member."""
+        instance_id = self.query.instance_id
+        static = self.world.broker.group.static_member(instance_id) if instance_id else None
+        return static is not None and static.member_id != self.membership.member_id
+
+    def heard_of(self, response: Any, sent_at: float) -> None:
+        """An answer of the coordinator has come."""
+        match response:
+            case HeartbeatResponse(error_code=ErrorCode.NONE | ErrorCode.REBALANCE_IN_PROGRESS):
+                pass
+            case SyncGroupResponse(error_code=ErrorCode.NONE):
+                sent_at = self.kernel.now
+            case OffsetCommitResponse() if not any(p.error_code for t in response.topics for p in t.partitions):
+                pass
+            case _:
+                return
+        self.last_alive_at = max(self.last_alive_at, sent_at)
+
+    def license(self) -> None:
+        """The batch in flight, or the one whose commit is not answered, is interrupted: it may be repeated."""
+        self.licensed.add(self.batch)
+
+    def told(self, document: Document, number: int) -> None:
+        """`Proof.sunk`: the listener says that a batch has sunk (R15)."""
+        if self.ledger.told(document, number) and self.failure is None:
+            try:
+                self.carry_out(self.member.prove(document, self.kernel.now))
+            except ConfigError as error:
+                self.failure = error
+
+    # -- plumbing -----------------------------------------------------------------------------------------------------
+
+    def hear(self, act: Act) -> None:
+        """Something reaches this process: now, when it goes on after a pause, or never."""
+        if self.alive:
+            self.query.gate(partial(self._heard, act))
+
+    def _heard(self, act: Act) -> None:
+        if self.alive:
+            act()
+            self._changed()
+
+    def later(self, seconds: float, act: Act) -> None:
+        self.kernel.after(seconds, partial(self.hear, act))
+
+    def _changed(self) -> None:
+        wake_at = self.member.wake_at
+        if wake_at is not None and wake_at != self._wakes_at:
+            self._wakes_at = wake_at
+            self.kernel.at(wake_at, partial(self.hear, partial(self._wake, wake_at)))
+        self.query.look()
+
+    def _wake(self, due: float) -> None:
+        if self._wakes_at == due:
+            self._wakes_at = None
+            if self.membership.state is not State.LEFT:
+                self.carry_out(self.member.step(ev.Tick(), self.kernel.now))
+
+    def answered(self, line: Line, token: int, response: Any) -> None:
+        self.lines.answered(line, token, response)
+
+    def broken(self, line: Line, reason: str) -> None:
+        self.lines.broken(line, reason)
+
+    def carry_out(self, actions: Sequence[MemberAction]) -> None:
+        self.lines.carry_out(actions)
+        self._changed()
+
+    def act(self, action: MemberAction) -> None:
+        """What is not the group thread's own."""
+        match action:
+            case ev.NeedTopics(topics, urgent=urgent):
+                self._topics = frozenset(self.settings.topics) | topics
+                if urgent:
+                    self._refresh()
+            case Resolve():
+                self._ask(partial(self._resolve, action))
+            case MetadataStale():
+                self._refresh()
+            case ev.Fail(error):
+                self.failure = self.failure or error
+                self.kernel.note(self.name, f"fails: {error}"[:160])
+            case ev.Note(_, text):
+                self.kernel.note(self.name, text)
+            case ev.Lost(reason):
+                self.world.checker.lost(self, reason)
+            case ev.Joining(reason, abandoned):
+                self.kernel.note(self.name, f"joins: {reason}" + (" (abandons its batch)" if abandoned else ""))
+                if abandoned or self._gave_up:
+                    self.license()
+                self._gave_up = False
+            case ev.GaveUp(text):
+                self.kernel.note(self.name, text)
+                self._gave_up = True
+            case ev.Assigned():
+                self.kernel.note(self.name, action.line(GROUP_ID))
+                member_id, generation = self._assigned
+                if action.member_id != member_id or action.generation - generation not in {0, 1}:
+                    self.license()  # a generation was missed: what was held may have been another's meanwhile
+                self._assigned = (action.member_id, action.generation)
+
+    # -- the watcher --------------------------------------------------------------------------------------------------
+
+    def _ask(self, answer: Act) -> None:
+        """A question for other brokers than the coordinator: answered a round trip later, or after a cut."""
+        network = self._network
+        due = max(self.kernel.now, network.cut_until) + 2 * network.latency()
+        self.kernel.at(due, partial(self.hear, answer))
+
+    def _refresh(self) -> None:
+        self._ask(self._refreshed)
+
+    def _refreshed(self) -> None:
+        self._watch_task += 1
+        task = self._watch_task
+        self.later(METADATA_AGE_S, lambda: self._refresh() if task == self._watch_task else None)
+        if self.membership.state is not State.LEFT:
+            topics = {name: info for name, info in self.world.logs.topics().items() if name in self._topics}
+            self.carry_out(self.member.step(ev.TopicsKnown(topics, self._topics), self.kernel.now))
+
+    def _resolve(self, wanted: Resolve) -> None:
+        """`driver/starts.py`: `startingOffsets` for the founding generation, else earliest."""
+        ends, latest = self.world.logs.ends, self.settings.starting_latest
+        offsets = {
+            tp: ends[tp] if latest and origin is Origin.STARTING else 0 for tp, origin in wanted.partitions.items()
+        }
+        for tp, origin in wanted.partitions.items():
+            if origin is Origin.STARTING:
+                self.world.checker.resolved(self, wanted.generation, tp, offsets[tp])
+        self.kernel.note(self.name, "starts at " + ", ".join(f"{tp}: {offset}" for tp, offset in offsets.items()))
+        self.carry_out(self.member.resolved(wanted.generation, offsets, self.kernel.now))
+
+    def _ends(self, partitions: Mapping[TopicPartition, Any]) -> Steps:
+        """The ends of the logs; after a second without an answer what is known."""
+        if self._network.cut_until > self.kernel.now:
+            yield Sleep(FIRST_PATIENCE_S)
+        else:
+            yield Sleep(2 * self._network.latency())
+            self._known_ends |= {tp: self.world.logs.ends[tp] for tp in partitions}
+        return {tp: end for tp, end in self._known_ends.items() if tp in partitions}
+
+    # -- Spark's calls ------------------------------------------------------------------------------------------------
+
+    def call(self, steps: Steps) -> Steps:
+        """A call of Spark's to this process: fails where the process dies meanwhile."""
+        if not self.alive:
+            raise ProcessGone(self.name)
+        self.calling = True
+        answer = yield from steps
+        self.calling = False
+        return answer
+
+    def _begin(self) -> Steps:
+        if self._started or self.stopped:
+            return
+        self._started = True
+        network = self._network
+        yield Until(lambda: self.kernel.now >= network.cut_until, QUESTION_S)
+        yield Sleep(2 * network.latency())
+        if self.stopped:
+            return
+        topics = tuple(sorted(self.settings.topics))
+        actions = list(self.member.step(ev.Start(topics), self.kernel.now))
+        self.carry_out(actions)
+        self._refreshed()
+
+    def latest_offset(self, start: Value, max_rows: int | None) -> Steps:
+        """`Coordinator.latest_offset`."""
+        document = from_value(start)
+        yield from self._begin()
+        again = self._already_planned(document)
+        if again is not None:
+            return to_value(again)
+        self.carry_out(self.member.prove(document, self.kernel.now))
+        plannable = yield from self._wait_until_plannable()
+        if not plannable:
+            return start
+        generation, positions = self.ledger.generation, self.ledger.positions()
+        ends = yield from self._ends(positions)
+        self._raise_failure()
+        if self.draining or self.stopped or self.ledger.generation != generation or not self._may_plan():
+            return start
+        self.world.checker.looked(self, self.ledger.positions())
+        planned = next_document(
+            document,
+            group=GROUP_ID,
+            lineage=self.ledger.lineage,
+            run=self.ledger.run,
+            positions=self.ledger.positions(),
+            ends=ends,
+            max_offsets=max_rows,
+        )
+        if planned is None:
+            return start
+        self.kernel.note(self.name, f"plans {planned.sequence}: {_text(planned.ranges)}")
+        self.world.checker.planned(self, planned)
+        self.carry_out(self.member.planned(planned, self.kernel.now))
+        return to_value(planned)
+
+    def _already_planned(self, start: Document) -> Document | None:
+        self._raise_failure()
+        flight = self.ledger.flight
+        if flight is None or not flight.planned_here or flight.document == start or flight.handed is not None:
+            return None
+        return flight.document if flight.document.sequence > start.sequence else None
+
+    def _wait_until_plannable(self) -> Steps:
+        patience = FIRST_PATIENCE_S if self._first else PATIENCE_S
+        self._first = False
+        yield Until(
+            lambda: self.failure is not None or self.draining or self.stopped or self._may_plan(),
+            patience,
+        )
+        self._raise_failure()
+        return not (self.draining or self.stopped) and self._may_plan()
+
+    def _may_plan(self) -> bool:
+        return self.member.may_plan(self.kernel.now)
+
+    def partitions(self, start: Value, end: Value) -> Steps:
+        """`Coordinator.partitions`: the ranges to read."""
+        first, last = from_value(start), from_value(end)
+        if first == last:
+            return ()
+        yield from self._begin()
+        self._raise_failure()
+        if self._answer is not None and self._answer[0] == last:
+            return self._answer[1]
+        ranges: tuple[OffsetRange, ...]
+        if self.ledger.is_planned_here(last):
+            ranges, actions = self.member.handed_out(last, self.kernel.now)
+        else:
+            seen = yield from self._committed()
+            ranges = tuple(replay_ranges(last, seen))
+            self.kernel.note(self.name, f"replays {last.sequence} of {last.run}: {_text(ranges)}")
+            self.world.checker.replayed(self, ranges, seen)
+            self.license()
+            actions = self.member.replayed(first, last, ranges, seen, self.kernel.now)
+        self.carry_out(actions)
+        self._answer = (last, ranges)
+        return ranges
+
+    def _committed(self) -> Steps:
+        """A replay's filter: what the group has committed, fetched now (R13)."""
+        network = self._network
+        yield Until(lambda: self.kernel.now >= network.cut_until, QUESTION_S)
+        yield Sleep(network.latency())
+        while self.kernel.now < max(self.world.broker.loaded_at, network.cut_until):
+            yield Sleep(0.2)
+        seen = self.world.broker.fetched()
+        self.world.checker.filtered(self, seen)
+        yield Sleep(network.latency())
+        return seen
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def leave(self) -> Steps:
+        """R29, `Leaving.stop`: commit every held position, leave the group, within a second."""
+        if not self.stopped:
+            self.stopped = True
+            if self._started:
+                yield from self._leave()
+
+    def _leave(self) -> Steps:
+        settled = self._settled()
+        self.carry_out(self.member.farewell(self.kernel.now))
+        yield Until(lambda: not self.ledger.owes, FAREWELL_S * 0.6)
+        clean = settled or self._settled()
+        self.carry_out(self.member.step(ev.Stop(), self.kernel.now))
+        yield Until(lambda: self.membership.state is State.LEFT, FAREWELL_S * 0.4)
+        return clean
+
+    def drain(self, seconds: float) -> Steps:
+        """R30, `Leaving.drain`: whether nothing will be repeated."""
+        self.draining = True
+        yield Until(lambda: self.stopped or self.failure is not None or self._settled(), seconds)
+        if self.stopped:
+            return False
+        self.stopped = True
+        clean = True
+        if self._started:
+            clean = yield from self._leave()
+        return clean and self.failure is None
+
+    def _settled(self) -> bool:
+        """`Leaving._is_settled`."""
+        ledger = self.ledger
+        if not self._started:
+            return True
+        if not ledger.idle or ledger.owes:
+            return False
+        return not ledger.awaits_holding or (self.member.stable and ledger.settled)
+
+    def die(self) -> None:
+        """The process is gone between two actions."""
+        if self.alive:
+            self.alive = False
+            self.lines.close()
+
+    def cut(self, seconds: float) -> None:
+        """No packet comes or goes for so long."""
+        self._network.cut_until = max(self._network.cut_until, self.kernel.now + seconds)
+        self.kernel.at(self._network.cut_until, self.query.look)
+
+    def heal(self) -> None:
+        self._network.cut_until = 0.0
+        for line in self.lines.lines.values():
+            line.heal()
+
+    def line(self, lane: Lane) -> Line | None:
+        return self.lines.lines.get(lane)
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+def _text(ranges: Sequence[OffsetRange]) -> str:
+    return ", ".join(map(str, ranges)) or "nothing"

@@ -1,0 +1,267 @@
+"""Directed scenarios: what chance brings too rarely. Each is a script over the same world, under the same checker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from streamgroup.group.events import Lane
+from streamgroup.group.membership import State
+from streamgroup.model import TopicPartition
+from tests.sim.group import GroupState
+from tests.sim.kernel import Sleep, Steps
+from tests.sim.settings import QuerySettings, Settings
+from tests.sim.world import Query, World
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+_LOOK_S = 0.005
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A script: `what` it plays, in which world, how long until all is calm."""
+
+    what: str
+    settings: Settings
+    seconds: float
+    script: Callable[[World], Steps]
+
+
+def when(world: World, condition: Callable[[], bool], seconds: float = 60.0) -> Iterator[Sleep]:
+    """Wait until it is so; a script whose world goes another way is broken."""
+    end = world.kernel.now + seconds
+    while not condition():
+        assert world.kernel.now < end, "the scenario does not come about"
+        yield Sleep(_LOOK_S)
+
+
+def keep_down(query: Query, how: Callable[[], None]) -> None:
+    query.held_down = True
+    how()
+
+
+def bring_up(query: Query) -> None:
+    query.held_down = False
+    query.start()
+
+
+def joined(query: Query, partitions: int) -> Callable[[], bool]:
+    """Whether it is a settled member that holds so many."""
+
+    def condition() -> bool:
+        process = query.process
+        return (
+            process is not None
+            and process.member.stable
+            and len(process.ledger.held) == partitions
+            and process.ledger.settled
+        )
+
+    return condition
+
+
+def _committed(world: World, tp: TopicPartition, offset: int) -> Callable[[], bool]:
+    return lambda: tp in world.broker.offsets and world.broker.offsets[tp].offset >= offset
+
+
+def _queries(count: int, **how: object) -> tuple[QuerySettings, ...]:
+    return tuple(QuerySettings(f"q{n}", task_s=0.05, **how) for n in range(count))  # type: ignore[arg-type]
+
+
+# -- R6 ----------------------------------------------------------------------------------------------------------------
+
+
+def _founder_dies_reading_nothing(world: World) -> Steps:
+    """Under `latest` a founder finds the end, reads nothing, dies; records come; another takes over."""
+    q0, q1 = world.queries
+    world.logs.produce(A0, 500)
+    q0.start()
+    yield from when(world, joined(q0, 1))
+    yield Sleep(2.0)
+    keep_down(q0, q0.kill)
+    world.logs.produce(A0, 10)
+    yield from when(world, lambda: world.broker.group.state is GroupState.EMPTY)
+    q1.start()
+    yield from when(world, joined(q1, 1))
+    world.logs.produce(A0, 5)
+
+
+# -- C3, R18 -----------------------------------------------------------------------------------------------------------
+
+
+def _commit_stalls_while_its_member_rejoins(world: World) -> Steps:
+    """A commit is on its way while the member, told to rejoin, waits no longer; it arrives in the next generation."""
+    q0, q1 = world.queries
+    world.logs.produce(A1, 5)
+    q0.start()
+    yield from when(world, _committed(world, A1, 5))
+    q0.slow_s = 2.9
+    world.logs.produce(A1, 5)
+    yield from when(world, lambda: q0.process is not None and q0.process.ledger.flight is not None)
+    process = q0.process
+    assert process is not None
+    q1.start()
+    yield from when(world, lambda: process.membership.rebalance_wanted)
+    yield from when(world, lambda: process.ledger.idle and process.ledger.owes)
+    line = process.line(Lane.COORDINATOR)
+    assert line is not None
+    line.stall(3.8)
+    world.logs.produce(A1, 1)
+    yield from when(world, lambda: process.membership.state is State.JOINING, 3.0)
+    yield from when(world, _committed(world, A1, 11))
+
+
+def _a_generation_is_missed(world: World) -> Steps:
+    """A member's SyncGroup is never answered; in that generation another reads its old partition, and leaves."""
+    q0, q1 = world.queries
+    for tp in (A0, A1):
+        world.logs.produce(tp, 5)
+    q0.start()
+    yield from when(world, _committed(world, A1, 5))
+    process = q0.process
+    assert process is not None
+    q1.start()
+    yield from when(world, lambda: process.membership.state is State.SYNCING)
+    line = process.line(Lane.JOIN)
+    assert line is not None
+    line.stall(20.0, answers_only=True)
+    yield from when(world, joined(q1, 1))
+    world.logs.produce(A1, 5)
+    yield from when(world, _committed(world, A1, 10))
+    keep_down(q1, lambda: q1.drain(5.0))
+    yield from when(world, lambda: world.broker.group.state is GroupState.PREPARING)
+    line.break_("connection reset by peer")
+    yield from when(world, joined(q0, 2))
+    world.logs.produce(A1, 5)
+
+
+def _an_old_answer_comes_late(world: World) -> Steps:
+    """What the group had committed is told in one generation and arrives in the next, when another has gone on."""
+    q0, q1 = world.queries
+    for tp in (A0, A1):
+        world.logs.produce(tp, 5)
+    q0.start()
+    yield Sleep(0.1)
+    q1.start()
+    process = q0.process
+    assert process is not None
+    yield from when(world, lambda: process.member._fetching is not None)
+    line = process.line(Lane.COORDINATOR)
+    assert line is not None
+    line.stall(3.6, answers_only=True)
+    yield from when(world, _committed(world, A1, 5))
+    world.logs.add_partitions("a", 1)
+    process._refresh()
+    yield from when(world, lambda: process.ledger.generation == 2, 3.0)
+    world.logs.produce(A1, 1)
+    yield from when(world, _committed(world, A1, 6))
+
+
+# -- R5, R16 -----------------------------------------------------------------------------------------------------------
+
+
+def _copies_around_a_reset(world: World) -> Steps:
+    """Two queries of one lineage: while the one that is further sleeps, the group is reset and the other goes on."""
+    q0, q1 = world.queries
+    world.logs.produce(A0, 3)
+    q0.start()
+    yield from when(world, _committed(world, A0, 3))
+    keep_down(q0, lambda: q0.drain(5.0))
+    yield from when(world, lambda: world.broker.group.state is GroupState.EMPTY)
+    q1.checkpoint = q0.checkpoint.copy()
+    world.logs.produce(A0, 40)
+    q1.start()
+    yield from when(world, _committed(world, A0, 43))
+    yield Sleep(2.0)
+    q1.pause(40.0)
+    yield from when(world, lambda: world.broker.group.state is GroupState.EMPTY)
+    world.broker.reset({A0: 10})
+    bring_up(q0)
+    yield from when(world, _committed(world, A0, 13))
+    keep_down(q0, q0.kill)
+    yield from when(world, lambda: world.broker.group.state is GroupState.EMPTY)
+    q1.resume()
+    yield from when(world, joined(q1, 1))
+
+
+def _reset_while_a_replay_waits_to_join(world: World) -> Steps:
+    """A replayed batch is proven before its member has joined; meanwhile the group is reset into that batch."""
+    (q0,) = world.queries
+    world.logs.produce(A0, 10)
+    q0.start()
+    yield from when(world, _committed(world, A0, 10))
+    world.logs.produce(A0, 10)
+    q0.armed["sunk"] = lambda: keep_down(q0, q0.kill)
+    yield from when(world, lambda: q0.held_down and world.broker.group.state is GroupState.EMPTY)
+    bring_up(q0)
+    process = q0.process
+    assert process is not None
+    yield from when(world, lambda: process.line(Lane.JOIN) is not None)
+    line = process.line(Lane.JOIN)
+    assert line is not None
+    line.stall(15.0)
+    yield from when(world, lambda: process.ledger.checkpoint.positions.get(A0) is not None and process.ledger.idle)
+    yield from when(world, lambda: process.ledger.checkpoint.positions[A0].offset == 20)
+    assert world.broker.reset({A0: 15})
+
+
+# -- R23 ---------------------------------------------------------------------------------------------------------------
+
+
+def _static_leader_restarts_while_partitions_come(world: World) -> Steps:
+    """The static leader is back before its session is over: nothing moves, and nobody else watches the topics."""
+    (q0,) = world.queries
+    world.logs.produce(A0, 5)
+    q0.start()
+    yield from when(world, _committed(world, A0, 5))
+    keep_down(q0, q0.kill)
+    world.logs.add_partitions("a", 1)
+    yield Sleep(0.5)
+    bring_up(q0)
+    yield from when(world, lambda: q0.process is not None and q0.process.member.stable)
+
+
+SCENARIOS = {
+    "founder-dies": Scenario(
+        _founder_dies_reading_nothing.__doc__ or "",
+        Settings(_queries(2), {"a": 1}, starting_latest=True),
+        30.0,
+        _founder_dies_reading_nothing,
+    ),
+    "commit-stalls": Scenario(
+        _commit_stalls_while_its_member_rejoins.__doc__ or "",
+        Settings(_queries(2, trigger_s=0.05), {"a": 2}, latency_s=0.05),
+        30.0,
+        _commit_stalls_while_its_member_rejoins,
+    ),
+    "generation-missed": Scenario(
+        _a_generation_is_missed.__doc__ or "",
+        Settings(_queries(2), {"a": 2}, latency_s=0.05),
+        30.0,
+        _a_generation_is_missed,
+    ),
+    "old-answer": Scenario(
+        _an_old_answer_comes_late.__doc__ or "",
+        Settings(_queries(2, trigger_s=0.1), {"a": 2}, latency_s=0.05, initial_delay_s=1.0),
+        20.0,
+        _an_old_answer_comes_late,
+    ),
+    "copies-and-reset": Scenario(
+        _copies_around_a_reset.__doc__ or "",
+        Settings(_queries(2, max_rows=3), {"a": 1}),
+        60.0,
+        _copies_around_a_reset,
+    ),
+    "reset-into-a-replay": Scenario(
+        _reset_while_a_replay_waits_to_join.__doc__ or "",
+        Settings(_queries(1), {"a": 1}, latency_s=0.1),
+        45.0,
+        _reset_while_a_replay_waits_to_join,
+    ),
+    "static-leader": Scenario(
+        _static_leader_restarts_while_partitions_come.__doc__ or "",
+        Settings((QuerySettings("q0", "s0", task_s=0.05),), {"a": 1}, join_version=8),
+        20.0,
+        _static_leader_restarts_while_partitions_come,
+    ),
+}

@@ -1,0 +1,107 @@
+"""What a world is made of: drawn from the seed, or given by a scenario."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamgroup.group.timing import MemberConfig
+from tests.sim.broker import GROUP_ID
+
+FIRST_PATIENCE_S = 1.0
+PATIENCE_S = 0.5
+FAREWELL_S = 0.8
+"""`driver/coordinator.py` and `driver/leaving.py` have these."""
+QUESTION_S = 60.0
+"""`default.api.timeout.ms`."""
+METADATA_AGE_S = 5.0
+"""`metadata.max.age.ms`, shorter than Kafka's, as are the times below: a minute here is a day in production."""
+
+
+EAGER = ("streamgroup-range", "range", "roundrobin")
+COOPERATIVE = ("cooperative-sticky",)
+
+
+@dataclass(frozen=True)
+class QuerySettings:
+    """One query: `file_sink` writes a batch at once and remembers its number, else rows are side effects, range by
+    range, as with foreachBatch."""
+
+    name: str
+    instance_id: str | None = None
+    file_sink: bool = False
+    trigger_s: float = 0.5
+    task_s: float = 0.3
+    max_rows: int | None = None
+    listener: bool = False
+    """A listener tells the coordinator of each batch that has sunk (R15)."""
+    empty_first: bool = False
+    """Spark runs an empty batch 0 where `latestOffset` returned `start` at first."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One world."""
+
+    queries: tuple[QuerySettings, ...]
+    topics: Mapping[str, int] = field(default_factory=lambda: {"a": 2})
+    starting_latest: bool = False
+    join_version: int = 9
+    initial_delay_s: float = 0.0
+    latency_s: float = 0.02
+    produce_every_s: float = 1.0
+    produce_most: int = 6
+    session_s: float = 6.0
+    heartbeat_s: float = 2.0
+    max_poll_s: float = 20.0
+    rebalance_wait_s: float = 3.0
+    request_timeout_ms: int = 4_000
+    strategies: tuple[str, ...] = EAGER
+
+    def member_config(self, instance_id: str | None) -> MemberConfig:
+        return MemberConfig(
+            GROUP_ID,
+            instance_id=instance_id,
+            session_timeout_ms=int(self.session_s * 1000),
+            heartbeat_interval_ms=int(self.heartbeat_s * 1000),
+            max_poll_interval_ms=int(self.max_poll_s * 1000),
+            rebalance_wait_ms=int(self.rebalance_wait_s * 1000),
+            strategies=self.strategies,
+            request_timeout_ms=self.request_timeout_ms,
+        )
+
+
+def draw(chance: random.Random) -> Settings:
+    """The settings of a seed."""
+    static = chance.random() < 0.35
+    file_sinks = chance.random() < 0.35
+    slow = chance.random() < 0.2
+    listener = chance.random() < 0.3
+    trigger_s = chance.choice((0.1, 0.5, 1.0, 3.0))
+    queries = tuple(
+        QuerySettings(
+            name=f"q{n}",
+            instance_id=f"s{n}" if static and chance.random() < 0.8 else None,
+            file_sink=file_sinks and chance.random() < 0.7,
+            trigger_s=trigger_s * (0.5 + chance.random()),
+            task_s=chance.choice((2.0, 5.0)) if slow else chance.choice((0.05, 0.3, 1.0)),
+            max_rows=chance.choice((None, None, 3, 10)),
+            listener=listener,
+            empty_first=chance.random() < 0.2,
+        )
+        for n in range(chance.choice((1, 2, 2, 3, 3, 4, 5)))
+    )
+    topics = {"a": chance.randint(1, 4)}
+    if chance.random() < 0.3:
+        topics["b"] = chance.randint(1, 2)
+    return Settings(
+        queries=queries,
+        topics=topics,
+        starting_latest=chance.random() < 0.4,
+        join_version=chance.choice((5, 8, 9, 9)),
+        initial_delay_s=chance.choice((0.0, 0.5)),
+        latency_s=chance.choice((0.005, 0.02, 0.1)),
+        produce_every_s=chance.choice((0.5, 1.0, 3.0)),
+        strategies=COOPERATIVE if chance.random() < 0.4 else EAGER,
+    )

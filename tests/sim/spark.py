@@ -1,0 +1,107 @@
+"""Spark's micro-batch loop, its checkpoint and its sinks, in the order of calls that `facts` of PySpark 4.2 showed.
+
+latestOffset -> offsets/N -> (batch 0: initialOffset again) -> partitions -> tasks -> sink -> commits/N -> latestOffset.
+A restart replays what is in `offsets` and not in `commits`. Between any two of these the query may be killed: each is a
+*point*, and time goes by between points.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamgroup.model import INITIAL_DOCUMENT, OffsetRange
+from streamgroup.planning.document import from_value, to_value
+from tests.sim.kernel import Sleep, Steps
+from tests.sim.process import Process
+
+if TYPE_CHECKING:
+    from tests.sim.world import Query
+
+LISTENER_S = 0.5
+"""How long after `commits/N` the listener tells of it, at most."""
+POINTS = ("planned", "logged", "asked", "task", "sunk", "done")
+"""Where a query may be killed between two actions: after `latestOffset`, `offsets/N`, `partitions`, each task, the
+sink, `commits/N`."""
+
+
+@dataclass
+class Checkpoint:
+    """The offset log and the commit log, as texts."""
+
+    offsets: list[str] = field(default_factory=list)
+    committed: int = -1
+    """The newest batch in `commits`."""
+
+    def copy(self, batches: int | None = None) -> Checkpoint:
+        """As it is, or as it was that many batches ago."""
+        kept = self.offsets if batches is None else self.offsets[: max(0, len(self.offsets) - batches)]
+        return Checkpoint(list(kept), min(self.committed, len(kept) - 1))
+
+
+@dataclass
+class Directory:
+    """What a file sink's `_spark_metadata` remembers: the numbers of the batches that it has."""
+
+    seen: set[int] = field(default_factory=set)
+
+
+def initial_offset() -> dict[str, Any]:
+    """`GroupStreamReader.initialOffset` (R2)."""
+    return to_value(INITIAL_DOCUMENT)
+
+
+def micro_batches(query: Query, process: Process) -> Steps:
+    """One run of the query. Never ends by itself."""
+    checkpoint, settings = query.checkpoint, query.settings
+    number = len(checkpoint.offsets) - 1
+    end: Mapping[str, Any] = json.loads(checkpoint.offsets[number]) if number >= 0 else initial_offset()
+    if number > checkpoint.committed:
+        start = json.loads(checkpoint.offsets[number - 1]) if number > 0 else initial_offset()
+        process.batch = number
+        yield from _batch(query, process, number, start, end)
+    number += 1
+    while True:
+        yield Sleep(settings.trigger_s)
+        start = end
+        end = yield from process.call(process.latest_offset(start, query.max_rows))
+        if end == start and not (number == 0 and settings.empty_first):
+            continue
+        process.batch = number
+        yield from query.point("planned")
+        checkpoint.offsets.append(json.dumps(end))
+        yield from query.point("logged")
+        yield from _batch(query, process, number, start, end)
+        number += 1
+
+
+def _batch(query: Query, process: Process, number: int, start: Mapping[str, Any], end: Mapping[str, Any]) -> Steps:
+    if query.settings.file_sink and number in query.directory.seen:
+        process.kernel.note(query.name, f"the sink skips batch {number}")
+    else:
+        ranges = yield from process.call(process.partitions(start, end))
+        yield from query.point("asked")
+        yield from _sink(query, process, number, ranges)
+        yield from query.point("sunk")
+    query.checkpoint.committed = number
+    process.kernel.note(query.name, f"commits/{number}")
+    if query.settings.listener:
+        process.later(LISTENER_S * query.chance.random(), partial(process.told, from_value(end), number))
+    yield from query.point("done")
+
+
+def _sink(query: Query, process: Process, number: int, ranges: tuple[OffsetRange, ...]) -> Steps:
+    """Rows written one task after the other as side effects, or as files that count when the batch is in the log."""
+    checker, whole = process.world.checker, query.settings.file_sink
+    for range_ in ranges:
+        yield Sleep(query.task_s())
+        if not whole:
+            checker.delivered(process, number, range_)
+        yield from query.point("task")
+    if whole:
+        for range_ in ranges:
+            checker.delivered(process, number, range_)
+        query.directory.seen.add(number)

@@ -1,0 +1,47 @@
+"""Every planted bug is caught, under the word that it deserves; without it the same seeds and scenarios are clean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sim.bugs import BUGS, Bug
+from tests.sim.runs import Plan, plan_of, plan_of_scenario, run
+from tests.sim.scenarios import SCENARIOS
+from tests.sim.shrink import shrunk
+
+
+def plans(bug: Bug) -> Iterator[Plan]:
+    """What catches it: one plan of these."""
+    if bug.scenario is not None:
+        yield plan_of_scenario(bug.scenario)
+    yield from map(plan_of, bug.seeds)
+
+
+@pytest.mark.parametrize("name", sorted(BUGS))
+def test_a_planted_bug_is_caught(name: str) -> None:
+    bug = BUGS[name]
+    with bug.planted():
+        caught = next((result for plan in plans(bug) if (result := run(plan)).violation is not None), None)
+    assert caught is not None, f"{bug.what} went unnoticed"
+    assert caught.violation is not None
+    assert caught.violation.word in bug.words
+    assert run(caught.plan).violation is None, "it is there without the bug, too"
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_a_directed_scenario_is_clean_without_a_bug(name: str) -> None:
+    assert run(plan_of_scenario(name)).violation is None
+
+
+def test_a_failing_seed_is_made_small() -> None:
+    bug = BUGS["r5a-logged-end"]
+    with bug.planted():
+        failing = next(r for seed in bug.seeds if (r := run(plan_of(seed))).violation is not None and r.plan.faults)
+        assert failing.violation is not None
+        small = shrunk(failing.plan, failing.violation.word, most=60)
+    assert small.violation is not None
+    assert small.violation.word == failing.violation.word
+    assert len(small.plan.faults) < len(failing.plan.faults)
+    assert small.trace[-1].endswith(str(small.violation))

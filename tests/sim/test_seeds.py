@@ -1,0 +1,50 @@
+"""2 000 random seeds of the simulation; a failing one prints itself, made small, with its trace."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.sim.many import run_seeds
+from tests.sim.runs import plan_of, run
+from tests.sim.shrink import shrunk
+
+SEEDS = 2_000
+
+
+@pytest.mark.timeout(600)
+def test_2000_seeds_lose_nothing_and_repeat_no_more_than_is_licensed() -> None:
+    failed = [f for chunk in run_seeds(0, SEEDS) for f in chunk.failed]
+    if failed:
+        seed, word, text = failed[0]
+        small = shrunk(plan_of(seed), word)
+        trace = "\n".join(small.trace)
+        again = f"python -m tests.sim --seed {seed} --trace"
+        pytest.fail(f"{len(failed)} of {SEEDS} seeds failed; seed {seed}: {text}\n{trace}\n{again}")
+
+
+def digests(seeds: Iterable[int]) -> list[str]:
+    traces = ("\n".join(run(plan_of(seed), tracing=True).trace) for seed in seeds)
+    return [hashlib.sha256(trace.encode()).hexdigest() for trace in traces]
+
+
+def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
+    code = "from tests.sim.test_seeds import digests; print(*digests(range(4, 10)))"
+    root = Path(__file__).parents[2]
+    for hash_seed in ("1", "2"):
+        environment = dict(os.environ) | {"PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, text=True, check=True, timeout=60
+        )
+        assert done.stdout.split() == digests(range(4, 10))
+
+
+def test_seeds_differ() -> None:
+    assert run(plan_of(1), tracing=True).trace != run(plan_of(2), tracing=True).trace

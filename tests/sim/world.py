@@ -1,0 +1,287 @@
+"""A world: one cluster, one group, its queries, and what befalls them. One seed makes one world."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from streamgroup.model import TopicPartition
+from tests.sim.broker import Logs, SimBroker
+from tests.sim.checker import Checker, Violation
+from tests.sim.kernel import Act, Kernel, Sleep, Steps, Thread, Until
+from tests.sim.process import Process, ProcessGone
+from tests.sim.settings import QuerySettings, Settings
+from tests.sim.spark import Checkpoint, Directory, micro_batches
+
+if TYPE_CHECKING:
+    from tests.sim.faults import Fault
+
+Director = Callable[["World"], Steps]
+
+CALM_S = 100.0
+"""Within this, without faults, everything must have sunk and be committed."""
+CALM_TASK_S = 0.05
+POINT_S = 0.001
+
+
+class Query:
+    """One query over its runs: what outlives a process (checkpoint, directory), and the run that is."""
+
+    def __init__(self, world: World, settings: QuerySettings) -> None:
+        self.world = world
+        self.kernel = world.kernel
+        self.settings = settings
+        self.name = settings.name
+        self.instance_id = settings.instance_id
+        self.chance = random.Random(f"{world.seed} {settings.name}")
+        self.checkpoint = Checkpoint()
+        self.directory = Directory()
+        self.process: Process | None = None
+        self.held_down = False
+        """The operator keeps it stopped."""
+        self.haunted_at = -1e9
+        """When the last late request of one of its processes has arrived."""
+        self.armed: dict[str, Act] = {}
+        """What happens when the run comes to a point."""
+        self.slow_s: float | None = None
+        """A director makes its tasks take this long."""
+        self._runs = 0
+        self._threads: list[Thread] = []
+        self._paused_until: float | None = None
+        self._backlog: list[Act] = []
+
+    @property
+    def is_haunted(self) -> bool:
+        return self.kernel.now - self.haunted_at < 2 * self.world.settings.session_s
+
+    def task_s(self) -> float:
+        """How long a task takes. In the calm at the end backlogs are worked off in no time."""
+        if self.world.calm:
+            return CALM_TASK_S
+        return self.slow_s or self.settings.task_s * (0.5 + self.chance.random())
+
+    @property
+    def max_rows(self) -> int | None:
+        return None if self.world.calm else self.settings.max_rows
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start a run, unless there is one."""
+        if self.process is not None or self.held_down:
+            return
+        self._runs += 1
+        self.kernel.note(self.name, f"starts, run {self._runs}")
+        process = self.process = Process(self.world, self, self._runs, self.chance)
+        self._threads = [
+            Thread(self.kernel, micro_batches(self, process), self.gate, lambda error: self._ended(process, error))
+        ]
+
+    def _ended(self, process: Process, error: BaseException | None) -> None:
+        """Spark's thread is over: the query has failed."""
+        self.kernel.note(self.name, f"fails: {error}"[:200])
+        if isinstance(error, ProcessGone):
+            self._over(process)
+            return
+        if error is None or isinstance(error, Violation):
+            raise error or AssertionError(f"{self.name}: Spark's loop has ended")
+        self.world.checker.failed(self, error)
+        if self.settings.file_sink and not process.failure:  # as its message says (R17)
+            self.checkpoint, self.directory = Checkpoint(), Directory()
+        self.stop()
+
+    def look(self) -> None:
+        for thread in self._threads:
+            thread.look()
+
+    def gate(self, act: Act) -> None:
+        """What happens in this query's processes happens after a pause."""
+        if self._paused_until is not None:
+            self._backlog.append(act)
+        else:
+            act()
+
+    def point(self, name: str) -> Steps:
+        """Between two actions."""
+        self.armed.pop(name, lambda: None)()
+        yield Sleep(POINT_S)
+
+    # -- what befalls it ----------------------------------------------------------------------------------------------
+
+    def pause(self, seconds: float) -> None:
+        """SIGSTOP to all of its processes, SIGCONT later."""
+        if self._paused_until is None and self.process is not None:
+            self._paused_until = until = self.kernel.now + seconds
+            self.kernel.at(until, lambda: self.resume() if self._paused_until == until else None)
+
+    def resume(self) -> None:
+        """What has come meanwhile is heard now: first what the sockets hold, or first what the threads were at."""
+        if self._paused_until is None:
+            return
+        self._paused_until = None
+        backlog, self._backlog = self._backlog, []
+        first = self.chance.choice((None, True, False))
+        if first is not None:
+            backlog.sort(key=lambda act: _is_of_the_sockets(act) is first)
+        for act in backlog:
+            self.gate(act)
+
+    def kill(self) -> None:
+        """kill -9 of the machine: JVM, coordinator process, tasks."""
+        for thread in self._threads:
+            thread.kill()
+        if self.process is not None:
+            self._over(self.process)
+
+    def kill_coordinator(self) -> None:
+        """kill -9 of the coordinator process alone: Spark goes on until it needs it."""
+        process = self.process
+        if process is not None and process.alive:
+            self.kernel.note(process.name, "killed")
+            process.die()
+            if process.calling:
+                self._threads[0].fail(ProcessGone(process.name))
+
+    def stop(self) -> None:
+        """`query.stop()`, a failed query, or the end of the JVM: the coordinator commits and leaves (R29)."""
+        process = self.process
+        if process is None or process.stopped:
+            return
+        if not process.alive:
+            self.kill()
+            return
+        for thread in self._threads:
+            thread.kill()
+        self._threads.append(Thread(self.kernel, process.leave(), self.gate, lambda error: self._left(process, error)))
+
+    def _left(self, process: Process, error: BaseException | None) -> None:
+        if error is not None:
+            raise error
+        self._over(process)
+
+    def drain(self, seconds: float) -> None:
+        """`streamgroup.drain` (R30)."""
+        process = self.process
+        if process is not None and process.alive and not process.stopped and not process.draining:
+            steps = self._drain(process, seconds)
+            self._threads.append(Thread(self.kernel, steps, self.gate, _unless))
+
+    def _drain(self, process: Process, seconds: float) -> Steps:
+        drained = yield from process.drain(seconds)
+        if self.process is process:
+            self.kernel.note(self.name, f"drained: {drained}")
+            for thread in self._threads:
+                thread.kill()
+            self._over(process, drained=drained)
+
+    def _over(self, process: Process, *, drained: bool = False) -> None:
+        """The run is over."""
+        if self.process is process:
+            if not drained:
+                process.license()
+            process.die()
+            self.kernel.note(self.name, "is down")
+            self.process = None
+            self._paused_until, self._backlog = None, []
+            self.armed.clear()
+            self.kernel.after(self.world.restart_s(), self.start)
+
+
+def _unless(error: BaseException | None) -> None:
+    if error is not None:
+        raise error
+
+
+def _is_of_the_sockets(act: Act) -> bool:
+    return getattr(getattr(act, "func", None), "__name__", "") == "_heard"
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, seed: str, settings: Settings, *, tracing: bool = False) -> None:
+        self.seed = seed
+        self.settings = settings
+        self.chance = random.Random(f"{seed} world")
+        self.kernel = Kernel(tracing=tracing)
+        self.logs = Logs(settings.topics)
+        self.checker = Checker(self.kernel, self.logs)
+        self.broker = SimBroker(
+            self.kernel,
+            self.logs,
+            self.checker,
+            join_version=settings.join_version,
+            initial_delay_s=settings.initial_delay_s,
+        )
+        self.queries = [Query(self, each) for each in settings.queries]
+        self.calm = False
+        self._operating = False
+
+    def restart_s(self) -> float:
+        """After how long the supervisor starts a query again."""
+        return 0.5 if self.calm else self.chance.choice((0.2, 1.0, 4.0, 9.0))
+
+    def run(self, seconds: float, faults: Sequence[Fault] = (), director: Director | None = None) -> None:
+        """The queries start, faults befall them, then all is calm. Raises Violation.
+
+        A director instead starts the queries and produces the records himself.
+        """
+        if director is not None:
+            Thread(self.kernel, director(self), lambda act: act(), _unless)
+        else:
+            for query in self.queries:
+                self.kernel.after(self.chance.choice((0.0, 0.5, 8.0)), query.start)
+            self.kernel.after(0.0, lambda: self._produce(seconds))
+        for fault in faults:
+            self.kernel.at(fault.at, lambda fault=fault: fault.befall(self))  # type: ignore[misc]
+        self.kernel.run_until(seconds)
+        self._calm_down()
+        self._come_to_rest()
+        for tp in self.logs.ends:
+            self.logs.produce(tp, 2)
+        self._come_to_rest()
+        self.checker.finish(self)
+
+    def _produce(self, until: float) -> None:
+        if self.kernel.now < until:
+            for tp in self.logs.ends:
+                if self.chance.random() < 0.5:
+                    self.logs.produce(tp, self.chance.randint(1, self.settings.produce_most))
+            self.kernel.after(self.settings.produce_every_s, lambda: self._produce(until))
+
+    def _calm_down(self) -> None:
+        self.kernel.note("world", "no more faults")
+        self.calm = True
+        for query in self.queries:
+            query.held_down = False
+            query.armed.clear()
+            query.resume()
+            if query.process is not None:
+                query.process.heal()
+            self.kernel.after(0.5, query.start)
+
+    def _come_to_rest(self) -> None:
+        end = self.kernel.now + CALM_S
+        while self.kernel.now < end and not self.checker.at_rest():
+            self.kernel.run_until(self.kernel.now + 1.0)
+
+    def operate(self, offsets: dict[TopicPartition, int], ends: Sequence[str]) -> None:
+        """An operator stops all queries, waits until the group is empty, resets it, starts them again."""
+        if not self._operating:
+            self._operating = True
+            Thread(self.kernel, self._reset(offsets, ends), lambda act: act(), _unless)
+
+    def _reset(self, offsets: dict[TopicPartition, int], ends: Sequence[str]) -> Steps:
+        for query, end in zip(self.queries, ends, strict=True):
+            query.held_down = True
+            {"kill": query.kill, "stop": query.stop, "drain": lambda q=query: q.drain(5.0)}[end]()  # type: ignore[misc]
+        for _ in range(60):
+            if all(q.process is None for q in self.queries) and self.broker.reset(offsets):
+                break
+            yield Sleep(0.5)
+        for query in self.queries:
+            query.held_down = False
+            query.start()
+        self._operating = False
+        yield Until(lambda: True, 0)
