@@ -197,8 +197,8 @@ class Entry:
         self._state = State.JOINING
         self._joined_topics = self._topics
         self._joined_anew = not self._member_id
-        held, held_in = (self._tenure.held, self._tenure.generation) if self._tenure.cooperative else ((), -1)
-        subscription = requests.Subscription(self._topics, self._identity, tuple(held), held_in)
+        owned, generation = self._tenure.claim()
+        subscription = requests.Subscription(self._topics, self._identity, tuple(owned), generation)
         build = requests.join_group(self._config, self._member_id, subscription, self._join_reason)
         self._send(Purpose.JOIN, build, self._config.join_timeout_ms)
 

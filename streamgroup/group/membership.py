@@ -209,7 +209,9 @@ class Membership(Entry):
         if change.revoked:
             self._told_at = self._now
             self._set_rejoin_due()
-        if self._topics != self._joined_topics:
+        if change.withheld:
+            self._want(f"the others wait for {len(change.withheld)} partitions that this member claimed and has lost")
+        elif self._topics != self._joined_topics:
             self._want("the subscription has changed")
 
     def _followed(self) -> frozenset[str]:

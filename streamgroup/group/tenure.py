@@ -17,6 +17,8 @@ class Change:
     kept: frozenset[TopicPartition]
     revoked: frozenset[TopicPartition]
     """Held until now and not assigned any more: to be given up by another JoinGroup (KIP-429). None if eager."""
+    withheld: frozenset[TopicPartition] = _NOTHING
+    """Claimed by the JoinGroup, neither assigned nor kept: the others get it only once a JoinGroup claims it no more."""
 
 
 class Tenure:
@@ -26,7 +28,7 @@ class Tenure:
     knows any more whether the group has gone on without this member.
     """
 
-    __slots__ = ("cooperative", "generation", "goes_on", "held", "leaving", "member_id")
+    __slots__ = ("claimed", "cooperative", "generation", "goes_on", "held", "leaving", "member_id")
 
     def __init__(self, *, cooperative: bool) -> None:
         self.cooperative = cooperative
@@ -34,7 +36,7 @@ class Tenure:
 
     def forget(self) -> None:
         """The membership is over: nothing is held, and nothing will be kept."""
-        self.held = self.leaving = _NOTHING
+        self.held = self.leaving = self.claimed = _NOTHING
         self.member_id, self.generation = "", -1
         self.goes_on = False
 
@@ -52,6 +54,11 @@ class Tenure:
         coordinator had no reason to rebalance), and the member id is the same."""
         return member_id == self.member_id and generation - self.generation in {0, 1}
 
+    def claim(self) -> tuple[frozenset[TopicPartition], int]:
+        """What a JoinGroup tells that this member owns, and the generation that it got it in: nothing if eager."""
+        self.claimed = self.held if self.cooperative else _NOTHING
+        return self.claimed, self.generation if self.cooperative else -1
+
     def assigned(self, member_id: str, generation: int, partitions: Iterable[TopicPartition]) -> Change:
         """A SyncGroup has completed. What is to be given up stays held until `give_up`: its batch is to sink first."""
         given = frozenset(partitions)
@@ -59,7 +66,7 @@ class Tenure:
         self.leaving = before - given if self.cooperative else _NOTHING
         self.held = given | self.leaving
         self.member_id, self.generation, self.goes_on = member_id, generation, False
-        return Change(given & before, self.leaving)
+        return Change(given & before, self.leaving, self.claimed - self.held)
 
     def give_up(self) -> frozenset[TopicPartition]:
         """What was to be given up is held no more; returns it."""

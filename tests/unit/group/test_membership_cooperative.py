@@ -215,6 +215,8 @@ def test_after_a_missed_generation_it_stops_and_gains_everything(generation: int
     assigned = synced(d, 0)
     assert (assigned.kept, assigned.revoked) == (frozenset(), frozenset())
     assert d.machine.lease_at is None
+    assert "others wait for 1 partitions" in d.only(ev.Joining).reason, "the leader keeps what was claimed from them"
+    assert d.owned() == (tuple(tps("t", 0)), generation)
 
 
 def test_a_sync_group_that_came_too_late_stops_it_but_loses_nothing_yet() -> None:

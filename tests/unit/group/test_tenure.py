@@ -58,3 +58,15 @@ def test_nothing_outlives_the_membership() -> None:
     tenure.forget()
     assert (tenure.held, tenure.goes_on, tenure.stands) == (frozenset(), False, False)
     assert tenure.assigned("me", 5, [A]) == change(set(), set())
+
+
+def test_what_was_claimed_and_is_lost_keeps_the_others_waiting() -> None:
+    tenure = holding(A, B)
+    assert tenure.claim() == (frozenset({A, B}), 4)
+    assert tenure.assigned("me", 6, [B]).withheld == {A}
+    assert tenure.claim() == (frozenset({B}), 6)
+    assert tenure.assigned("me", 7, [C]) == change(set(), {B}), "still held: to be given up in order"
+
+
+def test_an_eager_member_claims_nothing() -> None:
+    assert holding(A, cooperative=False).claim() == (frozenset(), -1)
