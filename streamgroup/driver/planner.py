@@ -58,8 +58,10 @@ class Planner:
 
     def judge(self, logs: Logs) -> Judged:
         """Hold the positions against the logs. Raises DataLossError where records are gone and failOnDataLoss is on."""
-        positions = self._ledger.positions()
-        topics = self._watcher.snapshot.topics
+        snapshot = self._watcher.snapshot
+        topics = snapshot.topics
+        self.deleted = frozenset(tp for tp in self.deleted if snapshot.partition(tp) is None)
+        positions = {tp: p for tp, p in self._ledger.positions().items() if tp not in self.deleted}
         watermarks = self._watcher.watermarks(logs)
         refreshed = {tp for tp, since in self._rechecking.items() if self._watcher.metadata_at >= since}
         suspects = self.epochs.suspects(positions)
@@ -74,7 +76,7 @@ class Planner:
         settlement = loss.settle(
             positions, verdicts, group=self._ledger.group, fail_on_data_loss=self._fail_on_data_loss
         )
-        self.deleted = frozenset(settlement.deleted)
+        self.deleted = self.deleted.union(settlement.deleted)
         self._recheck(settlement.recheck)
         sound = {tp: positions[tp] for tp in watermarks if isinstance(verdicts.get(tp), loss.Keep)}
         # An end that a log has reached was written under no newer epoch than the one known: that is the epoch of a

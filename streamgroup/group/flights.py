@@ -143,10 +143,12 @@ class Flights:
 
 def _skipped(group: str, document: Document) -> str:
     ranges = ", ".join(str(r) for r in document.ranges[:3]) + (", ..." if len(document.ranges) > 3 else "")
+    who = f"group {group}: " if group else ""
+    goes_on = "it goes on from the group's committed offsets" if group else "it starts at startingOffsets"
     return (
-        f"group {group}: the sink skipped a batch: Spark reports document {document.sequence} ({ranges}) as done, but "
+        f"{who}the sink skipped a batch: Spark reports document {document.sequence} ({ranges}) as done, but "
         "never asked for its data. Spark's file sink does this where the output directory has a _spark_metadata of "
         "another checkpoint; a foreachBatch function does it by not using its DataFrame. Nothing was committed for "
         "this batch. Give every checkpoint an output directory of its own, or remove the old directory, and start "
-        "again with a new checkpoint: it goes on from the group's committed offsets"
+        f"again with a new checkpoint: {goes_on}"
     )

@@ -70,11 +70,14 @@ class OffsetCoordinator(FakeCoordinator):
     def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         member_id, generation = request.member_id, request.generation_id_or_member_epoch
         code = self.refusals.pop(0) if self.refusals else 0
-        if not code:
+        simple = (member_id, generation) == ("", -1)  # of no member: taken while there is none
+        if not code and simple:
+            code = ErrorCode.UNKNOWN_MEMBER_ID if self.members else 0
+        elif not code:
             code = self.check(member_id, generation)
         if code == ErrorCode.REBALANCE_IN_PROGRESS and self.gathering:
             code = 0  # while members gather, commits of the old generation are welcome
-        if not code and self.assignments is None:
+        if not code and not simple and self.assignments is None:
             code = ErrorCode.REBALANCE_IN_PROGRESS
         rows = {
             TopicPartition(topic.name, p.partition_index): CommittedOffset(
