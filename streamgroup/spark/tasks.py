@@ -37,5 +37,5 @@ def read_task(partition: InputPartition, options: SourceOptions) -> Iterator[pa.
         options.client,
         options.fetch,
         fail_on_data_loss=options.fail_on_data_loss,
-        group=options.group.group_id if options.group else None,
+        group=(options.group.group_id or None) if options.group else None,
     )
