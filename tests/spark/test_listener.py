@@ -1,0 +1,274 @@
+"""What a listener, a drain and a sink do for a query in a real Spark: proof that a batch has sunk, at once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import streamgroup
+from streamgroup.driver import control
+from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.model import TopicPartition
+from streamgroup.net.admin import committed as committed_offsets
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.types import ClientOptions
+from streamgroup.spark.queries import driver_context, jvm_pid, statuses
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
+from tests.spark.support import Load, Streams, committed, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+AT_ONCE_S = 5.0
+"""A commit follows the sink within this, however long the trigger is; on a machine with nothing else to do in 0.2 s."""
+
+
+@pytest.fixture
+def listened(spark: SparkSession, tmp_path: Path) -> Iterator[Streams]:
+    """Queries of a session of their own that is listened to."""
+    session = spark.newSession()
+    listener = streamgroup.listen(session)
+    assert streamgroup.listen(session) is listener, "once a session"
+    made = Streams(session, tmp_path)
+    yield made
+    made.stop_all()
+    session.streams.removeListener(listener)
+    control.unannounce_listener(jvm_pid(driver_context("the test")))
+
+
+def metadata(server: KafkaServer, group: str, topic: str) -> CommitMetadata:
+    host, _, port = server.bootstrap_servers.rpartition(":")
+    cluster = Cluster(ClientOptions(((host, int(port)),)))
+    try:
+        found = committed_offsets(cluster, group, cluster.deadline(10_000))[TopicPartition(topic, 0)]
+    finally:
+        cluster.close()
+    told = CommitMetadata.parse(found.metadata)
+    assert told is not None
+    return told
+
+
+def to_function(streams: Streams, frame: DataFrame, function: Callable[..., None], name: str, **trigger: Any) -> Any:
+    writer = frame.writeStream.foreachBatch(function)
+    writer = writer.option("checkpointLocation", str(streams.home / f"{name}-checkpoint"))
+    query = (writer.trigger(**trigger) if trigger else writer).start()
+    streams._queries.append(query)
+    return query
+
+
+# -- at once ----------------------------------------------------------------------------------------------------------
+
+
+def test_with_a_trigger_of_20_s_a_batch_is_committed_at_once_and_a_drain_waits_for_no_trigger(
+    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(40)
+    sunk = listened.to_parquet(listened.read(kafka41, load.topic, "long"), processingTime="20 seconds")
+    wait_until(lambda: len(sunk.rows("offset")) == 40, "all rows in the sink", 60)  # the group may miss one trigger
+    began = time.monotonic()
+    wait_until(lambda: committed(kafka41, "long", load.topic) == {0: 20, 1: 20}, "committed", AT_ONCE_S)
+    told = metadata(kafka41, "long", load.topic)
+    assert told.batch == sunk.query.lastProgress["batchId"]
+    (status,) = statuses(jvm_pid(driver_context("the test"))).values()
+    assert status["query"]["id"] == str(sunk.query.id)
+    assert streamgroup.drain(sunk.query, 10) == streamgroup.DrainResult(True, ("long",))
+    assert time.monotonic() - began < 10, "no trigger was waited for"
+
+
+def test_once_is_committed_by_its_own_run(listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(60)
+    sunk = listened.to_parquet(listened.read(kafka41, load.topic, "single"), once=True)
+    sunk.finish()
+    wait_until(lambda: committed(kafka41, "single", load.topic) == {0: 30, 1: 30}, "committed", AT_ONCE_S)
+
+
+def test_available_now_ends_with_its_last_batch_committed_and_named(
+    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load.send(50)
+    frame = listened.read(kafka41, load.topic, "now", maxOffsetsPerTrigger=20)
+    listened.to_parquet(frame, availableNow=True).finish()
+    wait_until(lambda: committed(kafka41, "now", load.topic) == {0: 50}, "committed", AT_ONCE_S)
+
+
+# -- what a batch covers ----------------------------------------------------------------------------------------------
+
+
+def test_foreach_batch_learns_what_its_batch_covers(
+    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(50)
+    told: dict[int, Any] = {}
+    read: dict[int, Any] = {}
+
+    def sink(frame: DataFrame, batch: int) -> None:
+        told[batch] = {(r.partition.partition, r.start, r.until) for r in streamgroup.ranges()}
+        rows = frame.groupBy("partition").agg({"offset": "min", "*": "count"}).collect()
+        read[batch] = {(r["partition"], r["min(offset)"], r["min(offset)"] + r["count(1)"]) for r in rows}
+
+    frame = listened.read(kafka41, load.topic, "covers", maxOffsetsPerTrigger=20)
+    query = to_function(listened, frame, sink, "covers", availableNow=True)
+    assert query.awaitTermination(60)
+    assert len(told) >= 3
+    assert told == read
+    with pytest.raises(streamgroup.StreamGroupError, match="inside a foreachBatch function"):
+        streamgroup.ranges()
+
+
+def test_two_groups_in_one_query_have_ranges_each_and_are_drained_as_one(
+    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    loads = {name: Load(kafka41, make_topic(kafka41, 1), 1) for name in ("east", "west")}
+    for load in loads.values():
+        load.send(200)
+    seen: list[str] = []
+    problems: list[str] = []
+
+    def sink(frame: DataFrame, batch: int) -> None:
+        try:
+            assert all(
+                r.partition.topic == load.topic for name, load in loads.items() for r in streamgroup.ranges(name)
+            )
+            with pytest.raises(streamgroup.StreamGroupError, match=r"more than one batch .* 'east', group 'west'"):
+                streamgroup.ranges()
+        except (AssertionError, streamgroup.StreamGroupError) as error:
+            problems.append(str(error))
+        seen.extend(bytes(row.value).decode() for row in frame.select("value").collect())
+
+    def both() -> DataFrame:
+        east, west = (listened.read(kafka41, loads[n].topic, n, maxOffsetsPerTrigger=10) for n in loads)
+        return east.union(west)
+
+    query = to_function(listened, both(), sink, "union")
+    wait_until(lambda: len(seen) >= 40, "some batches")
+    assert streamgroup.drain(query, 20) == streamgroup.DrainResult(True, ("east", "west"))
+    drained = len(seen)
+    assert drained < 400
+    assert {n: committed(kafka41, n, load.topic)[0] for n, load in loads.items()} == {
+        n: sum(value.startswith(load.topic) for value in seen) for n, load in loads.items()
+    }
+    query = to_function(listened, both(), sink, "union", availableNow=True)
+    assert query.awaitTermination(60)
+    assert sorted(seen) == sorted(loads["east"].sent + loads["west"].sent), "nothing lost, nothing repeated"
+    assert not problems
+    assert drained < len(seen)
+
+
+# -- one DataFrame twice ----------------------------------------------------------------------------------------------
+
+
+def test_two_sinks_of_one_dataframe_are_two_members_that_are_drained_apart(
+    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(40)
+    sinks = [
+        listened.to_parquet(listened.read(kafka41, load.topic, "pair", group__member=name), name) for name in ("a", "b")
+    ]
+    wait_until(lambda: sum(len(sunk.rows("offset")) for sunk in sinks) >= 40, "all rows in the two sinks")
+    assert streamgroup.drain(sinks[0].query, 20).drained
+    assert sinks[1].query.isActive
+    load.send(40)
+    wait_until(lambda: committed(kafka41, "pair", load.topic) == {0: 40, 1: 40}, "the other takes over")
+    assert streamgroup.drain(sinks[1].query, 20).drained
+    assert sorted(sinks[0].values() + sinks[1].values()) == sorted(load.sent)
+
+
+# -- the other ends ---------------------------------------------------------------------------------------------------
+
+
+def test_a_query_is_drained_in_the_middle_of_its_first_batch(
+    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load.send(10)
+    in_batch, go_on = threading.Event(), threading.Event()
+
+    def sink(frame: DataFrame, batch: int) -> None:
+        frame.collect()
+        in_batch.set()
+        go_on.wait(30)
+
+    query = to_function(listened, listened.read(kafka41, load.topic, "first"), sink, "first")
+    assert in_batch.wait(30)
+    threading.Timer(0.5, go_on.set).start()
+    assert streamgroup.drain(query, 20) == streamgroup.DrainResult(True, ("first",))
+    assert committed(kafka41, "first", load.topic) == {0: 10}
+
+
+def test_once_is_drained_in_the_middle_of_its_batch_without_a_listener(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load.send(10)
+    in_batch, go_on = threading.Event(), threading.Event()
+
+    def sink(frame: DataFrame, batch: int) -> None:
+        frame.collect()
+        in_batch.set()
+        go_on.wait(30)
+
+    query = to_function(streams, streams.read(kafka41, load.topic, "alone"), sink, "alone", once=True)
+    assert in_batch.wait(30)
+    threading.Timer(0.5, go_on.set).start()
+    assert streamgroup.drain(query, 20) == streamgroup.DrainResult(True, ("alone",))
+    assert committed(kafka41, "alone", load.topic) == {0: 10}
+
+
+def test_state_in_a_member_of_a_group_is_warned_of_once(
+    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load.send(30)
+    with caplog.at_level(logging.WARNING, logger="streamgroup"):
+        frame = listened.read(kafka41, load.topic, "stateful", maxOffsetsPerTrigger=10).dropDuplicates(["offset"])
+        query = to_function(listened, frame, lambda rows, _: rows.collect(), "stateful")
+        wait_until(lambda: "keeps state" in caplog.text, "the warning")
+        load.send(10)
+        wait_until(lambda: committed(kafka41, "stateful", load.topic) == {0: 40}, "another batch")
+        streamgroup.drain(query, 20)
+    assert caplog.text.count("keeps state") == 1
+    assert "member of group stateful" in caplog.text
+    assert "option('group.mode', 'commit')" in caplog.text
+
+
+def test_a_running_query_is_drained_from_a_shell(
+    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(2_000)
+    frame = listened.read(kafka41, load.topic, "shell", maxOffsetsPerTrigger=50)
+    sunk = listened.to_parquet(frame, "shell")
+    wait_until(lambda: len(sunk.rows("offset")) >= 100, "some batches")
+    command = Path(sys.executable).with_name("streamgroup")
+    ended = subprocess.run(
+        [command, "drain", "--group", "shell"], capture_output=True, text=True, timeout=60, check=False, env=os.environ
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "drained: nothing will be repeated; the query has ended" in ended.stdout
+    query: StreamingQuery = sunk.query
+    with pytest.raises(StreamingQueryException, match=r"DrainedError: group shell: drained: nothing will be repeated"):
+        query.awaitTermination(20)
+    rows = len(sunk.values())
+    assert rows < 2_000
+    assert sum(committed(kafka41, "shell", load.topic).values()) == rows
+
+    again = listened.to_parquet(frame, "shell", availableNow=True)
+    again.finish()
+    assert sorted(again.values()) == sorted(load.sent)
