@@ -137,6 +137,7 @@ class Member:
         self._committing: tuple[int, _Committing] | None = None
         self._retry_at: float | None = None
         self._busy = False
+        self._withheld = 0
         self._commit_waits_for_join = False
         self._machine_wakes_at: float | None = None
         self._topics: Mapping[str, TopicInfo] = {}
@@ -154,6 +155,12 @@ class Member:
         lease = self.membership.lease_at
         fresh = lease is not None and now - lease < self._session_timeout_s
         return self.membership.goes_on and fresh and self.ledger.settled and self.ledger.idle
+
+    @property
+    def complete(self) -> bool:
+        """R11, R25: nothing moves: what is held is what this member is to read, as far as the group's leader tells."""
+        moving = self._withheld or self.membership.revoking
+        return self.stable and not moving and self.ledger.settled
 
     @property
     def wake_at(self) -> float | None:
@@ -238,7 +245,7 @@ class Member:
                     self._machine_wakes_at = time
                     continue
                 case ev.Assigned():
-                    kept, revoked = action.kept, action.revoked
+                    kept, revoked, self._withheld = action.kept, action.revoked, action.withheld
                     self.ledger.assigned(action.member_id, action.generation, action.partitions, kept, revoked)
                     self._forget_requests()
                 case ev.Joining(abandoned=True):

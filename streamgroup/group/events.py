@@ -236,6 +236,8 @@ class Assigned:
     total: int | None
     cooperative: bool = False
     revoked: frozenset[TopicPartition] = frozenset()
+    withheld: int = 0
+    """So many partitions have no owner yet: another rebalance follows (R25). 0 also where the leader did not tell."""
 
     def line(self, group_id: str) -> str:
         """The line that a reader of the log looks for first; what the leader did not tell is left out."""

@@ -80,9 +80,11 @@ def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo]) -> Di
 
     A subscribed topic that is not in `topics` does not exist: it counts 0 partitions.
     """
-    basis = AssignmentBasis(counts_of(roster.topics, topics), len(roster.members))
-    user_data = encode_basis(basis)
     shares = ASSIGNORS[strategy](roster.members, topics)
+    counts = counts_of(roster.topics, topics)
+    withheld = sum(counts.values()) - sum(map(len, shares.values()))
+    basis = AssignmentBasis(counts, len(roster.members), withheld)
+    user_data = encode_basis(basis)
     assignments = {
         member: encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(share), user_data=user_data))
         for member, share in shares.items()

@@ -203,6 +203,7 @@ class Membership(Entry):
             total,
             self._tenure.cooperative,
             change.revoked,
+            0 if basis is None else basis.withheld,
         )
         self._out += [assigned, ev.NeedTopics(self._followed(), urgent=False)]
         self._heartbeat()

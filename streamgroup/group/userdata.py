@@ -2,6 +2,7 @@
 
 Compact JSON, `{"streamgroup":1,"counts":{"orders":6},"members":3}`: its first key is the number of the format, `counts`
 the partitions of every topic that the group subscribes to (0: the topic did not exist), `members` how many shared them.
+Where it is not 0 there is also `withheld`: how many partitions have no owner until those who have them give them up.
 The group's leader, and any member that was not told who leads, compares the counts with the cluster's. A consumer of
 another make ignores it, and as a leader writes none of it.
 """
@@ -27,6 +28,7 @@ class AssignmentBasis:
 
     counts: Mapping[str, int]
     members: int
+    withheld: int = 0
 
     @property
     def total(self) -> int:
@@ -37,6 +39,8 @@ class AssignmentBasis:
 def encode_basis(basis: AssignmentBasis) -> bytes:
     """The user data; the same basis gives the same bytes."""
     document = {"streamgroup": FORMAT, "counts": dict(sorted(basis.counts.items())), "members": basis.members}
+    if basis.withheld:
+        document["withheld"] = basis.withheld
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -53,10 +57,10 @@ def decode_basis(data: Bytes | None) -> AssignmentBasis | None:
         return None
     if not isinstance(document, dict) or document.get("streamgroup") != FORMAT:
         return None
-    counts, members = document.get("counts"), document.get("members", -1)
-    if not isinstance(counts, dict) or not all(_is_count(count) for count in (members, *counts.values())):
+    counts, members, withheld = document.get("counts"), document.get("members", -1), document.get("withheld", 0)
+    if not isinstance(counts, dict) or not all(_is_count(count) for count in (members, withheld, *counts.values())):
         return None
-    return AssignmentBasis(counts, members)
+    return AssignmentBasis(counts, members, withheld)
 
 
 def _is_count(value: object) -> bool:

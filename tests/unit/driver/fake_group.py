@@ -272,7 +272,8 @@ class World:
     def die(self, query: Query) -> None:
         """The process is killed; its session is over."""
         self.queries.remove(query)
-        self.coordinator.expel(query.membership.member_id)
+        if query.membership.member_id in self.coordinator.members:
+            self.coordinator.expel(query.membership.member_id)
         self.run()
 
     def repeated(self) -> list[tuple[int, int]]:

@@ -191,6 +191,23 @@ def test_the_line_in_the_log_tells_what_changes() -> None:
     ]
 
 
+def test_while_partitions_move_nobody_has_read_all_that_is_its_own() -> None:
+    """R11: an AvailableNow that ended now would leave them to nobody."""
+    world, a = founded(4, **COOPERATIVE)
+    document = in_flight(a)
+    assert a.member.complete
+    b = world.query("B")
+    world.run(20)
+    b.poll()
+    assert (b.held, b.member.stable, b.member.complete) == ([], True, False)
+    a.sink(document)
+    a.poll()
+    assert not a.member.complete
+    world.run(20)
+    assert (a.poll(), b.poll()) == (True, True)
+    assert (a.member.complete, b.member.complete) == (True, True)
+
+
 # -- commits and answers that come in between -------------------------------------------------------------------------
 
 
