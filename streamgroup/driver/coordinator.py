@@ -167,7 +167,7 @@ class Coordinator:
                 return self._wait_on(value, document)
             planned = self._planner.next(document, known, max_rows, now=now, once=once)
             if planned is None:
-                done = self._planner.targets is None or self._planner.reached_targets(logs)
+                done = self._planner.targets is None or (self._is_complete() and self._planner.reached_targets(logs))
                 return value if done else self._wait_on(value, document)
             self._carry_out(self._member.planned(planned, now))
             return to_value(planned)
@@ -287,13 +287,14 @@ class Coordinator:
         self._waited = True
 
         def over() -> bool:
-            return self._failure is not None or self._leaving.wanted or self._may_plan()
+            ready = self._may_plan() and (self._member.complete or not once)
+            return ready or self._failure is not None or self._leaving.wanted
 
         self._state.wait_for(over, patience)
         self._raise_failure()
         if self._leaving.wanted:
             return False
-        may_plan = self._may_plan()
+        may_plan = self._may_plan() and (self._member.complete or not once)
         self._has_planned = self._has_planned or may_plan
         if not may_plan and (once or self._is_too_late(longest)):
             trigger = "Trigger.Once" if once else "Trigger.AvailableNow"
@@ -303,6 +304,11 @@ class Coordinator:
                 "rejoin? Run again, or raise group.joinTimeout"
             )
         return may_plan
+
+    def _is_complete(self) -> bool:
+        """R11: who ends while partitions are on their way to it would leave them to nobody; it waits a little."""
+        self._state.wait_for(lambda: self._member.complete or self._leaving.wanted, FIRST_PATIENCE_S)
+        return self._member.complete
 
     def _is_too_late(self, longest: float) -> bool:
         """AvailableNow goes on with empty documents (R10), but not for ever where its group has never formed."""
