@@ -78,7 +78,7 @@ def ask_java(release: str, lines: Sequence[str]) -> list[str]:
         input="\n".join(lines) + "\n",
         capture_output=True,
         encoding="utf-8",
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert java.returncode == 0, java.stderr

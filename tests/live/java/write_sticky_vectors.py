@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from streamgroup.group.assignors import Assignment
@@ -12,10 +13,8 @@ from tests.live.java.sticky_scenarios import cases
 VECTORS = Path(__file__).parents[2] / "vectors" / "assignors" / "cooperative-sticky.jsonl"
 
 
-def rows(release: str) -> list[str]:
+def rows(played: Sequence[tuple[str, Case]], answers: Sequence[str]) -> list[str]:
     """One JSON object for each round of each scenario: the group and Java's assignment."""
-    played = list(cases())
-    answers = ask_java(release, [case.line() for _, case in played])
     return [row(name, case, parse(answer)) for (name, case), answer in zip(played, answers, strict=True)]
 
 
@@ -31,4 +30,6 @@ def row(name: str, case: Case, assignment: Assignment) -> str:
 
 if __name__ == "__main__":
     VECTORS.parent.mkdir(parents=True, exist_ok=True)
-    VECTORS.write_text("\n".join(rows(RELEASES[-1])) + "\n")
+    scenarios = list(cases())
+    lines = rows(scenarios, ask_java(RELEASES[-1], [case.line() for _, case in scenarios]))
+    VECTORS.write_text("\n".join(lines) + "\n")
