@@ -1,0 +1,383 @@
+"""Spark applications as processes: started warm, commanded, armed at named points, killed, stopped and continued."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from streamgroup.cli._group_tables import assigned_to
+from streamgroup.net.admin import describe_groups
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.kinds import SERVERS
+from streamgroup.options.types import ClientOptions
+from streamgroup.testing import KafkaServer
+from streamgroup.testing.directories import cache_directory, file_lock
+from tests.spark.support import Load, wait_until
+
+HERE = Path(__file__).parent
+HOOKS = HERE / "hooks"
+PROGRAM = HERE / "jobs.py"
+START_S = 60.0
+SESSION_S = 3.0
+"""Three heartbeats fit into it also while another application starts beside it."""
+LONGEST_BATCH_S = 40.0
+DRAIN_S = 30.0
+
+_QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xss4m")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One query of a group, in whichever application it runs: its name there, its checkpoint, its sink's files."""
+
+    name: str
+    load: Load
+    group: str
+    home: Path
+    batch: int = 60
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.home / f"{self.name}-checkpoint"
+
+    def spark_options(self) -> dict[str, str]:
+        """What its stream is read with."""
+        return {
+            "kafka.bootstrap.servers": self.load.server.bootstrap_servers,
+            "kafka.group.id": self.group,
+            "kafka.client.id": self.name,
+            "kafka.session.timeout.ms": str(int(SESSION_S * 1000)),
+            "kafka.heartbeat.interval.ms": "500",
+            "subscribe": self.load.topic,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(self.batch),
+            **self.options,
+        }
+
+
+@dataclass(frozen=True)
+class Struck:
+    """What happened at a named point: `at` is seconds of time.monotonic, just before."""
+
+    point: str
+    stroke: str
+    at: float
+
+
+class Application:
+    """A Spark application as a process group, and the queries that it was told to run."""
+
+    def __init__(self, home: Path, jvm_flags: Iterable[str] = ()) -> None:
+        home.mkdir(parents=True)
+        self.home = home
+        self.log = home / "log"
+        self.sinks: dict[str, list[Path]] = {}
+        self._events: list[dict[str, Any]] = []
+        self._told = threading.Condition()
+        self._began: dict[str, int] = {}
+        self._starts = 0
+        self._killed = False
+        environment = {
+            **os.environ,
+            "STREAMGROUP_FAULTS": str(home),
+            "STREAMGROUP_FAULTS_JAVA": " ".join((*_QUICK_JVM, *jvm_flags)),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(HOOKS), os.environ.get("PYTHONPATH")))),
+            # spark-submit starts a JVM only to put a command line together.
+            "SPARK_LAUNCHER_OPTS": " ".join(_QUICK_JVM),
+        }
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(PROGRAM)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env=environment,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._told:
+                self._events.append(json.loads(line))
+                self._told.notify_all()
+        with self._told:
+            self._events.append({"event": "gone"})
+            self._told.notify_all()
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def await_ready(self) -> Application:
+        """Wait until it is warm."""
+        self._await({"event": "ready"}, START_S)
+        return self
+
+    def start(self, job: Job, pause_s: float = 0.0) -> None:
+        """Start a job's query here; it appends to a sink's file of its own. `pause_s` makes its batches longer."""
+        self._starts += 1
+        sink = job.home / "sinks" / f"{job.name}.{self.home.name}.{self._starts}.jsonl"
+        sink.parent.mkdir(exist_ok=True)
+        self.sinks.setdefault(job.name, []).append(sink)
+        since = self._began[job.name] = len(self._events)
+        self._command(
+            "start",
+            query=job.name,
+            options=job.spark_options(),
+            checkpoint=str(job.checkpoint),
+            sink=str(sink),
+            pause_s=pause_s,
+        )
+        self._await({"event": "started", "query": job.name}, START_S, since)
+
+    def drain(self, job: Job) -> bool:
+        """Drain a job's query and wait for its end; whether it was drained."""
+        since = len(self._events)
+        self._command("drain", query=job.name, timeout=DRAIN_S)
+        drained = self._await({"event": "drained", "query": job.name}, DRAIN_S + 10, since)
+        self._await({"event": "ended", "query": job.name, "error": ""}, 20, since)
+        return bool(drained["drained"])
+
+    def stop(self, job: Job) -> None:
+        """`query.stop()`, and wait for the end."""
+        since = len(self._events)
+        self._command("stop", query=job.name)
+        self._await({"event": "ended", "query": job.name, "error": ""}, 20, since)
+
+    def await_failure(self, job: Job) -> str:
+        """Wait until a job's query has ended with an error, which comes back."""
+        ended = self._await({"event": "ended", "query": job.name}, 30, self._began[job.name])
+        assert ended["error"], f"{job.name} ended without an error"
+        return str(ended["error"])
+
+    def end_queries(self) -> None:
+        """Stop every query that runs."""
+        since = len(self._events)
+        self._command("end")
+        self._await({"event": "idle"}, 30, since)
+
+    def _command(self, command: str, **details: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write((json.dumps({"command": command, **details}) + "\n").encode())
+        self.process.stdin.flush()
+
+    def _await(self, wanted: dict[str, Any], timeout: float, since: int = 0) -> dict[str, Any]:
+        """The newest event from the `since`th on that has what is wanted; fails where there is none at the deadline."""
+
+        def over() -> dict[str, Any] | None:
+            events = self._events[since:]
+            found = [event for event in events if wanted.items() <= event.items()]
+            broken = [event for event in events if event["event"] in ("failed", "gone")]
+            return (found or broken or [None])[-1]
+
+        with self._told:
+            event = self._told.wait_for(over, timeout)
+        if event is None or not wanted.items() <= event.items():
+            told = f"{wanted} within {timeout:.0f} s: {event}"
+            raise AssertionError(f"{self.home.name}: {told}; its log ends\n{self.log_end()}")
+        return event
+
+    def log_end(self) -> str:
+        """The last lines of its log that are not of a Java stack."""
+        lines = [line for line in self.log.read_text().splitlines() if not line.startswith("\tat ")]
+        return "\n".join(lines[-30:])
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def arm(self, point: str, stroke: str) -> None:
+        """Have `stroke` happen when `point` is passed next."""
+        (self.home / "struck").unlink(missing_ok=True)
+        new = self.home / "arming"
+        new.write_text(stroke)
+        new.rename(self.home / f"armed-{point}")
+
+    def await_struck(self, timeout: float = LONGEST_BATCH_S) -> Struck:
+        """Wait until the armed point was passed."""
+        note = self.home / "struck"
+        wait_until(note.exists, f"{self.home.name} passes the armed point; its log ends\n{self.log_end()}", timeout)
+        return Struck(**json.loads(note.read_text()))
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal driver, JVM and coordinators at once."""
+        os.killpg(self.process.pid, number)
+
+    def await_jvm_gone(self) -> None:
+        """Wait until its JVM has died, by whatever; what the coordinators do then is theirs."""
+        jvm = json.loads((self.home / "processes").read_text())["jvm"]
+        wait_until(lambda: not is_running(jvm), f"{self.home.name}: its JVM has ended", 20)
+        self.process.kill()
+        self.process.wait(20)
+
+    def kill(self) -> None:
+        """kill -9 to all of it, stopped or not."""
+        if not self._killed:
+            self._killed = True
+            with suppress(ProcessLookupError):
+                self.signal(signal.SIGKILL)
+            self.process.wait(20)
+            self._reader.join(20)
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def lines(self, job: Job) -> list[dict[str, Any]]:
+        """What the sink of a job's newest start here has written."""
+        return whole_lines(self.sinks[job.name][-1])
+
+    def batches(self, job: Job) -> int:
+        """How many batches a job's newest start here has sunk."""
+        return sum("values" in line for line in self.lines(job))
+
+    def await_batches(self, job: Job, count: int, timeout: float = 60.0) -> None:
+        """Wait until a job's newest start here has sunk so many batches."""
+
+        def sunk() -> bool:
+            ended = [event for event in self._events[self._began[job.name] :] if event["event"] in ("ended", "gone")]
+            assert not ended, f"{job.name} in {self.home.name}: {ended}"
+            return self.batches(job) >= count
+
+        wait_until(sunk, f"{count} batches of {job.name}; the log of {self.home.name} ends\n{self.log_end()}", timeout)
+
+    def commits(self) -> list[dict[str, Any]]:
+        """The answers to its commits, as `hooks/named_points.py` journals them."""
+        return whole_lines(self.home / "commits.jsonl")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process exists and is more than an entry that nobody has asked for."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def whole_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON lines of a file that may be written to."""
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+
+class Pool:
+    """Applications that are warm before they are wanted."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._archive = class_archive(home)
+        self._spare: list[Application] = []
+        self.all: list[Application] = []
+
+    def prepare(self, count: int = 1) -> None:
+        """See to `count` spare ones, warm or about to be."""
+        while len(self._spare) < count:
+            home = self._home / f"app{len(self.all)}"
+            made = Application(home, (f"-XX:SharedArchiveFile={self._archive}",))
+            self.all.append(made)
+            self._spare.append(made)
+
+    def next(self) -> Application:
+        """An application without queries, which may still be getting warm."""
+        self.prepare()
+        return self._spare.pop(0)
+
+    def take(self) -> Application:
+        """A warm application without queries."""
+        return self.next().await_ready()
+
+    def reclaim(self) -> None:
+        """After a test: who answers serves the next one, without its queries; who does not is killed."""
+        for application in self.all:
+            if application in self._spare or not application.alive:
+                continue
+            try:
+                application.end_queries()
+            except AssertionError:
+                application.kill()
+            else:
+                self._spare.append(application)
+
+    def kill(self) -> None:
+        """End all of them."""
+        for application in self.all:
+            application.kill()
+
+
+def class_archive(home: Path) -> Path:
+    """The classes that an application loads, as a file that a JVM maps: it starts in two thirds of the time.
+
+    Made once per Java and PySpark by an application that ends at once; a JVM that cannot use it goes without.
+    """
+    java = shutil.which("java") or ""
+    key = f"{os.path.realpath(java)} {os.path.dirname(pyspark.__file__)} {pyspark.__version__}"
+    path = cache_directory() / "classes" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
+    with file_lock(path.with_suffix(".lock"), 180):
+        if not path.exists():
+            new = path.with_suffix(".new")
+            with closing_application(Application(home / "classes", (f"-XX:ArchiveClassesAtExit={new}",))) as trial:
+                trial.await_ready()
+                jvm = json.loads((trial.home / "processes").read_text())["jvm"]
+                assert trial.process.stdin is not None
+                trial.process.stdin.close()
+                # The driver does not wait for its JVM, which writes the file as the last thing it does.
+                wait_until(lambda: not is_running(jvm), "the JVM has ended", 60)
+            assert new.exists(), f"no archive of classes: {trial.log.read_text()[-2000:]}"
+            new.rename(path)
+    return path
+
+
+@contextmanager
+def closing_application(application: Application) -> Iterator[Application]:
+    """Kill it at the end."""
+    try:
+        yield application
+    finally:
+        application.kill()
+
+
+class Group:
+    """A group as the brokers tell of it."""
+
+    def __init__(self, server: KafkaServer, group: str, partitions: int) -> None:
+        self.name = group
+        self._partitions = partitions
+        self._cluster = Cluster(ClientOptions(SERVERS.parse(server.bootstrap_servers)))
+
+    def holders(self) -> list[tuple[str, list[int]]]:
+        """The members' client ids, each with the partitions it holds; two incarnations of a job are two members."""
+        described = describe_groups(self._cluster, [self.name], self._cluster.deadline(20_000))[self.name]
+        return sorted((m.client_id, sorted(tp.partition for tp in assigned_to(m) or ())) for m in described.members)
+
+    def is_shared_by(self, *names: str) -> bool:
+        """Whether exactly these members hold all partitions, each partition once."""
+        held = self.holders()
+        partitions = sorted(p for _, holds in held for p in holds)
+        return [name for name, _ in held] == sorted(names) and partitions == list(range(self._partitions))
+
+    def await_shared_by(self, *names: str, since: float | None = None, within: float = 60.0) -> float:
+        """Wait until exactly these members share; the seconds since `since` (of time.monotonic), at most `within`."""
+        began = time.monotonic() if since is None else since
+        left = began + within - time.monotonic()
+        try:
+            wait_until(lambda: self.is_shared_by(*names), f"{self.name} is shared by {names}", left)
+        except AssertionError as error:
+            error.add_note(f"its members hold {self.holders()}")
+            raise
+        return time.monotonic() - began
+
+    def close(self) -> None:
+        self._cluster.close()

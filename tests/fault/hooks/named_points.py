@@ -1,0 +1,172 @@
+"""The named points of a batch's life, at which a test may end or stop processes; and a journal of the group's answers.
+
+Nothing of this is in the product: `install` wraps the product's seams when their modules are imported, in whichever
+process of the application that happens. A seam that is gone is an ImportError, which fails the query and so the test.
+
+The directory of an application (STREAMGROUP_FAULTS) holds:
+
+    processes      its process group and its JVM, written by `job_driver.py`
+    coordinator    the process that plans its newest query
+    armed-POINT    what is to be struck when POINT is passed next: a word of STROKES
+    struck         which point, when (seconds of time.monotonic, one clock for all processes), written just before
+    commits.jsonl  one line per answer to an OffsetCommit
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PLANNED, READ, SUNK, COMMITTING, COMMITTED = POINTS = "planned", "read", "sunk", "committing", "committed"
+"""A document is made and Spark does not have it yet; a task has read its records; the sink has written them and Spark's
+`commits/N` is to come; Spark has asked for the next batch and the commit is to be sent; the commit was accepted."""
+
+TOGETHER, JVM, COORDINATOR, PAUSE = STROKES = "together", "jvm", "coordinator", "pause"
+"""kill -9 of driver, JVM and coordinator at once, of one of them, or SIGSTOP of all."""
+
+
+def home() -> Path:
+    """The directory of the application that this process belongs to."""
+    return Path(os.environ["STREAMGROUP_FAULTS"])
+
+
+def pass_point(point: str) -> None:
+    """Strike, if this point is armed: one process, once."""
+    armed, taken = home() / f"armed-{point}", home() / f"taken-{point}"
+    try:
+        armed.rename(taken)
+    except FileNotFoundError:
+        return
+    stroke = taken.read_text()
+    processes = json.loads((home() / "processes").read_text())
+    note = home() / "struck.new"
+    note.write_text(json.dumps({"point": point, "stroke": stroke, "at": time.monotonic()}))
+    note.rename(home() / "struck")
+    match stroke:
+        case "together":
+            os.killpg(processes["group"], signal.SIGKILL)
+        case "jvm":
+            os.kill(processes["jvm"], signal.SIGKILL)
+        case "coordinator":
+            os.kill(int((home() / "coordinator").read_text()), signal.SIGKILL)
+        case "pause":
+            os.killpg(processes["group"], signal.SIGSTOP)
+        case _:
+            raise ValueError(f"armed with {stroke!r}, which is none of {STROKES}")
+
+
+# --- the product's seams ----------------------------------------------------------------------------------------------
+
+
+def _around_stream(module: ModuleType) -> None:
+    reader = module.GroupStreamReader
+    plan, read = _seam(reader, "latestOffset"), _seam(reader, "read")
+
+    @functools.wraps(plan)
+    def latest_offset(self: Any, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        (home() / "coordinator").write_text(str(os.getpid()))
+        document: dict[str, Any] = plan(self, start, limit)
+        if document != start and document["ranges"]:
+            pass_point(PLANNED)
+        return document
+
+    @functools.wraps(read)
+    def read_and_pass(self: Any, partition: Any) -> Iterator[Any]:
+        yield from read(self, partition)
+        pass_point(READ)
+
+    reader.latestOffset, reader.read = latest_offset, read_and_pass
+
+
+def _around_member(module: ModuleType) -> None:
+    member = module.Member
+    send, answered = _seam(member, "_commit"), _seam(member, "_committed")
+
+    @functools.wraps(send)
+    def commit(self: Any, *arguments: Any) -> Any:
+        request = send(self, *arguments)
+        pass_point(COMMITTING)
+        return request
+
+    @functools.wraps(answered)
+    def committed(self: Any, sent: Any, response: Any, *arguments: Any) -> Any:
+        result = answered(self, sent, response, *arguments)
+        codes = {f"{t.name}-{p.partition_index}": p.error_code for t in response.topics for p in t.partitions}
+        _journal(self.ledger.group, self._instance_id or sent.commit.member_id, sent.commit, codes)
+        if not any(codes.values()):
+            pass_point(COMMITTED)
+        return result
+
+    member._commit, member._committed = commit, committed
+
+
+def _journal(group: str, owner: str, commit: Any, codes: dict[str, int]) -> None:
+    line = {
+        "at": time.monotonic(),
+        "group": group,
+        "owner": owner,
+        "member": commit.member_id,
+        "generation": commit.generation,
+        "offsets": {str(tp): committed.offset for tp, committed in commit.offsets.items()},
+        "codes": codes,
+    }
+    append(home() / "commits.jsonl", line)
+
+
+def append(path: Path, line: dict[str, Any]) -> None:
+    """Write one line of JSON in one go, so that a process that is killed leaves whole lines; and to the disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, (json.dumps(line) + "\n").encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _seam(owner: type, name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] | None = getattr(owner, name, None)
+    if found is None:
+        raise ImportError(f"{owner.__module__}.{owner.__qualname__} has no {name}: the named points need another seam")
+    return found
+
+
+SEAMS: dict[str, Callable[[ModuleType], None]] = {
+    "streamgroup.spark.stream": _around_stream,
+    "streamgroup.driver.member": _around_member,
+}
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds a module as the others would, and wraps what it defines once it has run."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        wrap = SEAMS.get(name)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if wrap else None
+        if wrap is None or spec is None or spec.loader is None:
+            return None
+        run = spec.loader.exec_module
+
+        def run_and_wrap(module: ModuleType) -> None:
+            run(module)
+            wrap(module)
+
+        spec.loader.exec_module = run_and_wrap  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """Wrap the seams of this process, once."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())

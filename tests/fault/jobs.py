@@ -1,0 +1,155 @@
+"""A Spark application that the tests command: its session is up and warm before the first query is wanted.
+
+    STREAMGROUP_FAULTS=<directory> python jobs.py
+
+A line of standard input is a command, a line of standard output an event: JSON both. Its driver, its JVM and its
+coordinators are processes of one process group, as under spark-submit. Standard output's end means that it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import named_points
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import streamgroup
+
+
+def make_session(home: Path) -> SparkSession:
+    """A session as small and as quick to start as can be."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": os.environ.get("STREAMGROUP_FAULTS_JAVA", ""),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.local.dir": str(home / "local"),
+    }
+    builder = SparkSession.builder.master("local[1]").appName(home.name)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+class Sink:
+    """`foreachBatch` into a file: a line when a batch has begun, a line with its values when it is on the disk."""
+
+    def __init__(self, path: Path, pause_s: float) -> None:
+        self.path = path
+        self.pause_s = pause_s
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        named_points.append(self.path, {"at": time.monotonic(), "begun": batch})
+        values = [bytes(row.value).decode() for row in frame.select("value").collect()]
+        time.sleep(self.pause_s)
+        named_points.append(self.path, {"at": time.monotonic(), "batch": batch, "values": values})
+        named_points.pass_point(named_points.SUNK)
+
+
+class Driver:
+    """Carries the commands out, one after the other."""
+
+    def __init__(self, session: SparkSession, events: IO[str]) -> None:
+        self._session = session
+        self._events = events
+        self._writing = threading.Lock()
+        self._queries: dict[str, StreamingQuery] = {}
+
+    def tell(self, event: str, **details: Any) -> None:
+        """Report an event."""
+        with self._writing:
+            print(json.dumps({"event": event, **details}), file=self._events, flush=True)
+
+    def start(self, query: str, options: dict[str, str], checkpoint: str, sink: str, pause_s: float) -> None:
+        """Start a query; `ended` tells of its end, whoever ended it."""
+        started = (
+            self._session.readStream.format("streamgroup")
+            .options(**options)
+            .load()
+            .writeStream.foreachBatch(Sink(Path(sink), pause_s))
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
+        self._queries[query] = started
+        self.tell("started", query=query)
+        threading.Thread(target=self._await_end, args=(query, started), daemon=True).start()
+
+    def drain(self, query: str, timeout: float) -> None:
+        """Drain a query."""
+        result = streamgroup.drain(self._queries[query], timeout)
+        self.tell("drained", query=query, drained=result.drained)
+
+    def stop(self, query: str) -> None:
+        """Stop a query, as a user does who does not drain."""
+        self._queries[query].stop()
+
+    def end(self) -> None:
+        """Stop every query that runs, whichever test has started it."""
+        for query in self._session.streams.active:
+            query.stop()
+        self.tell("idle")
+
+    def _await_end(self, query: str, started: StreamingQuery) -> None:
+        error = ""
+        try:
+            started.awaitTermination()
+        except Exception as raised:
+            error = str(raised)
+        self.tell("ended", query=query, error=error)
+
+
+def warm(session: SparkSession, home: Path) -> None:
+    """Load the classes and start the processes that a query needs, before one is wanted."""
+    query = (
+        session.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", 1)
+        .load()
+        .writeStream.foreachBatch(lambda frame, _: frame.collect())
+        .option("checkpointLocation", str(home / "warm"))
+        .trigger(once=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def main() -> None:
+    # Spark and its JVM print to standard output too: what the tests read has a descriptor of its own.
+    events = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    home = named_points.home()
+    session = make_session(home)
+    jvm = int(session._jvm.java.lang.ProcessHandle.current().pid())
+    (home / "processes").write_text(json.dumps({"group": os.getpgrp(), "jvm": jvm}))
+    warm(session, home)
+    driver = Driver(session, events)
+    driver.tell("ready")
+    commands = {"start": driver.start, "drain": driver.drain, "stop": driver.stop, "end": driver.end}
+    for line in sys.stdin:
+        command = json.loads(line)
+        name = command.pop("command")
+        try:
+            commands[name](**command)
+        except Exception as error:
+            driver.tell("failed", command=name, error=str(error), **command)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main()
