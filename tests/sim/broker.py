@@ -176,7 +176,8 @@ class SimBroker:
             if request.member_id in self.group.members:
                 self.group.alive(request.member_id)
             generation = request.generation_id_or_member_epoch
-            self._checker.committed(sender, generation, {tp: row.offset for tp, row in rows.items()})
+            offsets = {tp: row.offset for tp, row in rows.items()}
+            self._checker.committed(sender, request.member_id, generation, offsets)
             self.offsets |= rows
         reply(_answered(request, code))
 

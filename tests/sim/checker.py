@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from streamgroup.errors import ConfigError, FencedError
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
+from tests.sim.group import DYNAMIC
 from tests.sim.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ class Track:
         self.deliveries: dict[int, list[tuple[Process, int]]] = {}
         """By offset: who has delivered the records that the commit has not passed."""
         self.committed: int | None = None
-        self.owner: tuple[int, Process] | None = None
-        """The generation and the process of the last accepted commit."""
+        self.owner: tuple[int, str] | None = None
+        """The generation and the member id of the last accepted commit."""
         self.starts: dict[Process, int] = {}
         """Where `startingOffsets` let a process of the founding generation start."""
 
@@ -157,14 +158,16 @@ class Checker:
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
-    def committed(self, process: Process, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
+    def committed(
+        self, process: Process, member_id: str, generation: int, offsets: Mapping[TopicPartition, int]
+    ) -> None:
         """The coordinator accepts a commit."""
         if self._kernel.trace is not None:
             text = ", ".join(f"{tp}: {offset}" for tp, offset in offsets.items())
             self._kernel.note("broker", f"accepts of {process.name}, generation {generation}: {text}")
         for tp, offset in offsets.items():
             track = self.track(tp)
-            self._check_owner(tp, track, process, generation)
+            self._check_owner(tp, track, member_id, generation)
             self._start(track, process)
             if track.committed is not None and offset < track.committed:
                 raise self._violated(NON_MONOTONIC, f"{process.name} commits {tp} at {offset} after {track.committed}")
@@ -178,16 +181,18 @@ class Checker:
         if self._founding is None:
             self._founding = generation
 
-    def _check_owner(self, tp: TopicPartition, track: Track, process: Process, generation: int) -> None:
+    def _check_owner(self, tp: TopicPartition, track: Track, member_id: str, generation: int) -> None:
+        """Member ids end in numbers, in the order in which they were given: a static member's successor has a later."""
         if track.owner is not None:
             before, owner = track.owner
-            successor = process.query is owner.query and process.number >= owner.number
-            if generation < before or (generation == before and not successor):
+            (place, number), (old_place, old_number) = member_id.split("-"), owner.split("-")
+            successor = place == old_place != DYNAMIC and int(number) > int(old_number)
+            if generation < before or (generation == before and member_id != owner and not successor):
                 raise self._violated(
                     TWO_OWNERS,
-                    f"{process.name} commits {tp} in generation {generation} after {owner.name} in {before}",
+                    f"{member_id} commits {tp} in generation {generation} after {owner} in {before}",
                 )
-        track.owner = (generation, process)
+        track.owner = (generation, member_id)
 
     def _settle(self, track: Track, process: Process, start: int, until: int) -> None:
         """One delivery of each record counts, the committing query's last; the others are surplus."""

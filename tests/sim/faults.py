@@ -10,6 +10,8 @@ from streamgroup.group.events import Lane
 from tests.sim.spark import POINTS, Checkpoint, Directory
 from tests.sim.world import Query, World
 
+REQUESTS = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbeat")
+"""While one of these is under way a query may be killed, too."""
 KILLS = ("machine", "machine", "coordinator", "jvm")
 
 
@@ -41,8 +43,9 @@ def _end(query: Query, how: str) -> None:
 
 
 def _kill_at_point(world: World, query: Query, fault: Fault) -> None:
-    how = KILLS[fault.way // len(POINTS) % len(KILLS)]
-    query.armed[POINTS[fault.way % len(POINTS)]] = lambda: _end(query, how)
+    points = (*POINTS, *REQUESTS)
+    how = KILLS[fault.way // len(points) % len(KILLS)]
+    query.armed[points[fault.way % len(points)]] = lambda: _end(query, how)
 
 
 def _stop(world: World, query: Query, fault: Fault) -> None:
@@ -50,16 +53,27 @@ def _stop(world: World, query: Query, fault: Fault) -> None:
 
 
 def _drain(world: World, query: Query, fault: Fault) -> None:
-    query.drain(2.0 + 20.0 * fault.amount)
+    query.drain(0.2 + 20.0 * fault.amount**2)
 
 
 def _pause(world: World, query: Query, fault: Fault) -> None:
     query.pause(2.5 * world.settings.session_s * fault.amount)
 
 
+def _zombie(world: World, query: Query, fault: Fault) -> None:
+    """The query sleeps, is taken for dead and started on another machine, from the same checkpoint; then it wakes."""
+    world.replace(query, 3.0 * world.settings.session_s * fault.amount)
+
+
 def _break(world: World, query: Query, fault: Fault) -> None:
-    line = query.process.line(list(Lane)[fault.way % 3]) if query.process else None
-    if line is not None:
+    """A connection breaks, now or when something is under way on it."""
+    lane = list(Lane)[fault.way % 3]
+    if query.process is None:
+        return
+    line = query.process.line(lane)
+    if fault.way // 3 % 3:
+        query.process.lines.fragile.add(lane)
+    elif line is not None:
         line.break_("connection reset by peer")
 
 
@@ -123,6 +137,7 @@ FAULTS: dict[str, tuple[int, Callable[[World, Query, Fault], None]]] = {
     "stop": (4, _stop),
     "drain": (3, _drain),
     "pause": (6, _pause),
+    "zombie": (3, _zombie),
     "break": (8, _break),
     "stall": (8, _stall),
     "cut": (5, _cut),

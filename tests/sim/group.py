@@ -22,6 +22,9 @@ from streamgroup.wire.messages.group import (
 )
 from tests.sim.kernel import Kernel
 
+DYNAMIC = "m"
+"""What the ids of dynamic members begin with; those of static ones with their instance's."""
+
 Reply = Callable[[Any], None]
 
 
@@ -152,7 +155,7 @@ class Group:
 
     def _join_new(self, request: JoinGroupRequest, version: int, reply: Reply) -> None:
         self._ids += 1
-        member_id = f"{request.group_instance_id or 'm'}-{self._ids}"
+        member_id = f"{request.group_instance_id or DYNAMIC}-{self._ids}"
         if request.group_instance_id is not None:
             static = self.static_member(request.group_instance_id)
             if static is not None:

@@ -31,6 +31,8 @@ class GroupLines:
         """When the requests that are out were sent, by token."""
         self._outbox: list[MemberAction] = []
         self._performing = False
+        self.fragile: set[Lane] = set()
+        """Lanes whose connection breaks soon after the next request."""
         self.lines: dict[Lane, Line] = {}
 
     def carry_out(self, actions: Sequence[MemberAction]) -> None:
@@ -64,6 +66,17 @@ class GroupLines:
         self._due[send.token] = self._kernel.now
         self._process.later(send.timeout_ms / 1000, partial(self._overdue, send.token))
         line.send(send)
+        self._befall(line, send)
+
+    def _befall(self, line: Line, send: Send) -> None:
+        """What waits for a request to be under way: a connection that breaks, a process that is killed."""
+        soon = 3 * self._network.latency()
+        if line.lane in self.fragile:
+            self.fragile.discard(line.lane)
+            self._kernel.after(soon * self._network.chance(), partial(line.break_, "connection reset by peer"))
+        what = self._process.query.armed.pop(send.api.NAME, None)
+        if what is not None:
+            self._kernel.after(soon * self._network.chance(), what)
 
     def _overdue(self, token: int) -> None:
         """A connection whose answer is overdue is given up (R18)."""

@@ -1,7 +1,7 @@
 """The coordinator process of one run: the real `Member`, and around it what the driver's threads do, simulated.
 
-`Process` mirrors `driver/coordinator.py` and `driver/leaving.py`: the order of their decisions is theirs, line by line,
-since that order is part of the rules (R9, R10, R13, R29, R30). Where one of these changes, this file changes with it.
+`Process` mirrors `driver/coordinator.py`: the order of its decisions is that file's, line by line, since that order is
+part of the rules (R9, R10, R13). Where that changes, this file changes with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.sim.broker import GROUP_ID
 from tests.sim.kernel import Act, Sleep, Steps, Until
 from tests.sim.lines import GroupLines
 from tests.sim.network import Line, Network
-from tests.sim.settings import FAREWELL_S, FIRST_PATIENCE_S, METADATA_AGE_S, PATIENCE_S, QUESTION_S, Settings
+from tests.sim.settings import FIRST_PATIENCE_S, METADATA_AGE_S, PATIENCE_S, QUESTION_S, Settings
 
 if TYPE_CHECKING:
     from tests.sim.world import Query, World
@@ -57,12 +57,14 @@ class SimBackoff:
 class Process:
     """See the module. Its calls are generators: they yield what they wait for."""
 
-    def __init__(self, world: World, query: Query, number: int, chance: random.Random) -> None:
+    def __init__(self, world: World, query: Query, name: str, number: int) -> None:
         self.world = world
         self.query = query
         self.kernel = world.kernel
-        self.name = f"{query.name}.{number}"
+        self.name = name
         self.number = number
+        """Processes are numbered in the order of their start."""
+        chance = query.chance
         self.settings: Settings = world.settings
         self.alive = True
         self.calling = False
@@ -91,7 +93,7 @@ class Process:
         self._gave_up = False
         self._topics = frozenset(world.settings.topics)
         self._known_ends: dict[TopicPartition, int] = {}
-        self._started = False
+        self.started = False
         self._first = True
         self._wakes_at: float | None = None
         self._answer: tuple[Document, tuple[OffsetRange, ...]] | None = None
@@ -252,9 +254,9 @@ class Process:
         return answer
 
     def _begin(self) -> Steps:
-        if self._started or self.stopped:
+        if self.started or self.stopped:
             return
-        self._started = True
+        self.started = True
         network = self._network
         yield Until(lambda: self.kernel.now >= network.cut_until, QUESTION_S)
         yield Sleep(2 * network.latency())
@@ -353,44 +355,7 @@ class Process:
         yield Sleep(network.latency())
         return seen
 
-    # -- the end ------------------------------------------------------------------------------------------------------
-
-    def leave(self) -> Steps:
-        """R29, `Leaving.stop`: commit every held position, leave the group, within a second."""
-        if not self.stopped:
-            self.stopped = True
-            if self._started:
-                yield from self._leave()
-
-    def _leave(self) -> Steps:
-        settled = self._settled()
-        self.carry_out(self.member.farewell(self.kernel.now))
-        yield Until(lambda: not self.ledger.owes, FAREWELL_S * 0.6)
-        clean = settled or self._settled()
-        self.carry_out(self.member.step(ev.Stop(), self.kernel.now))
-        yield Until(lambda: self.membership.state is State.LEFT, FAREWELL_S * 0.4)
-        return clean
-
-    def drain(self, seconds: float) -> Steps:
-        """R30, `Leaving.drain`: whether nothing will be repeated."""
-        self.draining = True
-        yield Until(lambda: self.stopped or self.failure is not None or self._settled(), seconds)
-        if self.stopped:
-            return False
-        self.stopped = True
-        clean = True
-        if self._started:
-            clean = yield from self._leave()
-        return clean and self.failure is None
-
-    def _settled(self) -> bool:
-        """`Leaving._is_settled`."""
-        ledger = self.ledger
-        if not self._started:
-            return True
-        if not ledger.idle or ledger.owes:
-            return False
-        return not ledger.awaits_holding or (self.member.stable and ledger.settled)
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     def die(self) -> None:
         """The process is gone between two actions."""

@@ -103,5 +103,7 @@ def draw(chance: random.Random) -> Settings:
         initial_delay_s=chance.choice((0.0, 0.5)),
         latency_s=chance.choice((0.005, 0.02, 0.1)),
         produce_every_s=chance.choice((0.5, 1.0, 3.0)),
+        max_poll_s=chance.choice((7.0, 20.0)),
+        rebalance_wait_s=chance.choice((0.5, 3.0)),
         strategies=COOPERATIVE if chance.random() < 0.4 else EAGER,
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from streamgroup.model import TopicPartition
+from tests.sim import leaving
 from tests.sim.broker import Logs, SimBroker
 from tests.sim.checker import Checker, Violation
 from tests.sim.kernel import Act, Kernel, Sleep, Steps, Thread, Until
@@ -28,13 +29,14 @@ POINT_S = 0.001
 class Query:
     """One query over its runs: what outlives a process (checkpoint, directory), and the run that is."""
 
-    def __init__(self, world: World, settings: QuerySettings) -> None:
+    def __init__(self, world: World, settings: QuerySettings, machine: int = 0) -> None:
         self.world = world
         self.kernel = world.kernel
         self.settings = settings
-        self.name = settings.name
+        self.machine = machine
+        self.name = settings.name + "'" * machine
         self.instance_id = settings.instance_id
-        self.chance = random.Random(f"{world.seed} {settings.name}")
+        self.chance = random.Random(f"{world.seed} {self.name}")
         self.checkpoint = Checkpoint()
         self.directory = Directory()
         self.process: Process | None = None
@@ -72,8 +74,9 @@ class Query:
         if self.process is not None or self.held_down:
             return
         self._runs += 1
+        self.world.runs += 1
         self.kernel.note(self.name, f"starts, run {self._runs}")
-        process = self.process = Process(self.world, self, self._runs, self.chance)
+        process = self.process = Process(self.world, self, f"{self.name}.{self._runs}", self.world.runs)
         self._threads = [
             Thread(self.kernel, micro_batches(self, process), self.gate, lambda error: self._ended(process, error))
         ]
@@ -153,7 +156,9 @@ class Query:
             return
         for thread in self._threads:
             thread.kill()
-        self._threads.append(Thread(self.kernel, process.leave(), self.gate, lambda error: self._left(process, error)))
+        self._threads.append(
+            Thread(self.kernel, leaving.stop(process), self.gate, lambda error: self._left(process, error))
+        )
 
     def _left(self, process: Process, error: BaseException | None) -> None:
         if error is not None:
@@ -168,7 +173,7 @@ class Query:
             self._threads.append(Thread(self.kernel, steps, self.gate, _unless))
 
     def _drain(self, process: Process, seconds: float) -> Steps:
-        drained = yield from process.drain(seconds)
+        drained = yield from leaving.drain(process, seconds)
         if self.process is process:
             self.kernel.note(self.name, f"drained: {drained}")
             for thread in self._threads:
@@ -215,6 +220,8 @@ class World:
             initial_delay_s=settings.initial_delay_s,
         )
         self.queries = [Query(self, each) for each in settings.queries]
+        self.zombies: list[Query] = []
+        self.runs = 0
         self.calm = False
         self._operating = False
 
@@ -243,6 +250,18 @@ class World:
         self._come_to_rest()
         self.checker.finish(self)
 
+    def replace(self, query: Query, seconds: float) -> None:
+        """`query` sleeps for so long, and is started on another machine meanwhile. It is not started again."""
+        if query.process is None or query.held_down:
+            return
+        successor = Query(self, query.settings, query.machine + 1)
+        successor.checkpoint, successor.directory = query.checkpoint.copy(), query.directory
+        self.queries[self.queries.index(query)] = successor
+        self.zombies.append(query)
+        query.held_down = True
+        query.pause(seconds)
+        self.kernel.after(self.restart_s(), successor.start)
+
     def _produce(self, until: float) -> None:
         if self.kernel.now < until:
             for tp in self.logs.ends:
@@ -253,6 +272,8 @@ class World:
     def _calm_down(self) -> None:
         self.kernel.note("world", "no more faults")
         self.calm = True
+        for zombie in self.zombies:
+            zombie.kill()
         for query in self.queries:
             query.held_down = False
             query.armed.clear()
@@ -273,6 +294,8 @@ class World:
             Thread(self.kernel, self._reset(offsets, ends), lambda act: act(), _unless)
 
     def _reset(self, offsets: dict[TopicPartition, int], ends: Sequence[str]) -> Steps:
+        for zombie in self.zombies:
+            zombie.kill()
         for query, end in zip(self.queries, ends, strict=True):
             query.held_down = True
             {"kill": query.kill, "stop": query.stop, "drain": lambda q=query: q.drain(5.0)}[end]()  # type: ignore[misc]
