@@ -118,10 +118,16 @@ class Streams:
         self.spark = spark
         self.home = home
         self._numbers = itertools.count()
+        self._members = itertools.count()
         self._queries: list[StreamingQuery] = []
 
-    def read(self, server: KafkaServer, topic: str, group: str, **options: Any) -> DataFrame:
-        """A stream of `topic` as a member of `group`; `__` in an option's name is a dot."""
+    def read(self, server: KafkaServer, topic: str, group: str, *, named: bool = True, **options: Any) -> DataFrame:
+        """A stream of `topic` as a member of `group`; `__` in an option's name is a dot.
+
+        Unless `named` is off, each has a `group.member` name of its own: all queries here are one application's (R28).
+        """
+        if named:
+            options = {"group__member": f"m{next(self._members)}", **options}
         return (
             self.spark.readStream.format("streamgroup")
             .option("kafka.bootstrap.servers", server.bootstrap_servers)
