@@ -27,7 +27,7 @@ FOUNDED = Resolve(4, {P0: Origin.STARTING, P1: Origin.STARTING})
 class Asked:
     """A resolver over a watcher that runs, and what it told."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, is_new: Callable[[TopicPartition], bool] = lambda tp: False, **options: Any) -> None:
         self.found: list[tuple[int, dict[TopicPartition, int]]] = []
         self.failed: list[tuple[int, StreamGroupError]] = []
         self.on_found: Callable[[], None] = lambda: None
@@ -42,6 +42,7 @@ class Asked:
             troubles,
             on_found=self._found,
             on_failed=lambda *told: self.failed.append(told),
+            is_new=is_new,
         )
         self.watcher.start()
 
@@ -75,6 +76,13 @@ def test_what_the_log_tells_is_told_with_the_generation_that_asked(ask: Callable
     asked.resolver.resolve(FOUNDED)
     until(lambda: bool(asked.found), "found")
     assert asked.found == [(4, {P0: 10, P1: 20})]
+
+
+def test_what_came_to_be_after_the_run_began_starts_at_earliest(ask: Callable[..., Asked]) -> None:
+    asked = ask(is_new=lambda tp: tp == P1)
+    asked.resolver.resolve(FOUNDED)
+    until(lambda: bool(asked.found), "found")
+    assert asked.found == [(4, {P0: 10, P1: 0})]
 
 
 def test_losses_that_are_allowed_are_said(ask: Callable[..., Asked], logs: Logs) -> None:

@@ -12,7 +12,7 @@ from streamgroup.driver import watcher as module
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import BrokerError, DecodeError, ErrorCode, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
-from streamgroup.options.types import FetchOptions, Isolation, SourceOptions
+from streamgroup.options.types import FetchOptions, Isolation, SourceOptions, Subscription
 from tests.unit.driver.shells import SOON, Logs, client, logs_of, running, source, until
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
@@ -57,6 +57,31 @@ def watch() -> Iterator[Callable[..., Watch]]:
     yield make
     for each in made:
         each.watcher.stop(SOON)
+
+
+# -- topics -----------------------------------------------------------------------------------------------------------
+
+
+def test_under_a_pattern_all_topics_are_looked_at_and_those_of_interest_kept(
+    logs: Logs, watch: Callable[..., Watch]
+) -> None:
+    others = {TopicPartition(name, 0): 1 for name in ("t1", "other", "needed")}
+    logs.ends |= others
+    watching = watch(source(subscription=Subscription(pattern="t.*"), client=client(metadata_max_age_ms=20)))
+    watcher = watching.follow("needed", "missing")
+    snapshot, asked = watching.snapshots[0]
+    assert snapshot.topics.keys() == {"t", "t1", "needed"}
+    assert asked == {"t", "t1", "needed", "missing"}, "what does not exist was asked for too"
+    logs.ends[TopicPartition("t2", 0)] = 1
+    until(lambda: "t2" in watcher.snapshot.topics, "a topic that comes to match")
+
+
+def test_a_pattern_that_matches_nothing_is_looked_at_again(logs: Logs, watch: Callable[..., Watch]) -> None:
+    watching = watch(source(subscription=Subscription(pattern="x"), client=client(metadata_max_age_ms=20)))
+    watching.follow()
+    assert watching.snapshots[0][0].topics == {}
+    logs.ends[TopicPartition("x", 0)] = 1
+    until(lambda: "x" in watching.watcher.snapshot.topics, "it matches something")
 
 
 # -- ends -------------------------------------------------------------------------------------------------------------
@@ -164,6 +189,44 @@ def test_what_is_forgotten_while_its_end_is_asked_for_has_its_start_asked_for_to
     time.sleep(module.FRESH_S)
     logs.starts = {P0: 5}
     assert watcher.ends([P0], SOON) == {P0: LogRange(5, 10)}
+
+
+def test_an_answer_that_was_on_its_way_when_its_log_was_forgotten_counts_for_nothing(
+    logs: Logs, watch: Callable[..., Watch]
+) -> None:
+    watcher = watch().follow("t")
+    watcher.ends([P0, P1], SOON)
+
+    def forget() -> None:
+        watcher.forget([P0])
+        logs.hook = shrink
+
+    def shrink() -> None:
+        logs.ends[P0] = 3
+
+    logs.hook = forget
+    time.sleep(module.FRESH_S)
+    assert watcher.ends([P0, P1], SOON) == {P0: LogRange(0, 3), P1: LogRange(0, 20)}
+
+
+def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it_must_have_heard_of_it(
+    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_AFTER_S", 0.01)
+    logs.epochs_listed = {P0: 1, P1: 1, P2: 1}  # the same epoch as before
+    run = watch()
+    watcher = run.follow("t")
+    assert watcher.ends([P0, P1], SOON) == {P0: LogRange(0, 10), P1: LogRange(0, 20)}
+    seen, logs.topic_ids = len(run.snapshots), {"t": "another"}
+    watcher.refresh_metadata()
+    until(lambda: len(run.snapshots) > seen, "the metadata refreshed")
+    changed = time.monotonic()
+    assert watcher.known([P0, P1]) == {}
+    while time.monotonic() < changed + module.SETTLING_S * 0.8:
+        assert watcher.ends([P0, P1], SOON) == {}  # a leader that is late still tells of the old log
+    logs.ends |= {P0: 3, P1: 4}
+    until(lambda: watcher.ends([P0, P1], SOON), "it is believed")
+    assert watcher.ends([P0, P1], SOON) == {P0: LogRange(0, 3), P1: LogRange(0, 4)}
 
 
 # -- leader epochs ----------------------------------------------------------------------------------------------------

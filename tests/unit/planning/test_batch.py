@@ -49,6 +49,23 @@ def test_a_batch_takes_what_is_new_and_tells_where_all_partitions_held_stand() -
     )
 
 
+@pytest.mark.parametrize(("least", "planned"), [(1, True), (8, True), (9, False)])
+def test_less_than_is_wanted_is_no_batch(least: int, planned: bool) -> None:
+    document = next_document(
+        PREVIOUS,
+        group="g",
+        lineage="lineage",
+        run="run-2",
+        positions=HELD,
+        ends={A: 15, B: 23},
+        max_offsets=2,
+        min_offsets=least,
+    )
+    assert (document is not None) == planned
+    if document is not None:
+        assert sum(map(len, document.ranges)) == 2, "the most counts after the least"
+
+
 @pytest.mark.parametrize(
     "ends",
     [{A: 10, B: 20}, {}, {A: 9, B: 3}, {C: 900}],

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.model import OffsetRange, TopicPartition
-from streamgroup.planning.limits import rate_limit
+from streamgroup.planning.limits import least_wanted, rate_limit
 
 
 def backlog(*sizes: int, start: int = 0) -> dict[TopicPartition, OffsetRange]:
@@ -64,3 +64,22 @@ def test_batch_after_batch_reaches_the_end(sizes: list[int], limit: int) -> None
 def test_a_limit_below_one_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="at least 1, not 0"):
         rate_limit(backlog(3), 0)
+
+
+@pytest.mark.parametrize(
+    ("waited", "least"),
+    [
+        pytest.param(None, 1, id="the first batch of a run waits for nothing"),
+        pytest.param(0.0, 50, id="right after a batch"),
+        pytest.param(59.9, 50, id="not yet"),
+        pytest.param(60.0, 1, id="the delay is over"),
+        pytest.param(1e6, 1, id="long over"),
+    ],
+)
+def test_what_is_worth_a_batch_is_less_once_the_delay_is_over(waited: float | None, least: int) -> None:
+    assert least_wanted(50, waited, 60.0) == least
+
+
+@given(st.none() | st.floats(0, 1e9), st.floats(0, 1e9))
+def test_without_a_minimum_anything_is_worth_a_batch(waited: float | None, delay: float) -> None:
+    assert least_wanted(None, waited, delay) == 1

@@ -1,0 +1,230 @@
+"""The three modes and the three subscriptions of a stream, on a real broker: what arrives, what is committed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
+from tests.spark.support import SHORT_SESSION, Load, Streams, Sunk, assigned, committed, repeated, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(240)]
+
+PATIENCE = 120.0
+FOR_EVER = {"retention.ms": "-1"}
+QUICK = {"kafka.metadata.max.age.ms": "500"}
+
+
+def read(streams: Streams, server: KafkaServer, **options: Any) -> DataFrame:
+    """A stream with these options alone; `__` in a name is a dot."""
+    return (
+        streams.spark.readStream.format("streamgroup")
+        .option("kafka.bootstrap.servers", server.bootstrap_servers)
+        .options(**QUICK)
+        .options(**{name.replace("__", "."): str(value) for name, value in options.items()})
+        .load()
+    )
+
+
+def groups(server: KafkaServer) -> set[str]:
+    """The groups of the cluster, as another client sees them."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+    return {group.group_id for group in admin.list_consumer_groups().result(20).valid}
+
+
+def have(sunk: Sunk, *values: list[str]) -> bool:
+    return sorted(sunk.values()) == sorted(v for some in values for v in some)
+
+
+def subscription(kind: str, load: Load) -> dict[str, str]:
+    return {
+        "subscribe": {"subscribe": load.topic},
+        "assign": {"assign": json.dumps({load.topic: [0, 2]})},
+        "pattern": {"subscribePattern": f"{load.topic[:-1]}[{load.topic[-1]}]"},
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["subscribe", "assign", "pattern"])
+@pytest.mark.parametrize("mode", ["off", "commit"])
+def test_alone_everything_subscribed_is_read_once_over_a_restart(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, mode: str, kind: str
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 3), 3)
+    group = f"alone-{mode}-{kind}"
+    options = {**subscription(kind, load), "startingOffsets": "earliest"}
+    if mode == "commit":
+        options |= {"kafka__group__id": group, "group__mode": "commit"}
+    for _ in range(2):
+        load.send(30)
+        sunk = streams.to_parquet(read(streams, kafka41, **options), "q", availableNow=True)
+        sunk.finish(PATIENCE)
+    wanted = [v for v in load.sent if kind != "assign" or int(v.split("-")[-2]) != 1]
+    assert have(sunk, wanted)
+    ends = {p: 20 for p in range(3) if kind != "assign" or p != 1}
+    assert committed(kafka41, group, load.topic) == (ends if mode == "commit" else {})
+    assert (group in groups(kafka41)) == (mode == "commit")
+
+
+def test_two_queries_without_a_group_both_read_everything_from_where_they_started(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    """As two of Spark's own: `latest` is the default, and stands in the checkpoint before anything has come (R6)."""
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(20)
+    before = groups(kafka41)
+    queries = [streams.to_parquet(read(streams, kafka41, subscribe=load.topic), name) for name in ("a", "b")]
+    for sunk in queries:
+        wait_until(lambda sunk=sunk: assigned(sunk.query) == [0, 1], "its start is documented", PATIENCE)
+    queries[1].query.stop()
+    new = load.send(10)
+    queries[1] = streams.to_parquet(read(streams, kafka41, subscribe=load.topic), "b")
+    more = load.send(30)
+    for sunk in queries:
+        wait_until(lambda sunk=sunk: have(sunk, new, more), "all of both", PATIENCE)
+    assert groups(kafka41) == before
+
+
+def test_starting_offsets_by_timestamp_and_a_batch_that_waits_until_it_is_worth_it(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 1, config=FOR_EVER), 1)
+    load.send(10, timestamp=1_700_000_000_000)
+    wanted = load.send(10, timestamp=1_700_000_001_000)
+    frame = read(
+        streams,
+        kafka41,
+        subscribe=load.topic,
+        startingOffsetsByTimestamp=json.dumps({load.topic: {"0": 1_700_000_000_500}}),
+        minOffsetsPerTrigger=25,
+        maxTriggerDelay="1h",
+    )
+    sunk = streams.to_parquet(frame)
+    wait_until(lambda: have(sunk, wanted), "the first batch waits for nothing", PATIENCE)
+    few = load.send(20)
+    wait_until(
+        lambda: "20" not in str(sunk.query.lastProgress["numInputRows"]) and have(sunk, wanted), "it waits", PATIENCE
+    )
+    enough = load.send(5)
+    wait_until(lambda: have(sunk, wanted, few, enough), "all at once", PATIENCE)
+    assert [p["numInputRows"] for p in sunk.query.recentProgress if p["numInputRows"]] == [10, 25]
+
+
+def test_a_stateful_query_goes_on_with_its_state_and_the_lag_tools_see_it(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    group = "stateful"
+    for turn in range(2):
+        load.send(40)
+        Load(kafka41, load.topic, 2).send(40)  # the same values once more
+        frame = read(
+            streams,
+            kafka41,
+            subscribe=load.topic,
+            kafka__group__id=group,
+            group__mode="commit",
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger=30,
+        )
+        sunk = streams.to_parquet(frame.dropDuplicates(["value"]).select("value"), "q", availableNow=True)
+        sunk.finish(PATIENCE)
+        assert have(sunk, load.sent), "each value once over all batches and runs"
+        done = 40 * (turn + 1)
+        assert committed(kafka41, group, load.topic) == {0: done, 1: done}
+
+
+def test_a_group_with_members_takes_no_commits_of_who_is_none(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load.send(10)
+    group = "taken"
+    consumer = Consumer({"bootstrap.servers": kafka41.bootstrap_servers, "group.id": group, "log_level": 3})
+    consumer.subscribe([load.topic])
+    try:
+        wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the consumer is a member", PATIENCE)
+        frame = read(
+            streams,
+            kafka41,
+            subscribe=load.topic,
+            kafka__group__id=group,
+            group__mode="commit",
+            group__joinTimeout="1s",
+            startingOffsets="earliest",
+        )
+        sunk = streams.to_parquet(frame)
+        with pytest.raises(StreamingQueryException, match=r"group taken: it has members[\s\S]*group\.mode=off"):
+            sunk.query.awaitTermination(PATIENCE)
+    finally:
+        consumer.close()
+    assert committed(kafka41, group, load.topic) == {}
+    again = streams.to_parquet(frame, availableNow=True)
+    again.finish(PATIENCE)
+    assert have(again, load.sent)
+    assert committed(kafka41, group, load.topic) == {0: 10}
+
+
+def test_a_topic_that_appears_under_the_pattern_of_two_members_is_shared_from_its_beginning(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    group, stem = "patterned", make_topic(kafka41, 1, name="patterned-other").removesuffix("other")
+    queries = [
+        streams.to_parquet(
+            read(
+                streams,
+                kafka41,
+                subscribePattern=f"{stem}t[0-9]",
+                kafka__group__id=group,
+                group__member=name,
+                startingOffsets="latest",
+                **{key.replace(".", "__"): value for key, value in SHORT_SESSION.items()},
+            ),
+            name,
+        )
+        for name in ("a", "b")
+    ]
+    loads = []
+    for number in (1, 2):
+        load = Load(kafka41, make_topic(kafka41, 2, name=f"{stem}t{number}"), 2)
+        loads.append(load)
+        load.send(50)
+        sent = [v for one in loads for v in one.sent]
+        wait_until(lambda sent=sent: sorted(values(queries)) == sorted(sent), f"all of {number} topics", PATIENCE)
+        wait_until(lambda: all(assigned(sunk.query) for sunk in queries), "both have a share", PATIENCE)
+    assert repeated(values(queries)) == {}
+
+
+def values(queries: list[Sunk]) -> list[str]:
+    return [value for sunk in queries for value in sunk.values()]
+
+
+def test_a_checkpoint_of_sparks_own_connector_goes_on_without_a_group(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(20)
+    frame = read(streams, kafka41, subscribe=load.topic, startingOffsets="earliest")
+    streams.to_parquet(frame, "own", availableNow=True).finish(PATIENCE)
+    offsets = sorted((streams.home / "own-checkpoint" / "offsets").glob("[0-9]*"), key=lambda p: int(p.name))
+    _rewrite(offsets[-1], {load.topic: {"0": 10, "1": 10}})
+    new = load.send(20)
+    streams.to_parquet(frame, "own", availableNow=True).finish(PATIENCE)
+    sunk = streams.to_parquet(frame, "own", availableNow=True)
+    sunk.finish(PATIENCE)
+    assert have(sunk, load.sent)
+    assert new
+
+
+def _rewrite(file: Path, offset: dict[str, Any]) -> None:
+    """As Spark's own connector has it: the last line is the source's offset."""
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:-1], json.dumps(offset)]))
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
