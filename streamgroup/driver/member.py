@@ -6,21 +6,20 @@ the two, at the moments that the rules allow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from streamgroup.errors import BrokerError, ErrorCode, Refresh, StreamGroupError, error_of
 from streamgroup.group import events as ev
+from streamgroup.group.commits import Commit, CommitVerdict, commit_request, refusals
 from streamgroup.group.events import Action, Event, Lane, Send
-from streamgroup.group.ledger import Commit, CommitVerdict, Ledger
+from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
 from streamgroup.wire.messages.offsets import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetFetchRequest,
 )
@@ -295,7 +294,7 @@ class Member:
     def _commit(self, commit: Commit, now: float) -> Send:
         self._token += 1
         self._committing = (self._token, _Committing(commit, now))
-        request = _commit_request(self.ledger.group, self._instance_id, commit)
+        request = commit_request(self.ledger.group, self._instance_id, commit)
         return Send(self._token, Lane.COORDINATOR, OffsetCommitRequest, request, self._request_timeout_ms)
 
     # --- answers to our own requests ---------------------------------------------------------------------------------
@@ -341,7 +340,7 @@ class Member:
     ) -> None:
         """Each partition has an answer of its own; the commit is accepted where none that exists was refused."""
         commit = sent.commit
-        refused = self._refusals(commit, response)
+        refused = refusals(commit, response, self._exists)
         if not refused:
             self._backoff.reset()
             self.ledger.answered(commit, CommitVerdict.ACCEPTED)
@@ -361,20 +360,6 @@ class Member:
         offset = commit.offsets[tp].offset
         self._refused(code, f"commit {tp} at offset {offset} in generation {commit.generation} to", now, actions)
 
-    def _refusals(self, commit: Commit, response: OffsetCommitResponse) -> dict[TopicPartition, int]:
-        """The partitions that were not committed, and why; one without an answer counts as timed out.
-
-        A partition that the metadata knows no more has been deleted: there is nothing to commit, and planning, which
-        waits for commits, is where its loss is told (R8).
-        """
-        codes = {TopicPartition(t.name, p.partition_index): p.error_code for t in response.topics for p in t.partitions}
-        answers = {tp: codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in commit.offsets}
-        return {
-            tp: code
-            for tp, code in answers.items()
-            if code and not (code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._exists(tp))
-        }
-
     def _exists(self, tp: TopicPartition) -> bool:
         topic = self._topics.get(tp.topic)
         return topic is not None and any(p.partition == tp.partition for p in topic.partitions)
@@ -389,34 +374,3 @@ class Member:
             actions.append(ev.Fail(error))
         elif error_of(code).refresh is Refresh.METADATA:
             actions.append(MetadataStale())
-
-
-def _commit_request(group: str, instance_id: str | None, commit: Commit) -> Callable[[int], Any]:
-    by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
-    for tp, offset in commit.offsets.items():
-        by_topic.setdefault(tp.topic, []).append((tp.partition, offset))
-
-    def build(version: int) -> OffsetCommitRequest:
-        return OffsetCommitRequest(
-            group_id=group,
-            generation_id_or_member_epoch=commit.generation,
-            member_id=commit.member_id,
-            group_instance_id=instance_id if version >= 7 else None,
-            topics=tuple(
-                OffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=tuple(
-                        OffsetCommitRequestPartition(
-                            partition_index=partition,
-                            committed_offset=offset.offset,
-                            committed_leader_epoch=offset.leader_epoch if version >= 6 else -1,
-                            committed_metadata=offset.metadata,
-                        )
-                        for partition, offset in partitions
-                    ),
-                )
-                for topic, partitions in by_topic.items()
-            ),
-        )
-
-    return build

@@ -7,11 +7,10 @@ the documents. It sends nothing: `commit_due` says what to commit, `answered` is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
 
 from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
+from streamgroup.group.commits import NO_GENERATION, Commit, Commits, CommitVerdict
 from streamgroup.group.flights import Flight, Flights
 from streamgroup.group.holding import Held
 from streamgroup.group.positions import (
@@ -32,31 +31,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 
-RECOMMIT_AFTER_S = 3600.0
-"""An idle member commits again hourly: brokers before 2.1 expire offsets 24 h after the commit, even of live groups."""
-
-
-NO_GENERATION = -1
-"""In a commit of who is no member; also NOT_FOUNDED, so that no generation of members takes such a commit for its own
-founder's (R7)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A commit to send. Answers count only for its member id and generation (R18)."""
-
-    number: int
-    member_id: str
-    generation: int
-    offsets: Mapping[TopicPartition, CommittedOffset]
-
-
-class CommitVerdict(Enum):
-    """What an answer to a commit means for the ledger."""
-
-    ACCEPTED = "accepted"
-    RETRY = "retry"
-    """No refusal: the same positions are committed again, after SyncGroup for those kept (27), or at once."""
+__all__ = ["Commit", "CommitVerdict", "Ledger"]
 
 
 class Ledger:
@@ -77,10 +52,7 @@ class Ledger:
         self._sunk_unheld: dict[TopicPartition, tuple[OffsetRange, Flight]] = {}
         """Ranges of a proven replay whose partition was not held then."""
         self._unplaced = False
-        self._commit: Commit | None = None
-        self._commits_made = 0
-        self._retry = False
-        self._committed_at: float | None = None
+        self._commits = Commits()
 
     # --- documents ---------------------------------------------------------------------------------------------------
 
@@ -210,8 +182,7 @@ class Ledger:
         self.member_id, self.generation = member_id, generation
         self.held = {tp: still.get(tp) or Held(self._flights.last_sequence) for tp in partitions}
         self.held |= {tp: held for tp, held in still.items() if held.leaving}
-        self._retry = self._unfinished and bool(still)
-        self._commit = None
+        self._commits.interrupted(kept=bool(still))
         for tp in before.keys() - (self.held.keys() & still.keys()):
             self._flights.lose(tp)
 
@@ -220,8 +191,7 @@ class Ledger:
         for tp in self.held:
             self._flights.lose(tp)
         self.held = {}
-        self._commit = None
-        self._retry = False
+        self._commits.interrupted(kept=False)
         # A group without members is what an operator may reset; a replay proven before must not undo it.
         self._sunk_unheld.clear()
 
@@ -363,13 +333,9 @@ class Ledger:
     # --- commits -----------------------------------------------------------------------------------------------------
 
     @property
-    def _unfinished(self) -> bool:
-        return self._commit is not None or self._retry
-
-    @property
     def owes(self) -> bool:
         """Whether a commit is due or unanswered."""
-        return self._unfinished or any(held.dirty for held in self.held.values())
+        return self._commits.unfinished or any(held.dirty for held in self.held.values())
 
     @property
     def awaits_holding(self) -> bool:
@@ -390,26 +356,19 @@ class Ledger:
         `everything`: at a stop, commit whether moved or not, so that what was asked is told (R29); it takes the place
         of one that is unanswered.
         """
-        if self._commit is not None and not everything:
-            return None
-        if self._committed_at is None:
-            self._committed_at = now
-        old = now - self._committed_at >= RECOMMIT_AFTER_S
-        if not (everything or old or self.owes):
+        moved = any(held.dirty for held in self.held.values())
+        if not self._commits.is_due(now, moved=moved, everything=everything):
             return None
         offsets = {
             tp: CommittedOffset(held.position, self._metadata(held).text(), held.leader_epoch)
             for tp, held in sorted(self.held.items())
             if held.position is not None
         }
-        if not offsets:
-            self._retry = self._retry and bool(self.held)
-            return None
-        self._commits_made += 1
-        self._committed_at = now
-        self._retry = False
-        self._commit = Commit(self._commits_made, self.member_id, self._generation_told, offsets)
-        return self._commit
+        if offsets:
+            return self._commits.make(now, self.member_id, self._generation_told, offsets)
+        if not self.held:
+            self._commits.nothing_held()
+        return None
 
     @property
     def _generation_told(self) -> int:
@@ -431,11 +390,7 @@ class Ledger:
 
     def answered(self, commit: Commit, verdict: CommitVerdict) -> None:
         """What came of `commit`. An answer to anything but the commit awaited changes nothing (R18)."""
-        if self._commit is None or self._commit.number != commit.number:
-            return
-        self._commit = None
-        if verdict is CommitVerdict.RETRY:
-            self._retry = True
+        if not self._commits.answered(commit, verdict):
             return
         if self._founding is None:
             self._founding = commit.generation

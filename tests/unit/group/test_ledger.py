@@ -6,7 +6,8 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
-from streamgroup.group.ledger import RECOMMIT_AFTER_S, CommitVerdict, Ledger
+from streamgroup.group.commits import RECOMMIT_AFTER_S, CommitVerdict
+from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Origin, Start
 from streamgroup.model import CommittedOffset, TopicPartition
 from tests.unit.group.ledgers import (

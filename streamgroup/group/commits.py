@@ -1,0 +1,140 @@
+"""Commits from due to answered (R7, R18, R29), and what OffsetCommit makes of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from streamgroup.errors import ErrorCode
+from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+RECOMMIT_AFTER_S = 3600.0
+"""An idle member commits again hourly: brokers before 2.1 expire offsets 24 h after the commit, even of live groups."""
+
+NO_GENERATION = -1
+"""In a commit of who is no member; also NOT_FOUNDED, so that no generation of members takes such a commit for its own
+founder's (R7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit to send. Answers count only for its member id and generation (R18)."""
+
+    number: int
+    member_id: str
+    generation: int
+    offsets: Mapping[TopicPartition, CommittedOffset]
+
+
+class CommitVerdict(Enum):
+    """What an answer to a commit means for the ledger."""
+
+    ACCEPTED = "accepted"
+    RETRY = "retry"
+    """No refusal: the same positions are committed again, after SyncGroup for those kept (27), or at once."""
+
+
+class Commits:
+    """Which commit is awaited, and whether one is to be made again. At most one is awaited; `now` is monotonic."""
+
+    __slots__ = ("_again", "_awaited", "_last_at", "_made")
+
+    def __init__(self) -> None:
+        self._awaited: Commit | None = None
+        self._again = False
+        self._made = 0
+        self._last_at: float | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether one is unanswered, or was answered by "again"."""
+        return self._awaited is not None or self._again
+
+    def is_due(self, now: float, *, moved: bool, everything: bool) -> bool:
+        """Whether one is to be made now: something has `moved`, or the last one is old, or `everything` is to be told
+        in place of one that is awaited."""
+        if self._last_at is None:
+            self._last_at = now
+        if everything:
+            return True
+        return self._awaited is None and (moved or self._again or now - self._last_at >= RECOMMIT_AFTER_S)
+
+    def make(
+        self, now: float, member_id: str, generation: int, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> Commit:
+        """The commit to send; it is awaited from here on."""
+        self._made += 1
+        self._last_at, self._again = now, False
+        self._awaited = Commit(self._made, member_id, generation, offsets)
+        return self._awaited
+
+    def nothing_held(self) -> None:
+        """There is nothing that could be committed again."""
+        self._again = False
+
+    def interrupted(self, *, kept: bool) -> None:
+        """Another assignment: what is unfinished is made again under it, if something of it is kept (R18)."""
+        self._again = self.unfinished and kept
+        self._awaited = None
+
+    def answered(self, commit: Commit, verdict: CommitVerdict) -> bool:
+        """Whether this is the one awaited and was accepted. Any other answer changes nothing (R18)."""
+        if self._awaited is None or self._awaited.number != commit.number:
+            return False
+        self._awaited = None
+        self._again = verdict is CommitVerdict.RETRY
+        return not self._again
+
+
+def commit_request(group: str, instance_id: str | None, commit: Commit) -> Callable[[int], OffsetCommitRequest]:
+    """OffsetCommit in the shape that each version wants."""
+    by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
+    for tp, offset in commit.offsets.items():
+        by_topic.setdefault(tp.topic, []).append((tp.partition, offset))
+
+    def build(version: int) -> OffsetCommitRequest:
+        return OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=commit.generation,
+            member_id=commit.member_id,
+            group_instance_id=instance_id if version >= 7 else None,
+            topics=tuple(
+                OffsetCommitRequestTopic(name=topic, partitions=tuple(_row(*one, version) for one in partitions))
+                for topic, partitions in by_topic.items()
+            ),
+        )
+
+    return build
+
+
+def _row(partition: int, offset: CommittedOffset, version: int) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch if version >= 6 else -1,
+        committed_metadata=offset.metadata,
+    )
+
+
+def refusals(
+    commit: Commit, response: OffsetCommitResponse, exists: Callable[[TopicPartition], bool]
+) -> dict[TopicPartition, int]:
+    """The partitions that were not committed, and why; one without an answer counts as timed out.
+
+    A partition that the metadata knows no more has been deleted: there is nothing to commit, and planning, which waits
+    for commits, is where its loss is told (R8).
+    """
+    codes = {TopicPartition(t.name, p.partition_index): p.error_code for t in response.topics for p in t.partitions}
+    answers = {tp: codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in commit.offsets}
+    return {
+        tp: code
+        for tp, code in answers.items()
+        if code and not (code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not exists(tp))
+    }
