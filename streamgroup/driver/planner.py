@@ -60,6 +60,7 @@ class Planner:
         """Hold the positions against the logs. Raises DataLossError where records are gone and failOnDataLoss is on."""
         snapshot = self._watcher.snapshot
         topics = snapshot.topics
+        logs = self._watcher.known(logs)  # once more: with the snapshot they may have become another topic's
         self.deleted = frozenset(tp for tp in self.deleted if snapshot.partition(tp) is None)
         positions = {tp: p for tp, p in self._ledger.positions().items() if tp not in self.deleted}
         watermarks = self._watcher.watermarks(logs)

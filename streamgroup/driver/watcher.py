@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from streamgroup.driver.subscription import of_interest
 from streamgroup.errors import BrokerError, StreamGroupError, TransportError
-from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, LogRange, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, NO_TOPIC_ID, UNKNOWN_EPOCH, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.net.cluster import Cluster
 from streamgroup.net.listing import ListedOffset
 from streamgroup.options.types import Isolation, SourceOptions
@@ -36,6 +36,8 @@ EARLIEST_EVERY_S = 10.0
 """Log starts move with retention only, and executors notice them by themselves."""
 LEADERLESS_EVERY_S = 1.0
 """How often the metadata is looked at while a partition has no leader, or one that does not answer."""
+SETTLING_S = 0.5
+"""So long after a topic was made anew a broker may still tell of the log of the old one."""
 LEADER_PATIENCE_S = 0.25
 """How long the ends of other logs wait for a slow leader; what it answers later counts, too."""
 REFRESH_DEADLINE_S = 5.0
@@ -71,6 +73,12 @@ class LogWatcher:
         self._missing: frozenset[TopicPartition] = frozenset()
         """Whose leaders did not answer when they were last asked, and when they are asked again."""
         self._ask_missing_at = 0.0
+        self._told_missing: frozenset[TopicPartition] = frozenset()
+        self._valid_from: dict[TopicPartition, float] = {}
+        """When a question must have been asked for its answer to be about the log that there is now."""
+        self._era = 0
+        """Grows whenever earlier answers have become worthless."""
+        self._topic_ids: dict[str, str] = {}
         self._stopping = False
         self._error: StreamGroupError | None = None
         self.snapshot = ClusterSnapshot({}, {})
@@ -143,12 +151,17 @@ class LogWatcher:
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Ask for the whole range of these logs anew: what was known may be another topic's."""
         with self._changed:
-            for tp in partitions:
-                self._logs.pop(tp, None)
-                self._watermarks.pop(tp, None)
-                self._epochs.pop(tp, None)
+            self._void(partitions, time.monotonic())
             self._earliest_at = 0.0
             self._known_at = 0.0
+
+    def _void(self, partitions: Collection[TopicPartition], until: float) -> None:
+        """What is known of these logs, and what is answered to questions asked before `until`, counts for nothing."""
+        for tp in partitions:
+            self._valid_from[tp] = until
+            for known in (self._logs, self._watermarks, self._epochs):
+                known.pop(tp, None)
+        self._era += 1
 
     def post(self, question: Question[T], timeout: float) -> Future[T]:
         """Leave a question; the answer is in the Future, set in this thread."""
@@ -236,6 +249,7 @@ class LogWatcher:
         with self._changed:
             self.snapshot = snapshot
             self._drop_cut()
+            self._drop_recreated()
             if followed == self._topics:
                 self._metadata_at = time.monotonic()
         self._on_metadata(snapshot, topics)
@@ -246,6 +260,18 @@ class LogWatcher:
             if UNKNOWN_EPOCH not in (epoch, self._epochs.get(tp, UNKNOWN_EPOCH)) and epoch != self._epochs[tp]:
                 for known in (self._logs, self._watermarks, self._epochs):
                     known.pop(tp, None)
+
+    def _drop_recreated(self) -> None:
+        """The log of a topic made anew is another one, though its leader epoch may be the same.
+
+        The leader may not have heard of it yet, and ListOffsets knows names only: what it tells at first counts for
+        nothing either.
+        """
+        settled = time.monotonic() + SETTLING_S
+        for name, topic in self.snapshot.topics.items():
+            if topic.topic_id and self._topic_ids.get(name, topic.topic_id) != topic.topic_id:
+                self._void([TopicPartition(name, p.partition) for p in topic.partitions], settled)
+            self._topic_ids[name] = topic.topic_id or self._topic_ids.get(name, NO_TOPIC_ID)
 
     def _refresh_ends(self, cluster: Cluster) -> None:
         """Ask the leaders; one that is slow, or none at all, must not hold up the partitions of the others."""
@@ -260,6 +286,11 @@ class LogWatcher:
         unknown = started - self._earliest_at > EARLIEST_EVERY_S or not self._logs.keys() >= latest.keys()
         earliest, _ = self._listed(cluster, latest, EARLIEST, isolation) if unknown else ({}, [])
         with self._changed:
+            void = {tp for tp in latest if started < self._valid_from.get(tp, 0.0)}
+            if void:
+                latest = {tp: listed for tp, listed in latest.items() if tp not in void}
+                high = {tp: listed for tp, listed in high.items() if tp not in void}
+                self._era += 1
             for tp, listed in latest.items():
                 first, known = earliest.get(tp), self._logs.get(tp)
                 start = first.offset if first else known.earliest if known else None
@@ -267,10 +298,11 @@ class LogWatcher:
                     self._logs[tp] = LogRange(min(start, listed.offset), listed.offset)
             self._watermarks |= {tp: listed.offset for tp, listed in high.items()}
             self._epochs |= {tp: listed.leader_epoch for tp, listed in latest.items()}
-            self._earliest_at = started if unknown else self._earliest_at
-            self._known_at = started
+            if not any(self._valid_from[tp] <= time.monotonic() for tp in void):  # else they can be told at once
+                self._earliest_at = started if unknown else self._earliest_at
+                self._known_at = started
             self._changed.notify_all()
-        self._miss(wanted - latest.keys(), amiss, asked=led)
+        self._miss(wanted - latest.keys() - void, amiss, asked=led)
 
     def _asked_now(self, wanted: Collection[TopicPartition], now: float) -> set[TopicPartition]:
         """Those of `wanted` that have a leader; where it was silent or gone just now it is left alone for a moment."""
@@ -283,16 +315,21 @@ class LogWatcher:
         if not partitions:
             return {}, []
         deadline = time.monotonic() + REFRESH_DEADLINE_S
-        return cluster.offsets_soon(dict.fromkeys(partitions, at), isolation, deadline, LEADER_PATIENCE_S)
+        return cluster.offsets_soon(
+            dict.fromkeys(partitions, at), isolation, deadline, patience=LEADER_PATIENCE_S, era=self._era
+        )
 
     def _miss(
         self, missing: frozenset[TopicPartition], causes: Collection[str], asked: Collection[TopicPartition]
     ) -> None:
         """Say once that partitions wait for their leaders, and look whether they have others by now."""
         now = time.monotonic()
-        if missing > self._missing and causes:
+        if causes and not missing <= self._told_missing:
             names = ", ".join(map(str, sorted(missing)))
             log.warning("no news of the logs of %s, the others go on: %s", names, "; ".join(causes))
+            self._told_missing |= missing
+        if not missing:
+            self._told_missing = missing
         self._missing = missing
         if not missing.isdisjoint(asked):
             self._ask_missing_at = now + RETRY_AFTER_S

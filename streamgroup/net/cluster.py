@@ -156,11 +156,12 @@ class Cluster:
         deadline: float,
         ceiling: int | None = None,
         patience: float | None = None,
+        era: int = 0,
     ) -> dict[int, R | TransportError]:
         """Ask several nodes at once, one attempt each: what each answered, or why it did not.
 
         After `patience` seconds those that have not answered are `Late`, and their answers are taken by the next call
-        that asks them the same; without it each attempt takes `request_timeout_ms` at most.
+        that asks them the same in the same `era`; without it each attempt takes `request_timeout_ms` at most.
         """
         answers: dict[int, R | TransportError] = {}
         nodes: dict[Address, int] = {}
@@ -172,7 +173,7 @@ class Cluster:
         if self._crowd is None:
             self._crowd = Crowd(self.options, self.clock)
         wanted = {address: requests[node] for address, node in nodes.items()}
-        found = self._crowd.ask(wanted, deadline, patience=patience, ceiling=ceiling)
+        found = self._crowd.ask(wanted, deadline, patience=patience, ceiling=ceiling, era=era)
         answers |= {nodes[address]: answer for address, answer in found.items()}
         if any(isinstance(answer, TransportError) and not isinstance(answer, Late) for answer in answers.values()):
             self.expire_metadata()
@@ -220,17 +221,24 @@ class Cluster:
             retry.again("; ".join(causes))
 
     def offsets_soon(
-        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, patience: float
+        self,
+        wanted: Mapping[TopicPartition, int],
+        isolation: Isolation,
+        deadline: float,
+        *,
+        patience: float,
+        era: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """`list_offsets` in one attempt of `patience` seconds, in which no leader holds up another; and what is amiss.
 
-        What has no answer yet is absent; a later call for the same partitions takes an answer that came meanwhile.
+        What has no answer yet is absent; a later call for the same partitions takes an answer that came meanwhile, if
+        it is of the same `era`: a new one begins where what is asked about may have changed.
         Raises BrokerError where a partition may not be read, TransportError where there is no metadata by `deadline`.
         """
         listed: dict[TopicPartition, ListedOffset] = {}
         snapshot = self.snapshot({tp.topic for tp in wanted}, deadline)
         requests, causes = offset_requests(wanted, snapshot, isolation)
-        for answer in self.call_each(requests, deadline, patience=patience).values():
+        for answer in self.call_each(requests, deadline, patience=patience, era=era).values():
             if isinstance(answer, TransportError):
                 causes.append(str(answer))
             else:

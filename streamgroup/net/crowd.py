@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from streamgroup.errors import TransportError
 from streamgroup.net.poller import Broken, Event, Handle, Poller, Received
@@ -24,17 +24,22 @@ class Late(TransportError):
     """No answer yet; it is waited for."""
 
 
+class _Question(NamedTuple):
+    request: Request[Any]
+    era: int
+
+
 @dataclass(slots=True)
 class _Line:
     """One broker's connection: what it was asked and until when, and late answers that nobody has taken yet."""
 
     handle: Handle
-    asked: dict[int, tuple[Request[Any], float]] = field(default_factory=dict)
+    asked: dict[int, tuple[_Question, float]] = field(default_factory=dict)
     """By correlation id."""
-    kept: dict[Request[Any], tuple[Any, float]] = field(default_factory=dict)
+    kept: dict[_Question, tuple[Any, float]] = field(default_factory=dict)
 
-    def waits_for(self, request: Request[Any]) -> bool:
-        return any(each == request for each, _ in self.asked.values())
+    def knows(self, question: _Question) -> bool:
+        return question in self.kept or any(each == question for each, _ in self.asked.values())
 
 
 class Crowd:
@@ -53,12 +58,13 @@ class Crowd:
         *,
         patience: float | None = None,
         ceiling: int | None = None,
+        era: int = 0,
     ) -> dict[Address, R | TransportError]:
         """One attempt at each: what it answered, or why it did not.
 
         An attempt takes `request_timeout_ms` at most. After `patience` seconds (none: when the attempts are over) those
-        that have not answered are `Late`. Raises whatever else is wrong with a broker: UnsupportedVersionError,
-        DecodeError, BrokerError where it refuses the handshake.
+        that have not answered are `Late`; their answers count for the next call of the same `era`. Raises whatever else
+        is wrong with a broker: UnsupportedVersionError, DecodeError, BrokerError where it refuses the handshake.
         """
         began = self._clock()
         until = min(deadline, began + self._options.request_timeout_ms / 1000)
@@ -66,9 +72,9 @@ class Crowd:
         answers: dict[Address, R | TransportError] = {}
         self._take(self._poller.wait(0), {})  # idle connections that have ended, answers that came late
         for address, request in requests.items():
-            self._put(address, request, until, ceiling)
+            self._put(address, _Question(request, era), until, ceiling)
         while True:
-            self._take_kept(requests, answers)
+            self._take_kept(requests, era, answers)
             self._drop_overdue(answers)
             now = self._clock()
             if requests.keys() <= answers.keys() or now >= enough:
@@ -86,15 +92,15 @@ class Crowd:
         self._poller.close()
         self._lines.clear()
 
-    def _put(self, address: Address, request: Request[Any], until: float, ceiling: int | None) -> None:
+    def _put(self, address: Address, question: _Question, until: float, ceiling: int | None) -> None:
         """Ask, unless the same is asked already or has been answered since."""
         line = self._lines.get(address)
         if line is None:
             line = self._lines[address] = _Line(self._poller.connect(*address, "crowd"))
         now = self._clock()
-        line.kept = {r: (answer, until) for r, (answer, until) in line.kept.items() if now < until}
-        if request not in line.kept and not line.waits_for(request):
-            line.asked[self._poller.send(line.handle, request, ceiling=ceiling)] = request, until
+        line.kept = {asked: kept for asked, kept in line.kept.items() if now < kept[1]}
+        if not line.knows(question):
+            line.asked[self._poller.send(line.handle, question.request, ceiling=ceiling)] = question, until
 
     def _take(self, events: list[Event], answers: dict[Address, Any]) -> None:
         """What has come: answers are kept, and why there will be none goes to `answers`."""
@@ -106,25 +112,28 @@ class Crowd:
                 continue
             match event:
                 case Received():
-                    request, until = line.asked.pop(event.correlation_id)
-                    line.kept[request] = event.response, until
+                    question, until = line.asked.pop(event.correlation_id)
+                    line.kept[question] = event.response, until
                 case Broken():
                     del self._lines[address]
                     if line.asked and not isinstance(event.error, TransportError):
                         raise event.error
                     answers[address] = event.error
 
-    def _take_kept(self, requests: Mapping[Address, Request[R]], answers: dict[Address, R | TransportError]) -> None:
+    def _take_kept(
+        self, requests: Mapping[Address, Request[R]], era: int, answers: dict[Address, R | TransportError]
+    ) -> None:
         for address, request in requests.items():
             line = self._lines.get(address)
-            if address not in answers and line is not None and request in line.kept:
-                answers[address] = line.kept.pop(request)[0]
+            question = _Question(request, era)
+            if address not in answers and line is not None and question in line.kept:
+                answers[address] = line.kept.pop(question)[0]
 
     def _drop_overdue(self, answers: dict[Address, Any]) -> None:
         """Reset connections with an answer that is overdue: nothing that comes later may be mistaken (R18)."""
         now = self._clock()
         for address, line in tuple(self._lines.items()):
-            names = sorted({request.NAME for request, until in line.asked.values() if now >= until})
+            names = sorted({asked.request.NAME for asked, until in line.asked.values() if now >= until})
             if names:
                 self._poller.drop(line.handle, reset=True)
                 del self._lines[address]

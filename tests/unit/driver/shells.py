@@ -303,7 +303,13 @@ class FakeCluster:
         return {tp: ListedOffset(self._offset(tp, at, isolation), -1, epochs.get(tp, -1)) for tp, at in wanted.items()}
 
     def offsets_soon(
-        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, patience: float
+        self,
+        wanted: Mapping[TopicPartition, int],
+        isolation: Isolation,
+        deadline: float,
+        *,
+        patience: float,
+        era: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """Leaders in `slow` have not answered when patience is over."""
         listed = self.list_offsets(

@@ -48,6 +48,8 @@ class FakeWatcher:
     def __init__(self, partitions: int = 2, topic_id: str = "id") -> None:
         self.metadata_at = 0.0
         self.forgotten: list[TopicPartition] = []
+        self.void: set[TopicPartition] = set()
+        """Logs that were dropped since they were asked for."""
         self.refreshes = 0
         self.high: dict[TopicPartition, int] = {}
         self.questions: list[tuple[Any, Future[Any]]] = []
@@ -57,6 +59,9 @@ class FakeWatcher:
         infos = tuple(PartitionInfo(n, leader, epoch) for n in range(partitions))
         topics = {"t": TopicInfo("t", infos, topic_id)}
         self.snapshot = ClusterSnapshot(NODES, topics if partitions else {})
+
+    def known(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, LogRange]:
+        return {tp: known for tp, known in logs.items() if tp not in self.void}
 
     def watermarks(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, LogRange]:
         return {tp: LogRange(r.earliest, self.high.get(tp, r.latest)) for tp, r in logs.items()}
@@ -177,3 +182,18 @@ def test_available_now_is_done_at_its_targets_and_does_not_wait_for_what_is_dele
     watcher.refreshed()
     made.judge({})
     assert made.reached_targets({})
+
+
+def test_a_log_that_was_another_topics_when_it_was_asked_for_is_neither_planned_nor_moved_to() -> None:
+    ledger, watcher = FakeLedger({P0: 5, P1: 5}), FakeWatcher()
+    judging = planner(ledger, watcher)
+    old = {P0: LogRange(3, 9), P1: LogRange(3, 9)}
+    watcher.know(2, topic_id="new")
+    judging.judge(old)
+    watcher.refreshed()
+    watcher.void = {P0, P1}  # with the metadata that showed the new topic
+    judged = judging.judge(old)
+    assert (judged.logs, judged.moved) == ({}, {})
+    watcher.void = set()
+    judged = judging.judge({P0: LogRange(0, 2), P1: LogRange(1, 2)})
+    assert judged.moved == {P0: 0, P1: 1}

@@ -97,6 +97,13 @@ def test_a_late_answer_is_not_taken_for_that_to_another_question(
     assert said(ask(crowd, slow, patience=0.05)) == [1]
 
 
+def test_a_late_answer_of_another_era_is_not_taken(crowd: Crowd, answering: Callable[..., FakeBroker]) -> None:
+    slow = answering(fake_broker.Late(NEWS[0], 0.2), NEWS[1], NEWS[2])
+    assert isinstance(ask(crowd, slow, patience=0.05)[0], Late)
+    assert said(ask(crowd, slow, era=1)) == [2]
+    assert said(ask(crowd, slow, era=1)) == [3]
+
+
 def test_who_never_answers_is_reset_at_its_deadline_and_asked_anew_on_another_connection(
     answering: Callable[..., FakeBroker], options: Options
 ) -> None:

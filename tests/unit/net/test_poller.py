@@ -116,9 +116,9 @@ def test_answers_before_the_break_are_delivered_and_not_counted_as_unanswered(br
     fake = broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: lambda *_: left.pop(0)})
     handle = poller.connect("127.0.0.1", fake.port)
     first, second = (poller.send(handle, EVERYTHING) for _ in range(2))
-    collect(poller, 1)
+    events = collect(poller, 1)
     fake.wait_for(lambda f: len(f.requests) == 3)
-    received, broken = collect(poller, 2)
+    _, received, broken = events + collect(poller, 3 - len(events))  # a busy machine brings all at once
     assert isinstance(received, Received)
     assert isinstance(broken, Broken)
     assert (received.correlation_id, broken.unanswered) == (first, (second,))
