@@ -36,13 +36,13 @@ class Claim:
         self._group, self._member, self._run = group, member, run
         self._held: int | None = None
 
-    def take(self, is_over: Callable[[], bool] = lambda: False, patience: float = PATIENCE_S) -> None:
-        """Take it, waiting for a predecessor that is just leaving.
+    def take(self, is_over: Callable[[], bool] = lambda: False, patience: float | None = None) -> None:
+        """Take it, waiting for a predecessor that is just leaving, PATIENCE_S seconds where none are given.
 
-        Raises ConfigError where another run still holds it after `patience` seconds. Where the file cannot be made the
-        query goes on without, as without its control channel. Gives up without a word when `is_over()`.
+        Raises ConfigError where another run still holds it after that. Where the file cannot be made the query goes on
+        without, as without its control channel. Gives up without a word when `is_over()`.
         """
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + (PATIENCE_S if patience is None else patience)
         try:
             make_private(self._path.parent.parent)
             make_private(self._path.parent)

@@ -211,7 +211,7 @@ class Coordinator:
         """R29: commit every held position, leave the group (static members stay), within a second."""
         self._leaving.stop(last_word=last_word)
         with self._state:
-            self._troubles.left(self._ledger.flight, self._ledger.uncommitted, drain=False)
+            self._troubles.left(self._ledger.flight, self._leaving.uncommitted, drain=False)
         if self._claim is not None:
             self._claim.release()
 
@@ -238,7 +238,7 @@ class Coordinator:
         drained = self._leaving.drain(timeout, ends=ends)
         with self._state:
             if not drained:
-                self._troubles.left(self._ledger.flight, self._ledger.uncommitted, drain=True)
+                self._troubles.left(self._ledger.flight, self._leaving.uncommitted, drain=True)
             return {
                 "drained": drained,
                 "group": self._group.group_id,

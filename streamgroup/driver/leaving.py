@@ -52,6 +52,8 @@ class Leaving:
         """Nothing is planned any more."""
         self.stopped = False
         """The member leaves, or has left."""
+        self.uncommitted = 0
+        """Of how many offsets that have sunk the commit was not acknowledged when the member left."""
 
     @property
     def wanted(self) -> bool:
@@ -164,6 +166,7 @@ class Leaving:
         self._thread.carry_out(self._member.farewell(now))
         self._state.wait_for(lambda: not ledger.owes, max(0.0, (deadline - now) * 0.6))
         self._clean = settled or self._is_settled()
+        self.uncommitted = ledger.uncommitted
 
     def _step_out(self, deadline: float) -> None:
         self._thread.carry_out(self._member.step(ev.Stop(), time.monotonic()))

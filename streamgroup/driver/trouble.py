@@ -86,6 +86,7 @@ class Troubles:
         self._generation = -1
         self._held = 0
         self._joining = ""
+        self._left = False
         self._given_up: Document | None = None
         self._told: set[str] = set()
 
@@ -150,7 +151,8 @@ class Troubles:
         """
         how = "the drain's time was over" if drain else "stopped"
         self._may_repeat(flight, f"{how} before the batch in flight was known to have sunk")
-        if uncommitted and flight is None:
+        if uncommitted and flight is None and not self._left:
+            self._left = True
             reason = f"{how} before the commit of the last batch was acknowledged"
             words = f"{self._who}{reason}: up to {uncommitted} offsets may be repeated"
             self._tell(Kind.REPEAT, WARNING, words, reason, count=uncommitted)

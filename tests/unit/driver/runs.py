@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,12 +34,19 @@ INITIAL = to_value(INITIAL_DOCUMENT)
 class Run:
     """A coordinator and the world that it lives in."""
 
-    def __init__(self, options: SourceOptions, group: OffsetCoordinator, logs: Logs, held: set[type[Any]]) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        group: OffsetCoordinator,
+        logs: Logs,
+        held: set[type[Any]],
+        home: Path | None = None,
+    ) -> None:
         self.group = group
         self.logs = logs
         self.held = held
         self.pollers: list[GroupPoller] = []
-        self.coordinator = Coordinator(options, random.Random(1))
+        self.coordinator = Coordinator(options, random.Random(1), home)
 
     @property
     def poller(self) -> GroupPoller:
@@ -77,6 +85,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         logs: Logs | None = None,
         group: OffsetCoordinator | None = None,
         hold: type[Any] | None = None,
+        home: Path | None = None,
     ) -> Run:
         group, logs, held = group or OffsetCoordinator(), logs or logs_of([10, 10]), {hold} if hold else set()
         pollers: list[GroupPoller] = []
@@ -90,7 +99,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         monkeypatch.setattr(module, "committed", lambda cluster, name, deadline: dict(group.offsets))
         alone = DescribedGroup(error_code=0, group_id="g", group_state="Stable")
         monkeypatch.setattr(twins, "describe_groups", lambda cluster, names, deadline: {"g": alone})
-        run = Run(options or source(), group, logs, held)
+        run = Run(options or source(), group, logs, held, home)
         run.pollers = pollers
         runs.append(run)
         return run
