@@ -1,0 +1,115 @@
+"""R29: whatever ends a coordinator's process, it commits what is proven and leaves within a second."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.unit.driver.shells import SOON
+
+ROOT = Path(__file__).parents[3]
+LEFT = "left [(0, 10), (1, 10)]"
+"""The first batch was proven; of the second, in flight, nothing is committed."""
+WITHIN_S = 3.0
+"""A second, on a machine with other work to do."""
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, *sys.argv[1:]], stdin=subprocess.PIPE)
+print(child.pid, flush=True)
+sys.stdin.readline()
+child.stdin.close()
+child.wait()
+print("ended", child.returncode, flush=True)
+sys.stdin.readline()
+"""
+
+
+class Driver:
+    """A process whose child is the coordinator, as the JVM's is; killing it takes the conversation along."""
+
+    def __init__(self, home: str) -> None:
+        program = str(ROOT / "tests" / "unit" / "driver" / "stop_process.py")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PARENT, program, home],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "STREAMGROUP_LOG_LEVEL": "ERROR"},
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.coordinator = int(self.process.stdout.readline())
+        self.read_until("ready")
+
+    def read_until(self, line: str) -> list[str]:
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        while line not in lines:
+            read = self.process.stdout.readline()
+            assert read, f"it ended without {line!r}: {lines}"
+            lines.append(read.strip())
+        return lines
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.coordinator, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait(SOON)
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as home:
+        made = Driver(home)
+        yield made
+        made.end()
+
+
+def sigterm_twice(driver: Driver) -> None:
+    """As Spark ends a query's Python process."""
+    os.kill(driver.coordinator, signal.SIGTERM)
+    time.sleep(0.01)
+    with suppress(ProcessLookupError):
+        os.kill(driver.coordinator, signal.SIGTERM)
+
+
+def end_of_file(driver: Driver) -> None:
+    """The JVM ends the conversation and lives on."""
+    assert driver.process.stdin is not None
+    driver.process.stdin.write("end it\n")
+    driver.process.stdin.flush()
+
+
+def parent_gone(driver: Driver) -> None:
+    """`kill -9` of the JVM: the conversation ends, and the parent is another one."""
+    driver.process.kill()
+
+
+def gone_while_it_was_stopped(driver: Driver) -> None:
+    """It finds itself without a parent."""
+    os.kill(driver.coordinator, signal.SIGSTOP)
+    driver.process.kill()
+    driver.process.wait(SOON)
+    os.kill(driver.coordinator, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(
+    "end", [sigterm_twice, end_of_file, parent_gone, gone_while_it_was_stopped], ids=lambda end: end.__name__
+)
+def test_whatever_ends_it_what_is_proven_is_committed_and_the_group_left(
+    driver: Driver, end: Callable[[Driver], None]
+) -> None:
+    began = time.monotonic()
+    end(driver)
+    driver.read_until(LEFT)
+    assert time.monotonic() - began < WITHIN_S
