@@ -212,6 +212,11 @@ class Membership(Entry):
             self._set_rejoin_due()
         if change.withheld:
             self._want(f"the others wait for {len(change.withheld)} partitions that this member claimed and has lost")
+        elif restarted and self._tenure.cooperative and assigned.withheld:
+            # In a stable group its return moves nothing, and what its predecessor was to give up would stay nobody's.
+            self._want(
+                f"the others wait for {assigned.withheld} partitions that this member's predecessor may have held"
+            )
         elif self._topics != self._joined_topics:
             self._want("the subscription has changed")
 

@@ -9,6 +9,7 @@ import pytest
 from streamgroup.errors import ErrorCode, FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.membership import State
+from streamgroup.group.userdata import AssignmentBasis, encode_basis
 from streamgroup.model import TopicPartition
 from streamgroup.wire.consumer import ConsumerSubscription, decode_subscription, each_partition
 from streamgroup.wire.messages.group import JoinGroupResponse, SyncGroupResponse
@@ -274,6 +275,27 @@ def test_stopped_while_it_joins_it_leaves() -> None:
     assert d.actions[0] == ev.Reset(ev.Lane.JOIN)
     assert d.only(ev.Send).api.NAME == "LeaveGroup"
     assert not d.machine.goes_on
+
+
+# -- a static member that comes back ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("withheld", [0, 1])
+def test_back_in_a_stable_group_it_joins_once_more_where_its_predecessor_was_to_give_something_up(
+    withheld: int,
+) -> None:
+    d = Cooperative(instance_id="i")
+    d.found()
+    d.joined(5, leader="my-predecessor")
+    basis = encode_basis(AssignmentBasis({"t": 2}, 2, withheld))
+    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0), basis)))
+    assert d.has(ev.Joining) is bool(withheld)
+    if withheld:
+        assert d.only(ev.Joining).keeps
+        assert d.owned() == (tuple(tps("t", 0)), 5), "another claim than before: the coordinator rebalances"
+        d.joined(6)
+        d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0), basis)))
+        assert not d.has(ev.Joining), "once: then others are to give up"
 
 
 # -- leading ----------------------------------------------------------------------------------------------------------
