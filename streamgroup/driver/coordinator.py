@@ -22,6 +22,7 @@ from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.leaving import Leaving
 from streamgroup.driver.member import MemberAction, MetadataStale, Resolve
 from streamgroup.driver.modes import answers_of, ledger_of, member_of
+from streamgroup.driver.patience import FIRST_PATIENCE_S, Patience
 from streamgroup.driver.planner import Planner
 from streamgroup.driver.proof import Proof
 from streamgroup.driver.resolver import Resolver
@@ -30,7 +31,7 @@ from streamgroup.driver.starts import log_ends
 from streamgroup.driver.trouble import Troubles
 from streamgroup.driver.twins import Twins
 from streamgroup.driver.watcher import LogWatcher
-from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.positions import is_own
 from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, FetchTask, OffsetRange, TopicPartition
@@ -43,13 +44,6 @@ from streamgroup.planning.document import from_value, to_value
 log = logging.getLogger("streamgroup")
 
 T = TypeVar("T")
-
-PATIENCE_S = 0.5
-"""R9: a commit is one round trip; `latest_offset` waits for it this long, then returns `start`."""
-FIRST_PATIENCE_S = 1.0
-"""R10: the first call waits this long for the first assignment, so that batch 0 is not empty; AvailableNow each."""
-SOLO_GRACE_S = 2.0
-"""Who is alone waits this much longer than it has patience with members in its group: it then says so itself."""
 
 
 class Coordinator:
@@ -64,7 +58,6 @@ class Coordinator:
         self._group: GroupOptions = options.group
         self._state = threading.Condition(threading.RLock())
         self._failure: StreamGroupError | None = None
-        self._waited = self._has_planned = False
         self._answer: tuple[Document, list[FetchTask]] | None = None
         self.run = _new_id()
         self._ledger = ledger = ledger_of(self._group, self.run, _new_id())
@@ -120,6 +113,14 @@ class Coordinator:
             twins=self._twins,
             claim=self._claim,
         )
+        self._patience = Patience(
+            self._group,
+            self._state,
+            self._member,
+            self._beginning,
+            is_clear=self._twins.clear,
+            is_over=lambda: self._failure is not None or self._leaving.wanted,
+        )
         alone = self._group.mode is not Mode.MEMBER  # nobody waits for who is alone, and leaving would help nobody
         self.silence = SilenceWatch(
             self._group,
@@ -151,7 +152,9 @@ class Coordinator:
             self._prove(document)
             self._join(document)
             self._leaving.raise_if_ended(FIRST_PATIENCE_S)
-            if not self._wait_until_plannable(once):
+            may_plan = self._patience.until_plannable(once=once, ends=self._planner.targets is not None)
+            self._raise_failure()
+            if not may_plan:
                 return self._wait_on(value, document)
             generation, positions = self._ledger.generation, self._ledger.positions()
         logs = self._watcher.ends(positions, FIRST_PATIENCE_S)
@@ -167,7 +170,9 @@ class Coordinator:
                 return self._wait_on(value, document)
             planned = self._planner.next(document, known, max_rows, now=now, once=once)
             if planned is None:
-                done = self._planner.targets is None or (self._is_complete() and self._planner.reached_targets(logs))
+                done = self._planner.targets is None or (
+                    self._patience.until_complete() and self._planner.reached_targets(logs)
+                )
                 return value if done else self._wait_on(value, document)
             self._carry_out(self._member.planned(planned, now))
             return to_value(planned)
@@ -275,49 +280,6 @@ class Coordinator:
         if flight is None or not flight.planned_here or flight.document == start or flight.handed is not None:
             return None
         return flight.document if flight.document.sequence > start.sequence else None
-
-    def _wait_until_plannable(self, once: bool) -> bool:
-        """Wait as long as R9 and R10 allow until a plan may be made."""
-        patience = PATIENCE_S if self._waited and self._planner.targets is None else FIRST_PATIENCE_S
-        longest = self._group.join_timeout_ms / 1000
-        if self._group.mode is not Mode.MEMBER:
-            longest += SOLO_GRACE_S
-        if once:
-            patience = longest
-        self._waited = True
-
-        def over() -> bool:
-            ready = self._may_plan() and (self._member.complete or not once)
-            return ready or self._failure is not None or self._leaving.wanted
-
-        self._state.wait_for(over, patience)
-        self._raise_failure()
-        if self._leaving.wanted:
-            return False
-        may_plan = self._may_plan() and (self._member.complete or not once)
-        self._has_planned = self._has_planned or may_plan
-        if not may_plan and (once or self._is_too_late(longest)):
-            trigger = "Trigger.Once" if once else "Trigger.AvailableNow"
-            raise TransportError(
-                f"group {self._group.group_id}: no assignment within group.joinTimeout ({longest:.0f} s) under "
-                f"{trigger} (the member is {self._member.membership.state.name.lower()}); is another member slow to "
-                "rejoin? Run again, or raise group.joinTimeout"
-            )
-        return may_plan
-
-    def _is_complete(self) -> bool:
-        """R11: who ends while partitions are on their way to it would leave them to nobody; it waits a little."""
-        self._state.wait_for(lambda: self._member.complete or self._leaving.wanted, FIRST_PATIENCE_S)
-        return self._member.complete
-
-    def _is_too_late(self, longest: float) -> bool:
-        """AvailableNow goes on with empty documents (R10), but not for ever where its group has never formed."""
-        joined_at = self._beginning.joined_at
-        first = self._planner.targets is not None and not self._has_planned
-        return first and joined_at is not None and time.monotonic() - joined_at >= longest
-
-    def _may_plan(self) -> bool:
-        return self._member.may_plan(time.monotonic()) and self._twins.clear()
 
     def _join(self, checkpoint: Document) -> None:
         """Join on the first call, with the checkpoint known; what of it is not there any more is lost (R8)."""

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from streamgroup.driver import coordinator as module
+from streamgroup.driver import patience
 from streamgroup.errors import (
     BrokerError,
     ConfigError,
@@ -74,8 +74,8 @@ def test_partitions_asked_twice_are_answered_the_same_and_those_of_the_constant_
 
 
 def test_start_comes_back_byte_for_byte_while_the_group_forms(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_PATIENCE_S", 0.3)
-    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.3)
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.05)
     run = start(hold=JoinGroupRequest)
     foreign = {"t": {"1": 3, "0": 4}}  # a checkpoint of Spark's own connector
     began = time.monotonic()
@@ -128,7 +128,7 @@ def test_a_replay_reads_the_topic_that_was_planned_not_the_one_of_that_name(star
 def test_available_now_gets_empty_documents_while_the_group_forms_and_ends_at_its_snapshot(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FIRST_PATIENCE_S", 0.2)
+    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.2)
     run = start(hold=JoinGroupRequest)
     run.coordinator.prepare_available_now()
     run.logs.ends |= {P0: 99, P1: 99}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import coordinator as module
+from streamgroup.driver import patience
 from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, Document, OffsetRange, Position, TopicPartition
@@ -325,7 +325,7 @@ def test_available_now_does_not_join_before_it_knows_the_checkpoint(start: Start
 def test_available_now_waits_for_a_group_that_never_forms_as_long_as_said(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FIRST_PATIENCE_S", 0.1)
+    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.1)
     run = start(source(group=GroupOptions("g", join_timeout_ms=300)), hold=JoinGroupRequest)
     run.coordinator.prepare_available_now()
     began, document = time.monotonic(), INITIAL

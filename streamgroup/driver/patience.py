@@ -1,0 +1,87 @@
+"""How long `latestOffset` waits until a plan may be made: R9, R10 and R11."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from streamgroup.driver.beginning import Beginning
+from streamgroup.driver.member import Member
+from streamgroup.errors import TransportError
+from streamgroup.options.types import GroupOptions, Mode
+
+PATIENCE_S = 0.5
+"""R9: a commit is one round trip; `latest_offset` waits for it this long, then returns `start`."""
+FIRST_PATIENCE_S = 1.0
+"""R10: the first call waits this long for the first assignment, so that batch 0 is not empty; AvailableNow each."""
+SOLO_GRACE_S = 2.0
+"""Who is alone waits this much longer than it has patience with members in its group: it then says so itself."""
+
+
+class Patience:
+    """See the module. Used by Spark's thread, with the lock `state` held.
+
+    `is_clear` tells whether anything but the member speaks against planning, `is_over` whether there is nothing left to
+    wait for: the run has failed or is leaving.
+    """
+
+    def __init__(
+        self,
+        group: GroupOptions,
+        state: threading.Condition,
+        member: Member,
+        beginning: Beginning,
+        *,
+        is_clear: Callable[[], bool],
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._group = group
+        self._state = state
+        self._member = member
+        self._beginning = beginning
+        self._is_clear = is_clear
+        self._is_over = is_over
+        self._has_waited = self._has_planned = False
+        alone = group.mode is not Mode.MEMBER
+        self._longest_s = group.join_timeout_ms / 1000 + (SOLO_GRACE_S if alone else 0.0)
+
+    def until_plannable(self, *, once: bool, ends: bool) -> bool:
+        """Wait until a plan may be made, as long as the trigger lets: `ends` under AvailableNow.
+
+        False where none may be made now. Raises TransportError under the triggers that end, where none could be made
+        within `group.joinTimeout`: they would end with nothing read, or never.
+        """
+        patience = FIRST_PATIENCE_S if ends or not self._has_waited else PATIENCE_S
+        self._has_waited = True
+        self._state.wait_for(lambda: self._is_ready(once) or self._is_over(), self._longest_s if once else patience)
+        if self._is_over():
+            return False
+        if self._is_ready(once):
+            self._has_planned = True
+            return True
+        if once or (ends and self._is_too_late()):
+            raise TransportError(self._too_late("Trigger.Once" if once else "Trigger.AvailableNow"))
+        return False
+
+    def until_complete(self) -> bool:
+        """R11: who ends while partitions are on their way to it would leave them to nobody; it waits a little."""
+        self._state.wait_for(lambda: self._member.complete or self._is_over(), FIRST_PATIENCE_S)
+        return self._member.complete
+
+    def _is_ready(self, once: bool) -> bool:
+        may_plan = self._member.may_plan(time.monotonic()) and self._is_clear()
+        return may_plan and (self._member.complete or not once)
+
+    def _is_too_late(self) -> bool:
+        """AvailableNow goes on with empty documents (R10), but not for ever where its group has never formed."""
+        joined_at = self._beginning.joined_at
+        return not self._has_planned and joined_at is not None and time.monotonic() - joined_at >= self._longest_s
+
+    def _too_late(self, trigger: str) -> str:
+        who = f"group {self._group.group_id}: " if self._group.group_id else ""
+        state = self._member.membership.state.name.lower()
+        return (
+            f"{who}no assignment within group.joinTimeout ({self._longest_s:.0f} s) under {trigger} (the member is "
+            f"{state}); is another member slow to rejoin? Run again, or raise group.joinTimeout"
+        )
