@@ -8,6 +8,7 @@ cannot work.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,15 +19,17 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.errors import ConfigError, DrainedError, StreamGroupError
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.config import MEMBER_VARIABLE, JobConfig, Sink, Trigger, load
 from streamgroup.jobs.hadoop import HadoopFiles
 from streamgroup.jobs.progress import Reporter
 from streamgroup.jobs.session import build_session, check_executors
 from streamgroup.jobs.signals import StopAtOnce, StopRequest, catch_in_jvm
+from streamgroup.spark.listener import listen
 
 FAILED, MISCONFIGURED = 1, 2
+_DRAINED = re.compile(rf"{DrainedError.__module__}\.{DrainedError.__name__}: (.+)")
 POLL_S = 0.5
 """How often the main thread comes back from the JVM: signals are handled, and batches reported, only then."""
 
@@ -71,10 +74,10 @@ def run(job: JobConfig) -> None:
     try:
         catch_in_jvm(spark)
         check_executors(spark)
+        listen(spark)
         query = start(spark, job)
         say(f"started {describe(job)}; query {query.id}")
-        follow(query, stop)
-        if stop:
+        if follow(query, stop) and stop:
             finish(query, stop.name, job.stop.timeout_seconds)
     finally:
         spark.stop()
@@ -126,17 +129,37 @@ def query_name(job: JobConfig) -> str:
     return job.spark.app_name if job.member is None else f"{job.spark.app_name}-{job.member}"
 
 
-def follow(query: Any, stop: StopRequest) -> None:
-    """Report batches until the query ends, or a signal asks it to. Raises what the query failed of."""
+def follow(query: Any, stop: StopRequest) -> bool:
+    """Report batches until the query ends, or a signal asks it to; whether it still runs.
+
+    Raises what the query failed of; a drain from outside is no failure.
+    """
     reporter = Reporter()
     ended = False
     while not ended and not stop:
-        ended = bool(query.awaitTermination(POLL_S))
+        try:
+            ended = bool(query.awaitTermination(POLL_S))
+        except StreamingQueryException as error:
+            said = drained_by(error)
+            if said is None:
+                raise
+            say(said)
+            return False
         if reporter.is_news(query.lastProgress):
             for line in reporter.news(list(query.recentProgress)):
                 say(line)
     if ended:
         say("the query has ended: it has read what was there")
+    return not ended
+
+
+def drained_by(error: Exception) -> str | None:
+    """What a drain from outside said when it ended the query; None where the query failed of something else.
+
+    Spark hands on the text of what was raised in the coordinator's process, with its traceback.
+    """
+    found = _DRAINED.search(str(error))
+    return None if found is None else found[1].strip()
 
 
 def finish(query: StreamingQuery, signal_name: str, timeout_s: float) -> None:
@@ -151,7 +174,7 @@ def finish(query: StreamingQuery, signal_name: str, timeout_s: float) -> None:
         query.stop()
     else:
         # A signal to the whole process group ends the group's member, too, and with it the query before it can drain.
-        whole = result.drained and bool(result.groups) and query.exception() is None
+        whole = result.drained and query.exception() is None
         say("stopped; nothing will be repeated" if whole else "stopped; the last batch may be repeated")
 
 

@@ -130,6 +130,21 @@ def test_sigterm_to_spark_submit_drains_the_job(tmp_path: Path, load: Load) -> N
     assert 120 <= len(sunk) < 2_200
 
 
+@pytest.mark.long
+@pytest.mark.timeout(180)
+def test_a_job_that_is_drained_from_a_shell_ends_clean(tmp_path: Path, load: Load) -> None:
+    load.send(2_000)
+    with submitted(tmp_path, configured(tmp_path, load), "--member", "a") as job:
+        wait_until(lambda: len(values(tmp_path, "a")) >= 80 or job.process.poll() is not None, "some batches", START_S)
+        command = [Path(sys.executable).with_name("streamgroup"), "drain", "--group", load.topic]
+        drained = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        assert drained.returncode == 0, drained.stderr
+        assert job.exit_code() == 0, job.log()
+    assert f"group {load.topic}: drained: nothing will be repeated" in "\n".join(job.said())
+    sunk = values(tmp_path, "a")
+    assert sum(committed(load.server, load.topic, load.topic).values()) == len(sunk) < 2_000
+
+
 def test_a_directory_that_another_checkpoint_has_written_is_refused(tmp_path: Path, load: Load) -> None:
     load.send(10)
     left_behind = tmp_path / "rows" / "a" / "_spark_metadata" / "3"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.jobs import ingest
@@ -53,7 +54,7 @@ class Query:
 
 
 def test_every_batch_is_said_until_the_query_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    ingest.follow(Query(3), StopRequest())
+    assert not ingest.follow(Query(3), StopRequest()), "it has ended"
     said = capsys.readouterr().out
     assert [line.split(":")[1] for line in said.splitlines()[:3]] == [" batch 0", " batch 1", " batch 2"]
     assert said.endswith("it has read what was there\n")
@@ -61,8 +62,37 @@ def test_every_batch_is_said_until_the_query_ends(capsys: pytest.CaptureFixture[
 
 def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
-    ingest.follow(Query(100, lambda: stop.receive(15)), stop)
+    assert ingest.follow(Query(100, lambda: stop.receive(15)), stop), "the query still runs"
     assert "read what was there" not in capsys.readouterr().out
+
+
+FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]
+Failed when running Python streaming data source: latestOffset: Traceback (most recent call last):
+  File "streamgroup/driver/leaving.py", line 142, in raise_if_ended
+    raise DrainedError(said)
+streamgroup.errors.{error}: group g: {text}
+ SQLSTATE: 38000"""
+
+
+def failing(error: str, text: str) -> Query:
+    def fail() -> None:
+        raise StreamingQueryException(FAILED.format(error=error, text=text))
+
+    return Query(100, fail)
+
+
+@pytest.mark.parametrize("text", ["drained: nothing will be repeated", "stopped by a drain: it may be repeated"])
+def test_a_drain_from_outside_is_a_clean_end_that_says_what_it_was(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop = StopRequest()
+    assert not ingest.follow(failing("DrainedError", text), stop)
+    assert capsys.readouterr().out.endswith(f"ingest: group g: {text}\n")
+
+
+def test_what_only_speaks_of_a_drain_is_a_failure() -> None:
+    with pytest.raises(StreamingQueryException):
+        ingest.follow(failing("TransportError", "DrainedError: not really"), StopRequest())
 
 
 @pytest.mark.parametrize(
@@ -71,9 +101,10 @@ def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
         (DrainResult(True, ("g",)), None, "stopped; nothing will be repeated"),
         (DrainResult(False, ("g",)), None, "the last batch may be repeated"),
         (DrainResult(True, ("g",)), RuntimeError("its member ended"), "the last batch may be repeated"),
-        (DrainResult(True, ()), None, "the last batch may be repeated"),
+        (DrainResult(False, ()), None, "the last batch may be repeated"),
+        (DrainResult(True, ()), None, "stopped; nothing will be repeated"),
     ],
-    ids=["drained", "too slow", "the query failed before", "no member answered"],
+    ids=["drained", "too slow", "the query failed before", "no member answered", "nothing was planned yet"],
 )
 def test_a_stop_says_what_will_be_repeated(
     monkeypatch: pytest.MonkeyPatch,
