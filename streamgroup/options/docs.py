@@ -23,7 +23,19 @@ Passwords, keys and tokens stand in no message and no log.
 
 Starts and ends that are listed by partition list all partitions that are read, as with Spark's own source; a member of
 a group fails only where one that it holds is missing. Of three options for a start, or an end, the first that is given
-counts alone. `startingOffsets` is for a group without commits: later the group's committed offsets say where to go on.
+counts alone.
+
+`group.mode` says how a stream stands to its group:
+
+- `member` reads the partitions that the group assigns to it and commits as a member. After a restart it goes on at the
+  group's commit, or at its checkpoint where that is known to be ahead.
+- `commit` reads all partitions and commits without joining; the group must have no members. After a restart it goes on
+  at its checkpoint, without one at the group's commit, and there too where somebody else has made it: an operator's
+  reset is followed.
+- `off` reads all partitions and commits nothing. After a restart it goes on at its checkpoint.
+
+`startingOffsets` is for a group without commits, in mode `off` for a query without a checkpoint, and for what there is
+when the query starts: partitions that come to be later are read from their earliest offset.
 
 `subscribePattern` is matched by Python's `re.fullmatch`. Java's syntax means the same for what topics are named by:
 literals, classes, groups, alternatives, quantifiers, possessive ones too. What Python lacks, such as Java's `\\p{…}`

@@ -34,7 +34,7 @@ UNLIMITED = 2**63 - 1
 
 
 class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's member of the group."""
+    """One query: a member of its group, or what stands for one (`group.mode`)."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
