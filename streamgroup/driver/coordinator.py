@@ -257,7 +257,7 @@ class Coordinator:
             return {
                 "group": self._group.group_id,
                 "mode": self._group.mode.value,
-                "name": self._group.member,
+                "name": self._group.member or self._group.instance_id or "",
                 "run": self.run,
                 "lineage": self._ledger.lineage,
                 "member": self._ledger.member_id,
