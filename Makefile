@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit jars test test-live test-sim bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit jars test test-live test-faults test-sim bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test: check jars ## all tests but the long ones: real brokers, real Spark
 
 test-live: jars ## the long tests
 	$(BIN)/pytest tests -m long
+
+test-faults: jars ## what breaks under a group, each fault STREAMGROUP_REPEATS (20) times
+	STREAMGROUP_REPEATS=$${STREAMGROUP_REPEATS:-20} $(BIN)/pytest tests/fault -m "long or not long"
 
 test-sim: $(STAMP) ## 50 000 seeds of the simulation, under an hour
 	$(BIN)/python -m tests.sim --seeds 50000

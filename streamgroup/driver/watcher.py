@@ -32,8 +32,8 @@ Question = Callable[[Cluster, float], T]
 
 FRESH_S = 0.05
 """Ends younger than this are not asked for again: Spark asks every 10 ms while there is nothing new."""
-EARLIEST_EVERY_S = 10.0
-"""Log starts move with retention only, and executors notice them by themselves."""
+EARLIEST_EVERY_S = 2.0
+"""Log starts move with retention only, and executors notice them by themselves; but one planned range at a time."""
 LEADERLESS_EVERY_S = 1.0
 """How often the metadata is looked at while a partition has no leader, or one that does not answer."""
 SETTLING_S = 0.5
