@@ -179,6 +179,7 @@ class Ledger:
         still = {tp: h for tp, h in before.items() if h.position is not None and (tp in kept or tp in revoked)}
         for tp, held in still.items():
             held.leaving = tp in revoked
+        self._unplaced |= any(held.dirty for tp, held in before.items() if tp not in still)
         self.member_id, self.generation = member_id, generation
         self.held = {tp: still.get(tp) or Held(self._flights.last_sequence) for tp in partitions}
         self.held |= {tp: held for tp, held in still.items() if held.leaving}
@@ -190,6 +191,7 @@ class Ledger:
         """The membership is gone: nothing is held, and what was planned here moves no position any more (R16)."""
         for tp in self.held:
             self._flights.lose(tp)
+        self._unplaced |= self.owes
         self.held = {}
         self._commits.interrupted(kept=False)
         # A group without members is what an operator may reset; a replay proven before must not undo it.
@@ -339,7 +341,7 @@ class Ledger:
 
     @property
     def awaits_holding(self) -> bool:
-        """Whether a batch was proven whose partitions were not held: only who gains them can commit it (R5a, R16)."""
+        """Whether a batch was proven whose partitions are not held (any more): who gains them commits it (R5a)."""
         return self._unplaced
 
     @property
@@ -398,3 +400,4 @@ class Ledger:
             held = self.held.get(tp)
             if held is not None:
                 held.committed = offset.offset
+        self._unplaced = self._unplaced and not self.settled

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
+from streamgroup.driver import coordinator as coordinator_module
 from streamgroup.driver import leaving, watcher
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.leaving import Leaving
-from streamgroup.errors import (
-    TransportError,
-)
+from streamgroup.errors import DrainedError, TransportError
 from streamgroup.model import (
     ClusterSnapshot,
     OffsetRange,
 )
+from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.driver.runs import INITIAL, P0, Start, document, start
-from tests.unit.driver.shells import SOON, FakeCluster, running, until
+from tests.unit.driver.shells import SOON, FakeCluster, running, source, until
 
 __all__ = ["start"]
 
@@ -180,3 +180,197 @@ def test_a_drain_of_what_has_not_begun_has_nothing_to_wait_for(start: Start) -> 
         "run": run.coordinator.run,
         "in_flight": False,
     }
+
+
+# -- draining while the group rebalances ------------------------------------------------------------------------------
+
+
+def test_a_drain_before_the_first_assignment_has_nothing_to_wait_for(start: Start) -> None:
+    run = start(hold=JoinGroupRequest)
+    assert run.latest() == INITIAL
+    began = time.monotonic()
+    assert run.coordinator.drain(SOON)["drained"]
+    assert time.monotonic() - began < SOON / 2, "nothing is in flight, nothing is owed"
+
+
+def test_a_drain_while_others_rejoin_does_not_wait_for_them_when_all_is_committed(start: Start) -> None:
+    run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
+    first = run.batch()
+    run.latest(first)
+    run.held.add(JoinGroupRequest)
+    with run.poller.changed:
+        run.group.gather()
+    until(lambda: run.coordinator.status()["state"] == "joining", "rejoining")
+    assert run.coordinator.drain(SOON)["drained"]
+    assert run.committed == {0: 10, 1: 10}
+
+
+def test_a_drain_waits_for_the_rebalance_where_the_proof_of_a_batch_is_still_to_be_committed(start: Start) -> None:
+    """The member lost its session in the batch: only by R5, once it holds the partitions again, it can commit."""
+    run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
+    first = run.batch()
+    run.held.add(JoinGroupRequest)
+    with run.poller.changed:
+        run.group.expel(run.coordinator.status()["member"])
+    until(lambda: run.coordinator.status()["state"] == "joining", "rejoining as a new member")
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        assert run.latest(first) == first
+        assert not answers
+        run.poller.release()
+    assert answers[0]["drained"]
+    assert run.committed == {0: 10, 1: 10}
+
+
+@pytest.mark.parametrize("code", [27, 22, 25], ids=["rebalance in progress", "illegal generation", "unknown member"])
+def test_a_commit_refused_during_a_drain_is_made_again_by_a_member_that_has_rejoined(start: Start, code: int) -> None:
+    run = start()
+    first = run.batch()
+    joined = run.poller.asked(JoinGroupRequest)
+    if code == 25:
+        run.group.expel(run.coordinator.status()["member"])  # else the group would wait for the old member
+    else:
+        run.group.refusals.append(code)
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.latest(first)
+    assert answers[0]["drained"]
+    assert run.committed == {0: 10, 1: 10}
+    assert run.poller.asked(JoinGroupRequest) > joined
+
+
+def test_a_commit_that_is_never_answered_is_no_drained_batch(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaving, "FAREWELL_S", 0.2)
+    run = start()
+    first = run.batch()
+    run.held.add(OffsetCommitRequest)
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(0.5))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.latest(first)
+    assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, False)
+
+
+# -- stops and drains at once -----------------------------------------------------------------------------------------
+
+
+def test_a_query_that_spark_ends_while_it_is_drained_is_drained_all_the_same(start: Start) -> None:
+    """AvailableNow ends when nothing is planned any more: the stop and the last commit come together."""
+    run = start()
+    first = run.batch()
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.latest(first)
+        run.coordinator.stop()
+    assert answers[0]["drained"]
+    assert run.committed == {0: 10, 1: 10}
+
+
+def test_a_query_that_spark_ends_in_a_batch_that_is_drained_is_not(start: Start) -> None:
+    run = start()
+    run.batch()
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.coordinator.stop()
+    assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, True)
+
+
+def test_who_drains_twice_hears_the_same_twice(start: Start) -> None:
+    run = start()
+    run.latest(run.batch())
+    assert [run.coordinator.drain(SOON)["drained"] for _ in range(2)] == [True, True]
+
+
+# -- the last word ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_waits_shortly_for_the_listeners_word_of_the_batch_in_flight(start: Start) -> None:
+    """Trigger.Once: Spark ends the query at the moment that its batch has sunk."""
+    run = start()
+    run.coordinator.proof.announced = lambda: True
+    first = run.batch()
+    with running(run.coordinator.stop):
+        until(lambda: run.coordinator.status()["stopped"], "stopping")
+        assert run.group.members, "it waits"
+        assert run.coordinator.sunk(first, 0, {})["proven"]
+    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
+
+
+@pytest.mark.parametrize(
+    ("listened", "last_word", "waits"),
+    [(True, True, True), (False, True, False), (True, False, False)],
+    ids=["listened to", "nobody listens", "the JVM is gone"],
+)
+def test_a_stop_waits_for_a_last_word_only_where_one_may_come_and_not_for_long(
+    start: Start, monkeypatch: pytest.MonkeyPatch, listened: bool, last_word: bool, waits: bool
+) -> None:
+    monkeypatch.setattr(leaving, "LAST_WORD_S", 0.3)
+    run = start()
+    run.coordinator.proof.announced = lambda: listened
+    run.batch()
+    began = time.monotonic()
+    run.coordinator.stop(last_word=last_word)
+    assert (time.monotonic() - began >= 0.3) is waits
+    assert (run.committed, run.group.members) == ({0: 0, 1: 0}, {})
+
+
+def test_nothing_in_flight_is_nothing_to_hear_of(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaving, "LAST_WORD_S", SOON)
+    run = start()
+    run.coordinator.proof.announced = lambda: True
+    run.latest(run.batch())
+    began = time.monotonic()
+    run.coordinator.stop()
+    assert time.monotonic() - began < SOON / 2
+
+
+# -- drained from outside ---------------------------------------------------------------------------------------------
+
+
+def test_a_query_that_was_drained_from_outside_is_ended_when_all_its_coordinators_are(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module, "FIRST_PATIENCE_S", 0.05)
+    run = start()
+    first = run.batch()
+    with running(lambda: run.coordinator.drain(SOON, ends=True)):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        assert run.latest(first) == first, "another source of the query may still wait for its proof"
+    assert run.latest(first) == first
+    run.coordinator.end()
+    with pytest.raises(DrainedError, match="group g: drained: nothing will be repeated; start the query again"):
+        run.latest(first)
+
+
+def test_a_query_whose_drain_came_too_late_is_ended_and_told_so(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    assert not run.coordinator.drain(0.01, ends=True)["drained"]
+    run.coordinator.end()
+    with pytest.raises(DrainedError, match=r"group g: stopped by a drain whose time was over .* may be repeated"):
+        run.latest(first)
+
+
+def test_a_query_whose_drainer_has_died_is_ended_after_a_while(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaving, "UNTOLD_S", 0.0)
+    monkeypatch.setattr(coordinator_module, "FIRST_PATIENCE_S", 0.01)
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    run.coordinator.drain(0.2, ends=True)
+    time.sleep(0.2)
+    with pytest.raises(DrainedError):
+        run.latest(first)
+
+
+def test_a_query_drained_from_outside_before_its_first_call_ends_with_that(start: Start) -> None:
+    run = start()
+    assert run.coordinator.drain(SOON, ends=True)["drained"]
+    run.coordinator.end()
+    with pytest.raises(DrainedError):
+        run.latest()
+    assert run.poller.asked(JoinGroupRequest) == 0

@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT
-from tests.unit.group.ledgers import A, accept, document, gain, in_flight, offsets, ours, started, told
+from tests.unit.group.ledgers import A, B, accept, assign, document, gain, in_flight, offsets, ours, started, told
 
 PLANNED = document(5, a=(90, 100))
 
@@ -72,3 +72,41 @@ def test_a_batch_that_the_sink_skipped_is_none_that_sank_whoever_tells() -> None
     with pytest.raises(ConfigError, match="the sink skipped a batch"):
         ledger.prove(PLANNED)
     assert offsets(ledger) == {A: 90}
+
+
+# -- proven, and not yet committed -------------------------------------------------------------------------------------
+
+
+def test_a_batch_proven_while_its_partitions_are_not_held_awaits_who_holds_them() -> None:
+    ledger = in_flight({A: ours(90)}, PLANNED)
+    ledger.lost()
+    assert not ledger.awaits_holding, "nothing is proven yet"
+    ledger.prove(PLANNED)
+    assert (ledger.idle, ledger.owes, ledger.awaits_holding) == (True, False, True)
+    gain(ledger, {A: ours(90, run="now", sequence=4, asked=5)}, generation=4)
+    accept(ledger)
+    assert offsets(ledger) == {A: 100}
+    assert not ledger.awaits_holding
+
+
+def test_a_proven_batch_whose_membership_is_lost_before_its_commit_awaits_the_next_one() -> None:
+    ledger = in_flight({A: ours(90)}, PLANNED)
+    ledger.prove(PLANNED)
+    assert not ledger.awaits_holding
+    ledger.lost()
+    assert (ledger.owes, ledger.awaits_holding) == (False, True)
+
+
+def test_a_committed_batch_whose_membership_is_lost_awaits_nobody() -> None:
+    ledger = in_flight({A: ours(90)}, PLANNED)
+    ledger.prove(PLANNED)
+    accept(ledger)
+    ledger.lost()
+    assert not ledger.awaits_holding
+
+
+def test_a_proven_batch_whose_partition_a_rebalance_takes_away_awaits_who_has_it() -> None:
+    ledger = in_flight({A: ours(90)}, PLANNED)
+    ledger.prove(PLANNED)
+    assign(ledger, B, generation=4)
+    assert ledger.awaits_holding
