@@ -15,8 +15,8 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from streamgroup.driver.member import Member
+from streamgroup.group import leading, positions
 from streamgroup.group import ledger as ledger_module
-from streamgroup.group import positions
 from streamgroup.group.flights import Flights
 from streamgroup.group.holding import Held
 from streamgroup.group.ledger import Commit, Ledger
@@ -155,6 +155,16 @@ def ahead_from_the_logged_end(stack: ExitStack) -> None:
     _replace(stack, Flights, "replayed", replayed)
 
 
+def ahead_without_having_asked(stack: ExitStack) -> None:
+    """A checkpoint counts as sunk although nobody ever asked for the data of its last batch."""
+
+    def proven(checkpoint: Document, run: str, metadata: Any) -> bool:
+        same = metadata.lineage == checkpoint.lineage and metadata.run == checkpoint.run
+        return same and metadata.sequence < checkpoint.sequence
+
+    _replace(stack, positions, "_proven", proven)
+
+
 def no_commit_at_once(stack: ExitStack) -> None:
     real = Held.move
 
@@ -196,6 +206,15 @@ def plan_while_a_commit_is_unanswered(stack: ExitStack) -> None:
         return all(held.position is not None for held in self.held.values())
 
     _replace(stack, Ledger, "settled", property(settled))
+
+
+def plan_without_a_lease(stack: ExitStack) -> None:
+    """A member that has not been heard of for a session plans all the same."""
+
+    def may_plan(self: Member, now: float) -> bool:
+        return self.membership.goes_on and self.ledger.settled and self.ledger.idle
+
+    _replace(stack, Member, "may_plan", may_plan)
 
 
 def replay_only_what_is_held(stack: ExitStack) -> None:
@@ -251,6 +270,22 @@ def restarted_leader_does_not_watch(stack: ExitStack) -> None:
         real(self, *rest)
 
     _replace(stack, Membership, "_assigned", assigned)
+
+
+def release_early(stack: ExitStack) -> None:
+    """A cooperative member gives up what was revoked without waiting for its batch."""
+    _replace(stack, Ledger, "in_use", lambda self, partitions: False)
+
+
+def forget_what_a_predecessor_held(stack: ExitStack) -> None:
+    """The leader does not tell that partitions are on their way from one member to another."""
+    real = leading.decode_basis
+
+    def decode_basis(data: Any) -> Any:
+        basis = real(data)
+        return None if basis is None else dataclasses.replace(basis, withheld=0)
+
+    _replace(stack, leading, "decode_basis", decode_basis)
 
 
 _BEYOND, _TWICE, _LOST = words.BEYOND_SUNK, words.DUPLICATE, words.LOST
@@ -340,6 +375,20 @@ BUGS: Mapping[str, Bug] = {
         restarted_leader_does_not_watch,
         frozenset({_LOST}),
         scenario="static-leader",
+    ),
+    "r9-no-lease": Bug("R9", "plans without a lease", plan_without_a_lease, frozenset({_TWICE}), scenario="asleep"),
+    "r20-not-asked": Bug(
+        "R20", "(a) of a batch nobody asked for", ahead_without_having_asked, frozenset({_BEYOND}), known=(124, 133)
+    ),
+    "r25-released-early": Bug(
+        "R25", "gives up before its batch has sunk", release_early, frozenset({_TWICE}), known=(5, 11, 18)
+    ),
+    "r25-static-successor": Bug(
+        "R25",
+        "a static member's successor keeps what its predecessor was to give up",
+        forget_what_a_predecessor_held,
+        frozenset({_LOST}),
+        scenario="successor",
     ),
     "off-by-one": Bug("C4", "a range's end off by one", range_end_off_by_one, frozenset({_BEYOND}), known=(0, 1)),
 }

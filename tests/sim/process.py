@@ -93,7 +93,7 @@ class Process:
         self._gave_up = False
         self._topics = frozenset(world.settings.topics)
         self._known_ends: dict[TopicPartition, int] = {}
-        self.started = False
+        self.started = self._joined = False
         self._first = True
         self._wakes_at: float | None = None
         self._answer: tuple[Document, tuple[OffsetRange, ...]] | None = None
@@ -253,28 +253,33 @@ class Process:
         self.calling = False
         return answer
 
-    def _begin(self) -> Steps:
+    def _open(self) -> Steps:
+        """`Beginning.open`: the brokers are asked for the topics."""
         if self.started or self.stopped:
             return
         self.started = True
         network = self._network
         yield Until(lambda: self.kernel.now >= network.cut_until, QUESTION_S)
         yield Sleep(2 * network.latency())
-        if self.stopped:
+
+    def _join(self) -> None:
+        """`Beginning.join`: once the ledger knows the checkpoint."""
+        if self._joined or self.stopped:
             return
+        self._joined = True
         topics = tuple(sorted(self.settings.topics))
-        actions = list(self.member.step(ev.Start(topics), self.kernel.now))
-        self.carry_out(actions)
+        self.carry_out(self.member.step(ev.Start(topics), self.kernel.now))
         self._refreshed()
 
     def latest_offset(self, start: Value, max_rows: int | None) -> Steps:
         """`Coordinator.latest_offset`."""
         document = from_value(start)
-        yield from self._begin()
+        yield from self._open()
         again = self._already_planned(document)
         if again is not None:
             return to_value(again)
         self.carry_out(self.member.prove(document, self.kernel.now))
+        self._join()
         plannable = yield from self._wait_until_plannable()
         if not plannable:
             return start
@@ -325,7 +330,7 @@ class Process:
         first, last = from_value(start), from_value(end)
         if first == last:
             return ()
-        yield from self._begin()
+        yield from self._open()
         self._raise_failure()
         if self._answer is not None and self._answer[0] == last:
             return self._answer[1]
@@ -340,6 +345,7 @@ class Process:
             self.license()
             actions = self.member.replayed(first, last, ranges, seen, self.kernel.now)
         self.carry_out(actions)
+        self._join()
         self._answer = (last, ranges)
         return ranges
 

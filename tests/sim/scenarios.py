@@ -10,7 +10,7 @@ from streamgroup.group.membership import State
 from streamgroup.model import TopicPartition
 from tests.sim.group import GroupState
 from tests.sim.kernel import Sleep, Steps
-from tests.sim.settings import QuerySettings, Settings
+from tests.sim.settings import COOPERATIVE, QuerySettings, Settings
 from tests.sim.world import Query, World
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -221,6 +221,55 @@ def _static_leader_restarts_while_partitions_come(world: World) -> Steps:
     yield from when(world, lambda: q0.process is not None and q0.process.member.stable)
 
 
+# -- R9 ----------------------------------------------------------------------------------------------------------------
+
+
+def _asleep_in_sync_group(world: World) -> Steps:
+    """A member sleeps while its SyncGroup is answered; the group goes on without it; it wakes with an assignment."""
+    q0, q1 = world.queries
+    for tp in (A0, A1):
+        world.logs.produce(tp, 5)
+    q0.start()
+    yield from when(world, _committed(world, A0, 5))
+    process = q0.process
+    assert process is not None
+    q1.start()
+    yield from when(world, lambda: process.membership.state is State.SYNCING)
+    yield from when(world, lambda: world.broker.group.state is GroupState.STABLE)
+    q0.pause(60.0)
+    yield from when(world, joined(q1, 2))
+    world.logs.produce(A0, 5)
+    yield from when(world, _committed(world, A0, 10))
+    q0.resume()
+    yield from when(world, lambda: process.line(Lane.COORDINATOR) is not None)
+    line = process.line(Lane.COORDINATOR)
+    assert line is not None
+    line.stall(3.0, answers_only=True)
+    world.logs.produce(A0, 5)
+
+
+# -- R25 ---------------------------------------------------------------------------------------------------------------
+
+
+def _a_static_member_restarts_before_it_has_given_up(world: World) -> Steps:
+    """A cooperative static member is killed while a batch of what it is to give up is in flight; its successor is not
+    told of that, and the group is stable."""
+    q0, q1 = world.queries
+    for tp in (A0, A1):
+        world.logs.produce(tp, 5)
+    q0.start()
+    yield from when(world, _committed(world, A1, 5))
+    q0.slow_s = 5.0
+    for tp in (A0, A1):
+        world.logs.produce(tp, 5)
+    process = q0.process
+    assert process is not None
+    yield from when(world, lambda: process.ledger.flight is not None)
+    q1.start()
+    yield from when(world, lambda: bool(process.membership.revoking))
+    q0.kill()
+
+
 SCENARIOS = {
     "founder-dies": Scenario(
         _founder_dies_reading_nothing.__doc__ or "",
@@ -257,6 +306,22 @@ SCENARIOS = {
         Settings(_queries(1), {"a": 1}, latency_s=0.1),
         45.0,
         _reset_while_a_replay_waits_to_join,
+    ),
+    "asleep": Scenario(
+        _asleep_in_sync_group.__doc__ or "",
+        Settings(_queries(2, trigger_s=0.05), {"a": 2}, latency_s=0.05),
+        40.0,
+        _asleep_in_sync_group,
+    ),
+    "successor": Scenario(
+        _a_static_member_restarts_before_it_has_given_up.__doc__ or "",
+        Settings(
+            tuple(QuerySettings(f"q{n}", f"s{n}", task_s=0.05) for n in range(2)),
+            {"a": 2},
+            strategies=COOPERATIVE,
+        ),
+        20.0,
+        _a_static_member_restarts_before_it_has_given_up,
     ),
     "static-leader": Scenario(
         _static_leader_restarts_while_partitions_come.__doc__ or "",

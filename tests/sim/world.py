@@ -83,12 +83,12 @@ class Query:
 
     def _ended(self, process: Process, error: BaseException | None) -> None:
         """Spark's thread is over: the query has failed."""
+        if error is None or isinstance(error, Violation):
+            raise error or AssertionError(f"{self.name}: Spark's loop has ended")
         self.kernel.note(self.name, f"fails: {error}"[:200])
         if isinstance(error, ProcessGone):
             self._over(process)
             return
-        if error is None or isinstance(error, Violation):
-            raise error or AssertionError(f"{self.name}: Spark's loop has ended")
         self.world.checker.failed(self, error)
         if self.settings.file_sink and not process.failure:  # as its message says (R17)
             self.checkpoint, self.directory = Checkpoint(), Directory()
