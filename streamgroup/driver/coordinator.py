@@ -33,7 +33,7 @@ from streamgroup.driver.twins import Twins
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.positions import is_own
+from streamgroup.group.positions import is_of_a_query
 from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, FetchTask, OffsetRange, TopicPartition
 from streamgroup.net.admin import committed
 from streamgroup.net.cluster import Cluster
@@ -317,11 +317,11 @@ class Coordinator:
     ) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
         """R13: every range of a document that another process planned, but what the group has committed since.
 
-        Alone, a commit of one's own lineage leaves nothing out: it is this query's, or a copy's, whose sink is another.
+        Alone, a commit of a query leaves nothing out: it is another's, with another sink, or of before the batch.
         """
         alone = self._group.mode is not Mode.MEMBER
-        others = {tp: commit for tp, commit in seen.items() if not (alone and is_own(commit, end.lineage))}
-        ranges = tuple(replay_ranges(end, others))
+        counts = {tp: commit for tp, commit in seen.items() if not (alone and is_of_a_query(commit))}
+        ranges = tuple(replay_ranges(end, counts))
         self._troubles.replaying(end, ranges)
         return ranges, self._member.replayed(start, end, ranges, seen, now)
 

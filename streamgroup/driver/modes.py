@@ -3,7 +3,7 @@
 | mode | who assigns | where offsets are kept | where it goes on (R5) |
 |---|---|---|---|
 | `member` | the group: `Membership` | in the group, of its generation | at the commit, unless proven ahead of it |
-| `commit` | the query: `Solo` | in the group, of no member | at the checkpoint, unless others have committed |
+| `commit` | the query: `Solo` | in the group, of no member | at the checkpoint, or at an operator's reset |
 | `off` | the query: `Solo` | in memory: `PrivateOffsets` | at the checkpoint |
 """
 

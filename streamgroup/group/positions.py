@@ -84,10 +84,10 @@ def start_of(
     `checkpoint` is the newest document proven sunk, `run` this coordinator's, `committed` what an OffsetFetch found
     that was sent after the SyncGroup of the current generation, `topic_id` the topic's id now.
 
-    `alone`: of a query that is no member. There a commit of the checkpoint's lineage is this query's own, and nobody
-    went on from it: the checkpoint goes before it, exactly, as a stateful query needs it (its state is the
-    checkpoint's, and a commit that a crash has prevented would repeat a batch into it). A commit of anybody else
-    is followed, as a member follows it: an operator's reset.
+    `alone`: of a query that is no member. There nobody goes on from another's commit: the checkpoint goes before those
+    of all queries, exactly, as a stateful query needs it (its state is the checkpoint's, and a commit that a crash has
+    prevented would repeat a batch into it). Only a commit that no query has made is followed, as a member follows it:
+    an operator's reset.
 
     `begun` is where a batch that is being replayed began: what the checkpoint before it does not tell. It counts where
     nothing else does (batch 0 of a query whose group has no commits, or that has no group).
@@ -104,7 +104,7 @@ def start_of(
         ahead = position is not None and position.offset > committed.offset
         if position is not None and ahead and metadata is not None and _proven(checkpoint, run, metadata):
             return Start(Origin.CHECKPOINT_AHEAD, position.offset, position.leader_epoch)
-        if position is not None and alone and is_own(committed, checkpoint.lineage):
+        if position is not None and alone and is_of_a_query(committed):
             return Start(Origin.CHECKPOINT, position.offset, position.leader_epoch)
         return Start(Origin.COMMITTED, committed.offset, committed.leader_epoch)
     if position is None and begun is not None and not is_another_topic(begun.topic_id, topic_id):
@@ -116,10 +116,10 @@ def start_of(
     return Start(Origin.STARTING if use_starting_offsets else Origin.EARLIEST)
 
 
-def is_own(committed: CommittedOffset, lineage: str) -> bool:
-    """Whether a query with this lineage has made the commit. Nobody's lineage is empty."""
+def is_of_a_query(committed: CommittedOffset) -> bool:
+    """Whether a query has made the commit, and stands by it: one whose sink skipped a batch gives no lineage (R17)."""
     metadata = CommitMetadata.parse(committed.metadata)
-    return metadata is not None and metadata.lineage == lineage != ""
+    return metadata is not None and metadata.lineage != ""
 
 
 def is_another_topic(old: str, new: str) -> bool:

@@ -7,9 +7,8 @@ one (`off`) it sends nothing at all.
 
 **While the group has members** the coordinator refuses commits of who is none (UNKNOWN_MEMBER_ID). They are waited for,
 for they may be dead predecessors whose session has yet to end: nothing is planned meanwhile (R9), so nothing is read
-that is not committed. When the patience is over the query fails instead of going on without commits: the members'
-commits stand where this query's would, and its next start would take them for its own or an operator's, and pass over
-what it has not read.
+that is not committed. When the patience is over the query fails instead of going on without commits: those of a
+consumer look like an operator's reset, which the next start of this query follows, past what it has not read.
 """
 
 from __future__ import annotations
@@ -293,6 +292,6 @@ _HAS_MEMBERS = (
     "group {group}: it has members, and with group.mode=commit this query is none of them: its commits have been "
     "refused for {waited:.0f} s ({name}; group.joinTimeout), and it has read nothing meanwhile. Stop the members, or "
     "give this query a kafka.group.id of its own, or let it share the partitions with them (group.mode=member), or "
-    "let it commit nothing (group.mode=off). Mind that it follows what others have committed to its group: look at the "
-    "offsets before it starts there again (kafka-consumer-groups.sh --group {group} --describe)"
+    "let it commit nothing (group.mode=off). Mind that it follows what consumers have committed to its group, as "
+    "it would a reset: look before it starts there again (kafka-consumer-groups.sh --group {group} --describe)"
 )

@@ -30,8 +30,7 @@ counts alone.
 - `member` reads the partitions that the group assigns to it and commits as a member. After a restart it goes on at the
   group's commit, or at its checkpoint where that is known to be ahead.
 - `commit` reads all partitions and commits without joining; the group must have no members. After a restart it goes on
-  at its checkpoint, without one at the group's commit, and there too where somebody else has made it: an operator's
-  reset is followed.
+  at its checkpoint; without one, and where no query has made it (an operator's reset), at the group's commit.
 - `off` reads all partitions and commits nothing. After a restart it goes on at its checkpoint.
 
 `startingOffsets` is for a group without commits, in mode `off` for a query without a checkpoint, and for what there is

@@ -90,7 +90,7 @@ def test_where_a_gained_partition_starts(checkpoint: Document, committed: Commit
         ),
         pytest.param(NOW, foreign(20), Start(COMMITTED, 20), id="an operator reset it back"),
         pytest.param(NOW, foreign(500), Start(COMMITTED, 500), id="an operator set it forward"),
-        pytest.param(NOW, ours(90, "now", 6, lineage="a member's"), Start(COMMITTED, 90), id="a member went on"),
+        pytest.param(NOW, ours(250, "a", 6, lineage="a"), Start(CHECKPOINT, 100), id="others read for other sinks"),
         pytest.param(NOW, ours(90, "now", 6, lineage=""), Start(COMMITTED, 90), id="its sink skipped a batch (R17)"),
         pytest.param(SPARKS_OWN, ours(90, "now", 6, lineage=""), Start(COMMITTED, 90), id="no lineage is no kinship"),
         pytest.param(NOW, None, Start(CHECKPOINT, 100), id="nothing is committed"),
@@ -99,7 +99,7 @@ def test_where_a_gained_partition_starts(checkpoint: Document, committed: Commit
         ),
     ],
 )
-def test_alone_the_checkpoint_goes_before_commits_of_its_own(
+def test_alone_the_checkpoint_goes_before_the_commits_of_queries(
     checkpoint: Document, committed: Commit | None, start: Start
 ) -> None:
     found = start_of(
