@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Client
@@ -19,7 +20,7 @@ from streamgroup.driver import control
 from streamgroup.driver.control import ControlServer
 from streamgroup.errors import StreamGroupError, TransportError
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
-from tests.unit.driver.shells import SOON, until
+from tests.unit.driver.shells import SOON, running, until
 
 __all__ = ["home", "serve"]
 
@@ -200,3 +201,104 @@ def test_a_socket_that_cannot_be_made_is_said_and_survived(
     serve("r" * 120)
     until(lambda: "no control channel" in caplog.text, "a warning")
     shutil.rmtree(home)
+
+
+# -- word from outside ------------------------------------------------------------------------------------------------
+
+
+def test_every_request_arrives_with_its_arguments(serve: Callable[..., FakeCoordinator]) -> None:
+    coordinator = serve()
+    assert control.ask(JVM, "r1", "sunk", document={"n": 1}, batch=7, query={"id": "q"}) == {"proven": True, "why": ""}
+    assert control.ask(JVM, "r1", "sunk", document={"n": 2}, batch=None, query={})["proven"]
+    assert coordinator.told == [({"n": 1}, 7), ({"n": 2}, None)]
+    coordinator.batch = [["t", 0, 1, 2]]
+    assert control.ask(JVM, "r1", "ranges")["ranges"] == [["t", 0, 1, 2]]
+    control.ask(JVM, "r1", "drain", timeout=1, ends=True)
+    assert coordinator.ends is True
+    control.ask(JVM, "r1", "drain", timeout=1)
+    assert coordinator.ends is False
+    control.ask(JVM, "r1", "end")
+    assert coordinator.ended == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"document": "text", "batch": 1, "query": {}}, {"document": {}, "batch": "1", "query": {}}]
+)
+def test_a_sunk_without_a_document_is_no_request(
+    serve: Callable[..., FakeCoordinator], arguments: dict[str, Any]
+) -> None:
+    coordinator = serve()
+    with pytest.raises(StreamGroupError, match="not a request of this channel: 'sunk'"):
+        control.ask(JVM, "r1", "sunk", **arguments)
+    assert coordinator.told == []
+
+
+def test_a_channel_that_closes_lets_the_answer_under_way_out(home: Path) -> None:
+    coordinator = FakeCoordinator()
+    server = ControlServer(coordinator, JVM)
+    server.start()
+    begun = threading.Event()
+
+    def drain_slowly() -> None:
+        begun.set()
+        time.sleep(0.2)
+
+    coordinator.while_draining = drain_slowly
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(control.ask(JVM, "r1", "drain", timeout=1))):
+        assert begun.wait(SOON)
+        server.close()
+    assert answers[0]["drained"]
+
+
+def test_an_answer_that_takes_long_does_not_keep_a_process_from_its_end(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "LAST_ANSWERS_S", 0.1)
+    coordinator = FakeCoordinator()
+    server = ControlServer(coordinator, JVM)
+    server.start()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def drain_for_ever() -> None:
+        begun.set()
+        assert go_on.wait(SOON)
+
+    coordinator.while_draining = drain_for_ever
+    with running(lambda: control.ask(JVM, "r1", "drain", timeout=1)):
+        assert begun.wait(SOON)
+        began = time.monotonic()
+        server.close()
+        assert time.monotonic() - began < SOON / 2
+        go_on.set()
+
+
+# -- the listener's mark ----------------------------------------------------------------------------------------------
+
+
+def test_a_drivers_listener_is_known_to_its_coordinators_alone(
+    serve: Callable[..., FakeCoordinator], home: Path
+) -> None:
+    serve()
+    assert not control.is_listened(JVM)
+    control.announce_listener(JVM)
+    control.announce_listener(JVM)
+    assert (control.is_listened(JVM), control.is_listened(JVM + 1)) == (True, False)
+    assert control.drivers() == [JVM], "the mark is no driver"
+    control.unannounce_listener(JVM)
+    control.unannounce_listener(JVM)
+    assert not control.is_listened(JVM)
+
+
+def test_the_mark_of_a_dead_driver_is_swept(serve: Callable[..., FakeCoordinator], home: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(SOON)
+    control.announce_listener(ended.pid)
+    serve()
+    assert not control.is_listened(ended.pid)
+
+
+def test_a_listener_alone_leaves_nothing_behind(home: Path) -> None:
+    control.announce_listener(JVM)
+    control.unannounce_listener(JVM)
+    assert not home.exists()

@@ -1,0 +1,145 @@
+"""`streamgroup drain`, with coordinators behind real control channels."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamgroup.cli import drain as module
+from streamgroup.cli.main import main
+from streamgroup.driver import control, drains
+from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+
+__all__ = ["home", "serve"]
+
+pytestmark = pytest.mark.usefixtures("home")
+Serve = Callable[..., FakeCoordinator]
+OTHER_JVM = 1
+"""Pid 1: a process that is always there."""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ENDED_S", 0.2)
+    monkeypatch.setattr(module, "POLL_S", 0.01)
+    monkeypatch.setattr(drains, "POLL_S", 0.01)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["drain", *arguments])
+
+
+def ending(coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its query ends when it is told to: the channel is closed."""
+    runs: Callable[[int], list[str]] = control.runs
+    monkeypatch.setattr(
+        control, "runs", lambda pid: [run for run in runs(pid) if run != coordinator.run or not coordinator.ended]
+    )
+
+
+def test_the_only_query_is_drained_without_being_named(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = serve()
+    ending(coordinator, monkeypatch)
+    result = run("--timeout", "7")
+    assert result.exit_code == 0, result.output
+    assert (coordinator.drains, coordinator.ends, coordinator.ended) == ([7.0], True, 1)
+    assert f"draining group of r1 of the driver {JVM}: its last batch sinks first, 7 s at most" in result.output
+    assert "drained: nothing will be repeated; the query has ended" in result.output
+
+
+def test_a_query_with_a_long_trigger_ends_later_and_that_is_said(serve: Serve) -> None:
+    serve()
+    result = run()
+    assert result.exit_code == 0, result.output
+    assert "drained: nothing will be repeated; the query ends with its next trigger" in result.output
+
+
+def test_where_nothing_runs_that_is_said() -> None:
+    result = run()
+    assert result.exit_code == 1
+    assert "no query of streamgroup runs on this machine as this user" in result.output
+
+
+def test_several_queries_are_listed_and_none_is_drained(serve: Serve) -> None:
+    one, two = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
+    two.name, two.query, two.idle = "b", {"id": "q-2", "name": "orders"}, False
+    result = run()
+    assert result.exit_code == 1
+    assert "2 queries are meant: choose one by --group, --member or --pid" in result.output
+    table = [line.split() for line in result.output.splitlines()[-3:]]
+    assert table == [
+        ["PID", "GROUP", "MEMBER", "STATE", "IN-FLIGHT", "CONSUMER-ID", "QUERY", "RUN"],
+        ["1", "group", "of", "r2", "b", "stable", "yes", "-", "orders", "r2"],
+        [str(JVM), "group", "of", "r1", "-", "stable", "no", "-", "-", "r1"],
+    ]
+    assert (one.drains, two.drains) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "chosen", [("--group", "group of r2"), ("--member", "b"), ("--pid", "1")], ids=["group", "member", "pid"]
+)
+def test_one_of_several_is_chosen(serve: Serve, chosen: tuple[str, str]) -> None:
+    one, two = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
+    two.name = "b"
+    assert run(*chosen).exit_code == 0
+    assert (one.drains, two.drains) == ([], [60.0])
+
+
+def test_none_that_is_like_that_is_an_error_that_lists_what_there_is(serve: Serve) -> None:
+    serve()
+    result = run("--group", "another")
+    assert result.exit_code == 1
+    assert "no query like that runs here; there are:" in result.output
+    assert "group of r1" in result.output
+
+
+def test_the_other_coordinators_of_a_listened_query_are_drained_with_the_one_that_is_named(serve: Serve) -> None:
+    both = serve("r1", "l1"), serve("r2", "l2")
+    together = threading.Barrier(2)
+    for one in both:
+        one.query = {"id": "q-1", "name": ""}
+        one.while_draining = lambda: together.wait(5)
+    result = run("--group", "group of r2")
+    assert result.exit_code == 0, result.output
+    assert [one.ended for one in both] == [1, 1]
+
+
+def test_without_a_listener_all_groups_of_a_query_name_it(serve: Serve) -> None:
+    both = serve("r1", "l1"), serve("r2", "l2")
+    assert run("--group", "group of r1").exit_code == 0, "as far as anybody knows, that is a query"
+    assert [one.ended for one in both] == [1, 0]
+    assert run("--group", "group of r1", "--group", "group of r2").exit_code == 0
+    assert [one.ended for one in both] == [2, 1]
+
+
+def test_groups_of_different_drivers_are_no_query(serve: Serve) -> None:
+    both = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
+    assert run("--group", "group of r1", "--group", "group of r2").exit_code == 1
+    assert [one.drains for one in both] == [[], []]
+
+
+def test_a_drain_whose_time_is_over_ends_the_query_and_says_what_may_be_repeated(serve: Serve) -> None:
+    coordinator = serve()
+    coordinator.drained = False
+    result = run("--timeout", "0.5")
+    assert result.exit_code == 1
+    assert "not drained within 0.5 s: the query ends all the same" in result.output
+    assert "its last batch may be repeated" in result.output
+    assert coordinator.ended == 1
+
+
+def test_a_coordinator_that_does_not_answer_is_passed_over(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    hung, well = serve("r1", "l1"), serve("r2", "l2")
+    hung.may_answer.clear()
+    ask = control.ask
+
+    def shortly(*arguments: Any, **others: Any) -> dict[str, Any]:
+        return ask(*arguments, **{"patience": 0.2, **others})
+
+    monkeypatch.setattr(control, "ask", shortly)
+    assert run().exit_code == 0
+    assert well.drains == [60.0]
