@@ -142,6 +142,8 @@ class CooperativeGroup(RuleBasedStateMachine):
             return
         self.planned_at[query.name] = self.world.now
         planned = {r.partition for r in document.ranges}
+        leaving = {tp for tp, held in query.ledger.held.items() if held.leaving}
+        assert planned.isdisjoint(leaving), f"{query.name} is to give it up"
         for other in (*self.world.queries, *self.silent):
             if other is query:
                 continue
