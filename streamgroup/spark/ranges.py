@@ -67,11 +67,16 @@ def _documents(context: SparkContext, query_id: str) -> list[Value] | None:
 def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Mapping[str, Any]]:
     """What the coordinators of the query say of their batches in flight.
 
-    Spark's own documents tell which they are; else the listener, else there must be one batch in flight in all.
+    Spark's own documents tell which they are, and else the listener, from the query's first progress on.
     """
     told = statuses(pid)
     if documents is None:
-        runs = runs_with((), told, query_id) or list(told)
+        runs = runs_with((), told, query_id)
+        if not runs:
+            raise ConfigError(
+                f"query {query_id}: this version of Spark does not tell which coordinators are its: call "
+                "streamgroup.listen(spark) once in the application; they are known from the second batch on"
+            )
     else:
         runs = runs_with((str(value["lineage"]) for value in documents), told)
     wanted = None if documents is None else {(value["lineage"], value["sequence"]) for value in documents}

@@ -257,7 +257,7 @@ def test_a_running_query_is_drained_from_a_shell(
     assert sorted(again.values()) == sorted(load.sent)
 
 
-# -- at once, at last: Spark's workers are warm by now ------------------------------------------------------------------
+# -- at once, at last: Spark's workers are warm by now -----------------------------------------------------------------
 
 
 @pytest.mark.timeout(200)

@@ -1,0 +1,242 @@
+"""`listen(spark)` with events that are objects of the test, and coordinators behind real control channels."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pyspark
+import pytest
+
+from streamgroup.driver import control
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.model import INITIAL_DOCUMENT, Document
+from streamgroup.planning.document import to_value
+from streamgroup.spark import listener as module
+from streamgroup.spark import telling
+from streamgroup.spark.listener import GroupListener, listen
+from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.driver.shells import until
+
+__all__ = ["home", "serve"]
+
+pytestmark = pytest.mark.usefixtures("home")
+Serve = Callable[..., FakeCoordinator]
+
+
+def document(run: str, lineage: str, sequence: int = 3) -> str:
+    return json.dumps(to_value(Document("g", lineage, run, sequence)))
+
+
+def progress(*ends: Any, batch: int = 7, operators: tuple[str, ...] = (), name: str | None = "orders") -> Any:
+    """A QueryProgressEvent."""
+    return SimpleNamespace(
+        progress=SimpleNamespace(
+            id="q-1",
+            name=name,
+            batchId=batch,
+            sources=[SimpleNamespace(endOffset=end, startOffset=None) for end in ends],
+            stateOperators=[SimpleNamespace(operatorName=operator) for operator in operators],
+        )
+    )
+
+
+@pytest.fixture
+def heard() -> GroupListener:
+    return GroupListener(JVM)
+
+
+# -- telling ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_coordinators_of_all_sources_are_told_and_other_sources_passed_over(
+    serve: Serve, heard: GroupListener
+) -> None:
+    one, two, other = serve("r1", "l1"), serve("r2", "l2"), serve("r3", "l3")
+    heard.onQueryProgress(progress(document("r1", "l1"), '{"t": {"0": 5}}', "17", None, document("r2", "l2")))
+    until(lambda: bool(one.told and two.told), "told")
+    assert one.told == [(json.loads(document("r1", "l1")), 7)]
+    assert (two.told[0][0]["run"], other.told) == ("r2", [])
+    assert one.query == {"id": "q-1", "name": "orders"}
+
+
+def test_a_replay_is_told_to_the_run_that_replays_not_to_the_one_that_planned(
+    serve: Serve, heard: GroupListener
+) -> None:
+    coordinator = serve("r7", "l1")
+    for sequence in (3, 4):
+        heard.onQueryProgress(progress(document("r6", "l1", sequence)))
+        until(lambda sequence=sequence: sequence in [told["sequence"] for told, _ in coordinator.told], "told")
+
+
+def test_of_two_copies_of_one_checkpoint_neither_is_told_of_a_replay_that_both_may_have(
+    serve: Serve, heard: GroupListener
+) -> None:
+    copies = serve("r7", "l1"), serve("r8", "l1")
+    heard._tell([json.loads(document("r6", "l1"))], 7, {"id": "q", "name": ""}, [])
+    assert [copy.told for copy in copies] == [[], []]
+
+
+def test_what_has_planned_nothing_is_nothing_to_tell(serve: Serve, heard: GroupListener) -> None:
+    coordinator = serve("r1", "")
+    heard.onQueryProgress(progress(json.dumps(to_value(INITIAL_DOCUMENT))))
+    heard._tell([], 7, {"id": "q", "name": ""}, [])
+    assert coordinator.told == []
+
+
+def test_a_coordinator_that_hangs_holds_up_no_event(
+    serve: Serve, heard: GroupListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve("r1", "l1").may_answer.clear()
+    began = time.monotonic()
+    heard.onQueryProgress(progress(document("r1", "l1")))
+    assert time.monotonic() - began < 1
+    hung, well = 0.2, serve("r2", "l2")
+    monkeypatch.setattr(telling, "PATIENCE_S", hung)
+    heard.onQueryProgress(progress(document("r2", "l2")))
+    until(lambda: bool(well.told), "told")
+
+
+def test_failures_are_said_once_for_each_run(
+    serve: Serve, heard: GroupListener, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in ("r1", "r2"):
+        serve(run, run)
+
+    def refuse(pid: int, run: str, request: str, **others: Any) -> Any:
+        raise StreamGroupError(f"{run} does not want to hear")
+
+    monkeypatch.setattr(control, "ask", refuse)
+    for _ in range(3):
+        for run in ("r1", "r2"):
+            heard._tell([json.loads(document(run, run))], 7, {"id": "q", "name": ""}, [])
+    assert caplog.text.count("r1 does not want to hear") == caplog.text.count("r2 does not want to hear") == 1
+
+
+def test_a_query_that_has_ended_is_told_nothing_and_nothing_is_said(
+    heard: GroupListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard._tell([json.loads(document("r1", "l1"))], 7, {"id": "q", "name": ""}, [])
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("event", [None, SimpleNamespace(progress=None), progress(object())], ids=str)
+def test_nothing_is_raised_into_sparks_bus(heard: GroupListener, event: Any) -> None:
+    heard.onQueryStarted(event)
+    heard.onQueryProgress(event)
+    heard.onQueryIdle(event)
+    heard.onQueryTerminated(event)
+
+
+# -- state ------------------------------------------------------------------------------------------------------------
+
+
+def stateful(heard: GroupListener, times: int = 1) -> None:
+    for _ in range(times):
+        heard._tell([json.loads(document("r1", "l1"))], 7, {"id": "q-1", "name": "orders"}, ["dedupe"])
+
+
+def test_state_behind_a_member_of_a_group_is_warned_of_once_a_query(
+    serve: Serve, heard: GroupListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve("r1", "l1")
+    stateful(heard, 3)
+    assert caplog.text.count("query orders keeps state (dedupe) while its source is a member of group group of r1") == 1
+    assert "option('group.mode', 'commit')" in caplog.text
+    heard._tell([json.loads(document("r1", "l1"))], 7, {"id": "q-2", "name": ""}, ["stateStoreSave"])
+    assert "query q-2 keeps state (stateStoreSave)" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["commit", "off"])
+def test_state_behind_a_source_that_shares_nothing_is_fine(
+    serve: Serve, heard: GroupListener, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    serve("r1", "l1").mode = mode
+    stateful(heard)
+    assert caplog.text == ""
+
+
+def test_a_query_without_state_is_not_warned_of(
+    serve: Serve, heard: GroupListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator = serve("r1", "l1")
+    with caplog.at_level(logging.WARNING):
+        heard.onQueryProgress(progress(document("r1", "l1")))
+        until(lambda: bool(coordinator.told), "told")
+    assert caplog.text == ""
+
+
+# -- listening --------------------------------------------------------------------------------------------------------
+
+
+class Bus:
+    """A session's StreamingQueryManager, Python's and Java's in one."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Any] = []
+
+    def addListener(self, listener: Any) -> None:  # noqa: N802  (Spark's name)
+        self.listeners.append(listener)
+
+    def equals(self, other: object) -> bool:
+        return self is other
+
+
+class Session:
+    def __init__(self) -> None:
+        self.streams = Bus()
+        self._jsparkSession = SimpleNamespace(streams=lambda: self.streams)
+
+
+class Context:
+    """A SparkContext whose JVM is this process."""
+
+    def __init__(self) -> None:
+        handle = SimpleNamespace(pid=lambda: JVM)
+        handles = SimpleNamespace(current=lambda: handle)
+        self._jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=handles)))
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> Context:
+    made = Context()
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", made)
+    return made
+
+
+def test_a_session_is_listened_to_once_and_every_session_by_its_own(context: Context) -> None:
+    one, two = Session(), Session()
+    first = listen(one)  # type: ignore[arg-type]
+    assert listen(one) is first  # type: ignore[arg-type]
+    assert listen(two) is not first  # type: ignore[arg-type]
+    assert (one.streams.listeners, len(two.streams.listeners)) == ([first], 1)
+    assert control.is_listened(JVM)
+    control.unannounce_listener(JVM)
+
+
+def test_coordinators_that_cannot_know_of_the_listener_are_told_all_the_same(
+    context: Context, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(pid: int) -> None:
+        raise PermissionError("not a private directory of this user")
+
+    monkeypatch.setattr(module.control, "announce_listener", refuse)
+    session = Session()
+    assert session.streams.listeners == [listen(session)]  # type: ignore[arg-type]
+    assert "not a private directory" in caplog.text
+
+
+def test_through_spark_connect_it_says_why_not() -> None:
+    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(ConfigError, match="does not work through Spark Connect"):
+        listen(remote)
+
+
+def test_without_the_drivers_process_it_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    with pytest.raises(ConfigError, match="listen needs the driver's own process"):
+        listen(Session())  # type: ignore[arg-type]
