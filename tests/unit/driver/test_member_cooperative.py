@@ -158,6 +158,25 @@ def test_what_was_to_be_given_up_and_comes_back_goes_on_as_if_nothing_had_been()
     assert sends(a, OffsetFetchRequest) == fetches
 
 
+def test_what_is_to_be_given_up_is_not_planned_again_while_the_group_gathers_once_more() -> None:
+    world, a = founded(4, **COOPERATIVE)
+    document = in_flight(a)
+    b = world.query("B")
+    world.run(20)
+    leaving = a.membership.revoking
+    assert len(leaving) == 2
+    world.queries.remove(b)
+    world.query("C")
+    world.run(5)
+    assert a.membership.state is State.JOINING
+    a.sink(document)
+    assert a.poll(), "committed in the generation that is kept"
+    world.produce(5)
+    again = in_flight(a)
+    assert {r.partition for r in again.ranges} == a.ledger.held.keys() - leaving
+    assert again.positions.keys() == a.ledger.held.keys() - leaving
+
+
 def test_a_batch_that_nobody_proves_gives_up_what_moves_and_only_that_may_be_repeated() -> None:
     """R22: without a listener a long trigger would keep the newcomer's share from everybody."""
     world, a = founded(4, **COOPERATIVE)
