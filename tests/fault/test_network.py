@@ -67,7 +67,7 @@ CUTS = [
 
 @pytest.mark.parametrize("times", [1, pytest.param(8, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_connections_are_cut_again_and_again_under_members_and_fetches(
-    times: int, repeats: int, proxy: Proxy, streams: Streams, writer: Writer, caplog: pytest.LogCaptureFixture
+    *, times: int, repeats: int, proxy: Proxy, streams: Streams, writer: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
     before, cuts = _resident(), CUTS * repeats * times
     with streams.running("a", "b") as queries:
@@ -110,10 +110,8 @@ def test_frames_stall_halfway_for_longer_than_a_request_may_take(
             reached = proxy.ended
             proxy.set(Fault(end=End.STALL, mid_frame=True, min_frame=smallest), direction, Which.OPEN)
             until(lambda: proxy.ended > reached, "a frame has stalled")
-            began = time.monotonic()
-            # What stalled is given up, what is asked anew arrives: on connections that are made after the stall.
-            goes_on(queries, BATCH * 2, timeout=REQUEST_TIMEOUT_S * 4)
-            assert time.monotonic() - began < REQUEST_TIMEOUT_S * 4
+            # It is never healed: what stalled is given up, and what is asked anew arrives on connections made since.
+            goes_on(queries, BATCH * 2)
         check_everything(streams, writer, queries, repeats=BATCH)
 
 
@@ -156,7 +154,7 @@ def test_half_open_connections_are_given_up_and_replaced(proxy: Proxy, streams: 
         with writer.writing(size=100):
             goes_on(queries, 20)
             proxy.set(Fault(end=End.HALF_OPEN), which=Which.OPEN)
-            goes_on(queries, BATCH, timeout=REQUEST_TIMEOUT_S * 4)
+            goes_on(queries, BATCH)
         check_everything(streams, writer, queries, repeats=2 * BATCH)
         assert streams.generation(queries) == generation, "the sessions outlive a few lost requests"
 
