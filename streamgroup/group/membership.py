@@ -348,7 +348,8 @@ class Membership(Entry):
     def _give_up(self) -> None:
         """R25: the others get what this member gives up by another rebalance, which its JoinGroup brings about."""
         given_up = self._tenure.give_up()
-        self._rejoin(f"gives up {len(given_up)} partitions", gives_up=given_up)
+        named = ", ".join(map(str, sorted(given_up)[:3])) + (", ..." if len(given_up) > 3 else "")
+        self._rejoin(f"gives up {named}", gives_up=given_up)
 
     def _planned(self, event: ev.Planned) -> None:
         self._batch.planned(self._now)
