@@ -139,7 +139,7 @@ def test_two_groups_in_one_query_have_ranges_each_and_are_drained_as_one(
         return east.union(west)
 
     query = to_function(listened, both(), sink, "union")
-    wait_until(lambda: len(seen) >= 40, "some batches")
+    wait_until(lambda: len(seen) >= 40, "some batches", 60)
     assert streamgroup.drain(query, 20) == streamgroup.DrainResult(True, ("east", "west"))
     drained = len(seen)
     assert drained < 400
@@ -222,7 +222,7 @@ def test_state_in_a_member_of_a_group_is_warned_of_once(
     with caplog.at_level(logging.WARNING, logger="streamgroup"):
         frame = listened.read(kafka41, load.topic, "stateful", maxOffsetsPerTrigger=10).dropDuplicates(["offset"])
         query = to_function(listened, frame, lambda rows, _: rows.collect(), "stateful")
-        wait_until(lambda: "keeps state" in caplog.text, "the warning")
+        wait_until(lambda: "keeps state" in caplog.text, "the warning", 60)
         load.send(10)
         wait_until(lambda: committed(kafka41, "stateful", load.topic) == {0: 40}, "another batch")
         streamgroup.drain(query, 20)
@@ -238,7 +238,7 @@ def test_a_running_query_is_drained_from_a_shell(
     load.send(2_000)
     frame = listened.read(kafka41, load.topic, "shell", maxOffsetsPerTrigger=50)
     sunk = listened.to_parquet(frame, "shell")
-    wait_until(lambda: len(sunk.rows("offset")) >= 100, "some batches")
+    wait_until(lambda: len(sunk.rows("offset")) >= 100, "some batches", 60)
     command = Path(sys.executable).with_name("streamgroup")
     ended = subprocess.run(
         [command, "drain", "--group", "shell"], capture_output=True, text=True, timeout=60, check=False, env=os.environ
