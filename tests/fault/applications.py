@@ -213,6 +213,17 @@ class Application:
         wait_until(note.exists, f"{self.home.name} passes the armed point; its log ends\n{self.log_end()}", timeout)
         return Struck(**json.loads(note.read_text()))
 
+    @contextmanager
+    def held_in_batch(self, job: Job) -> Iterator[None]:
+        """Have the sink of a job, which has sunk before, hold its next batch for as long as the block takes."""
+        gate = self.home / f"hold-{job.name}"
+        gate.touch()
+        try:
+            wait_until(lambda: "held" in self.lines(job)[-1], f"{job.name} is in a batch\n{self.log_end()}", 60)
+            yield
+        finally:
+            gate.unlink()
+
     def signal(self, number: signal.Signals) -> None:
         """Signal driver, JVM and coordinators at once."""
         os.killpg(self.process.pid, number)

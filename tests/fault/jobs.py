@@ -8,11 +8,13 @@ coordinators are processes of one process group, as under spark-submit. Standard
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroup
+
+LONGEST_HOLD_S = 120.0
+STARTS = 3
+NOT_STARTED = "Python worker failed to connect back"
+"""Spark gives a query's process 10 s to start, which a machine full of starting JVMs may not keep: then nothing of the
+query has run yet, and it is started again."""
 
 
 def make_session(home: Path) -> SparkSession:
@@ -49,16 +57,25 @@ def make_session(home: Path) -> SparkSession:
 
 
 class Sink:
-    """`foreachBatch` into a file: a line when a batch has begun, a line with its values when it is on the disk."""
+    """`foreachBatch` into a file: a line when a batch has begun, a line with its values when it is on the disk.
 
-    def __init__(self, path: Path, pause_s: float) -> None:
+    Between the two it takes `pause_s`, and as long as there is a file `hold-<query>`.
+    """
+
+    def __init__(self, query: str, path: Path, pause_s: float) -> None:
         self.path = path
         self.pause_s = pause_s
+        self._gate = named_points.home() / f"hold-{query}"
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         named_points.append(self.path, {"at": time.monotonic(), "begun": batch})
         values = [bytes(row.value).decode() for row in frame.select("value").collect()]
         time.sleep(self.pause_s)
+        if self._gate.exists():
+            named_points.append(self.path, {"at": time.monotonic(), "held": batch})
+            deadline = time.monotonic() + LONGEST_HOLD_S
+            while self._gate.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
         named_points.append(self.path, {"at": time.monotonic(), "batch": batch, "values": values})
         named_points.pass_point(named_points.SUNK)
 
@@ -79,17 +96,20 @@ class Driver:
 
     def start(self, query: str, options: dict[str, str], checkpoint: str, sink: str, pause_s: float) -> None:
         """Start a query; `ended` tells of its end, whoever ended it."""
-        started = (
+        begin = functools.partial(self._begin, options, checkpoint, Sink(query, Path(sink), pause_s))
+        self._queries[query] = begin()
+        self.tell("started", query=query)
+        threading.Thread(target=self._await_end, args=(query, begin), daemon=True).start()
+
+    def _begin(self, options: dict[str, str], checkpoint: str, sink: Sink) -> StreamingQuery:
+        return (
             self._session.readStream.format("streamgroup")
             .options(**options)
             .load()
-            .writeStream.foreachBatch(Sink(Path(sink), pause_s))
+            .writeStream.foreachBatch(sink)
             .option("checkpointLocation", checkpoint)
             .start()
         )
-        self._queries[query] = started
-        self.tell("started", query=query)
-        threading.Thread(target=self._await_end, args=(query, started), daemon=True).start()
 
     def drain(self, query: str, timeout: float) -> None:
         """Drain a query."""
@@ -106,13 +126,23 @@ class Driver:
             query.stop()
         self.tell("idle")
 
-    def _await_end(self, query: str, started: StreamingQuery) -> None:
+    def _await_end(self, query: str, begin: Callable[[], StreamingQuery]) -> None:
         error = ""
-        try:
-            started.awaitTermination()
-        except Exception as raised:
-            error = str(raised)
+        for _ in range(STARTS):
+            error = end_of(self._queries[query])
+            if NOT_STARTED not in error:
+                break
+            self._queries[query] = begin()
         self.tell("ended", query=query, error=error)
+
+
+def end_of(query: StreamingQuery) -> str:
+    """Wait for the end of a query; the error that it ended with."""
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        return str(error)
+    return ""
 
 
 def warm(session: SparkSession, home: Path) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
 
+from streamgroup.errors import ErrorCode
 from tests.fault.applications import SESSION_S
 from tests.fault.hooks.named_points import COMMITTING, PAUSE, READ, SUNK
 from tests.fault.jobs_arena import TAKEOVER_S, Arena
 from tests.fault.jobs_checker import InFlight, in_flight
-from tests.spark.support import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
@@ -24,6 +25,7 @@ def test_a_zombies_commit_is_refused_and_nothing_is_lost(arena: Arena, repeats: 
     beside, paused = arena.take(), arena.take()
     struck: list[InFlight] = []
     told: list[str] = []
+    refused: list[int] = []
     with arena.under_load():
         beside.start(steady)
         paused.start(zombie)
@@ -37,14 +39,20 @@ def test_a_zombies_commit_is_refused_and_nothing_is_lost(arena: Arena, repeats: 
             took = arena.group.await_shared_by("steady", since=blow.at, within=TAKEOVER_S)
             # What it has in flight is read by the other, which also commits it.
             beside.await_batches(steady, beside.batches(steady) + 2)
+            taken_over, sunk = int(beside.commits()[-1]["generation"]), paused.batches(zombie)
             arena.pause_until(blow.at + 2 * SESSION_S)
             paused.signal(signal.SIGCONT)
             arena.group.await_shared_by("steady", "zombie")
-            accepted = [line for line in paused.commits()[answered:] if not any(line["codes"].values())]
-            dead = paused.commits()[answered - 1]
-            same = [c for c in accepted if (c["member"], c["generation"]) == (dead["member"], dead["generation"])]
-            assert not same, f"a commit of the generation that had gone on without it was accepted: {same}"
+            paused.await_batches(zombie, sunk + 2)
+            after = paused.commits()[answered:]
+            refused += [code for line in after if (code := max(line["codes"].values()))]
+            stale = [c for c in after if c["generation"] <= taken_over and not any(c["codes"].values())]
+            assert not stale, f"generation {taken_over} had gone on without it: {stale}"
             told.append(f"{blow.point}: taken over in {took:.1f} s")
-        wait_until(lambda: "session" in paused.log.read_text(), "the log tells of the lost session", 1)
+    lost = re.findall(r"generation \d+ is lost \(([^)]*)\)", paused.log.read_text())
+    assert len(lost) == len(struck), lost
+    # Stopped with a commit on its way; else its own clock has told it, and no commit is sent.
+    assert refused
+    assert set(refused) <= {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
     outcome = arena.outcome(struck)
-    arena.report(f"in flight {[len(s) for s in struck]}, {told}, {outcome}")
+    arena.report(f"in flight {[len(s) for s in struck]}, {told}, refused with {refused}, lost: {lost}, {outcome}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import random
+import time
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -10,48 +11,53 @@ from tests.fault.applications import Application, Job, Struck
 from tests.fault.hooks.named_points import READ
 from tests.fault.jobs_arena import Arena
 from tests.fault.jobs_checker import InFlight, in_flight
-from tests.spark.support import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
 MEMBERS = 5
-BATCH_S = 0.7
-"""How long each batch takes at least, so that what happens falls into batches of all members."""
+CHANGES = 5
+"""How many times a member leaves or comes while one batch is in flight."""
+BATCH_S = 0.3
+"""How long each batch takes at least, so that what happens falls into batches of the others too."""
 
 
 @pytest.mark.timeout(1800)
 def test_members_come_and_go_in_the_middle_of_batches(arena: Arena, repeats: int) -> None:
-    """As many rounds as repeats: while a batch of the first is in flight, others are drained or stopped, and start."""
-    chance = random.Random(20)
+    """As many rounds as repeats: a batch of the first is held while others are stopped and started; then it is drained.
+
+    The group can rebalance only when that batch is done, so all that comes and goes meanwhile is one rebalance's.
+    """
     jobs = [arena.job(f"m{n}", group__member=f"m{n}", batch=30) for n in range(MEMBERS)]
     homes = [arena.take(), arena.take()]
     where = {job.name: homes[n % 2] for n, job in enumerate(jobs)}
     stopped: list[InFlight] = []
     with arena.under_load(30):
-        for job in jobs:
+        for count, job in enumerate(jobs, 1):  # one by one: Spark gives a query's process 10 s to start
             where[job.name].start(job, BATCH_S)
-        arena.group.await_shared_by(*where, within=60)
+            arena.group.await_shared_by(*(job.name for job in jobs[:count]))
         for number in range(repeats):
-            first, *others = jobs
-            await_in_batch(where[first.name], first)
-            for job in chance.sample(others, 1 + number % 2):
-                application = where[job.name]
-                if chance.random() < 0.5:
-                    assert application.drain(job)
-                else:
-                    application.stop(job)
-                    stopped.append(in_flight(job, Struck(READ, "stop", 0)))
-                application.start(job, BATCH_S)
-            arena.group.await_shared_by(*where, within=60)
+            first, *others = jobs[number % MEMBERS :] + jobs[: number % MEMBERS]
+            application = where[first.name]
+            application.await_batches(first, 1)
+            with application.held_in_batch(first):
+                stopped += come_and_go(others, where)
+            arena.group.await_shared_by(*where)
+            application.await_batches(first, application.batches(first) + 1)
+            assert application.drain(first)
+            application.start(first, BATCH_S)
+            arena.group.await_shared_by(*where)
     outcome = arena.outcome(stopped)
-    arena.report(f"{repeats} rounds, {len(stopped)} undrained stops, {outcome}")
+    arena.report(f"{repeats} batches with {CHANGES} changes and a drain each, {outcome}")
 
 
-def await_in_batch(application: Application, job: Job) -> None:
-    """Wait until a batch of `job` has begun and is not over."""
-
-    def in_batch() -> bool:
-        lines = application.lines(job)
-        return bool(lines) and "begun" in lines[-1]
-
-    wait_until(in_batch, f"a batch of {job.name} has begun", 30)
+def come_and_go(jobs: Sequence[Job], where: Mapping[str, Application]) -> list[InFlight]:
+    """Stop and start jobs in turn, undrained, CHANGES times, and start who is away then; what was in flight."""
+    stopped = []
+    for number in range(CHANGES + CHANGES % 2):
+        job = jobs[number // 2 % len(jobs)]
+        if number % 2 == 0:
+            where[job.name].stop(job)
+            stopped.append(in_flight(job, Struck(READ, "stop", time.monotonic())))
+        else:
+            where[job.name].start(job, BATCH_S)
+    return stopped

@@ -90,24 +90,28 @@ def _around_stream(module: ModuleType) -> None:
 
 def _around_member(module: ModuleType) -> None:
     member = module.Member
-    send, answered = _seam(member, "_commit"), _seam(member, "_committed")
+    commit, step = _seam(member, "_commit"), _seam(member, "step")
+    sent: dict[int, Any] = {}
 
-    @functools.wraps(send)
-    def commit(self: Any, *arguments: Any) -> Any:
-        request = send(self, *arguments)
+    @functools.wraps(commit)
+    def commit_and_pass(self: Any, wanted: Any, *arguments: Any) -> Any:
+        request = commit(self, wanted, *arguments)
+        sent[request.token] = wanted
         pass_point(COMMITTING)
         return request
 
-    @functools.wraps(answered)
-    def committed(self: Any, sent: Any, response: Any, *arguments: Any) -> Any:
-        result = answered(self, sent, response, *arguments)
-        codes = {f"{t.name}-{p.partition_index}": p.error_code for t in response.topics for p in t.partitions}
-        _journal(self.ledger.group, self._instance_id or sent.commit.member_id, sent.commit, codes)
-        if not any(codes.values()):
-            pass_point(COMMITTED)
-        return result
+    @functools.wraps(step)
+    def step_and_pass(self: Any, event: Any, *arguments: Any) -> Any:
+        actions = step(self, event, *arguments)
+        response, answered = getattr(event, "response", None), sent.pop(getattr(event, "token", -1), None)
+        if response is not None and answered is not None:  # also where the member has given that commit up
+            codes = {f"{t.name}-{p.partition_index}": p.error_code for t in response.topics for p in t.partitions}
+            _journal(self.ledger.group, self._instance_id or answered.member_id, answered, codes)
+            if not any(codes.values()):
+                pass_point(COMMITTED)
+        return actions
 
-    member._commit, member._committed = commit, committed
+    member._commit, member.step = commit_and_pass, step_and_pass
 
 
 def _journal(group: str, owner: str, commit: Any, codes: dict[str, int]) -> None:
