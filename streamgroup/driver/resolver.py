@@ -86,7 +86,7 @@ class Resolver:
             else:
                 self._on_found(wanted.generation, offsets)
         elif isinstance(error, TransportError) and attempt < self._options.fetch_offset_retries:
-            log.warning("%s: starting offsets not found, asking again: %s", self._group, error)
+            log.warning("%s: starting offsets not found, asking again: %s", self._group or "no group", error)
             delay = self._options.fetch_offset_retry_interval_ms / 1000
             timer = threading.Timer(delay, self.resolve, [wanted, attempt + 1])
             timer.daemon = True

@@ -57,10 +57,11 @@ def gained_offsets(
 
 def refuse(group: str, losses: Collection[Loss]) -> DataLossError:
     """The error that ends a query where nothing may be lost."""
+    reset = (
+        f", or stop all members and set the group's offsets (kafka-consumer-groups.sh --group {group} --reset-offsets)"
+    )
     return DataLossError(
-        "\n".join(loss.text for loss in losses)
-        + "\nTo go on: set failOnDataLoss=false, or stop all members and set the group's offsets "
-        + f"(kafka-consumer-groups.sh --group {group} --reset-offsets)"
+        "\n".join(loss.text for loss in losses) + "\nTo go on: set failOnDataLoss=false" + (reset if group else "")
     )
 
 
@@ -75,13 +76,16 @@ def log_ends(
 
 
 def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> Loss:
+    who = f"group {group!r}, {tp}" if group else str(tp)
     if origin is Origin.RECREATED:
-        text = f"group {group!r}, {tp}: the topic was deleted and created again; reading starts at its offset {offset}"
+        text = f"{who}: the topic was deleted and created again; reading starts at its offset {offset}"
         return Loss(tp, text, "the topic was deleted and created again", to=offset)
-    text = (
-        f"group {group!r}, {tp}: the group has no committed offset for it (a new partition, or the commit has "
-        f"expired), and its log starts at {offset}: records below may have been missed"
+    unknown = (
+        "the group has no committed offset for it (a new partition, or the commit has expired)"
+        if group
+        else "the checkpoint has no offset for it (a new partition, or it was another member's)"
     )
+    text = f"{who}: {unknown}, and its log starts at {offset}: records below may have been missed"
     return Loss(tp, text, "no committed offset, and the log starts above 0", to=offset, count=offset)
 
 

@@ -73,3 +73,21 @@ def test_the_ends_are_those_of_all_partitions_as_far_as_they_may_be_read() -> No
     logs.stable = {P1: 15}
     ends = log_ends(FakeCluster(logs), NEVER, Subscription(topics=("t",)), COMMITTED)  # type: ignore[arg-type]
     assert ends == {P0: 10, P1: 15}
+
+
+@pytest.mark.parametrize("origin", [Origin.EARLIEST, Origin.RECREATED])
+def test_without_a_group_a_loss_speaks_of_none(origin: Origin) -> None:
+    logs = logs_of([10])
+    logs.starts = {P0: 5}
+    _, losses = gained_offsets(
+        FakeCluster(logs),  # type: ignore[arg-type]
+        NEVER,
+        group="",
+        spec=OffsetSpec(LATEST),
+        origins={P0: origin},
+        isolation=COMMITTED,
+    )
+    text = str(refuse("", losses))
+    assert text.startswith("t-0: ")
+    assert "group" not in text
+    assert "failOnDataLoss=false" in text
