@@ -34,6 +34,11 @@ class Held:
         """Whether the position is not the committed one."""
         return self.position is not None and self.position != self.committed
 
+    @property
+    def ahead(self) -> int:
+        """How many offsets have sunk beyond the committed one; 0 where either is not known."""
+        return 0 if self.position is None or self.committed is None else max(0, self.position - self.committed)
+
     def place(self, start: Start) -> None:
         """Take the position that R5 gives."""
         self.origin = start.origin

@@ -347,10 +347,7 @@ class Ledger:
     @property
     def uncommitted(self) -> int:
         """How many offsets have sunk beyond what the group has acknowledged."""
-        ahead = (
-            h.position - h.committed for h in self.held.values() if h.position is not None and h.committed is not None
-        )
-        return sum(max(0, offsets) for offsets in ahead)
+        return sum(held.ahead for held in self.held.values())
 
     def commit_due(self, now: float, *, everything: bool = False) -> Commit | None:
         """The commit to send now, or None. It carries every partition held, at its position (R7).

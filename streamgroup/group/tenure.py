@@ -18,7 +18,7 @@ class Change:
     revoked: frozenset[TopicPartition]
     """Held until now and not assigned any more: to be given up by another JoinGroup (KIP-429). None if eager."""
     withheld: frozenset[TopicPartition] = _NOTHING
-    """Claimed by the JoinGroup, neither assigned nor kept: the others get it only once a JoinGroup claims it no more."""
+    """Claimed by the JoinGroup, neither assigned nor kept: the others get it once a JoinGroup claims it no more."""
 
 
 class Tenure:
