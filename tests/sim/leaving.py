@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamgroup.driver.leaving import FAREWELL_S
 from streamgroup.group import events as ev
 from streamgroup.group.membership import State
 from tests.sim.kernel import Steps, Until
-from tests.sim.settings import FAREWELL_S
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

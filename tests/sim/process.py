@@ -1,7 +1,7 @@
 """The coordinator process of one run: the real `Member`, and around it what the driver's threads do, simulated.
 
-`Process` mirrors `driver/coordinator.py`: the order of its decisions is that file's, line by line, since that order is
-part of the rules (R9, R10, R13). Where that changes, this file changes with it.
+`Process` mirrors `driver/coordinator.py` with `beginning.py`, `patience.py` and `proof.py`: the order of its decisions
+is theirs, since that order is part of the rules (R9, R10, R13). Where that changes, this file changes with it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.driver.member import Member, MemberAction, MetadataStale, Resolve
+from streamgroup.driver.patience import FIRST_PATIENCE_S, PATIENCE_S
 from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
@@ -27,7 +28,7 @@ from tests.sim.broker import GROUP_ID
 from tests.sim.kernel import Act, Sleep, Steps, Until
 from tests.sim.lines import GroupLines
 from tests.sim.network import Line, Network
-from tests.sim.settings import FIRST_PATIENCE_S, METADATA_AGE_S, PATIENCE_S, QUESTION_S, Settings
+from tests.sim.settings import METADATA_AGE_S, QUESTION_S, Settings
 
 if TYPE_CHECKING:
     from tests.sim.world import Query, World

@@ -9,10 +9,6 @@ from dataclasses import dataclass, field
 from streamgroup.group.timing import MemberConfig
 from tests.sim.broker import GROUP_ID
 
-FIRST_PATIENCE_S = 1.0
-PATIENCE_S = 0.5
-FAREWELL_S = 0.8
-"""`driver/coordinator.py` and `driver/leaving.py` have these."""
 QUESTION_S = 60.0
 """`default.api.timeout.ms`."""
 METADATA_AGE_S = 5.0
