@@ -71,18 +71,31 @@ def java_consumer(home: Path, load: Load, group: str, assignor: str) -> Iterator
             process.kill()
 
 
+COOPERATIVE = {"kafka.partition.assignment.strategy": "cooperative-sticky"}
+
+
 @pytest.mark.parametrize(
-    ("assignor", "first"),
-    [("RangeAssignor", "spark"), ("RoundRobinAssignor", "java")],
-    ids=["range, after the query", "roundrobin, before the query"],
+    ("assignor", "options", "first"),
+    [
+        ("RangeAssignor", {}, "spark"),
+        ("RoundRobinAssignor", {}, "java"),
+        ("CooperativeStickyAssignor", COOPERATIVE, "spark"),
+        ("CooperativeStickyAssignor", COOPERATIVE, "java"),
+    ],
+    ids=[
+        "range, after the query",
+        "roundrobin, before the query",
+        "cooperative-sticky, after the query",
+        "cooperative-sticky, before the query",
+    ],
 )
 def test_a_java_consumer_and_a_query_share_a_topic(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, assignor: str, first: str
+    *, streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, assignor: str, options: dict[str, str], first: str
 ) -> None:
     load = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
-    group = f"peers-{assignor}"
+    group = f"peers-{assignor}-{first}"
     load.send(100)
-    frame = streams.read(kafka41, load.topic, group)
+    frame = streams.read(kafka41, load.topic, group, **options)
     if first == "spark":
         sunk = streams.to_parquet(frame)
         wait_until(lambda: len(sunk.rows("offset")) == 100, "the query has all partitions")
