@@ -223,7 +223,7 @@ class Proxy:
         for pair in self._pairs:
             before = pair.ends()
             pair.advance(ready, now)
-            self.ended += pair.ends() - before
+            self._count(before, pair)
         self._pairs = [pair for pair in self._pairs if not pair.over]
 
     def _accept(self) -> None:
@@ -234,13 +234,17 @@ class Proxy:
         self.accepted += 1
         faults, self._next = self._faults | self._next, {}
         pair = _Pair(client, self.upstream, faults, time.monotonic())
-        self.ended += pair.ends()
+        self._count((None, None), pair)
         self._pairs.append(pair)
 
     def _put(self, pair: _Pair, faults: Faults) -> None:
         before = pair.ends()
         pair.put(faults)
-        self.ended += max(0, pair.ends() - before)
+        self._count(before, pair)
+
+    def _count(self, before: tuple[End | None, ...], pair: _Pair) -> None:
+        """Ends that have come since; one that takes another's place is a new one."""
+        self.ended += sum(now not in (None, was) for was, now in zip(before, pair.ends(), strict=True))
 
 
 class _Pair:
@@ -262,9 +266,9 @@ class _Pair:
         if code not in (0, errno.EINPROGRESS):
             self.end(reset=True)
 
-    def ends(self) -> int:
-        """How many of its flows have come to an end by a fault."""
-        return sum(flow.ended is not None for flow in self.flows.values())
+    def ends(self) -> tuple[End | None, ...]:
+        """To which ends faults have brought its flows."""
+        return tuple(flow.ended for flow in self.flows.values())
 
     def put(self, faults: Faults) -> None:
         """Change the faults. Where bytes have vanished the stream cannot go on."""

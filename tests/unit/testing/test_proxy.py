@@ -229,8 +229,18 @@ def test_nobody_hears_of_the_other_on_a_half_open_connection(connect: Connect, p
     server.close()
     client.sendall(b"to nobody")
     assert is_silent(client)
-    assert proxy.open == 1
+    assert (proxy.open, proxy.ended) == (1, 2)
     proxy.heal()  # what has vanished cannot be sent again
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+
+
+def test_an_end_that_takes_the_place_of_another_counts_anew(connect: Connect, proxy: Proxy) -> None:
+    client, _ = connect()
+    proxy.set(Fault(end=End.HALF_OPEN))
+    assert proxy.ended == 2
+    assert proxy.cut() == 1
+    assert proxy.ended == 4
     with pytest.raises(ConnectionResetError):
         client.recv(1)
 
