@@ -67,7 +67,7 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
     if not answers:
         # Nothing was planned when we looked; a plan made between that and the stop was no drain's to wait for.
         return DrainResult(was_active and offsets_of(query) is not None and not documents_of(query), ())
-    groups = tuple(answer["group"] for answer in answers.values() if "group" in answer)
+    groups = tuple(sorted(answer["group"] for answer in answers.values() if "group" in answer))
     return DrainResult(all(answer["drained"] for answer in answers.values()), groups)
 
 

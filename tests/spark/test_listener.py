@@ -173,6 +173,20 @@ def test_two_sinks_of_one_dataframe_are_two_members_that_are_drained_apart(
     assert sorted(sinks[0].values() + sinks[1].values()) == sorted(load.sent)
 
 
+def test_a_dataframe_united_with_itself_is_one_member(
+    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    """Spark reads it once. A self-join it reads twice: that is two members, which are refused (R28)."""
+    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load.send(20)
+    frame = listened.read(kafka41, load.topic, "twice")
+    sunk = listened.to_parquet(frame.union(frame), availableNow=True)
+    sunk.finish()
+    assert sorted(sunk.values()) == sorted(load.sent * 2)
+    assert {len(progress["sources"]) for progress in sunk.query.recentProgress} == {1}
+    wait_until(lambda: committed(kafka41, "twice", load.topic) == {0: 20}, "committed", AT_ONCE_S)
+
+
 # -- the other ends ---------------------------------------------------------------------------------------------------
 
 
