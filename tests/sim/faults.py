@@ -104,9 +104,11 @@ def _grow(world: World, query: Query, fault: Fault) -> None:
 
 
 def _copy(world: World, query: Query, fault: Fault) -> None:
-    """The query is killed and goes on from a copy of another's checkpoint."""
+    """The query is killed and goes on from a copy of another's checkpoint, and of its output, or with none."""
     query.kill()
-    query.checkpoint = world.queries[fault.way % len(world.queries)].checkpoint.copy()
+    source = world.queries[fault.way % len(world.queries)]
+    query.checkpoint = source.checkpoint.copy()
+    query.directory = Directory(set(source.directory.seen) if fault.amount < 0.5 else set())
 
 
 def _restore(world: World, query: Query, fault: Fault) -> None:
