@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.live]
 
 ROOT = Path(__file__).parents[2]
 SUBMIT = Path(sys.executable).with_name("spark-submit")
-START_S = 60.0
+START_S = 90.0
 SETTINGS = """\
 [source]
 kafka.bootstrap.servers = "{servers}"
