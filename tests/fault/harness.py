@@ -77,6 +77,9 @@ class Query:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
+    def __repr__(self) -> str:
+        return f"<query {self.name}: {self.finished} of {len(self.offsets)} batches, {self.status or self.error}>"
+
     @property
     def rows(self) -> list[Row]:
         """What a reader of the sink sees, in the order in which it was written."""
@@ -195,10 +198,13 @@ class Streams:
         try:
             for query in queries:
                 query.start()
-            until(lambda: all(query.held for query in queries), "every member holds partitions")
+            until(lambda: _all_hold(queries), "every member holds partitions", 2 * PATIENCE_S)
             yield queries
             for query in queries:
                 raise_error(query)
+        except AssertionError as error:
+            error.add_note(f"The queries: {queries}")
+            raise
         finally:
             for query in queries:
                 query.stop()
@@ -343,6 +349,12 @@ def check_order(query: Query) -> None:
             offsets.setdefault(row.partition, []).append(row.offset)
         for tp, found in offsets.items():
             assert found == sorted(set(found)), f"batch {batch} of {query.name}: the offsets of {tp}"
+
+
+def _all_hold(queries: Iterable[Query]) -> bool:
+    for query in queries:
+        raise_error(query)
+    return all(query.held for query in queries)
 
 
 def _common(values: Iterable[T]) -> T | None:
