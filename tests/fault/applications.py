@@ -260,7 +260,8 @@ class Application:
         """Wait until a job's newest start here has sunk so many batches."""
 
         def sunk() -> bool:
-            ended = [event for event in self._events[self._began[job.name] :] if event["event"] in ("ended", "gone")]
+            told = self._events[self._began[job.name] :]
+            ended = [event for event in told if event["event"] == "gone" or is_end_of(event, job)]
             assert not ended, f"{job.name} in {self.home.name}: {ended}"
             return self.batches(job) >= count
 
@@ -269,6 +270,11 @@ class Application:
     def commits(self) -> list[dict[str, Any]]:
         """The answers to its commits, as `hooks/named_points.py` journals them."""
         return whole_lines(self.home / "commits.jsonl")
+
+
+def is_end_of(event: Mapping[str, Any], job: Job) -> bool:
+    """Whether an event tells that a job's query has ended."""
+    return event["event"] == "ended" and event["query"] == job.name
 
 
 def is_running(pid: int) -> bool:

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroup
 
 LONGEST_HOLD_S = 120.0
-STARTS = 3
+STARTS = 6
 NOT_STARTED = "Python worker failed to connect back"
 """Spark gives a query's process 10 s to start, which a machine full of starting JVMs may not keep: then nothing of the
 query has run yet, and it is started again."""
@@ -41,6 +41,8 @@ def make_session(home: Path) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "512m",
         "spark.driver.extraJavaOptions": os.environ.get("STREAMGROUP_FAULTS_JAVA", ""),
+        # How often an idle query asks for news (Spark: every 10 ms); several of them share two cores here.
+        "spark.sql.streaming.pollingDelay": "50ms",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.codegen.wholeStage": "false",
