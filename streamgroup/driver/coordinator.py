@@ -125,7 +125,7 @@ class Coordinator:
         self.silence = SilenceWatch(
             self._group,
             is_listened=lambda: alone or self.proof.is_listened,
-            pause=lambda: not alone and self._leaving.pause(),
+            pause=lambda: not alone and self._pause(),
         )
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
@@ -216,9 +216,17 @@ class Coordinator:
         """R29: commit every held position, leave the group (static members stay), within a second."""
         self._leaving.stop(last_word=last_word)
         with self._state:
-            self._troubles.left(self._ledger.flight, self._leaving.uncommitted, drain=False)
+            self._troubles.left(self._ledger.flight, self._leaving.uncommitted, "stopped")
         if self._claim is not None:
             self._claim.release()
+
+    def _pause(self) -> bool:
+        """R27: leave until Spark calls again; whether there was anything to leave."""
+        with self._state:
+            paused = self._leaving.pause()
+            if paused:
+                self._troubles.left(self._ledger.flight, self._leaving.uncommitted, "left while Spark was silent")
+            return paused
 
     # --- the control channel's requests ------------------------------------------------------------------------------
 
@@ -243,7 +251,7 @@ class Coordinator:
         drained = self._leaving.drain(timeout, ends=ends)
         with self._state:
             if not drained:
-                self._troubles.left(self._ledger.flight, self._leaving.uncommitted, drain=True)
+                self._troubles.left(self._ledger.flight, self._leaving.uncommitted, "the drain's time was over")
             return {
                 "drained": drained,
                 "group": self._group.group_id,

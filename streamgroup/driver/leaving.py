@@ -143,7 +143,8 @@ class Leaving:
         ledger = self._member.ledger
         if not self._started:
             return True
-        if not ledger.idle or ledger.owes:
+        # Spark's first call is under way, and may be that for a replay: its batch would sink after the leaving.
+        if not ledger.started or not ledger.idle or ledger.owes:
             return False
         return not ledger.awaits_holding or (self._member.stable and ledger.settled)
 
@@ -183,7 +184,7 @@ class Leaving:
     def pause(self) -> bool:
         """R27: commit what is proven and leave, until `resume`; whether there was anything to leave."""
         with self._state:
-            if not self._started or self.wanted or self._has_failed() or self._has_left():
+            if self._member.membership.state in {State.UNJOINED, State.LEFT} or self.wanted or self._has_failed():
                 return False
             now = time.monotonic()
             self._commit_all(now, now + FAREWELL_S)

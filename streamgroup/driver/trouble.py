@@ -111,6 +111,7 @@ class Troubles:
 
     def _assigned(self, given: ev.Assigned) -> None:
         self._member, self._generation, self._held = given.member_id, given.generation, len(given.partitions)
+        self._left = False
         kept = len(given.kept)
         self._tell(Kind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
 
@@ -144,12 +145,11 @@ class Troubles:
         reason = "reported as done, its data was never asked for"
         self._tell(Kind.SKIP, ERROR, words, reason, count=count, document=document.sequence, failed=True)
 
-    def left(self, flight: Flight | None, uncommitted: int, *, drain: bool) -> None:
-        """The member has left, after a drain whose time was over or after a stop.
+    def left(self, flight: Flight | None, uncommitted: int, how: str) -> None:
+        """The member has left; `how` says whether it was stopped, its drain's time was over, or Spark was silent.
 
         `uncommitted`: how many offsets have sunk whose commit the group has not acknowledged.
         """
-        how = "the drain's time was over" if drain else "stopped"
         self._may_repeat(flight, f"{how} before the batch in flight was known to have sunk")
         if uncommitted and flight is None and not self._left:
             self._left = True

@@ -72,6 +72,11 @@ class Ledger:
         return self._flights.lineage
 
     @property
+    def started(self) -> bool:
+        """Whether Spark has told where the query starts; before that it may hold a batch to be replayed (R13)."""
+        return self._flights.started
+
+    @property
     def idle(self) -> bool:
         """R21: every document emitted is proven sunk."""
         return self.flight is None

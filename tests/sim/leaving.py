@@ -48,6 +48,6 @@ def _is_settled(process: Process) -> bool:
     ledger = process.ledger
     if not process.started:
         return True
-    if not ledger.idle or ledger.owes:
+    if not ledger.started or not ledger.idle or ledger.owes:
         return False
     return not ledger.awaits_holding or (process.member.stable and ledger.settled)

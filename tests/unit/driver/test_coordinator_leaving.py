@@ -182,6 +182,29 @@ def test_a_drain_of_what_has_not_begun_has_nothing_to_wait_for(start: Start) -> 
     }
 
 
+def test_a_drain_that_comes_while_a_replay_is_being_prepared_waits_for_its_batch(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start()
+    replayed = to_value(document("other", "id", OffsetRange(P0, 0, 5)))
+    answers: list[dict[str, Any]] = []
+    draining = threading.Thread(target=lambda: answers.append(run.coordinator.drain(SOON)), daemon=True)
+
+    def asked(*_: Any) -> dict[Any, Any]:
+        draining.start()
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        draining.join(0.1)
+        return {}
+
+    monkeypatch.setattr(coordinator_module, "committed", asked)
+    assert run.coordinator.partitions(INITIAL, replayed)
+    assert not answers, "its batch is still to sink"
+    assert run.latest(replayed) == replayed
+    draining.join(SOON)
+    assert answers[0]["drained"]
+    assert run.committed[0] == 5
+
+
 # -- draining while the group rebalances ------------------------------------------------------------------------------
 
 

@@ -209,6 +209,25 @@ def test_what_is_proven_is_committed_before_a_silent_driver_leaves(start: Start)
     assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
 
 
+def test_a_batch_in_flight_that_a_silent_driver_leaves_is_a_possible_repeat_told_once(start: Start) -> None:
+    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
+    run.batch()
+    time.sleep(0.01)
+    for _ in range(2):
+        run.coordinator.silence.look(jvm_is_stopped=False)
+    repeat = run.coordinator.status()["trouble"]["repeat"]
+    assert (repeat["count"], repeat["reason"][:27]) == (1, "left while Spark was silent")
+
+
+def test_who_has_not_joined_yet_has_nothing_to_leave_and_joins_with_its_first_batch(start: Start) -> None:
+    """AvailableNow asks for the ends of all its sources first, and a broker of another source may be slow."""
+    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
+    run.coordinator.prepare_available_now()
+    time.sleep(0.01)
+    run.coordinator.silence.look(jvm_is_stopped=False)
+    assert run.batch()["ranges"] == {"t": {"0": [0, 10], "1": [0, 10]}}
+
+
 def test_another_member_that_read_on_meanwhile_is_followed(start: Start) -> None:
     run = start(source(group=GroupOptions("g", max_silence_ms=1)))
     first = run.batch()

@@ -117,27 +117,35 @@ def test_a_batch_that_is_waited_for_no_longer_is_one_repeat_however_it_goes_on()
     level, words, fields = told.only()
     assert (level, words, fields["event"], fields["count"]) == (30, "group g: why, and what to do", "repeat", "12")
     told.hear(ev.GaveUp("again"), flight=FLIGHT)
-    told.troubles.left(FLIGHT, 0, drain=False)
+    told.troubles.left(FLIGHT, 0, "stopped")
     assert told.lines == []
     assert told.counts == {"rebalance": 1, "repeat": 1}
 
 
-@pytest.mark.parametrize("drain", [True, False])
-def test_what_is_left_behind_may_be_repeated(drain: bool) -> None:
+@pytest.mark.parametrize("how", ["stopped", "the drain's time was over", "left while Spark was silent"])
+def test_what_is_left_behind_may_be_repeated(how: str) -> None:
     told = Told()
-    told.troubles.left(None, 0, drain=drain)
+    told.troubles.left(None, 0, how)
     nothing_left = Flight(DOCUMENT, planned_here=False, handed=())
-    told.troubles.left(nothing_left, 0, drain=drain)
+    told.troubles.left(nothing_left, 0, how)
     assert told.lines == [], "nothing was in flight, or all of it is committed"
     for _ in range(2):
-        told.troubles.left(None, 9, drain=drain)
+        told.troubles.left(None, 9, how)
     assert len(told.lines) == 1
     assert "the commit of the last batch" in told.lines[0][1]
     assert parse(told.lines.pop()[1])["count"] == "9"
-    told.troubles.left(FLIGHT, 9, drain=drain)
+    told.troubles.left(FLIGHT, 9, how)
     _, words, fields = told.only()
     assert words.endswith("up to 12 offsets may be repeated")
-    assert ("drain" in fields["reason"], fields["event"]) == (drain, "repeat")
+    assert (fields["reason"].startswith(how), fields["event"]) == (True, "repeat")
+
+
+def test_who_comes_back_and_leaves_again_leaves_something_else_behind() -> None:
+    told = Told()
+    for generation in (3, 5):
+        told.hear(assigned(generation))
+        told.troubles.left(None, 9, "left while Spark was silent")
+    assert told.counts == {"rebalance": 2, "repeat": 2}
 
 
 def test_being_fenced_for_good_is_an_event_and_other_failures_are_spark_s_to_tell() -> None:
