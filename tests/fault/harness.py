@@ -28,10 +28,10 @@ from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.testing import KafkaServer
+from tests.waiting import PATIENCE_S, repeatedly, wait_until
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
 QUICK = {
     "kafka.session.timeout.ms": "6000",
     "kafka.heartbeat.interval.ms": "200",
@@ -40,15 +40,6 @@ QUICK = {
     "maxOffsetsPerTrigger": "200",
 }
 """Faults that show within seconds, and batches so small that one is always near its boundary."""
-
-
-def until(condition: Callable[[], T], what: str, timeout: float = PATIENCE_S) -> T:
-    """Wait until `condition` is true; its value. Fails with `what` at the deadline."""
-    deadline = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
-        time.sleep(0.02)
-    return value
 
 
 class Row(NamedTuple):
@@ -198,7 +189,7 @@ class Streams:
         try:
             for query in queries:
                 query.start()
-            until(lambda: _all_hold(queries), "every member holds partitions", 2 * PATIENCE_S)
+            wait_until(lambda: _all_hold(queries), "every member holds partitions", 2 * PATIENCE_S)
             yield queries
             for query in queries:
                 raise_error(query)
@@ -228,7 +219,9 @@ class Streams:
 
     def generation(self, queries: Sequence[Query]) -> int:
         """The generation that all members are in; waits until they agree."""
-        return until(lambda: _common(query.status.get("generation", 0) for query in queries), "one generation of all")
+        return wait_until(
+            lambda: _common(query.status.get("generation", 0) for query in queries), "one generation of all"
+        )
 
     def ask(self, question: Callable[[Cluster], T]) -> T:
         """Ask the cluster past its proxies."""
@@ -278,25 +271,8 @@ class Writer:
     @contextmanager
     def writing(self, count: int = 40, every_s: float = 0.1, size: int = 0) -> Iterator[None]:
         """Keep writing from a thread that ends with the block."""
-        over = threading.Event()
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                while not over.wait(every_s):
-                    self.send(count, size=size)
-            except BaseException as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run, name="writer")
-        thread.start()
-        try:
+        with repeatedly(lambda: self.send(count, size=size), every_s):
             yield
-        finally:
-            over.set()
-            thread.join(PATIENCE_S * 2)
-        assert not thread.is_alive()
-        assert not failed, failed
 
     def _delivered(self, error: object, _message: object) -> None:
         if error is not None:
@@ -318,7 +294,7 @@ def goes_on(queries: Sequence[Query], count: int = 1, timeout: float = PATIENCE_
             raise_error(query)
         return all(len(query.rows) >= wanted[query.name] for query in queries)
 
-    until(done, f"{count} rows more of each of {sorted(wanted)}", timeout)
+    wait_until(done, f"{count} rows more of each of {sorted(wanted)}", timeout)
 
 
 def check_everything(streams: Streams, writer: Writer, queries: Sequence[Query], repeats: int | None = None) -> None:
@@ -329,8 +305,10 @@ def check_everything(streams: Streams, writer: Writer, queries: Sequence[Query],
             raise_error(query)
         return {row.value for query in queries for row in query.rows} >= set(writer.sent)
 
-    until(arrived, "everything written is in the sinks")
-    until(lambda: {tp: c.offset for tp, c in streams.committed().items()} == streams.ends(), "everything is committed")
+    wait_until(arrived, "everything written is in the sinks")
+    wait_until(
+        lambda: {tp: c.offset for tp, c in streams.committed().items()} == streams.ends(), "everything is committed"
+    )
     rows = [row for query in queries for row in query.rows]
     assert {row.value for row in rows} == set(writer.sent), "rows that nobody wrote"
     strangers = [row for row in rows if row.value.split("/")[:2] != [row.partition.topic, str(row.partition.partition)]]

@@ -18,7 +18,8 @@ from streamgroup.net.cluster import Cluster
 from streamgroup.net.metadata import metadata_request, snapshot_of
 from streamgroup.testing import KafkaServer, java_tool
 from streamgroup.wire.messages.cluster import MetadataRequest
-from tests.fault.harness import Streams, until
+from tests.fault.harness import Streams
+from tests.waiting import wait_until
 
 ADMIN_S = 20
 
@@ -70,7 +71,7 @@ def elect_preferred(streams: Streams) -> None:
         found = admin(streams.server).elect_leaders(ElectionType.PREFERRED, partitions).result(ADMIN_S)
         return all(error is None or error.name() == "ELECTION_NOT_NEEDED" for error in found.values())
 
-    until(elected, "preferred leaders are elected")
+    wait_until(elected, "preferred leaders are elected")
 
 
 def tool(server: KafkaServer, main_class: str, *arguments: str) -> str:
@@ -84,11 +85,13 @@ def recreate(streams: Streams) -> None:
     """Delete the topic and make it anew, with as many partitions on three brokers."""
     client, old = admin(streams.server), look(streams).topics[streams.topic]
     client.delete_topics([streams.topic], operation_timeout=ADMIN_S)[streams.topic].result(ADMIN_S)
-    until(lambda: not any(topics_of_each(streams)), "no broker knows the topic any more")
+    wait_until(lambda: not any(topics_of_each(streams)), "no broker knows the topic any more")
     new = NewTopic(streams.topic, len(old.partitions), 3, config={"retention.ms": "-1"})
     client.create_topics([new], operation_timeout=ADMIN_S)[streams.topic].result(ADMIN_S)
     # Every broker: one that has not heard of it takes a producer's records for the old topic, and loses them with it.
-    until(lambda: all(is_served_anew(topic, old) for topic in topics_of_each(streams)), "the new topic has leaders")
+    wait_until(
+        lambda: all(is_served_anew(topic, old) for topic in topics_of_each(streams)), "the new topic has leaders"
+    )
 
 
 def topics_of_each(streams: Streams) -> list[TopicInfo | None]:

@@ -17,16 +17,7 @@ from streamgroup.model import TopicPartition
 from streamgroup.planning.document import from_value
 from streamgroup.testing import End, Fault, KafkaServer
 from tests.conftest import MakeTopic
-from tests.fault.harness import (
-    Query,
-    Streams,
-    Writer,
-    check_everything,
-    check_order,
-    goes_on,
-    raise_error,
-    until,
-)
+from tests.fault.harness import Query, Streams, Writer, check_everything, check_order, goes_on, raise_error
 from tests.fault.operators import (
     ADMIN_S,
     admin,
@@ -41,6 +32,7 @@ from tests.fault.operators import (
     reassign,
     recreate,
 )
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
@@ -89,7 +81,7 @@ def test_leaders_that_move_cost_no_rebalance_and_repeat_nothing(
             epochs = {tp: epoch for query in queries for tp, epoch in known_epochs(query).items()}
             reassign(streams, tmp_path, {tp: [(leader + n) % 3 for n in (1, 2, 3)] for tp, leader in leaders(before)})
             elect_preferred(streams)
-            after = until(lambda: moved(streams, before), "every partition has another leader")
+            after = wait_until(lambda: moved(streams, before), "every partition has another leader")
             goes_on(queries, 50)
             assert all(after.partition(tp).leader_epoch > epochs[tp] for tp, _ in leaders(before))
         check_everything(streams, writer, queries, repeats=0)
@@ -111,7 +103,7 @@ def test_a_broker_that_does_not_answer_holds_up_its_own_partitions_only(
         waiting = writer.send(40, theirs)
         for _ in range(5):
             new = writer.send(40, others)
-            until(lambda new=new: {row.value for row in query.rows} >= set(new), "what the other brokers have", 2)
+            wait_until(lambda new=new: {row.value for row in query.rows} >= set(new), "what the other brokers have", 2)
         assert "the others go on" in caplog.text
         assert not {row.value for row in query.rows} & set(waiting)
         streams.server.proxies[silent].heal()
@@ -172,13 +164,13 @@ def test_partitions_that_a_topic_grows_are_read_from_their_beginning(kafka: Kafk
     topic = make_topic(kafka, 3, config={"retention.ms": "-1"})
     streams, writer = Streams(kafka, topic, f"group-{topic}"), Writer(kafka, topic, 3)
     with streams.running("a", "b", startingOffsets="latest") as queries:
-        until(lambda: len(streams.committed()) == 3, "positions are committed")
+        wait_until(lambda: len(streams.committed()) == 3, "positions are committed")
         writer.send(90)
         admin(kafka).create_partitions([NewPartitions(topic, 12)])[topic].result(ADMIN_S)
         writer.grow(12)
-        until(lambda: len(look(streams).topics[topic].partitions) == 12, "12 partitions")
+        wait_until(lambda: len(look(streams).topics[topic].partitions) == 12, "12 partitions")
         writer.send(240)  # before any member may know of them
-        until(lambda: sorted(len(query.held) for query in queries) == [6, 6], "6 partitions each")
+        wait_until(lambda: sorted(len(query.held) for query in queries) == [6, 6], "6 partitions each")
         writer.send(120)
         check_everything(streams, writer, queries, repeats=0)
 
@@ -194,8 +186,10 @@ def test_a_topic_that_is_deleted_and_made_anew_is_read_from_its_beginning(
             recreate(streams)
             # More than there were, and fewer: positions of the old topic must not count in either case.
             writer.send(400 if number % 2 == 0 else 100)
-            until(lambda: {row.value for q in queries for row in q.rows} >= set(writer.sent), "the new topic's records")
-        until(lambda: offsets(streams) == streams.ends(), "everything is committed")
+            wait_until(
+                lambda: {row.value for q in queries for row in q.rows} >= set(writer.sent), "the new topic's records"
+            )
+        wait_until(lambda: offsets(streams) == streams.ends(), "everything is committed")
         for query in queries:
             check_order(query)
 
@@ -218,7 +212,7 @@ def test_records_deleted_ahead_of_the_group(lenient: bool, streams: Streams, wri
     query = streams.query("a", failOnDataLoss=not lenient)
     writer.send(60)
     query.start()
-    until(lambda: offsets(streams) == streams.ends(), "everything is committed")
+    wait_until(lambda: offsets(streams) == streams.ends(), "everything is committed")
     query.stop()
     lost, left = writer.send(120), TopicPartition(streams.topic, 0)
     delete_records(streams, {left: streams.ends()[left]})
@@ -231,8 +225,8 @@ def test_records_deleted_ahead_of_the_group(lenient: bool, streams: Streams, wri
             assert streams.group in message
             return
         kept += writer.send(60)
-        until(lambda: {row.value for row in query.rows} >= set(kept), "what is left")
-        until(lambda: offsets(streams) == streams.ends(), "everything is committed")
+        wait_until(lambda: {row.value for row in query.rows} >= set(kept), "what is left")
+        wait_until(lambda: offsets(streams) == streams.ends(), "everything is committed")
         raise_error(query)
         check_order(query)
     finally:
@@ -248,7 +242,7 @@ def test_retention_overtakes_a_slow_group(kafka: KafkaServer, make_topic: MakeTo
         writer.writing(count=200, every_s=0.1),
         streams.running("a", "b", failOnDataLoss=False, maxOffsetsPerTrigger=60) as queries,
     ):
-        until(lambda: all(skips(query) for query in queries), "records were gone unread, and stepped over", 60)
+        wait_until(lambda: all(skips(query) for query in queries), "records were gone unread, and stepped over", 60)
         goes_on(queries, 5)
         for query in queries:
             check_order(query)
@@ -267,7 +261,7 @@ def test_a_partition_whose_offset_is_deleted_begins_at_its_beginning(streams: St
         assert f"{cut}: the group has no committed offset" in failure(strict)
         assert "log starts at 5: records below may have been missed" in str(strict.error)
     with streams.query("lenient", startingOffsets="latest", failOnDataLoss=False) as lenient:
-        until(lambda: offsets(streams) == streams.ends(), "everything is committed")
+        wait_until(lambda: offsets(streams) == streams.ends(), "everything is committed")
         raise_error(lenient)
         assert sorted((row.partition, row.offset) for row in lenient.rows) == [
             *((whole, offset) for offset in range(10)),
@@ -298,13 +292,13 @@ def test_offsets_that_expire_leave_the_checkpoint_and_else_found_the_group_anew(
         with streams.query("first") as first:
             writer.send(60)
             check_everything(streams, writer, [first], repeats=0)
-        until(lambda: not offsets(streams), "the offsets of the empty group have expired", 120)
+        wait_until(lambda: not offsets(streams), "the offsets of the empty group have expired", 120)
         writer.send(60)
         with first:
             check_everything(streams, writer, [first], repeats=0)
             other = streams.query("second", startingOffsets="latest")
             with other:
-                until(lambda: first.held and other.held, "both hold partitions")
+                wait_until(lambda: first.held and other.held, "both hold partitions")
                 writer.send(60)
                 check_everything(streams, writer, [first, other], repeats=0)
 
@@ -314,7 +308,7 @@ def test_offsets_that_expire_leave_the_checkpoint_and_else_found_the_group_anew(
 
 def failure(query: Query) -> str:
     """What ends `query`: a DataLossError."""
-    until(lambda: query.error is not None, "the query ends with an error")
+    wait_until(lambda: query.error is not None, "the query ends with an error")
     assert isinstance(query.error, DataLossError), query.error
     return str(query.error)
 

@@ -13,7 +13,8 @@ import pytest
 from streamgroup.executor.pool import POOL
 from streamgroup.testing import Direction, End, Fault, KafkaServer, Proxy, Which
 from tests.conftest import MakeTopic
-from tests.fault.harness import Streams, Writer, check_everything, goes_on, until
+from tests.fault.harness import Streams, Writer, check_everything, goes_on
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live]
 
@@ -76,13 +77,15 @@ def test_connections_are_cut_again_and_again_under_members_and_fetches(
             for fault, direction in cuts:
                 reached = proxy.ended
                 proxy.set(fault, direction, Which.OPEN)
-                until(lambda reached=reached: proxy.ended > reached, "a connection is cut")
+                wait_until(lambda reached=reached: proxy.ended > reached, "a connection is cut")
                 goes_on(queries)
             assert proxy.ended - ended >= len(cuts)
         proxy.heal()
         check_everything(streams, writer, queries)
-        until(lambda: proxy.open <= CONNECTIONS * len(queries) + 1, f"no more connections than needed: {proxy.open}")
-    until(lambda: not _threads(), "no thread of a query is left")
+        wait_until(
+            lambda: proxy.open <= CONNECTIONS * len(queries) + 1, f"no more connections than needed: {proxy.open}"
+        )
+    wait_until(lambda: not _threads(), "no thread of a query is left")
     assert not [record for record in caplog.records if "correlation id" in record.getMessage() and record.exc_info]
     assert "was next" not in caplog.text
     assert _resident() - before < 200 * MIB
@@ -109,7 +112,7 @@ def test_frames_stall_halfway_for_longer_than_a_request_may_take(
             goes_on(queries, 20)
             reached = proxy.ended
             proxy.set(Fault(end=End.STALL, mid_frame=True, min_frame=smallest), direction, Which.OPEN)
-            until(lambda: proxy.ended > reached, "a frame has stalled")
+            wait_until(lambda: proxy.ended > reached, "a frame has stalled")
             # It is never healed: what stalled is given up, and what is asked anew arrives on connections made since.
             goes_on(queries, BATCH * 2)
         check_everything(streams, writer, queries, repeats=BATCH)

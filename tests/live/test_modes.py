@@ -16,7 +16,8 @@ from streamgroup.model import TopicPartition
 from streamgroup.net import admin
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.fault.harness import Query, Streams, Writer, until
+from tests.fault.harness import Query, Streams, Writer
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -46,7 +47,7 @@ def values(*queries: Query) -> list[str]:
 
 
 def read_by(reads: Query, wanted: list[str]) -> None:
-    until(lambda: values(reads) == sorted(wanted), f"query {reads.name} has read everything once")
+    wait_until(lambda: values(reads) == sorted(wanted), f"query {reads.name} has read everything once")
 
 
 def committed(server: KafkaServer, group: str, topic: str) -> dict[int, int]:
@@ -103,11 +104,11 @@ def test_two_queries_without_a_group_both_read_everything_from_where_they_starte
     before = groups(kafka41, topic)
     one, two = query(kafka41, "one", subscribe=topic), query(kafka41, "two", subscribe=topic)
     with running(one, two):
-        until(lambda: one.finished and two.finished, "their start is documented")
+        wait_until(lambda: one.finished and two.finished, "their start is documented")
     new = writer.send(10)
     with running(one, two):
         new += writer.send(10)
-        until(lambda: values(one) == values(two) == sorted(new), "both have read all")
+        wait_until(lambda: values(one) == values(two) == sorted(new), "both have read all")
     assert groups(kafka41, topic) == before
 
 
@@ -143,9 +144,9 @@ def test_while_a_consumer_is_a_member_no_commit_is_taken_and_nothing_is_read(
     consumer = Consumer({"bootstrap.servers": kafka41.bootstrap_servers, "group.id": group, "log_level": 3})
     try:
         consumer.subscribe([topic])
-        until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the consumer is a member")
+        wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the consumer is a member")
         impatient.start()
-        until(lambda: not impatient.runs, "it gives up")
+        wait_until(lambda: not impatient.runs, "it gives up")
         assert isinstance(impatient.error, ConfigError)
         assert f"group {group}: it has members" in str(impatient.error)
         assert impatient.rows == []
@@ -154,8 +155,8 @@ def test_while_a_consumer_is_a_member_no_commit_is_taken_and_nothing_is_read(
     finally:
         consumer.close()
     with running():
-        until(lambda: values(patient) == sorted(sent), "it goes on when the consumer has left")
-        until(lambda: committed(kafka41, group, topic) == {0: 10}, "and commits")
+        wait_until(lambda: values(patient) == sorted(sent), "it goes on when the consumer has left")
+        wait_until(lambda: committed(kafka41, group, topic) == {0: 10}, "and commits")
     patient.stop()
 
 
@@ -169,10 +170,10 @@ def test_an_operators_reset_is_followed_without_joining(kafka41: KafkaServer, ma
         kafka41, "q", subscribe=topic, startingOffsets="earliest", kafka__group__id=group, group__mode="commit"
     )
     with running(reads):
-        until(lambda: values(reads) == sorted(sent), "all is read")
+        wait_until(lambda: values(reads) == sorted(sent), "all is read")
     reset_offsets(kafka41, group, topic, {0: 15})
     with running(reads):
-        until(lambda: len(reads.rows) == 25, "what lies behind the reset is read again")
+        wait_until(lambda: len(reads.rows) == 25, "what lies behind the reset is read again")
     assert Counter(values(reads)) == Counter(sent) + Counter(sent[15:])
 
 
@@ -190,11 +191,13 @@ def test_a_topic_that_appears_under_the_pattern_of_two_members_is_shared_from_it
     one, two = query(kafka41, "one", **options), query(kafka41, "two", **options)
     sent: list[str] = []
     with running(one, two):
-        until(lambda: one.status.get("state") == two.status.get("state") == "stable", "both have joined")
+        wait_until(lambda: one.status.get("state") == two.status.get("state") == "stable", "both have joined")
         for number in (1, 2):
             topic = make_topic(kafka41, 2, name=f"{stem}-t{number}")
             sent += Writer(kafka41, topic, 2).send(30)
-            until(lambda sent=tuple(sent): values(one, two) == sorted(sent), f"all of {number} topics is read, once")
-            until(lambda: one.held and two.held and not one.held & two.held, "both have a share")
+            wait_until(
+                lambda sent=tuple(sent): values(one, two) == sorted(sent), f"all of {number} topics is read, once"
+            )
+            wait_until(lambda: one.held and two.held and not one.held & two.held, "both have a share")
         every = {str(TopicPartition(f"{stem}-t{number}", p)) for number in (1, 2) for p in (0, 1)}
-        until(lambda: one.held | two.held == every, "all is held")
+        wait_until(lambda: one.held | two.held == every, "all is held")

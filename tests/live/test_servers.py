@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from streamgroup.testing import KafkaServer, ServerStartError, ZooKeeperServer, 
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import brokers_known_to
 from tests.conftest import MakeTopic
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -65,13 +66,6 @@ def consume(server: KafkaServer, topic: str, count: int) -> list[bytes]:
     return values
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the deadline of the test has passed"
-        time.sleep(0.05)
-
-
 def test_what_is_produced_is_consumed(kafka: KafkaServer, make_topic: MakeTopic) -> None:
     topic = make_topic(kafka)
     values = [b"%d" % i for i in range(100)]
@@ -102,7 +96,7 @@ def test_a_paused_broker_answers_nobody_and_goes_on_when_resumed(kafka41: KafkaS
         assert error.code() == KafkaError._MSG_TIMED_OUT
     finally:
         broker.resume()
-    wait_until(lambda: brokers_known_to(LOOPBACK, broker.port or 0) == {0})
+    wait_until(lambda: brokers_known_to(LOOPBACK, broker.port or 0) == {0}, "the broker knows itself")
     assert produce(kafka41, topic, [b"found"]) == []
 
 
@@ -160,7 +154,9 @@ def test_one_of_three_brokers_dies_and_the_others_lead_on(make_topic: MakeTopic)
         assert [node.alive for node in kafka.nodes] == [True, True, False, True]
         assert produce(kafka, topic, [b"while one is down"]) == []
         kafka.brokers[1].restart()
-        wait_until(lambda: brokers_known_to(LOOPBACK, kafka.brokers[0].port or 0) == {0, 1, 2})
+        wait_until(
+            lambda: brokers_known_to(LOOPBACK, kafka.brokers[0].port or 0) == {0, 1, 2}, "the brokers know each other"
+        )
         assert consume(kafka, topic, 2) == [b"before", b"while one is down"]
 
 

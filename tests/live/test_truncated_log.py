@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -20,18 +19,12 @@ from streamgroup.options.types import Isolation
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(240)]
 
 REPLICATED, UNREPLICATED, OTHERS = 5, 5, 20
 PATIENCE_S = 60.0
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"after {PATIENCE_S:.0f} s still no {what}"
-        time.sleep(0.2)
 
 
 class Victim:
@@ -56,17 +49,19 @@ class Victim:
         leader, follower = self._leader, self._follower
         self.server.brokers[leader].kill()
         self.server.brokers[follower].restart()
-        until(lambda: self.look().leader == follower, "unclean leader")
+        wait_until(lambda: self.look().leader == follower, "unclean leader", PATIENCE_S)
         self.write("other", OTHERS)
 
     def fall_behind(self) -> None:
         self._leader = self.look().leader
         (self._follower,) = set(self.look().replicas) - {self._leader}
-        until(lambda: len(self.look().isrs) == 2, "second replica in sync")
+        wait_until(lambda: len(self.look().isrs) == 2, "second replica in sync", PATIENCE_S)
         self.write("replicated", REPLICATED)
-        until(lambda: self._end() == REPLICATED, "high watermark at the end: the follower has them too")
+        wait_until(
+            lambda: self._end() == REPLICATED, "high watermark at the end: the follower has them too", PATIENCE_S
+        )
         self.server.brokers[self._follower].kill()
-        until(lambda: self.look().isrs == [self._leader], "leader alone")
+        wait_until(lambda: self.look().isrs == [self._leader], "leader alone", PATIENCE_S)
         self.write("unreplicated", UNREPLICATED)
 
     def _end(self) -> int:
@@ -101,7 +96,7 @@ class Query:
             self.at = self.coordinator.latest_offset(start, max_rows=None)
             return self.at != start
 
-        until(planned, "batch")
+        wait_until(planned, "batch", PATIENCE_S)
         self.coordinator.partitions(start, self.at)
         return from_value(self.at).ranges
 

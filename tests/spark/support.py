@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroup.testing import KafkaServer
+from tests.waiting import repeatedly, wait_until
 
 Rows = list[tuple[Any, ...]]
 
@@ -30,18 +29,6 @@ SHORT_SESSION = {
     "kafka.metadata.max.age.ms": "1000",
 }
 """Sessions that end within a test's patience."""
-
-
-def wait_until(condition: Callable[[], Any], what: str, timeout: float = 30.0) -> Any:
-    """Wait until `condition` is true; its value. Fails with `what` at the deadline."""
-    deadline = time.monotonic() + timeout
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() >= deadline:
-            raise AssertionError(f"not within {timeout:.0f} s: {what}")
-        time.sleep(0.05)
 
 
 @dataclass
@@ -89,26 +76,9 @@ class Load:
 
 @contextmanager
 def under_load(load: Load, count: int = 35) -> Iterator[None]:
-    """`count` records every 0.2 s, from a thread that ends with the block; fails where one did not arrive."""
-    stop = threading.Event()
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            while not stop.wait(0.2):
-                load.send(count)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    """`count` records every 0.2 s while the block lasts; fails where one did not arrive."""
+    with repeatedly(lambda: load.send(count), 0.2):
         yield
-    finally:
-        stop.set()
-        thread.join(60)
-    assert not thread.is_alive()
-    assert not failed
 
 
 class Streams:

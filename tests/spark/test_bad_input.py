@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from tests.conftest import MakeTopic
-from tests.spark.support import SHORT_SESSION, Load, Streams, committed, reset_offsets, wait_until
+from tests.spark.support import SHORT_SESSION, Load, Streams, committed, reset_offsets
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 

@@ -7,7 +7,8 @@ import pytest
 import streamgroup
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, Sunk, assigned, committed, log_ends, repeated, under_load, wait_until
+from tests.spark.support import Load, Streams, Sunk, assigned, committed, log_ends, repeated, under_load
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 

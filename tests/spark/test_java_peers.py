@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from streamgroup.cli.main import main
 from streamgroup.testing import KafkaServer, java_tool
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, assigned, committed, log_ends, repeated, wait_until
+from tests.spark.support import Load, Streams, assigned, committed, log_ends, repeated
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(180)]
 

@@ -15,7 +15,8 @@ import pytest
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, committed, log_ends, rows_of, wait_until
+from tests.spark.support import Load, committed, log_ends, rows_of
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 

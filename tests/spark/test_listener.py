@@ -27,7 +27,8 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.spark.queries import driver_context, jvm_pid, statuses
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, committed, wait_until
+from tests.spark.support import Load, Streams, committed
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 

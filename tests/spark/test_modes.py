@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, Sunk, assigned, committed, wait_until
+from tests.spark.support import Load, Streams, Sunk, assigned, committed
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(240)]
 

@@ -8,7 +8,8 @@ import pytest
 
 from streamgroup.testing import Direction, End, Fault, KafkaServer, Which
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, assigned, committed, log_ends, repeated, under_load, wait_until
+from tests.spark.support import Load, Streams, assigned, committed, log_ends, repeated, under_load
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.long]
 

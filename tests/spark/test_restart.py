@@ -10,7 +10,8 @@ import pytest
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, Sunk, committed, log_ends, reset_offsets, wait_until
+from tests.spark.support import Load, Streams, Sunk, committed, log_ends, reset_offsets
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 

@@ -9,7 +9,8 @@ from confluent_kafka import Producer
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, committed, log_ends, wait_until
+from tests.spark.support import Load, Streams, committed, log_ends
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 

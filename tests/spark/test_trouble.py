@@ -15,7 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamgroup.cli.groups import groups
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, wait_until
+from tests.spark.support import Load, Streams
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(300)]
 

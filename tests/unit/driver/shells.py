@@ -44,6 +44,7 @@ from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRe
 from streamgroup.wire.schema import decode, encode
 from streamgroup.wire.versions import BrokerVersions
 from tests.unit.driver.fake_group import OffsetCoordinator
+from tests.waiting import wait_until
 
 SOON = 5.0
 """Seconds that nothing here may take."""
@@ -80,10 +81,8 @@ def source(
 
 
 def until(condition: Callable[[], bool], what: str = "") -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, f"it never came to that: {what}"
-        time.sleep(0.002)
+    """`wait_until` with the patience of a unit test, which looks often."""
+    wait_until(condition, what, SOON, every=0.002)
 
 
 @contextmanager

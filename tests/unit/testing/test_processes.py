@@ -14,6 +14,7 @@ import pytest
 
 from streamgroup.errors import StreamGroupError
 from streamgroup.testing.processes import PortTakenError, ServerProcess, ServerStartError
+from tests.waiting import wait_until
 
 DEADLINE_S = 20
 
@@ -43,13 +44,6 @@ def make(tmp_path: Path) -> Iterator[Make]:
     yield server
     for process in made:
         process.kill()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the deadline of the test has passed"
-        time.sleep(0.01)
 
 
 def state_of(pid: int) -> str:
@@ -93,10 +87,10 @@ def test_a_paused_server_is_alive_but_does_not_run_until_resumed(make: Make) -> 
     assert server.pid is not None
     pid = server.pid
     server.pause()
-    wait_until(lambda: state_of(pid) == "T")
+    wait_until(lambda: state_of(pid) == "T", "it is stopped")
     assert server.alive
     server.resume()
-    wait_until(lambda: state_of(pid) in ("S", "R"))
+    wait_until(lambda: state_of(pid) in ("S", "R"), "it goes on")
 
 
 def test_a_paused_server_can_be_stopped_in_good_order(make: Make) -> None:
@@ -192,4 +186,4 @@ def test_a_server_dies_with_the_process_that_started_it_however_that_dies(tmp_pa
     )
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     # Whoever adopts orphans here need not reap them: a zombie has died, too.
-    wait_until(lambda: state_of(int(ran.stdout)) in ("", "Z"))
+    wait_until(lambda: state_of(int(ran.stdout)) in ("", "Z"), "the server has ended")

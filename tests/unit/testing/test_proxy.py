@@ -13,6 +13,7 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.testing import Direction, End, Fault, Proxy, Which
 from streamgroup.testing.flow import CAPACITY
+from tests.waiting import wait_until
 
 SOON = 5.0
 MID_FRAME = {end: Fault(end=end, mid_frame=True) for end in End}
@@ -70,13 +71,6 @@ def is_silent(end: socket.socket, seconds: float = 0.1) -> bool:
         end.settimeout(SOON)
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, f"it never came to that: {what}"
-        time.sleep(0.005)
-
-
 def test_a_proxy_without_faults_carries_bytes_and_ends_of_streams(connect: Connect, proxy: Proxy) -> None:
     client, server = connect()
     data = bytes(range(256)) * 4000
@@ -90,7 +84,7 @@ def test_a_proxy_without_faults_carries_bytes_and_ends_of_streams(connect: Conne
     assert received(client, 14) == b"after your end"
     server.close()
     assert client.recv(1) == b""
-    until(lambda: proxy.open == 0, "both ends are closed")
+    wait_until(lambda: proxy.open == 0, "both ends are closed", SOON)
     assert (proxy.accepted, proxy.ended, proxy.held) == (1, 0, 0)
 
 
@@ -132,7 +126,7 @@ def test_a_cut_by_fin_is_an_end_of_the_stream_for_both_sides(connect: Connect, p
     assert received(server, 100) in (b"", b"on its way")
     client.close()
     server.close()
-    until(lambda: proxy.open == 0, "both ends are closed")
+    wait_until(lambda: proxy.open == 0, "both ends are closed", SOON)
 
 
 def test_one_direction_is_delayed(connect: Connect, proxy: Proxy) -> None:
@@ -250,7 +244,7 @@ def test_a_half_open_connection_goes_when_both_sides_have_gone(connect: Connect,
     proxy.set(Fault(end=End.HALF_OPEN))
     client.close()
     server.close()
-    until(lambda: proxy.open == 0, "nobody is left")
+    wait_until(lambda: proxy.open == 0, "nobody is left", SOON)
 
 
 def test_what_is_held_back_is_bounded(connect: Connect, proxy: Proxy) -> None:
@@ -265,7 +259,7 @@ def test_what_is_held_back_is_bounded(connect: Connect, proxy: Proxy) -> None:
 def test_a_stopped_proxy_resets_its_connections_and_listens_no_more(server: socket.socket) -> None:
     with Proxy(server.getsockname()) as proxy:
         client = socket.create_connection(proxy.address, SOON)
-        until(lambda: proxy.open == 1, "it is accepted")
+        wait_until(lambda: proxy.open == 1, "it is accepted", SOON)
     with client, pytest.raises(ConnectionResetError):
         client.recv(1)
     with pytest.raises(ConnectionRefusedError):
