@@ -52,14 +52,23 @@ def _exit(_signum: int, _frame: FrameType | None) -> None:
 
 def _watch_parent(coordinator: Coordinator, channel: ControlServer, parent: int) -> None:
     """Leave when the JVM is gone, even while the main thread is busy; until then look at its silence (R27)."""
-    is_stopped = StoppedWatch(parent)
+    is_stopped, can_look = StoppedWatch(parent), True
     while os.getppid() == parent:
-        coordinator.silence.look(jvm_is_stopped=is_stopped())
+        try:
+            if can_look:
+                coordinator.silence.look(jvm_is_stopped=is_stopped())
+        except Exception:  # the parent is to be watched all the same: without it nobody ends this process
+            can_look = False
+            log.exception("looking at the silence of Spark has failed; a hung driver is not noticed any more (R27)")
         time.sleep(PARENT_EVERY_S)
     log.warning("the driver's JVM (pid %d) is gone: leaving the group", parent)
-    coordinator.stop(last_word=False)
-    channel.close()
-    os._exit(1)
+    try:
+        coordinator.stop(last_word=False)
+    except Exception:
+        log.exception("leaving has failed: the session expires instead")
+    finally:
+        channel.close()
+        os._exit(1)
 
 
 def _log_to_stderr() -> None:

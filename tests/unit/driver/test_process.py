@@ -77,24 +77,30 @@ def test_logging_that_is_set_up_is_left_alone(monkeypatch: pytest.MonkeyPatch) -
 
 
 ORPHAN = """
-import os, sys
+import os, sys, time
 from streamgroup.driver import process
 process.PARENT_EVERY_S = 0.01
+fails = "fails" in sys.argv
 class Fake:
     def __init__(self, name): self.name, self.silence = name, self
-    def look(self, jvm_is_stopped): pass
-    def stop(self, last_word): os.write(1, b"stopped " if not last_word else b"waits for whom? ")
+    def look(self, jvm_is_stopped):
+        if fails: raise ValueError("a defect")
+    def stop(self, last_word):
+        os.write(1, b"stopped " if not last_word else b"waits for whom? ")
+        if fails: raise ValueError("another")
     def close(self): os.write(1, b"closed")
 parent = os.getpid()
 if os.fork() == 0:
     os.write(1, b"watching ")
     process._watch_parent(Fake("coordinator"), Fake("channel"), parent)
+    os.write(1, b" lives on")
+time.sleep(0.1)
 os._exit(0)
 """
 
 
-def test_a_coordinator_whose_jvm_is_gone_leaves_and_ends() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SOON * 4, check=True
-    )
+@pytest.mark.parametrize("fault", ["", "fails"])
+def test_a_coordinator_whose_jvm_is_gone_leaves_and_ends(fault: str) -> None:
+    command = [sys.executable, "-c", ORPHAN, fault]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SOON * 4, check=True)
     assert ended.stdout == b"watching stopped closed"
