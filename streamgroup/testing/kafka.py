@@ -19,7 +19,7 @@ from streamgroup.testing.java import java_command, logging_jars
 from streamgroup.testing.logs import write_log4j2
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import brokers_known_to
-from streamgroup.testing.processes import START_TIMEOUT_S, PortTakenError, ServerProcess, ServerStartError
+from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, ServerStartError, on_free_ports
 from streamgroup.testing.proxy import Proxy
 from streamgroup.testing.releases import DEFAULT_VERSION, release_of
 
@@ -27,7 +27,6 @@ JVM_FLAGS = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=
 """Small and quick to start; for a benchmark take `jvm_flags=("-Xmx1g",)`."""
 
 _POLL_S = 0.05
-_PORT_ATTEMPTS = 3
 _OWN_LOGGING = ("slf4j-api", "log4j", "slf4j-log4j", "slf4j-reload4j", "reload4j")
 _MAIN_CLASS = "kafka.Kafka"
 _ANNOUNCEMENT = "Kafka Server started"
@@ -218,22 +217,19 @@ class KafkaServer:
             raise ConfigError(f"Kafka {self.version} at {self.bootstrap_servers} runs already")
         classpath = kafka_classpath(self.version)
         bootstrap = kraft.bootstrap_checkpoint(self.version, classpath)
-        self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-kafka-"))
-        cluster_id = self._cluster_id(self._dir)
+        self._dir = home = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-kafka-"))
+        cluster_id = self._cluster_id(home)
+
+        def start_nodes() -> None:
+            self._nodes = tuple(self._make_nodes(home, cluster_id, classpath, bootstrap))
+            for broker, proxy in zip(self.brokers, self._proxies, strict=self._proxied):
+                proxy.upstream = (LOOPBACK, broker.port or 0)
+            self._start_nodes()
+
         with contextlib.ExitStack() as on_error:
-            proxies = [on_error.enter_context(Proxy()) for _ in range(self._count if self._proxied else 0)]
-            self._proxies = tuple(proxies)
-            for attempt in range(1, _PORT_ATTEMPTS + 1):
-                self._nodes = tuple(self._make_nodes(self._dir, cluster_id, classpath, bootstrap))
-                for broker, proxy in zip(self.brokers, proxies, strict=bool(proxies)):
-                    proxy.upstream = (LOOPBACK, broker.port or 0)
-                try:
-                    self._start_nodes()
-                    break
-                except PortTakenError:
-                    # Somebody took a port between our look and the broker's bind.
-                    if self._first_port is not None or attempt == _PORT_ATTEMPTS:
-                        raise
+            count = self._count if self._proxied else 0
+            self._proxies = tuple(on_error.enter_context(Proxy()) for _ in range(count))
+            on_free_ports(start_nodes, fixed=self._first_port is not None)
             on_error.pop_all()
         return self
 

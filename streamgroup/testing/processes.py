@@ -21,6 +21,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
 _POLL_S = 0.05
+_PORT_ATTEMPTS = 3
 _LOG_LINES = 40
 _LOG_BYTES = 64 * 1024
 _WATCHDOG = 'read -r _; kill -s KILL -- "-$1" 2>/dev/null'
@@ -33,6 +34,20 @@ class ServerStartError(StreamGroupError):
 
 class PortTakenError(ServerStartError):
     """A server did not start because its port is another's."""
+
+
+def on_free_ports(start: Callable[[], None], *, fixed: bool) -> None:
+    """Call `start`, which looks for free ports and has servers bind them; again where somebody took one in between.
+
+    Where the caller has `fixed` the ports there are no others to try. Raises the last attempt's PortTakenError.
+    """
+    for left in reversed(range(1 if fixed else _PORT_ATTEMPTS)):
+        try:
+            start()
+            return
+        except PortTakenError:
+            if not left:
+                raise
 
 
 class ServerProcess:

@@ -15,11 +15,10 @@ from streamgroup.testing.kraft import properties_text
 from streamgroup.testing.logs import write_log4j2
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import zookeeper_serves
-from streamgroup.testing.processes import START_TIMEOUT_S, PortTakenError, ServerProcess
+from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, on_free_ports
 
 JVM_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
-_PORT_ATTEMPTS = 3
 _MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _JARS = ("zookeeper-*.jar", "netty-*.jar", "metrics-core-*.jar", "snappy-java-*.jar", "commons-io-*.jar")
 
@@ -79,17 +78,15 @@ class ZooKeeperServer:
         """Start it and wait until it serves. Raises ServerStartError with the end of the log."""
         if self.alive:
             raise ConfigError(f"ZooKeeper at {self.connect_string} runs already")
-        self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-zookeeper-"))
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
+        self._dir = home = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-zookeeper-"))
+
+        def start_process() -> None:
             self.port = self._fixed_port or free_ports(1)[0]
-            self._process = self._make_process(self._dir, self.port)
-            try:
-                self._process.start()
-                return self
-            except PortTakenError:
-                if self._fixed_port is not None or attempt == _PORT_ATTEMPTS:
-                    raise
-        raise AssertionError("unreachable")
+            self._process = self._make_process(home, self.port)
+            self._process.start()
+
+        on_free_ports(start_process, fixed=self._fixed_port is not None)
+        return self
 
     def stop(self) -> None:
         """End it; without a `data_dir` of the caller's own, remove everything."""

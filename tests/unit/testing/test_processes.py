@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.testing.processes import PortTakenError, ServerProcess, ServerStartError
+from streamgroup.testing.processes import PortTakenError, ServerProcess, ServerStartError, on_free_ports
 from tests.waiting import wait_until
 
 DEADLINE_S = 20
@@ -187,3 +187,37 @@ def test_a_server_dies_with_the_process_that_started_it_however_that_dies(tmp_pa
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     # Whoever adopts orphans here need not reap them: a zombie has died, too.
     wait_until(lambda: state_of(int(ran.stdout)) in ("", "Z"), "the server has ended")
+
+
+class Taken:
+    """A server whose port is another's for the first few starts."""
+
+    def __init__(self, times: int) -> None:
+        self.left, self.starts = times, 0
+
+    def __call__(self) -> None:
+        self.starts += 1
+        if self.starts <= self.left:
+            raise PortTakenError(f"attempt {self.starts}")
+
+
+def test_a_port_that_somebody_took_in_between_is_looked_for_again() -> None:
+    server = Taken(2)
+    on_free_ports(server, fixed=False)
+    assert server.starts == 3
+
+
+@pytest.mark.parametrize(("fixed", "starts"), [(False, 3), (True, 1)])
+def test_a_port_is_not_looked_for_without_end_and_never_where_it_is_fixed(fixed: bool, starts: int) -> None:
+    server = Taken(10)
+    with pytest.raises(PortTakenError, match=f"attempt {starts}"):
+        on_free_ports(server, fixed=fixed)
+    assert server.starts == starts
+
+
+def test_another_failure_is_told_at_once() -> None:
+    def start() -> None:
+        raise ServerStartError("out of memory")
+
+    with pytest.raises(ServerStartError, match="out of memory"):
+        on_free_ports(start, fixed=False)
