@@ -72,7 +72,11 @@ COLUMNS: tuple[tables.Column[Running], ...] = (
 @click.option("--member", metavar="NAME", help="Of this group.member.")
 @click.option("--pid", type=int, help="Of the driver whose JVM has this process id.")
 @click.option(
-    "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds for the last batch."
+    "--timeout",
+    type=click.FloatRange(0, control.LONGEST_DRAIN_S),
+    default=60.0,
+    show_default=True,
+    help="Seconds for the last batch.",
 )
 def drain(*, groups: tuple[str, ...], member: str | None, pid: int | None, timeout: float) -> None:
     """Drain a query that runs on this machine: its last batch sinks and is committed, it leaves its group and ends."""

@@ -30,6 +30,8 @@ LARGEST_MESSAGE = 1 << 22
 _LISTENED = ".listened"
 PATIENCE_S = 5.0
 """How long either side waits for the other's message."""
+LONGEST_DRAIN_S = 604_800
+"""A week: what waits for ever is no drain, and what waits for sockets counts milliseconds in 32 bits."""
 LAST_ANSWERS_S = 0.5
 """How long a channel that closes waits for what it is answering."""
 
@@ -65,20 +67,37 @@ def directory(jvm_pid: int) -> Path:
 def drivers() -> list[int]:
     """The pids of the JVMs on this machine and of this user that have channels, or had when they were killed."""
     home = directory(0).parent
+    if not _is_private(home):
+        return []
     return sorted(int(path.name) for path in home.glob("[0-9]*") if path.name.isdigit())
 
 
 def make_private(path: Path) -> None:
     """Make a directory that is this user's alone. Raises PermissionError where there is one that is not."""
     path.mkdir(mode=0o700, exist_ok=True)
+    _require_private(path)
+
+
+def _require_private(path: Path) -> None:
     found = path.lstat()  # a link is anybody's to make, and what it leads to would be swept
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(f"{path} is not a private directory of this user")
 
 
+def _is_private(path: Path) -> bool:
+    try:
+        _require_private(path)
+    except OSError:
+        return False
+    return True
+
+
 def runs(jvm_pid: int) -> list[str]:
     """The runs of one driver that can be spoken with."""
-    return sorted(path.stem for path in directory(jvm_pid).glob("*.sock"))
+    home = directory(jvm_pid)
+    if not (_is_private(home.parent) and _is_private(home)):  # what lies there may be another user's
+        return []
+    return sorted(path.stem for path in home.glob("*.sock"))
 
 
 def ask(jvm_pid: int, run: str, request: str, *, patience: float = PATIENCE_S, **arguments: Any) -> dict[str, Any]:
@@ -90,6 +109,8 @@ def ask(jvm_pid: int, run: str, request: str, *, patience: float = PATIENCE_S, *
     base = directory(jvm_pid) / run
     who = f"the coordinator of run {run} (driver pid {jvm_pid})"
     try:
+        _require_private(base.parent.parent)
+        _require_private(base.parent)
         token = base.with_suffix(".token").read_text()
         with Client(str(base.with_suffix(".sock")), "AF_UNIX") as connection:
             connection.send_bytes(json.dumps({"token": token, "request": request, **arguments}).encode())
@@ -229,6 +250,8 @@ class ControlServer:
             case {"request": "ranges"}:
                 return self._coordinator.ranges()
             case {"request": "drain", "timeout": int() | float() as timeout}:
+                if not timeout <= LONGEST_DRAIN_S:  # NaN, too
+                    raise ValueError(f"a drain takes at most {LONGEST_DRAIN_S} seconds, not {timeout}")
                 return self._coordinator.drain(float(timeout), ends=message.get("ends") is True)
             case {"request": "end"}:
                 return self._coordinator.end()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.driver.control import LONGEST_DRAIN_S
 from streamgroup.driver.drains import drain_together
 from streamgroup.errors import ConfigError
 from streamgroup.spark.queries import (
@@ -49,9 +50,11 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
 
     All its members plan no more, wait until the last batch has sunk, commit and leave their groups; then the query is
     stopped. A batch counts as sunk when Spark reports its progress, so a trigger of minutes is not waited for.
-    `timeout` is in seconds. Raises ConfigError where the query does not read from streamgroup, or runs behind Spark
-    Connect.
+    `timeout` is in seconds, a week at most. Raises ConfigError for a longer one, where the query does not read from
+    streamgroup, or where it runs behind Spark Connect.
     """
+    if not timeout <= LONGEST_DRAIN_S:  # NaN, too
+        raise ConfigError(f"the timeout of a drain is in seconds, {LONGEST_DRAIN_S} (a week) at most, not {timeout}")
     deadline = time.monotonic() + timeout
     pid = jvm_pid(driver_context("drain"))
     answers: dict[str, dict[str, Any]] = {}

@@ -184,6 +184,28 @@ def test_a_link_to_a_private_directory_is_not_used(
     assert "not a private directory" in caplog.text
 
 
+@pytest.mark.parametrize("open_to_others", ["home", "driver"])
+def test_who_asks_believes_no_channel_that_another_user_could_have_made(
+    serve: Callable[..., FakeCoordinator], home: Path, open_to_others: str
+) -> None:
+    """The temporary directory is everybody's: whoever makes ours first could tell a sink what its batch covers."""
+    coordinator = serve()
+    ({"home": home, "driver": home / str(JVM)}[open_to_others]).chmod(0o777)
+    with pytest.raises(TransportError, match="not a private directory"):
+        control.ask(JVM, "r1", "drain", timeout=1.0)
+    assert coordinator.drains == []
+    assert control.runs(JVM) == []
+    assert control.drivers() == ([] if open_to_others == "home" else [JVM])
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 1e9])
+def test_a_drain_without_an_end_is_refused(serve: Callable[..., FakeCoordinator], timeout: float) -> None:
+    coordinator = serve()
+    with pytest.raises(StreamGroupError, match="at most 604800 seconds"):
+        control.ask(JVM, "r1", "drain", timeout=timeout)
+    assert coordinator.drains == []
+
+
 def test_what_drivers_left_that_are_dead_is_swept(serve: Callable[..., FakeCoordinator], home: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait(SOON)

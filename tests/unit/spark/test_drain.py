@@ -190,6 +190,15 @@ def test_a_query_without_a_member_is_named_and_goes_on(serve: Serve, recent: lis
     assert (query.stops, other.drains) == (0, [])
 
 
+@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 1e9])
+def test_a_drain_without_an_end_is_refused_and_the_query_goes_on(serve: Serve, timeout: float) -> None:
+    ours = serve("r1", "l1")
+    query = FakeQuery([progress((None, offset("r1", "l1")))])
+    with pytest.raises(ConfigError, match="604800"):
+        run_drain(query, timeout)
+    assert (query.stops, ours.drains) == (0, [])
+
+
 def test_without_the_drivers_process_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
     with pytest.raises(ConfigError, match="Spark Connect"):
