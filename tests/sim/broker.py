@@ -22,17 +22,8 @@ from streamgroup.wire.messages.group import (
     MemberResponse,
     SyncGroupRequest,
 )
-from streamgroup.wire.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from tests.offset_store import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in
 from tests.sim.group import Group, GroupState, Reply
 from tests.sim.kernel import Kernel
 
@@ -42,7 +33,6 @@ if TYPE_CHECKING:
 
 GROUP_ID = "g"
 NODES = 3
-OFFSETS_VERSION = 9
 VERSIONS = {FindCoordinatorRequest: 4, OffsetCommitRequest: OFFSETS_VERSION, OffsetFetchRequest: OFFSETS_VERSION}
 
 
@@ -165,13 +155,7 @@ class SimBroker:
 
     def _commit(self, request: OffsetCommitRequest, reply: Reply, sender: Process) -> None:
         code = self.refusal_of_commit(request)
-        rows = {
-            TopicPartition(topic.name, p.partition_index): CommittedOffset(
-                p.committed_offset, p.committed_metadata or "", p.committed_leader_epoch
-            )
-            for topic in request.topics
-            for p in topic.partitions
-        }
+        rows = offsets_in(request)
         if not code:
             if request.member_id in self.group.members:
                 self.group.alive(request.member_id)
@@ -179,7 +163,7 @@ class SimBroker:
             offsets = {tp: row.offset for tp, row in rows.items()}
             self._checker.committed(sender, request.member_id, generation, offsets)
             self.offsets |= rows
-        reply(_answered(request, code))
+        reply(commit_answer(request, lambda _: code))
 
     def fetched(self) -> dict[TopicPartition, CommittedOffset]:
         """What the group has committed, as another connection asks for it (R13)."""
@@ -196,29 +180,7 @@ class SimBroker:
 
     def _fetch(self, request: OffsetFetchRequest, reply: Reply, sender: Process) -> None:
         assert request.require_stable, "R19"
-        rows: dict[str, list[OffsetFetchResponsePartitions]] = {}
-        for tp, offset in self.offsets.items():
-            row = OffsetFetchResponsePartitions(
-                partition_index=tp.partition, committed_offset=offset.offset, metadata=offset.metadata
-            )
-            rows.setdefault(tp.topic, []).append(row)
-        topics = tuple(OffsetFetchResponseTopics(name=name, partitions=tuple(p)) for name, p in rows.items())
-        reply(OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id=GROUP_ID, topics=topics),)))
-
-
-def _answered(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=tuple(
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
-                    for p in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+        reply(fetch_answer(GROUP_ID, self.offsets))
 
 
 def _refusal(request: Any, code: int) -> Any:
@@ -227,8 +189,8 @@ def _refusal(request: Any, code: int) -> Any:
         case JoinGroupRequest():
             return JoinGroupResponse(error_code=code, protocol_name="", member_id=request.member_id)
         case OffsetCommitRequest():
-            return _answered(request, code)
+            return commit_answer(request, lambda _: code)
         case OffsetFetchRequest():
-            return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id=GROUP_ID, error_code=code),))
+            return fetch_answer(GROUP_ID, {}, code)
         case _:
             return type(request).RESPONSE(error_code=code)

@@ -32,20 +32,15 @@ from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
 )
 from streamgroup.wire.schema import decode, encode
+from tests.offset_store import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in
 from tests.unit.group.fake_coordinator import FakeCoordinator, Reply
 
 SESSION_S = 45.0
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-_OFFSETS_VERSION = 9
 
 
 @dataclass
@@ -79,49 +74,18 @@ class OffsetCoordinator(FakeCoordinator):
             code = 0  # while members gather, commits of the old generation are welcome
         if not code and not simple and self.assignments is None:
             code = ErrorCode.REBALANCE_IN_PROGRESS
-        rows = {
-            TopicPartition(topic.name, p.partition_index): CommittedOffset(
-                p.committed_offset, p.committed_metadata or "", p.committed_leader_epoch
-            )
-            for topic in request.topics
-            for p in topic.partitions
-        }
+        rows = offsets_in(request)
         codes = {tp: code or (3 if tp in self.deleted else 0) for tp in rows}
         accepted = {tp: offset for tp, offset in rows.items() if not codes[tp]}
         self.offsets |= accepted
         if accepted:
             self.commits.append((member_id, generation, {tp: offset.offset for tp, offset in accepted.items()}))
-        return OffsetCommitResponse(
-            topics=tuple(
-                OffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        OffsetCommitResponsePartition(
-                            partition_index=p.partition_index,
-                            error_code=codes[TopicPartition(topic.name, p.partition_index)],
-                        )
-                        for p in topic.partitions
-                    ),
-                )
-                for topic in request.topics
-            )
-        )
+        return commit_answer(request, codes.__getitem__)
 
     def fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         assert request.require_stable, "R19"
         code = self.fetch_refusals.pop(0) if self.fetch_refusals else 0
-        topics: dict[str, list[OffsetFetchResponsePartitions]] = {}
-        for tp, offset in self.offsets.items():
-            row = OffsetFetchResponsePartitions(
-                partition_index=tp.partition,
-                committed_offset=offset.offset,
-                metadata=offset.metadata,
-                committed_leader_epoch=offset.leader_epoch,
-            )
-            topics.setdefault(tp.topic, []).append(row)
-        rows = tuple(OffsetFetchResponseTopics(name=name, partitions=tuple(p)) for name, p in topics.items())
-        group = OffsetFetchResponseGroup(group_id="g", topics=() if code else rows, error_code=code)
-        return OffsetFetchResponse(groups=(group,))
+        return fetch_answer("g", self.offsets, code)
 
     def expel(self, member_id: str) -> None:
         """The member's session is over for the coordinator."""
@@ -335,7 +299,7 @@ class World:
 
     def send(self, query: Query, send: ev.Send) -> None:
         offsets = send.api in {OffsetFetchRequest, OffsetCommitRequest}
-        version = _OFFSETS_VERSION if offsets else send.api.VERSIONS[1]
+        version = OFFSETS_VERSION if offsets else send.api.VERSIONS[1]
         if send.api is JoinGroupRequest and self.join_version is not None:
             version = self.join_version
 
