@@ -12,8 +12,6 @@ from streamgroup.options.source import NO_GROUP_IN_BATCH
 
 PREFIX = "kafka."
 
-_LONG_FROM_0 = kinds.integer(0, kinds.LONG_MAX)
-
 
 def _used(name: str, doc: str, kind: kinds.Kind, target: str, default: str = "") -> Option:
     return Option(PREFIX + name, doc, kind, target, default)

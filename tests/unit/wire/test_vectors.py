@@ -17,7 +17,6 @@ from tests.unit.wire.declared import REQUESTS
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "wire"
 RELEASES = ("3.9.1", "4.1.1")
-BY_NAME = {cls.NAME: cls for cls in REQUESTS}
 
 
 def rows(release: str) -> list[Any]:
