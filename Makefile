@@ -51,8 +51,8 @@ jars: $(STAMP) ## what the live tests download, once
 test: check jars ## all tests but the long ones: real brokers, real Spark
 	$(BIN)/pytest tests -m "not long" --ignore=tests/unit
 
-test-live: jars ## the long tests
-	$(BIN)/pytest tests -m long
+test-live: jars ## the long tests, but for those of faults
+	$(BIN)/pytest tests -m long --ignore=tests/fault
 
 test-faults: jars ## what breaks under a group, each fault STREAMGROUP_REPEATS (20) times
 	STREAMGROUP_REPEATS=$${STREAMGROUP_REPEATS:-20} $(BIN)/pytest tests/fault -m "long or not long"

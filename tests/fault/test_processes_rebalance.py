@@ -12,7 +12,7 @@ from tests.fault.hooks.named_points import READ
 from tests.fault.jobs_arena import Arena
 from tests.fault.jobs_checker import InFlight, in_flight
 
-pytestmark = [pytest.mark.spark, pytest.mark.live]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.long]
 
 MEMBERS = 5
 CHANGES = 6

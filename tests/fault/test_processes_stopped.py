@@ -78,6 +78,7 @@ def test_a_drained_job_repeats_nothing(arena: Arena, repeats: int) -> None:
     arena.report(f"{repeats} drains, {outcome}")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_rolling_restart_of_three_drained_jobs_repeats_nothing(arena: Arena) -> None:
     """Each job goes on in another application, with its checkpoint, as after a deployment."""
