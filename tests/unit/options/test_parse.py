@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, OffsetSpec
 from streamgroup.options.parse import OPTIONS, parse_source
 from streamgroup.options.types import (
     ClientOptions,
@@ -20,25 +19,7 @@ from streamgroup.options.types import (
     Mode,
     Subscription,
 )
-
-STREAM = {"kafka.bootstrap.servers": "b1:9092", "subscribe": "orders", "kafka.group.id": "etl"}
-BATCH = {"kafka.bootstrap.servers": "b1:9092", "subscribe": "orders"}
-A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
-
-
-def stream(**changes: Any) -> Any:
-    return parse_source(_merged(STREAM, changes), streaming=True)
-
-
-def batch(**changes: Any) -> Any:
-    return parse_source(_merged(BATCH, changes), streaming=False)
-
-
-def _merged(base: dict[str, str], changes: dict[str, Any]) -> dict[str, str]:
-    """`base` with changes, in which `__` stands for a dot; None leaves an option out."""
-    merged = {**base, **{name.replace("__", "."): value for name, value in changes.items()}}
-    return {name: value for name, value in merged.items() if value is not None}
-
+from tests.unit.options.reads import BATCH, STREAM, batch, stream
 
 # -- the least that works ----------------------------------------------------------------------------------------------
 
@@ -150,83 +131,6 @@ def test_the_examples_are_all_options_that_set_a_field() -> None:
     assert set(EXAMPLES) == {o.name for o in OPTIONS.values() if o.target}
 
 
-# -- what is read ------------------------------------------------------------------------------------------------------
-
-
-def test_topics_are_separated_by_commas() -> None:
-    assert stream(subscribe=" b, a,,b ").subscription.topics == ("b", "a")
-
-
-@pytest.mark.parametrize(
-    ("given", "said"), [("assign", "subscribe and assign"), ("subscribePattern", "subscribePattern")]
-)
-def test_two_subscriptions_are_an_error_that_names_both(given: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=f"exactly one of .*{said} are given"):
-        batch(**{given: '{"orders": [0]}' if given == "assign" else "o.*"})
-
-
-@pytest.mark.parametrize("read", [batch, stream])
-def test_a_pattern_or_partitions_may_be_read(read: Any) -> None:
-    assert read(subscribe=None, subscribePattern="o.*").subscription == Subscription(pattern="o.*")
-    assert read(subscribe=None, assign='{"orders": [1, 0, 1]}').subscription == Subscription(assign=(A, B))
-
-
-# -- the modes ---------------------------------------------------------------------------------------------------------
-
-NO_GROUP = {"kafka.group.id": None}
-BY_ITSELF = {"subscribe": None, "assign": '{"orders": [0]}'}
-
-
-@pytest.mark.parametrize(
-    ("given", "mode"),
-    [
-        ({}, Mode.MEMBER),
-        (NO_GROUP, Mode.OFF),
-        (BY_ITSELF, Mode.COMMIT),
-        ({**BY_ITSELF, **NO_GROUP}, Mode.OFF),
-        ({**BY_ITSELF, "group.mode": "off"}, Mode.OFF),
-        ({"group.mode": "commit"}, Mode.COMMIT),
-        ({"group.mode": "MEMBER"}, Mode.MEMBER),
-        ({**NO_GROUP, "group.mode": "off"}, Mode.OFF),
-    ],
-)
-def test_the_mode_is_the_one_given_or_follows_from_group_and_subscription(given: Any, mode: Mode) -> None:
-    assert stream(**given).group == GroupOptions("" if mode is Mode.OFF else "etl", mode)
-
-
-@pytest.mark.parametrize("mode", ["member", "commit"])
-def test_a_mode_that_needs_a_group_says_so(mode: str) -> None:
-    with pytest.raises(ConfigError, match=rf"group\.mode={mode}: add option\('kafka.group.id', '<name>'\), or .*=off"):
-        stream(**{**NO_GROUP, "group.mode": mode})
-
-
-def test_a_member_cannot_assign_partitions_to_itself() -> None:
-    with pytest.raises(
-        ConfigError, match=r"assign and group\.mode=member exclude each other.*subscribe.*commit or off"
-    ):
-        stream(**{**BY_ITSELF, "group.mode": "member"})
-
-
-def test_there_are_three_modes() -> None:
-    with pytest.raises(ConfigError, match=r"^group.mode is 'assign': member or commit or off is expected$"):
-        stream(**{"group.mode": "assign"})
-
-
-@pytest.mark.parametrize(
-    ("mode", "idle"),
-    [
-        ("commit", {"kafka.group.instance.id", "kafka.heartbeat.interval.ms"}),
-        ("off", {"group.joinTimeout", "kafka.group.id", "kafka.group.instance.id", "kafka.heartbeat.interval.ms"}),
-    ],
-)
-def test_what_is_about_members_is_noted_where_the_query_is_none(mode: str, idle: set[str]) -> None:
-    given = {"kafka.group.instance.id": "a", "kafka.heartbeat.interval.ms": "60000", "group.joinTimeout": "5s"}
-    (note,) = stream(**given, **{"group.mode": mode}).notes
-    names, _, why = note.removeprefix("without effect: ").partition(" (")
-    assert set(names.split(", ")) == idle
-    assert why.startswith(f"with group.mode={mode} ")
-
-
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
@@ -239,96 +143,6 @@ def test_a_batch_cannot_be_smaller_and_larger() -> None:
 def test_a_delay_of_nothing_is_noted() -> None:
     (note,) = stream(maxTriggerDelay="1m").notes
     assert "maxTriggerDelay is without effect" in note
-
-
-# -- where it starts and ends ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("word", "default"), [("earliest", EARLIEST), ("Latest", LATEST)])
-def test_a_stream_starts_at_either_end(word: str, default: int) -> None:
-    assert stream(startingOffsets=word).starting == OffsetSpec(default)
-
-
-def test_a_start_by_partition_may_name_the_ends() -> None:
-    spec = stream(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting
-    assert spec == OffsetSpec(LATEST, offsets={A: 23, B: EARLIEST})
-
-
-def test_the_first_of_three_starts_counts_alone() -> None:
-    given = {
-        "startingTimestamp": "5",
-        "startingOffsetsByTimestamp": '{"orders": {"0": 6}}',
-        "startingOffsets": "earliest",
-    }
-    options = stream(**given)
-    assert options.starting == OffsetSpec(LATEST, timestamp=5)
-    assert len(options.notes) == 2
-    assert stream(**{**given, "startingTimestamp": None}).starting == OffsetSpec(LATEST, timestamps={A: 6})
-
-
-def test_the_strategy_latest_allows_a_timestamp_without_match() -> None:
-    assert stream(startingTimestamp="5", startingOffsetsByTimestampStrategy="Latest").starting.no_match_is_latest
-    assert not stream(startingTimestamp="5").starting.no_match_is_latest
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"endingOffsets": "latest"}, OffsetSpec(LATEST, no_match_is_latest=True)),
-        ({"endingOffsets": '{"orders": {"0": -1}}'}, OffsetSpec(LATEST, {A: LATEST}, no_match_is_latest=True)),
-        ({"endingTimestamp": "0"}, OffsetSpec(LATEST, timestamp=0, no_match_is_latest=True)),
-        (
-            {"endingOffsetsByTimestamp": '{"orders": {"0": 8}}', "endingOffsets": "latest"},
-            OffsetSpec(LATEST, timestamps={A: 8}, no_match_is_latest=True),
-        ),
-    ],
-)
-def test_a_batch_read_ends_where_it_is_told(given: dict[str, str], expected: OffsetSpec) -> None:
-    assert batch(**given).ending == expected
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ({"startingOffsets": "latest"}, "cannot start at the latest"),
-        ({"startingOffsets": '{"orders": {"0": -1}}'}, "-1 for orders-0: a batch read cannot start at the latest"),
-        ({"endingOffsets": "earliest"}, "cannot end at the earliest"),
-        ({"endingOffsets": '{"orders": {"0": -2}}'}, "-2 for orders-0: a batch read cannot end at the earliest"),
-    ],
-)
-def test_a_batch_read_that_would_be_empty_is_refused(given: dict[str, str], text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        batch(**given)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", "{}")]
-)
-def test_a_stream_has_no_end(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is refused: a stream has no end"):
-        stream(**{name: value})
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ({"orders": {"0": 1}}, "clicks is missing"),
-        ({"orders": {"0": 1}, "clicks": {"0": 1}, "other": {"0": 1}}, "lists other, which is not read"),
-    ],
-)
-def test_a_start_by_partition_lists_exactly_the_topics_subscribed(value: Any, text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        stream(subscribe="orders,clicks", startingOffsets=json.dumps(value))
-
-
-def test_a_start_by_partition_lists_exactly_the_partitions_assigned() -> None:
-    with pytest.raises(ConfigError, match=r"(?s)orders-1 is missing.*lists orders-2"):
-        batch(subscribe=None, assign='{"orders": [0, 1]}', startingOffsets='{"orders": {"0": 1, "2": 1}}')
-
-
-def test_a_pattern_leaves_that_to_the_cluster() -> None:
-    spec = batch(subscribe=None, subscribePattern=".*", startingOffsets='{"orders": {"0": 1}}').starting
-    assert spec.offsets == {A: 1}
 
 
 # -- refused and without effect ----------------------------------------------------------------------------------------

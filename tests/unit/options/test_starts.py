@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.model import EARLIEST, LATEST, OffsetSpec
+from tests.unit.options.reads import A, B, batch, stream
+
+
+@pytest.mark.parametrize(("word", "default"), [("earliest", EARLIEST), ("Latest", LATEST)])
+def test_a_stream_starts_at_either_end(word: str, default: int) -> None:
+    assert stream(startingOffsets=word).starting == OffsetSpec(default)
+
+
+def test_a_start_by_partition_may_name_the_ends() -> None:
+    spec = stream(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting
+    assert spec == OffsetSpec(LATEST, offsets={A: 23, B: EARLIEST})
+
+
+def test_the_first_of_three_starts_counts_alone() -> None:
+    given = {
+        "startingTimestamp": "5",
+        "startingOffsetsByTimestamp": '{"orders": {"0": 6}}',
+        "startingOffsets": "earliest",
+    }
+    options = stream(**given)
+    assert options.starting == OffsetSpec(LATEST, timestamp=5)
+    assert len(options.notes) == 2
+    assert stream(**{**given, "startingTimestamp": None}).starting == OffsetSpec(LATEST, timestamps={A: 6})
+
+
+def test_the_strategy_latest_allows_a_timestamp_without_match() -> None:
+    assert stream(startingTimestamp="5", startingOffsetsByTimestampStrategy="Latest").starting.no_match_is_latest
+    assert not stream(startingTimestamp="5").starting.no_match_is_latest
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"endingOffsets": "latest"}, OffsetSpec(LATEST, no_match_is_latest=True)),
+        ({"endingOffsets": '{"orders": {"0": -1}}'}, OffsetSpec(LATEST, {A: LATEST}, no_match_is_latest=True)),
+        ({"endingTimestamp": "0"}, OffsetSpec(LATEST, timestamp=0, no_match_is_latest=True)),
+        (
+            {"endingOffsetsByTimestamp": '{"orders": {"0": 8}}', "endingOffsets": "latest"},
+            OffsetSpec(LATEST, timestamps={A: 8}, no_match_is_latest=True),
+        ),
+    ],
+)
+def test_a_batch_read_ends_where_it_is_told(given: dict[str, str], expected: OffsetSpec) -> None:
+    assert batch(**given).ending == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"startingOffsets": "latest"}, "cannot start at the latest"),
+        ({"startingOffsets": '{"orders": {"0": -1}}'}, "-1 for orders-0: a batch read cannot start at the latest"),
+        ({"endingOffsets": "earliest"}, "cannot end at the earliest"),
+        ({"endingOffsets": '{"orders": {"0": -2}}'}, "-2 for orders-0: a batch read cannot end at the earliest"),
+    ],
+)
+def test_a_batch_read_that_would_be_empty_is_refused(given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        batch(**given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", "{}")]
+)
+def test_a_stream_has_no_end(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is refused: a stream has no end"):
+        stream(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"orders": {"0": 1}}, "clicks is missing"),
+        ({"orders": {"0": 1}, "clicks": {"0": 1}, "other": {"0": 1}}, "lists other, which is not read"),
+    ],
+)
+def test_a_start_by_partition_lists_exactly_the_topics_subscribed(value: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        stream(subscribe="orders,clicks", startingOffsets=json.dumps(value))
+
+
+def test_a_start_by_partition_lists_exactly_the_partitions_assigned() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)orders-1 is missing.*lists orders-2"):
+        batch(subscribe=None, assign='{"orders": [0, 1]}', startingOffsets='{"orders": {"0": 1, "2": 1}}')
+
+
+def test_a_pattern_leaves_that_to_the_cluster() -> None:
+    spec = batch(subscribe=None, subscribePattern=".*", startingOffsets='{"orders": {"0": 1}}').starting
+    assert spec.offsets == {A: 1}
