@@ -17,8 +17,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.long]
 MEMBERS = 5
 CHANGES = 6
 """How many times a member leaves or comes while one batch is in flight."""
-QUICK = 5
-"""With so few repeats, as in the test command, there are two rounds: each of them starts seven processes."""
 BATCH_S = 0.3
 """How long each batch takes at least, so that what happens falls into batches of the others too."""
 
@@ -29,7 +27,6 @@ def test_members_come_and_go_in_the_middle_of_batches(arena: Arena, repeats: int
 
     The group can rebalance only when that batch is done, so all that comes and goes meanwhile is one rebalance's.
     """
-    rounds = repeats if repeats > QUICK else 2
     jobs = [arena.job(f"m{n}", group__member=f"m{n}", batch=30) for n in range(MEMBERS)]
     homes = [arena.take(), arena.take()]
     where = {job.name: homes[n % 2] for n, job in enumerate(jobs)}
@@ -38,7 +35,7 @@ def test_members_come_and_go_in_the_middle_of_batches(arena: Arena, repeats: int
         for count, job in enumerate(jobs, 1):  # one by one: Spark gives a query's process 10 s to start
             where[job.name].start(job, BATCH_S)
             arena.group.await_shared_by(*(job.name for job in jobs[:count]), within=120)
-        for number in range(rounds):
+        for number in range(repeats):
             first, *others = jobs[number % MEMBERS :] + jobs[: number % MEMBERS]
             application = where[first.name]
             application.await_batches(first, 1)
@@ -50,7 +47,7 @@ def test_members_come_and_go_in_the_middle_of_batches(arena: Arena, repeats: int
             application.start(first, BATCH_S)
             arena.group.await_shared_by(*where, within=120)
     outcome = arena.outcome(stopped)
-    arena.report(f"{rounds} batches with {CHANGES} changes and a drain each, {outcome}")
+    arena.report(f"{repeats} batches with {CHANGES} changes and a drain each, {outcome}")
 
 
 def come_and_go(jobs: Sequence[Job], where: Mapping[str, Application]) -> list[InFlight]:
