@@ -17,17 +17,19 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any, Protocol
 
 from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.net import local
 
 log = logging.getLogger("streamgroup")
 
 LARGEST_MESSAGE = 1 << 22
 """A document of some 50 000 partitions."""
 _LISTENED = ".listened"
+_BACKLOG = 16
 PATIENCE_S = 5.0
 """How long either side waits for the other's message."""
 LONGEST_DRAIN_S = 604_800
@@ -112,11 +114,13 @@ def ask(jvm_pid: int, run: str, request: str, *, patience: float = PATIENCE_S, *
         _require_private(base.parent.parent)
         _require_private(base.parent)
         token = base.with_suffix(".token").read_text()
-        with Client(str(base.with_suffix(".sock")), "AF_UNIX") as connection:
+        with local.connect(str(base.with_suffix(".sock")), min(patience, PATIENCE_S)) as connection:
             connection.send_bytes(json.dumps({"token": token, "request": request, **arguments}).encode())
             if not connection.poll(patience):
                 raise TransportError(f"{who} has not answered to {request} within {patience:.0f} s")
             answer: dict[str, Any] = json.loads(connection.recv_bytes(LARGEST_MESSAGE))
+    except BlockingIOError:
+        raise TransportError(f"{who} accepts nothing: is its process stopped or hung?") from None
     except (OSError, EOFError) as error:
         raise TransportError(
             f"{who} cannot be reached: {error!r}. Its query has ended, or runs on another machine or as another user"
@@ -181,7 +185,7 @@ class ControlServer:
             descriptor = os.open(self._base.with_suffix(".token"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(self._token)
-            self._listener = listener = Listener(str(self._base.with_suffix(".sock")), "AF_UNIX")
+            self._listener = listener = Listener(str(self._base.with_suffix(".sock")), "AF_UNIX", _BACKLOG)
             self._base.with_suffix(".sock").chmod(0o600)
         except OSError as error:
             log.warning("no control channel, this query can be stopped but not drained: %s", error)

@@ -111,6 +111,19 @@ def test_a_coordinator_that_never_answers_is_waited_for_as_long_as_said(
     assert time.monotonic() - began < 1
 
 
+def test_a_coordinator_that_is_stopped_is_waited_for_no_longer_by_many(
+    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_BACKLOG", 1)
+    monkeypatch.setattr(ControlServer, "_serve", lambda server, listener: None)
+    serve()
+    began = time.monotonic()
+    for words in ("has not answered", "has not answered", "is its process stopped", "is its process stopped"):
+        with pytest.raises(TransportError, match=rf"run r1 .* {words}"):
+            control.ask(JVM, "r1", "status", patience=0.05)
+    assert time.monotonic() - began < 2
+
+
 def test_a_run_that_is_not_there_and_one_that_died_are_transport_errors(home: Path) -> None:
     with pytest.raises(TransportError, match="cannot be reached"):
         control.ask(JVM, "nobody", "status")
