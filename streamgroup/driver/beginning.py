@@ -26,7 +26,7 @@ from streamgroup.driver.twins import Twins
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.group import events as ev
 from streamgroup.model import ClusterSnapshot, Document, Position, TopicPartition
-from streamgroup.options.types import Mode, SourceOptions
+from streamgroup.options.types import SourceOptions
 
 log = logging.getLogger("streamgroup")
 
@@ -65,7 +65,7 @@ class Beginning:
     @property
     def is_member(self) -> bool:
         """Whether the run joins a group."""
-        return self._options.group is not None and self._options.group.mode is Mode.MEMBER
+        return self._options.group is not None and self._options.group.is_member
 
     def open(self) -> None:
         """Start on the first call; later ones return at once. Raises ConfigError for what is named and not there."""

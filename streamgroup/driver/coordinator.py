@@ -121,7 +121,7 @@ class Coordinator:
             is_clear=self._twins.clear,
             is_over=lambda: self._failure is not None or self._leaving.wanted,
         )
-        alone = self._group.mode is not Mode.MEMBER  # nobody waits for who is alone, and leaving would help nobody
+        alone = not self._group.is_member  # nobody waits for who is alone, and leaving would help nobody
         self.silence = SilenceWatch(
             self._group,
             is_listened=lambda: alone or self.proof.is_listened,
@@ -327,7 +327,7 @@ class Coordinator:
 
         Alone, a commit of a query leaves nothing out: it is another's, with another sink, or of before the batch.
         """
-        alone = self._group.mode is not Mode.MEMBER
+        alone = not self._group.is_member
         counts = {tp: commit for tp, commit in seen.items() if not (alone and is_of_a_query(commit))}
         ranges = tuple(replay_ranges(end, counts))
         self._troubles.replaying(end, ranges)

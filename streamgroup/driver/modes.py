@@ -28,7 +28,7 @@ Answer = Callable[[ev.Send], ev.Answered]
 
 def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
     """The ledger of one run."""
-    return Ledger(group.group_id, run, new_lineage, alone=group.mode is not Mode.MEMBER)
+    return Ledger(group.group_id, run, new_lineage, alone=not group.is_member)
 
 
 def member_of(
@@ -42,7 +42,7 @@ def member_of(
     return Member(
         _machine(options, group, rng, is_missed),
         ledger,
-        instance_id=group.instance_id if group.mode is Mode.MEMBER else None,
+        instance_id=group.instance_id if group.is_member else None,
         session_timeout_s=group.session_timeout_ms / 1000,
         request_timeout_ms=options.client.request_timeout_ms,
         backoff=Backoff(options.client, rng),
@@ -58,7 +58,7 @@ def _machine(
     options: SourceOptions, group: GroupOptions, rng: random.Random, is_missed: Callable[[TopicPartition], bool]
 ) -> Machine:
     config = member_config(options, group)
-    if group.mode is Mode.MEMBER:
+    if group.is_member:
         return Membership(config, rng)
     return Solo(
         config,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from streamgroup.driver.beginning import Beginning
 from streamgroup.driver.member import Member
 from streamgroup.errors import TransportError
-from streamgroup.options.types import GroupOptions, Mode
+from streamgroup.options.types import GroupOptions
 
 PATIENCE_S = 0.5
 """R9: a commit is one round trip; `latest_offset` waits for it this long, then returns `start`."""
@@ -43,8 +43,7 @@ class Patience:
         self._is_clear = is_clear
         self._is_over = is_over
         self._has_waited = self._has_planned = False
-        alone = group.mode is not Mode.MEMBER
-        self._longest_s = group.join_timeout_ms / 1000 + (SOLO_GRACE_S if alone else 0.0)
+        self._longest_s = group.join_timeout_ms / 1000 + (0.0 if group.is_member else SOLO_GRACE_S)
 
     def until_plannable(self, *, once: bool, ends: bool) -> bool:
         """Wait until a plan may be made, as long as the trigger lets: `ends` under AvailableNow.

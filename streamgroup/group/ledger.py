@@ -21,17 +21,7 @@ from streamgroup.group.positions import (
     is_another_topic,
     start_of,
 )
-from streamgroup.model import (
-    UNKNOWN_EPOCH,
-    CommittedOffset,
-    Document,
-    OffsetRange,
-    Position,
-    TopicInfo,
-    TopicPartition,
-)
-
-__all__ = ["Commit", "CommitVerdict", "Ledger"]
+from streamgroup.model import UNKNOWN_EPOCH, CommittedOffset, Document, OffsetRange, Position, TopicInfo, TopicPartition
 
 
 class Ledger:
@@ -39,10 +29,11 @@ class Ledger:
 
     def __init__(self, group: str, run: str, new_lineage: str, *, alone: bool = False) -> None:
         self.group = group
+        self.run = run
         self._alone = alone
         """The query is no member (`solo`): nobody else takes its partitions or has a part in its commits."""
         self._skipped = False
-        self.run = run
+        """The sink has skipped a batch of this run (R17)."""
         self.member_id = ""
         self.generation = -1
         self.held: dict[TopicPartition, Held] = {}

@@ -193,7 +193,7 @@ class _Reading:
                 f"({client.retry_backoff_ms}): every wait is {client.retry_backoff_ms} ms"
             )
             parsed["client"] = dataclasses.replace(client, retry_backoff_max_ms=client.retry_backoff_ms)
-        if group and group.mode is Mode.MEMBER and group.heartbeat_interval_ms >= group.session_timeout_ms:
+        if group and group.is_member and group.heartbeat_interval_ms >= group.session_timeout_ms:
             self.problems.append(
                 f"kafka.heartbeat.interval.ms ({group.heartbeat_interval_ms}) must be below kafka.session.timeout.ms "
                 f"({group.session_timeout_ms}), best a third of it"

@@ -85,6 +85,11 @@ class GroupOptions:
     max_silence_ms: int | None = None
     """R27: a driver that has called nothing for so long is taken for hung; None: never."""
 
+    @property
+    def is_member(self) -> bool:
+        """Whether the stream joins its group, whose other members share the partitions."""
+        return self.mode is Mode.MEMBER
+
 
 @dataclass(frozen=True, slots=True)
 class Subscription:

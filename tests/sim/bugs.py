@@ -17,9 +17,10 @@ from weakref import WeakKeyDictionary
 from streamgroup.driver.member import Member
 from streamgroup.group import leading, positions
 from streamgroup.group import ledger as ledger_module
+from streamgroup.group.commits import Commit
 from streamgroup.group.flights import Flights
 from streamgroup.group.holding import Held
-from streamgroup.group.ledger import Commit, Ledger
+from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import Membership
 from streamgroup.group.positions import Start
 from streamgroup.group.tenure import Tenure

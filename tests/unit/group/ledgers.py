@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamgroup.group.commit_metadata import CommitMetadata
-from streamgroup.group.ledger import Commit, CommitVerdict, Ledger
+from streamgroup.group.commits import Commit, CommitVerdict
+from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Start
 from streamgroup.model import (
     INITIAL_DOCUMENT,

@@ -6,7 +6,8 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import NOT_FOUNDED
-from streamgroup.group.ledger import CommitVerdict, Ledger
+from streamgroup.group.commits import CommitVerdict
+from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Origin
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, TopicPartition
 from tests.unit.group.ledgers import NOW, A, B, accept, document, due, offsets, told, topics

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from streamgroup.group.ledger import CommitVerdict, Ledger
+from streamgroup.group.commits import CommitVerdict
+from streamgroup.group.ledger import Ledger
 from tests.unit.group.ledgers import (
     NOW,
     A,

@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import CommitMetadata
-from streamgroup.group.ledger import Commit, CommitVerdict, Ledger
+from streamgroup.group.commits import Commit, CommitVerdict
+from streamgroup.group.ledger import Ledger
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     CommittedOffset,
