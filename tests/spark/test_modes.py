@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
@@ -179,3 +180,19 @@ def _rewrite(file: Path, offset: dict[str, Any]) -> None:
     lines = file.read_text().splitlines()
     file.write_text("\n".join([*lines[:-1], json.dumps(offset)]))
     (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def test_a_self_join_has_all_of_both_sides_and_the_group_shows_no_lag(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    """Two sources of one group in one query: as members each would have half, so it is a query of mode `commit`."""
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(40)
+    options = {"kafka__group__id": "self-join", "group__mode": "commit", "startingOffsets": "earliest"}
+    frame = read(streams, kafka41, subscribe=load.topic, **options)
+    same = expr("one.partition = other.partition AND one.offset = other.offset")
+    sunk = streams.to_parquet(frame.alias("one").join(frame.alias("other"), same).selectExpr("one.value AS value"))
+    wait_until(lambda: have(sunk, load.sent), "each record has found itself", PATIENCE)
+    load.send(10)
+    wait_until(lambda: have(sunk, load.sent), "and so have those that came later", PATIENCE)
+    wait_until(lambda: commits(kafka41, "self-join", load.topic) == {0: 25, 1: 25}, "all is committed", PATIENCE)
