@@ -23,10 +23,8 @@ _LISTEN = (
     "trigger proves that a batch has sunk, and commits and rebalances wait for that (R22). Call "
     "streamgroup.listen(spark) once in the application, and they follow the batch at once"
 )
-_HUNG = (
-    "%s: %s. Is the driver hung? It keeps its partitions as long as it lives; group.maxSilence would make it leave "
-    "(R27)"
-)
+_HUNG = "%s: %s. Is the driver hung?%s"
+_KEEPS = " It keeps its partitions as long as it lives; group.maxSilence would make it leave (R27)"
 
 
 class Verdict(Enum):
@@ -120,7 +118,8 @@ class SilenceWatch:
     """Says and does what the silence of one run calls for."""
 
     def __init__(self, group: GroupOptions, *, is_listened: Callable[[], bool], pause: Callable[[], bool]) -> None:
-        self._group = group.group_id
+        self._group = group.group_id or "no group"
+        self._keeps = _KEEPS if group.is_member else ""
         self._is_listened = is_listened
         self._pause = pause
         self._asked_for_listener = False
@@ -144,7 +143,7 @@ class SilenceWatch:
         """R27: say so where Spark is silent for long; leave, until it calls again, where it must be taken for hung."""
         look = self._silence.look(jvm_is_stopped=jvm_is_stopped)
         if look.verdict is Verdict.SAY:
-            log.warning(_HUNG, self._group, look.reason)
+            log.warning(_HUNG, self._group, look.reason, self._keeps)
         elif look.verdict is Verdict.LEAVE and self._pause():
             log.warning("%s: %s: left the group, the others read on (R27)", self._group, look.reason)
 

@@ -14,7 +14,7 @@ import pytest
 from streamgroup.driver import silence
 from streamgroup.driver.parent import StoppedWatch
 from streamgroup.driver.silence import Silence, SilenceWatch, Verdict
-from streamgroup.options.types import GroupOptions
+from streamgroup.options.types import GroupOptions, Mode
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from tests.unit.driver.runs import Run, Start, start
 from tests.unit.driver.shells import SOON, running, source, until
@@ -141,6 +141,29 @@ def test_with_long_triggers_the_listener_is_asked_for_once(
             pass
         time.now += gap
     assert caplog.text.count("Call streamgroup.listen(spark)") == warned
+
+
+@pytest.mark.parametrize(
+    ("options", "who", "keeps"),
+    [
+        (GroupOptions("g"), "g: Spark", True),
+        (GroupOptions("g", mode=Mode.COMMIT), "g: Spark", False),
+        (GroupOptions(mode=Mode.OFF), "no group: Spark", False),
+    ],
+    ids=["member", "commit", "off"],
+)
+def test_only_a_member_is_told_that_it_keeps_partitions_from_others(
+    options: GroupOptions, who: str, keeps: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    time = Time()
+    monkeypatch.setattr(silence, "Silence", lambda clock, **times: time.silence)
+    watching = SilenceWatch(options, is_listened=lambda: False, pause=lambda: False)
+    with watching.call():
+        pass
+    time.now += 1_000
+    watching.look(jvm_is_stopped=False)
+    assert caplog.messages[0].startswith(who)
+    assert ("group.maxSilence" in caplog.text) is keeps
 
 
 # -- the whole coordinator --------------------------------------------------------------------------------------------
