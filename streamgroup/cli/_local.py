@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection
 
 from streamgroup.cli._group_tables import Trouble
 from streamgroup.driver import control
-from streamgroup.errors import StreamGroupError
 
 ANSWER_S = 2.0
 """A coordinator that does not answer at once is busy ending; the others are not kept waiting for it."""
@@ -21,18 +18,7 @@ def troubles(groups: Collection[str], deadline: float) -> dict[str, Trouble]:
     """
     return {
         status["member"]: status["trouble"]
-        for status in _statuses(deadline)
+        for pid in control.drivers()
+        for status in control.statuses(pid, ANSWER_S, deadline).values()
         if status.get("group") in groups and status.get("member") and isinstance(status.get("trouble"), dict)
     }
-
-
-def _statuses(deadline: float) -> Iterator[dict[str, Any]]:
-    for pid in control.drivers():
-        for run in control.runs(pid):
-            patience = min(ANSWER_S, deadline - time.monotonic())
-            if patience <= 0:
-                return
-            try:
-                yield control.ask(pid, run, "status", patience=patience)
-            except (StreamGroupError, ValueError):  # killed, and its socket left behind; or ending just now
-                continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,12 +97,7 @@ def drain(*, groups: tuple[str, ...], member: str | None, pid: int | None, timeo
 
 def find() -> list[Running]:
     """The coordinators of this user on this machine that answer."""
-    running = []
-    for pid in control.drivers():
-        for run in control.runs(pid):
-            with suppress(StreamGroupError):  # killed, and its socket left behind
-                running.append(Running(pid, run, control.ask(pid, run, "status")))
-    return running
+    return [Running(pid, run, status) for pid in control.drivers() for run, status in control.statuses(pid).items()]
 
 
 def choose(running: Sequence[Running], groups: Sequence[str], member: str | None, pid: int | None) -> list[Running]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import secrets
 import shutil
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Listener
@@ -128,6 +130,21 @@ def ask(jvm_pid: int, run: str, request: str, *, patience: float = PATIENCE_S, *
     if "error" in answer:
         raise StreamGroupError(answer["error"])
     return answer
+
+
+def statuses(jvm_pid: int, patience: float = PATIENCE_S, deadline: float = math.inf) -> dict[str, dict[str, Any]]:
+    """What the coordinators of a driver are doing, by run; one that has not answered in `patience` s is left out.
+
+    None is asked after `deadline`, on the monotonic clock.
+    """
+    told = {}
+    for run in runs(jvm_pid):
+        left = min(patience, deadline - time.monotonic())
+        if left <= 0:
+            break
+        with suppress(StreamGroupError, ValueError):  # killed, and its socket left behind; or ending just now
+            told[run] = ask(jvm_pid, run, "status", patience=left)
+    return told
 
 
 def announce_listener(jvm_pid: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.control import LONGEST_DRAIN_S
+from streamgroup.driver import control
 from streamgroup.driver.drains import drain_together
 from streamgroup.errors import ConfigError
 from streamgroup.spark.queries import (
@@ -19,7 +19,6 @@ from streamgroup.spark.queries import (
     jvm_pid,
     offsets_of,
     runs_with,
-    statuses,
 )
 from streamgroup.spark.telling import Teller
 
@@ -53,8 +52,10 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
     `timeout` is in seconds, a week at most. Raises ConfigError for a longer one, where the query does not read from
     streamgroup, or where it runs behind Spark Connect.
     """
-    if not timeout <= LONGEST_DRAIN_S:  # NaN, too
-        raise ConfigError(f"the timeout of a drain is in seconds, {LONGEST_DRAIN_S} (a week) at most, not {timeout}")
+    if not timeout <= control.LONGEST_DRAIN_S:  # NaN, too
+        raise ConfigError(
+            f"the timeout of a drain is in seconds, {control.LONGEST_DRAIN_S} (a week) at most, not {timeout}"
+        )
     deadline = time.monotonic() + timeout
     pid = jvm_pid(driver_context("drain"))
     answers: dict[str, dict[str, Any]] = {}
@@ -65,7 +66,7 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
         left = max(0.0, deadline - time.monotonic())
         answers |= dict(zip(runs, drain_together(pid, runs, left, meanwhile=telling.look), strict=True))
         # A source that had planned nothing is not known before it does.
-        runs = [run for run in _named(query, statuses(pid)) if run not in answers]
+        runs = [run for run in _named(query, control.statuses(pid)) if run not in answers]
     query.stop()
     if not answers:
         # Nothing was planned when we looked; a plan made between that and the stop was no drain's to wait for.
@@ -105,7 +106,7 @@ def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
     """
     first = min(deadline, time.monotonic() + FIRST_DOCUMENT_S)
     while True:
-        documents, offsets, told = documents_of(query), offsets_of(query), statuses(pid)
+        documents, offsets, told = documents_of(query), offsets_of(query), control.statuses(pid)
         named = _named(query, told)
         planned_nothing = offsets is not None and not documents and (not offsets or any(map(is_initial, offsets)))
         if named or planned_nothing or not query.isActive:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from streamgroup.driver import control
-from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -103,15 +102,6 @@ def documents_of(query: StreamingQuery) -> list[Value]:
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
-
-
-def statuses(pid: int) -> dict[str, dict[str, Any]]:
-    """What the coordinators of a driver are doing, by run; one that does not answer is left out."""
-    told = {}
-    for run in control.runs(pid):
-        with suppress(StreamGroupError):  # killed, and its socket left behind; or another's
-            told[run] = control.ask(pid, run, "status")
-    return told
 
 
 def runs_with(lineages: Iterable[str], told: Mapping[str, Mapping[str, Any]], query_id: str = "") -> list[str]:

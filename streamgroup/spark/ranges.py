@@ -17,7 +17,6 @@ from streamgroup.spark.queries import (
     jvm_pid,
     planned_offsets,
     runs_with,
-    statuses,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Map
 
     Spark's own documents tell which they are, and else the listener, from the query's first progress on.
     """
-    told = statuses(pid)
+    told = control.statuses(pid)
     if documents is None:
         runs = runs_with((), told, query_id)
         if not runs:

@@ -10,7 +10,7 @@ from typing import Any
 from streamgroup.driver import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.options.types import Mode
-from streamgroup.spark.queries import Value, statuses
+from streamgroup.spark.queries import Value
 
 log = logging.getLogger("streamgroup")
 
@@ -44,7 +44,7 @@ class Teller:
     def groups_joined(self, documents: Iterable[Value]) -> list[str]:
         """The groups that the coordinators of these documents are members of: others share the partitions."""
         runs = {run for value in documents if (run := self._run_of(value)) is not None}
-        told = statuses(self._pid)
+        told = control.statuses(self._pid)
         return sorted({told[run]["group"] for run in runs & told.keys() if told[run].get("mode") == Mode.MEMBER.value})
 
     def _run_of(self, value: Value) -> str | None:
@@ -56,7 +56,7 @@ class Teller:
         known = self._by_lineage.get(lineage)
         if known in runs:
             return known
-        of_lineage = [run for run, status in statuses(self._pid).items() if status["lineage"] == lineage]
+        of_lineage = [run for run, status in control.statuses(self._pid).items() if status["lineage"] == lineage]
         if len(of_lineage) != 1:  # two copies of one checkpoint: the batch of one says nothing of the other's
             return None
         with self._lock:

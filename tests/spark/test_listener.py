@@ -24,7 +24,7 @@ from streamgroup.model import TopicPartition
 from streamgroup.net.admin import committed as committed_offsets
 from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import ClientOptions
-from streamgroup.spark.queries import driver_context, jvm_pid, statuses
+from streamgroup.spark.queries import driver_context, jvm_pid
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.spark.support import Load, Streams, committed
@@ -287,7 +287,7 @@ def test_with_a_trigger_of_20_s_a_batch_is_committed_at_once_and_a_drain_waits_f
     wait_until(lambda: committed(kafka41, "long", load.topic) == {0: 20, 1: 20}, "committed", AT_ONCE_S)
     told = metadata(kafka41, "long", load.topic)
     assert told.batch == sunk.query.lastProgress["batchId"]
-    (status,) = statuses(jvm_pid(driver_context("the test"))).values()
+    (status,) = control.statuses(jvm_pid(driver_context("the test"))).values()
     assert status["query"]["id"] == str(sunk.query.id)
     assert streamgroup.drain(sunk.query, 10) == streamgroup.DrainResult(True, ("long",))
     assert time.monotonic() - began < 10, "no trigger was waited for"
