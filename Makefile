@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 .PHONY: help venv lock demo check lint types imports unit jars test test-live test-faults test-sim bench docs format clean
 
 help: ## show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The records kernel is compiled where there is a compiler; without one the same is done in numpy.
 $(STAMP): pyproject.toml requirements.lock
@@ -73,4 +73,5 @@ docs: $(STAMP) ## write docs/options.md from the tables of options
 
 clean: ## remove the virtual environment and what tests leave
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-	    demo-output bench-output spark-warehouse metastore_db derby.log
+	    demo-output bench-output spark-warehouse metastore_db derby.log streamgroup/records/*.so docs/options.md.new
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
