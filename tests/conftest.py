@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from streamgroup.testing import KafkaServer
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -73,10 +73,9 @@ def make_topic(request: pytest.FixtureRequest, _topic_numbers: Callable[[], int]
 
 def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
     """Creation is answered before the brokers have heard of it."""
-    deadline = time.monotonic() + _ADMIN_TIMEOUT_S
-    while time.monotonic() < deadline:
+
+    def are_there() -> bool:
         found = admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions
-        if len(found) == partitions and all(p.leader >= 0 for p in found.values()):
-            return
-        time.sleep(0.02)
-    raise TimeoutError(f"{topic}: no leaders for {partitions} partitions after {_ADMIN_TIMEOUT_S} s")
+        return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+
+    wait_until(are_there, f"leaders of the {partitions} partitions of {topic}", _ADMIN_TIMEOUT_S)

@@ -176,7 +176,7 @@ def assigned(query: StreamingQuery) -> list[int]:
 
 def committed(server: KafkaServer, group: str, topic: str) -> dict[int, int]:
     """The group's committed offsets, as another client sees them."""
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+    admin = _admin(server)
     future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
     found = future.result(20).topic_partitions
     return {tp.partition: tp.offset for tp in found if tp.topic == topic and tp.offset >= 0}
@@ -184,14 +184,14 @@ def committed(server: KafkaServer, group: str, topic: str) -> dict[int, int]:
 
 def log_ends(server: KafkaServer, topic: str, partitions: int) -> dict[int, int]:
     """The ends of a topic's logs, as another client sees them."""
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
     wanted = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+    admin = _admin(server)
     return {tp.partition: future.result(20).offset for tp, future in admin.list_offsets(wanted).items()}
 
 
 def reset_offsets(server: KafkaServer, group: str, topic: str, offsets: Mapping[int, int]) -> None:
     """What an operator does with a group that has no members; one whose last member is just leaving is waited for."""
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+    admin = _admin(server)
     wanted = [TopicPartition(topic, p, offset) for p, offset in offsets.items()]
 
     def is_done() -> bool:
@@ -204,3 +204,8 @@ def reset_offsets(server: KafkaServer, group: str, topic: str, offsets: Mapping[
 def repeated(values: Iterable[str]) -> dict[str, int]:
     """What is there more than once."""
     return {value: count for value, count in Counter(values).items() if count > 1}
+
+
+def _admin(server: KafkaServer) -> AdminClient:
+    """To be kept in a variable: what a client still waits for ends with it."""
+    return AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
