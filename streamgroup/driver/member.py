@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from streamgroup.errors import BrokerError, ErrorCode, Refresh, StreamGroupError, error_of
+from streamgroup.errors import ErrorCode, Refresh, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.commits import Commit, CommitVerdict, commit_request, refusals
 from streamgroup.group.events import Action, Event, Lane, Send
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
+from streamgroup.group.reactions import offsets_error
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
 from streamgroup.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -323,7 +324,7 @@ class Member:
         answer = fetched_offsets(event.response, event.version, self.ledger.group)
         code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
         if code:
-            self._refused(code, "fetch the committed offsets of", now, actions)
+            self._refused(code, "fetch its committed offsets", now, actions)
             return
         self._backoff.reset()
         commits = {tp: p.committed for tp, p in answer.partitions.items() if p.committed is not None}
@@ -358,7 +359,7 @@ class Member:
         # A final code before one that may pass: it would come back with every attempt.
         tp, code = min(refused.items(), key=lambda item: (error_of(item[1]).retriable, item))
         offset = commit.offsets[tp].offset
-        self._refused(code, f"commit {tp} at offset {offset} in generation {commit.generation} to", now, actions)
+        self._refused(code, f"commit {tp} at offset {offset} in generation {commit.generation}", now, actions)
 
     def _exists(self, tp: TopicPartition) -> bool:
         topic = self._topics.get(tp.topic)
@@ -370,7 +371,6 @@ class Member:
         if code in _MOVED:
             self._machine(ev.CoordinatorGone(error_of(code).name), now, actions)
         elif not error_of(code).retriable:
-            error: StreamGroupError = BrokerError(code, f"could not {what} group {self.ledger.group}")
-            actions.append(ev.Fail(error))
+            actions.append(ev.Fail(offsets_error(code, what, self.ledger.group)))
         elif error_of(code).refresh is Refresh.METADATA:
             actions.append(MetadataStale())

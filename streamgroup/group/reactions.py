@@ -78,10 +78,22 @@ def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError
     return BrokerError(code, context)
 
 
+def offsets_error(code: int, what: str, group: str) -> BrokerError:
+    """The same for OffsetCommit and OffsetFetch; `what` could not be done: `commit t-0 at offset 5 in generation 3`."""
+    advice = _OFFSETS_ADVICE.get(code)
+    context = f"group {group}: could not {what}"
+    return BrokerError(code, context if advice is None else f"{context}: {advice.format(group=group)}")
+
+
 _FENCED = (
     "another member has taken the place of group.instance.id {instance!r} (FENCED_INSTANCE_ID). Most likely two "
     "running queries have this group.instance.id: give each its own, else they fence each other for ever. Rarely it "
     "was this member's own late JoinGroup, sent again after a lost connection: then start the query again"
+)
+
+_MAY_NOT_USE = (
+    "this user may not use the group; grant it READ, e.g. "
+    "kafka-acls.sh --add --allow-principal User:... --operation Read --group {group}"
 )
 
 _ADVICE: Mapping[int, str] = {
@@ -95,11 +107,20 @@ _ADVICE: Mapping[int, str] = {
         "session.timeout.ms={session} is not between the broker's group.min.session.timeout.ms and "
         "group.max.session.timeout.ms; set kafka.session.timeout.ms within these bounds"
     ),
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
-        "this user may not use the group; grant it READ, e.g. "
-        "kafka-acls.sh --add --allow-principal User:... --operation Read --group {group}"
-    ),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: _MAY_NOT_USE,
     ErrorCode.GROUP_MAX_SIZE_REACHED: (
         "the group has as many members as the broker's group.max.size allows; stop a member or raise group.max.size"
+    ),
+}
+
+_OFFSETS_ADVICE: Mapping[int, str] = {
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: _MAY_NOT_USE,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "this user may not read the topic; grant it READ, e.g. "
+        "kafka-acls.sh --add --allow-principal User:... --operation Read --topic ..."
+    ),
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: (
+        "a commit of streamgroup tells some 200 bytes about itself; raise the broker's offset.metadata.max.bytes "
+        "(4096 unless set)"
     ),
 }

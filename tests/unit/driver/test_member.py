@@ -172,13 +172,25 @@ def test_a_commit_waits_for_the_coordinator(code: int) -> None:
     assert a.failure is None
 
 
-def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what() -> None:
+@pytest.mark.parametrize(
+    ("code", "to_do"),
+    [
+        (ErrorCode.OFFSET_METADATA_TOO_LARGE, "raise the broker's offset.metadata.max.bytes"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "--operation Read --group g"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "--operation Read --topic"),
+        (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ""),
+    ],
+)
+def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code: ErrorCode, to_do: str) -> None:
     world, a = founded()
     a.batch()
-    world.coordinator.refusals = [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    world.coordinator.refusals = [code]
     a.poll()
     assert isinstance(a.failure, BrokerError)
-    assert "commit t-0 at offset 10 in generation 1 to group g: OFFSET_METADATA_TOO_LARGE" in str(a.failure)
+    told = str(a.failure)
+    assert told.startswith("group g: could not commit t-0 at offset 10 in generation 1: ")
+    assert to_do in told
+    assert code.name in told
 
 
 def test_a_fenced_instance_ends_the_query() -> None:
