@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.driver.member import MetadataStale, Resolve
-from streamgroup.errors import BrokerError, ErrorCode, FencedError
+from streamgroup.errors import BrokerError, ErrorCode, FencedError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.membership import State
 from streamgroup.planning.batch import empty_document
@@ -178,10 +178,10 @@ def test_a_commit_waits_for_the_coordinator(code: int) -> None:
         (ErrorCode.OFFSET_METADATA_TOO_LARGE, "raise the broker's offset.metadata.max.bytes"),
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, "--operation Read --group g"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "--operation Read --topic"),
-        (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ""),
+        (28, ""),
     ],
 )
-def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code: ErrorCode, to_do: str) -> None:
+def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code: int, to_do: str) -> None:
     world, a = founded()
     a.batch()
     world.coordinator.refusals = [code]
@@ -190,7 +190,7 @@ def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code:
     told = str(a.failure)
     assert told.startswith("group g: could not commit t-0 at offset 10 in generation 1: ")
     assert to_do in told
-    assert code.name in told
+    assert error_of(code).name in told
 
 
 def test_a_fenced_instance_ends_the_query() -> None:
