@@ -27,7 +27,7 @@ class GroupLines:
         self._network = network
         self._kernel = network.kernel
         self._node: int | None = None
-        self._due: dict[int, float] = {}
+        self._sent_at: dict[int, float] = {}
         """When the requests that are out were sent, by token."""
         self._outbox: list[MemberAction] = []
         self._performing = False
@@ -63,7 +63,7 @@ class GroupLines:
         if line is None:
             node = self._node if send.lane is not Lane.ANY and self._node is not None else 0
             line = self.lines[send.lane] = Line(self._network, self._process, send.lane, node)
-        self._due[send.token] = self._kernel.now
+        self._sent_at[send.token] = self._kernel.now
         self._process.later(send.timeout_ms / 1000, partial(self._overdue, send.token))
         line.send(send)
         self._befall(line, send)
@@ -80,7 +80,7 @@ class GroupLines:
 
     def _overdue(self, token: int) -> None:
         """A connection whose answer is overdue is given up (R18)."""
-        if token in self._due:
+        if token in self._sent_at:
             lane = next(lane for lane, line in self.lines.items() if token in line.unanswered)
             self.reset(lane, "no answer in time")
 
@@ -93,13 +93,13 @@ class GroupLines:
 
     def _fail(self, line: Line, reason: str) -> None:
         for token in line.unanswered:
-            if self._due.pop(token, None) is not None:
+            if self._sent_at.pop(token, None) is not None:
                 self.carry_out(self._process.member.step(ev.Failed(token, reason), self._kernel.now))
 
     def answered(self, line: Line, token: int, response: Any) -> None:
         send = line.unanswered.pop(token, None)
-        if send is not None and token in self._due and self.lines.get(line.lane) is line:
-            self._process.heard_of(response, self._due.pop(token))
+        if send is not None and token in self._sent_at and self.lines.get(line.lane) is line:
+            self._process.heard_of(response, self._sent_at.pop(token))
             version = self._network.broker.version(send.api)
             self.carry_out(self._process.member.step(ev.Answered(token, response, version), self._kernel.now))
 

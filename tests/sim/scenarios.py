@@ -10,6 +10,8 @@ from streamgroup.group.membership import State
 from streamgroup.model import TopicPartition
 from tests.sim.group import GroupState
 from tests.sim.kernel import Sleep, Steps
+from tests.sim.network import Line
+from tests.sim.process import Process
 from tests.sim.settings import COOPERATIVE, QuerySettings, Settings
 from tests.sim.world import Query, World
 
@@ -43,6 +45,16 @@ def keep_down(query: Query, how: Callable[[], None]) -> None:
 def bring_up(query: Query) -> None:
     query.held_down = False
     query.start()
+
+
+def running(query: Query) -> Process:
+    assert query.process is not None, f"{query.name} does not run"
+    return query.process
+
+
+def connected(line: Line | None) -> Line:
+    assert line is not None, "the connection is not there"
+    return line
 
 
 def joined(query: Query, partitions: int) -> Callable[[], bool]:
@@ -98,13 +110,11 @@ def _commit_stalls_while_its_member_rejoins(world: World) -> Steps:
     q0.slow_s = 2.9
     world.logs.produce(A1, 5)
     yield from when(world, lambda: q0.process is not None and q0.process.ledger.flight is not None)
-    process = q0.process
-    assert process is not None
+    process = running(q0)
     q1.start()
     yield from when(world, lambda: process.membership.rebalance_wanted)
     yield from when(world, lambda: process.ledger.idle and process.ledger.owes)
-    line = process.line(Lane.COORDINATOR)
-    assert line is not None
+    line = connected(process.line(Lane.COORDINATOR))
     line.stall(3.8)
     world.logs.produce(A1, 1)
     yield from when(world, lambda: process.membership.state is State.JOINING, 3.0)
@@ -118,12 +128,10 @@ def _a_generation_is_missed(world: World) -> Steps:
         world.logs.produce(tp, 5)
     q0.start()
     yield from when(world, _committed(world, A1, 5))
-    process = q0.process
-    assert process is not None
+    process = running(q0)
     q1.start()
     yield from when(world, lambda: process.membership.state is State.SYNCING)
-    line = process.line(Lane.JOIN)
-    assert line is not None
+    line = connected(process.line(Lane.JOIN))
     line.stall(20.0, answers_only=True)
     yield from when(world, joined(q1, 1))
     world.logs.produce(A1, 5)
@@ -143,11 +151,9 @@ def _an_old_answer_comes_late(world: World) -> Steps:
     q0.start()
     yield Sleep(0.1)
     q1.start()
-    process = q0.process
-    assert process is not None
+    process = running(q0)
     yield from when(world, lambda: process.member._fetching is not None)
-    line = process.line(Lane.COORDINATOR)
-    assert line is not None
+    line = connected(process.line(Lane.COORDINATOR))
     line.stall(3.6, answers_only=True)
     yield from when(world, _committed(world, A1, 5))
     world.logs.add_partitions("a", 1)
@@ -194,11 +200,9 @@ def _reset_while_a_replay_waits_to_join(world: World) -> Steps:
     q0.armed["sunk"] = lambda: keep_down(q0, q0.kill)
     yield from when(world, lambda: q0.held_down and world.broker.group.state is GroupState.EMPTY)
     bring_up(q0)
-    process = q0.process
-    assert process is not None
+    process = running(q0)
     yield from when(world, lambda: process.line(Lane.JOIN) is not None)
-    line = process.line(Lane.JOIN)
-    assert line is not None
+    line = connected(process.line(Lane.JOIN))
     line.stall(15.0)
     yield from when(world, lambda: process.ledger.checkpoint.positions.get(A0) is not None and process.ledger.idle)
     yield from when(world, lambda: process.ledger.checkpoint.positions[A0].offset == 20)
@@ -231,8 +235,7 @@ def _asleep_in_sync_group(world: World) -> Steps:
         world.logs.produce(tp, 5)
     q0.start()
     yield from when(world, _committed(world, A0, 5))
-    process = q0.process
-    assert process is not None
+    process = running(q0)
     q1.start()
     yield from when(world, lambda: process.membership.state is State.SYNCING)
     yield from when(world, lambda: world.broker.group.state is GroupState.STABLE)
@@ -242,8 +245,7 @@ def _asleep_in_sync_group(world: World) -> Steps:
     yield from when(world, _committed(world, A0, 10))
     q0.resume()
     yield from when(world, lambda: process.line(Lane.COORDINATOR) is not None)
-    line = process.line(Lane.COORDINATOR)
-    assert line is not None
+    line = connected(process.line(Lane.COORDINATOR))
     line.stall(3.0, answers_only=True)
     world.logs.produce(A0, 5)
 
@@ -262,8 +264,7 @@ def _a_static_member_restarts_before_it_has_given_up(world: World) -> Steps:
     q0.slow_s = 5.0
     for tp in (A0, A1):
         world.logs.produce(tp, 5)
-    process = q0.process
-    assert process is not None
+    process = running(q0)
     yield from when(world, lambda: process.ledger.flight is not None)
     q1.start()
     yield from when(world, lambda: bool(process.membership.revoking))
