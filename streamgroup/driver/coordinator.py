@@ -94,7 +94,7 @@ class Coordinator:
             self._act,
             answer=answers_of(self._group),
         )
-        self.proof = Proof(self._state, self._member, self._thread, self._fail)
+        self.proof = Proof(self._state, self._member, self._thread, self._skipped)
         self._leaving = Leaving(
             self._state,
             self._member,
@@ -123,9 +123,7 @@ class Coordinator:
         )
         alone = not self._group.is_member  # nobody waits for who is alone, and leaving would help nobody
         self.silence = SilenceWatch(
-            self._group,
-            is_listened=lambda: alone or self.proof.is_listened,
-            pause=lambda: not alone and self._pause(),
+            self._group, is_listened=lambda: alone or self.proof.is_listened, pause=lambda: not alone and self._pause()
         )
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
@@ -378,6 +376,11 @@ class Coordinator:
         with self._state:
             self._failure = self._failure or error
             self._state.notify_all()
+
+    def _skipped(self, document: Document, error: StreamGroupError) -> None:
+        """R17, as the listener found it out."""
+        self._troubles.skipped(document)
+        self._fail(error)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -10,6 +10,7 @@ from typing import Any
 from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.member import Member
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.model import Document
 from streamgroup.planning.document import from_value
 
 
@@ -21,12 +22,12 @@ class Proof:
         state: threading.Condition,
         member: Member,
         thread: GroupThread,
-        fail: Callable[[StreamGroupError], None],
+        on_skipped: Callable[[Document, StreamGroupError], None],
     ) -> None:
         self._state = state
         self._member = member
         self._thread = thread
-        self._fail = fail
+        self._on_skipped = on_skipped
         self._heard = False
         self.announced: Callable[[], bool] = lambda: False
         """Whether the driver has a listener, as far as others know."""
@@ -60,7 +61,7 @@ class Proof:
             try:
                 actions = self._member.prove(sunk, time.monotonic())
             except ConfigError as error:
-                self._fail(error)
+                self._on_skipped(sunk, error)
                 return {"proven": False, "why": str(error)}
             self._thread.carry_out(actions)
             self._state.notify_all()

@@ -140,6 +140,7 @@ class Troubles:
 
     def skipped(self, document: Document) -> None:
         """The sink skipped the batch of `document`; the query ends with an error that says more."""
+        self._given_up = document  # nobody has read it: it is no repeat when it is read
         words = f"{self._who}the sink skipped document {document.sequence}, the query ends"
         count = _offsets(document.ranges)
         reason = "reported as done, its data was never asked for"

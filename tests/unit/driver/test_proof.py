@@ -91,6 +91,9 @@ def test_a_skipped_batch_found_out_by_the_listener_fails_the_query_at_its_next_c
     with pytest.raises(ConfigError, match="the sink skipped a batch"):
         run.latest(planned)
     assert run.committed == {0: 0, 1: 0}
+    run.coordinator.stop()
+    counts = {kind: counter["count"] for kind, counter in run.coordinator.status()["trouble"].items()}
+    assert (counts["skip"], counts["repeat"]) == (1, 0), "it was never read: there is nothing to repeat"
 
 
 def test_a_replay_told_to_have_sunk_is_committed(start: Start) -> None:
