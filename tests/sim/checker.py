@@ -96,10 +96,14 @@ class Checker:
 
     # -- positions and plans ------------------------------------------------------------------------------------------
 
-    def resolved(self, process: Process, generation: int, tp: TopicPartition, offset: int) -> None:
-        """`startingOffsets` was looked up: licensed while nothing is committed, and in the founding generation (R7)."""
-        if self._founding in {None, generation}:
-            self.track(tp).starts[process] = offset
+    def resolved(self, process: Process, generation: int, tp: TopicPartition, offset: int, *, starting: bool) -> None:
+        """Where a gained partition starts was looked up. `startingOffsets` (`starting`) is licensed while nothing is
+        committed, and in the founding generation (R7); any other look-up voids what it had given and nobody committed.
+        """
+        starts = self.track(tp).starts
+        starts.pop(process, None)
+        if starting and self._founding in {None, generation}:
+            starts[process] = offset
 
     def looked(self, process: Process, positions: Mapping[TopicPartition, Position]) -> None:
         """A plan is made from these positions: where nothing is committed yet, the partition has its start (R6)."""

@@ -229,8 +229,8 @@ class Process:
             tp: ends[tp] if latest and origin is Origin.STARTING else 0 for tp, origin in wanted.partitions.items()
         }
         for tp, origin in wanted.partitions.items():
-            if origin is Origin.STARTING:
-                self.world.checker.resolved(self, wanted.generation, tp, offsets[tp])
+            starting = origin is Origin.STARTING
+            self.world.checker.resolved(self, wanted.generation, tp, offsets[tp], starting=starting)
         self.kernel.note(self.name, "starts at " + ", ".join(f"{tp}: {offset}" for tp, offset in offsets.items()))
         self.carry_out(self.member.resolved(wanted.generation, offsets, self.kernel.now))
 

@@ -149,7 +149,7 @@ def test_what_never_sinks_is_lost_and_what_is_never_committed_stuck() -> None:
 
 def test_starting_at_latest_is_licensed_while_nothing_is_committed() -> None:
     play = Play()
-    play.checker.resolved(play.p, 1, TP, 60)
+    play.checker.resolved(play.p, 1, TP, 60, starting=True)
     play.commit(play.p, 60)
     assert play.checker.track(TP).frontier == 60
 
@@ -159,16 +159,16 @@ def test_starting_at_latest_is_not_licensed_in_a_later_generation() -> None:
     other = TopicPartition("a", 1)
     play.logs.add_partitions("a", 1)
     play.checker.committed(play.q, "m-1", 1, {other: 0})
-    play.checker.resolved(play.p, 2, TP, 60)
+    play.checker.resolved(play.p, 2, TP, 60, starting=True)
     with violated(words.BEYOND_SUNK):
         play.commit(play.p, 60, 2)
 
 
 def test_who_plans_has_fixed_the_start_for_all() -> None:
     play = Play()
-    play.checker.resolved(play.p, 1, TP, 50)
+    play.checker.resolved(play.p, 1, TP, 50, starting=True)
     play.plan(play.p, 50, 60)
-    play.checker.resolved(play.q, 2, TP, 60)
+    play.checker.resolved(play.q, 2, TP, 60, starting=True)
     with violated(words.SKIPPED):
         play.plan(play.q, 60, 70)
 
@@ -183,3 +183,12 @@ def test_after_a_reset_everything_from_there_on_has_to_come(to: int) -> None:
         play.commit(play.q, to + 1)
     play.sink(play.q, 1, to, to + 1)
     play.commit(play.q, to + 1)
+
+
+def test_a_start_that_was_never_committed_is_void_when_the_partition_is_looked_up_anew() -> None:
+    play = Play()
+    play.checker.resolved(play.p, 1, TP, 60, starting=True)
+    play.checker.resolved(play.p, 3, TP, 0, starting=False)
+    play.commit(play.p, 0, 3)
+    with pytest.raises(Violation, match=words.BEYOND_SUNK):
+        play.commit(play.p, 60, 3)
