@@ -330,9 +330,9 @@ class Member:
         commits = {tp: p.committed for tp, p in answer.partitions.items() if p.committed is not None}
         starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, commits, self._topics)
         for tp, start in starts.items():
-            text = f"{self.ledger.group}: {tp} starts at {start.offset} ({start.origin.name.lower()})"
             if start.offset is not None:
-                actions.append(ev.Note(10, text))
+                text = f"{self.ledger.group}: {tp} starts at {start.offset} ({start.origin.name.lower()})"
+                actions.append(ev.Note(ev.DEBUG, text))
         if self.ledger.unresolved:
             actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
 

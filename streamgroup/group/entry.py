@@ -8,6 +8,7 @@ from typing import Any
 from streamgroup.errors import ErrorCode, FencedError, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
+from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.exchange import Exchange, Pending, Purpose, Timer
 from streamgroup.group.leading import Roster, divide, read_roster
 from streamgroup.group.reactions import Reaction, fatal_error, reaction_to
@@ -17,8 +18,6 @@ from streamgroup.group.timing import BatchClock, Chance, MemberConfig
 from streamgroup.model import Broker, TopicPartition
 from streamgroup.wire.messages import coordinator as c
 from streamgroup.wire.messages import group as m
-
-INFO, WARNING = 20, 30
 
 DOING = {
     Purpose.FIND: "find its coordinator",

@@ -19,6 +19,9 @@ from typing import Any
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import Broker, TopicInfo, TopicPartition
 
+DEBUG, INFO, WARNING = 10, 20, 30
+"""The levels of a `Note`: numbers of the standard library's logging, which the pure rooms do not import."""
+
 
 class Lane(Enum):
     """Which connection a request takes. A broker answers one request per connection at a time (R10)."""
@@ -289,7 +292,7 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for the log; `level` is a number of the standard library's logging (20 INFO, 30 WARNING)."""
+    """A line for the log; `level` is DEBUG, INFO or WARNING."""
 
     level: int
     text: str

@@ -15,7 +15,8 @@ from typing import Any
 from streamgroup.errors import DecodeError, ErrorCode, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
-from streamgroup.group.entry import DOING, INFO, WARNING, Entry
+from streamgroup.group.entry import DOING, Entry
+from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.exchange import Pending, Purpose, Timer
 from streamgroup.group.leading import changed_counts, counts_of, read_assignment
 from streamgroup.group.reactions import Reaction, fatal_error, reaction_to, reaction_to_commit

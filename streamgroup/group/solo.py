@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
+from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.exchange import Exchange, Purpose, Timer
 from streamgroup.group.reactions import Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.table import State
@@ -26,7 +27,6 @@ from streamgroup.group.timing import Chance, MemberConfig
 from streamgroup.model import Broker, TopicInfo, TopicPartition
 from streamgroup.wire.messages import coordinator as c
 
-INFO, WARNING = 20, 30
 _TOPICS_NAMED = 3
 _OF_MEMBERS = {Reaction.UNKNOWN, Reaction.STALE, Reaction.REJOIN}
 
