@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from logging import ERROR, INFO, WARNING
 from typing import Any
 
 from streamgroup.errors import FencedError, StreamGroupError
@@ -21,8 +22,6 @@ from streamgroup.group import events as ev
 from streamgroup.group.flights import Flight
 from streamgroup.logline import render
 from streamgroup.model import Document, OffsetRange, TopicPartition
-
-INFO, WARNING, ERROR = 20, 30, 40
 
 
 class Kind(StrEnum):

@@ -197,7 +197,8 @@ class CoordinatorFound:
 @dataclass(frozen=True, slots=True)
 class NeedTopics:
     """Follow the metadata of these topics from now on, instead of those of the last `NeedTopics`, beside what the own
-    subscription needs. `urgent`: the member leads and waits for a `TopicsKnown` of them, read anew, to assign."""
+    subscription needs. `urgent`: the member leads and waits for a `TopicsKnown` of them, read anew, to assign; without
+    it they may be read anew as well."""
 
     topics: frozenset[str]
     urgent: bool
