@@ -240,7 +240,7 @@ def test_retention_overtakes_a_slow_group(kafka: KafkaServer, make_topic: MakeTo
     streams, writer = Streams(kafka, topic, f"group-{topic}"), Writer(kafka, topic, PARTITIONS)
     with (
         writer.writing(count=200, every_s=0.1),
-        streams.running("a", "b", failOnDataLoss=False, maxOffsetsPerTrigger=60) as queries,
+        streams.running("a", "b", failOnDataLoss=False, maxOffsetsPerTrigger=6) as queries,  # a twentieth of it
     ):
         wait_until(lambda: all(skips(query) for query in queries), "records were gone unread, and stepped over", 60)
         goes_on(queries, 5)
