@@ -26,7 +26,8 @@ from streamgroup.options.kinds import SERVERS
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.directories import cache_directory, file_lock
-from tests.spark.support import Load, wait_until
+from tests.spark.support import Load
+from tests.waiting import wait_until
 
 HERE = Path(__file__).parent
 HOOKS = HERE / "hooks"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from tests.fault.applications import SESSION_S, Application, Group, Job, Pool
 from tests.fault.jobs_checker import Checker, InFlight, Outcome
 from tests.spark.support import Load
+from tests.waiting import repeatedly
 
 TAKEOVER_S = SESSION_S + 5
 """After a kill -9 the other has the partitions within the session and this."""
@@ -48,25 +48,8 @@ class Arena:
     @contextmanager
     def under_load(self, count: int = 60) -> Iterator[None]:
         """`count` records every 0.6 s, from a thread that ends with the block; fails where one did not arrive."""
-        over = threading.Event()
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                while not over.wait(0.6):
-                    self.load.send(count)
-            except BaseException as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
+        with repeatedly(lambda: self.load.send(count), 0.6):
             yield
-        finally:
-            over.set()
-            thread.join(60)
-        assert not thread.is_alive()
-        assert not failed
 
     def pause_until(self, at: float) -> None:
         """Let the world go on until `at` (of time.monotonic)."""

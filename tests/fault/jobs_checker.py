@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests.fault.applications import Application, Job, Struck, whole_lines
 from tests.fault.hooks.named_points import COMMITTING, READ, SUNK
-from tests.spark.support import Load, committed, log_ends, wait_until
+from tests.spark.support import Load, committed, log_ends
+from tests.waiting import wait_until
 
 Ranges = dict[int, tuple[int, int]]
 """Partition: offsets [from, until)."""
