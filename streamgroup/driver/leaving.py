@@ -166,7 +166,8 @@ class Leaving:
         settled = self._is_settled()
         self._thread.carry_out(self._member.farewell(now))
         self._state.wait_for(lambda: not ledger.owes, max(0.0, (deadline - now) * 0.6))
-        self._clean = settled or self._is_settled()
+        # What was lost before its commit, and is another's now, that one reads again.
+        self._clean = (settled or self._is_settled()) and not ledger.commits.outstanding
         self.uncommitted = ledger.uncommitted
 
     def _step_out(self, deadline: float) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.errors import ErrorCode
-from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 from streamgroup.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -44,13 +44,28 @@ class CommitVerdict(Enum):
 class Commits:
     """Which commit is awaited, and whether one is to be made again. At most one is awaited; `now` is monotonic."""
 
-    __slots__ = ("_again", "_awaited", "_last_at", "_made")
+    __slots__ = ("_again", "_awaited", "_last_at", "_made", "_sunk")
 
     def __init__(self) -> None:
         self._awaited: Commit | None = None
         self._again = False
         self._made = 0
         self._last_at: float | None = None
+        self._sunk: dict[TopicPartition, int] = {}
+
+    def sank(self, ranges: Iterable[OffsetRange]) -> None:
+        """The batch of these ranges, planned here, has sunk: the newest one."""
+        self._sunk = {range_.partition: range_.until for range_ in ranges}
+
+    def seen(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """The group has these commits, whoever made them."""
+        self._sunk = {tp: until for tp, until in self._sunk.items() if tp not in offsets or offsets[tp].offset < until}
+
+    @property
+    def outstanding(self) -> frozenset[TopicPartition]:
+        """Of which partitions the newest batch that has sunk is not known to be committed; whoever has one now reads
+        that batch again (R30)."""
+        return frozenset(self._sunk)
 
     @property
     def unfinished(self) -> bool:
@@ -90,6 +105,8 @@ class Commits:
             return False
         self._awaited = None
         self._again = verdict is CommitVerdict.RETRY
+        if not self._again:
+            self.seen(commit.offsets)
         return not self._again
 
 

@@ -43,7 +43,7 @@ class Ledger:
         self._sunk_unheld: dict[TopicPartition, tuple[OffsetRange, Flight]] = {}
         """Ranges of a proven replay whose partition was not held then."""
         self._unplaced = False
-        self._commits = Commits()
+        self.commits = Commits()
 
     # --- documents ---------------------------------------------------------------------------------------------------
 
@@ -114,9 +114,12 @@ class Ledger:
         except ConfigError:
             self._skipped = True
             raise
-        self._unplaced = self._unplaced and flight is None
-        for handed in () if flight is None else flight.handed or ():
-            assert flight is not None
+        if flight is None:
+            return
+        self._unplaced = False
+        if flight.planned_here and start.ranges:
+            self.commits.sank(start.ranges)
+        for handed in flight.handed or ():
             held = self.held.get(handed.partition)
             if held is not None and held.position is not None:
                 self._sank(held, handed, flight)
@@ -179,7 +182,7 @@ class Ledger:
         self.member_id, self.generation = member_id, generation
         self.held = {tp: still.get(tp) or Held(self._flights.last_sequence) for tp in partitions}
         self.held |= {tp: held for tp, held in still.items() if held.leaving}
-        self._commits.interrupted(kept=bool(still))
+        self.commits.interrupted(kept=bool(still))
         for tp in before.keys() - (self.held.keys() & still.keys()):
             self._flights.lose(tp)
 
@@ -189,7 +192,7 @@ class Ledger:
             self._flights.lose(tp)
         self._unplaced |= self.owes
         self.held = {}
-        self._commits.interrupted(kept=False)
+        self.commits.interrupted(kept=False)
         # A group without members is what an operator may reset; a replay proven before must not undo it.
         self._sunk_unheld.clear()
 
@@ -241,6 +244,7 @@ class Ledger:
         # Solo generations are counted anew in each run: those that commits tell are no other's.
         founding = NOT_FOUNDED if commits and self._alone else founding_generation(commits, generation)
         self._founding = founding if commits else None
+        self.commits.seen(commits)
         starting = applies_starting_offsets(self.checkpoint, founding, generation)
         starts = {}
         for tp in self._awaiting:
@@ -333,7 +337,7 @@ class Ledger:
     @property
     def owes(self) -> bool:
         """Whether a commit is due or unanswered."""
-        return self._commits.unfinished or any(held.dirty for held in self.held.values())
+        return self.commits.unfinished or any(held.dirty for held in self.held.values())
 
     @property
     def awaits_holding(self) -> bool:
@@ -352,7 +356,7 @@ class Ledger:
         of one that is unanswered.
         """
         moved = any(held.dirty for held in self.held.values())
-        if not self._commits.is_due(now, moved=moved, everything=everything):
+        if not self.commits.is_due(now, moved=moved, everything=everything):
             return None
         offsets = {
             tp: CommittedOffset(held.position, self._metadata(held).text(), held.leader_epoch)
@@ -360,9 +364,9 @@ class Ledger:
             if held.position is not None
         }
         if offsets:
-            return self._commits.make(now, self.member_id, self._generation_told, offsets)
+            return self.commits.make(now, self.member_id, self._generation_told, offsets)
         if not self.held:
-            self._commits.nothing_held()
+            self.commits.nothing_held()
         return None
 
     @property
@@ -385,7 +389,7 @@ class Ledger:
 
     def answered(self, commit: Commit, verdict: CommitVerdict) -> None:
         """What came of `commit`. An answer to anything but the commit awaited changes nothing (R18)."""
-        if not self._commits.answered(commit, verdict):
+        if not self.commits.answered(commit, verdict):
             return
         if self._founding is None:
             self._founding = commit.generation

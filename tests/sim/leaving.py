@@ -38,7 +38,7 @@ def _leave(process: Process) -> Steps:
     settled, ledger, membership = _is_settled(process), process.ledger, process.membership
     process.carry_out(process.member.farewell(process.kernel.now))
     yield Until(lambda: not ledger.owes, FAREWELL_S * 0.6)
-    clean = settled or _is_settled(process)
+    clean = (settled or _is_settled(process)) and not ledger.commits.outstanding
     process.carry_out(process.member.step(ev.Stop(), process.kernel.now))
     yield Until(lambda: membership.state is State.LEFT, FAREWELL_S * 0.4)
     return clean

@@ -264,6 +264,25 @@ def test_a_commit_refused_during_a_drain_is_made_again_by_a_member_that_has_rejo
     assert run.poller.asked(JoinGroupRequest) > joined
 
 
+def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(start: Start) -> None:
+    """The session was lost in the batch; the other starts at the group's commit, and reads that part again."""
+    options = source(group=GroupOptions("g", heartbeat_interval_ms=20))
+    run = start(options)
+    first = run.batch()
+    other = start(options, group=run.group, logs=run.logs)
+    other.latest()
+    with run.poller.changed:
+        run.group.expel(run.coordinator.status()["member"])
+    until(lambda: [len(r.coordinator.status()["positions"]) for r in (run, other)] == [1, 1], "they share")
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.latest(first)
+    assert sorted(run.committed.values()) == [0, 10]
+    assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, False)
+    assert [length for ranges in other.plan()["ranges"].values() for length in ranges.values()] == [[0, 10]]
+
+
 def test_a_commit_that_is_never_answered_is_no_drained_batch(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaving, "FAREWELL_S", 0.2)
     run = start()

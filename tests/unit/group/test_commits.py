@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.errors import ErrorCode
 from streamgroup.group.commits import RECOMMIT_AFTER_S, Commit, Commits, CommitVerdict, commit_request, refusals
-from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 from streamgroup.wire.messages.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -98,3 +98,30 @@ def test_a_partition_without_an_answer_was_not_committed_and_a_deleted_one_is_no
     gone = answer(t=0, u=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert refusals(commit, gone, lambda tp: True) == {C: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert refusals(commit, gone, lambda tp: tp != C) == {}
+
+
+# -- the newest batch that has sunk (R30) -----------------------------------------------------------------------------
+
+
+def test_a_batch_that_has_sunk_is_outstanding_until_the_group_is_known_to_have_it() -> None:
+    commits = Commits()
+    commits.sank([OffsetRange(A, 0, 5), OffsetRange(B, 3, 9), OffsetRange(C, 0, 8)])
+    assert commits.outstanding == {A, B, C}
+    refused = commits.make(NOW, "m", 3, OFFSETS)
+    commits.answered(refused, CommitVerdict.RETRY)
+    assert commits.outstanding == {A, B, C}
+    commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.ACCEPTED)
+    assert commits.outstanding == {B, C}, "C is committed at 7 only"
+    commits.seen({B: CommittedOffset(20, "another member's"), C: CommittedOffset(7)})
+    assert commits.outstanding == {C}
+    commits.sank([OffsetRange(A, 5, 6)])
+    assert commits.outstanding == {A}, "the newest batch alone"
+
+
+def test_what_sank_outlives_the_assignment_under_which_it_was_to_be_committed() -> None:
+    commits = Commits()
+    commits.sank([OffsetRange(A, 0, 5)])
+    commit = commits.make(NOW, "m", 3, OFFSETS)
+    commits.interrupted(kept=False)
+    assert not commits.answered(commit, CommitVerdict.ACCEPTED)
+    assert commits.outstanding == {A}
