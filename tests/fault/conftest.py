@@ -10,8 +10,8 @@ import pytest
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.fault.applications import Pool
 from tests.fault.jobs_arena import Arena
+from tests.fault.pool import Pool
 from tests.spark.support import Load
 
 PARTITIONS = 6

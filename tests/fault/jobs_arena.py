@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.fault.applications import SESSION_S, Application, Group, Job, Pool
+from tests.fault.applications import SESSION_S, Application, Group, Job
 from tests.fault.jobs_checker import Checker, InFlight, Outcome
+from tests.fault.pool import Pool
 from tests.spark.support import Load
 from tests.waiting import repeatedly
 

@@ -6,10 +6,11 @@ import itertools
 
 import pytest
 
-from tests.fault.applications import Application, Job, Pool
+from tests.fault.applications import Application, Job
 from tests.fault.hooks.named_points import COORDINATOR, JVM, POINTS, TOGETHER
 from tests.fault.jobs_arena import LEAVING_S, TAKEOVER_S, Arena
 from tests.fault.jobs_checker import InFlight, in_flight
+from tests.fault.pool import Pool
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
