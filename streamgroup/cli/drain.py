@@ -86,8 +86,8 @@ def drain(*, groups: tuple[str, ...], member: str | None, pid: int | None, timeo
     answers = drain_together(chosen[0].pid, [one.run for one in chosen], timeout, ends=True)
     if not all(answer["drained"] for answer in answers):
         raise NotDrained(
-            f"{names}: not drained within {timeout:g} s: the query ends all the same, with its next trigger, and its "
-            "last batch may be repeated"
+            f"{names}: not drained within {timeout:g} s, or another member has the last batch's partitions by now: the "
+            "query ends all the same, with its next trigger, and its last batch may be repeated"
         )
     ended = _wait_for_end(chosen)
     click.echo(

@@ -209,6 +209,6 @@ def _drained(group: str, *, clean: bool) -> str:
     if clean:
         return f"group {group}: drained: nothing will be repeated; start the query again to go on"
     return (
-        f"group {group}: stopped by a drain whose time was over before the last batch was proven sunk and committed: "
-        "that batch may be repeated; start the query again to go on"
+        f"group {group}: stopped by a drain that has not seen the last batch proven sunk and committed (its time was "
+        "over, or another member has its partitions by now): that batch may be repeated; start the query again to go on"
     )
