@@ -394,7 +394,7 @@ def test_a_query_whose_drain_came_too_late_is_ended_and_told_so(start: Start) ->
     assert not run.coordinator.drain(0.01, ends=True)["drained"]
     run.coordinator.end()
     with pytest.raises(
-        DrainedError, match=r"group g: stopped by a drain that has not seen .* its time was over.* may be repeated"
+        DrainedError, match=r"group g: stopped by a drain that has not seen .*its time was over.* may be repeated"
     ):
         run.latest(first)
 
