@@ -99,10 +99,11 @@ def test_a_reset_of_one_side_resets_the_other(connect: Connect) -> None:
 def test_a_server_that_does_not_listen_means_a_reset() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = gone.getsockname()
+    # It may come before the client has looked whether it is connected.
     with (
         Proxy(address) as proxy,
-        socket.create_connection(proxy.address, SOON) as client,
         pytest.raises(ConnectionResetError),
+        socket.create_connection(proxy.address, SOON) as client,
     ):
         client.recv(1)
 
