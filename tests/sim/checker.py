@@ -221,11 +221,16 @@ class Checker:
     def lost(self, process: Process, reason: str) -> None:
         """A member believes its membership lost. It licenses a repeated batch only where it is."""
         ledger = process.ledger
-        unknown = bool(process.world.broker.group.check(ledger.member_id, process.query.instance_id, ledger.generation))
+        unknown = self._is_put_out(process)
         silent = self._kernel.now - process.last_alive_at >= process.settings.session_s - 1e-6
         self._kernel.note(process.name, f"lost its membership: {reason}")
         if unknown or silent:
             process.license()
+
+    def _is_put_out(self, process: Process) -> bool:
+        """Whether the coordinator knows the member no more, or not in its generation."""
+        ledger, group = process.ledger, process.world.broker.group
+        return bool(group.check(ledger.member_id, process.query.instance_id, ledger.generation))
 
     def failed(self, query: Query, error: BaseException) -> None:
         """A query has failed by itself."""
@@ -253,6 +258,9 @@ class Checker:
                 )
             if track.committed != end:
                 raise self._violated(STUCK, f"{tp}: all has sunk, but committed is {track.committed} of {end}")
+        for query in world.queries:
+            if query.process is not None and self._is_put_out(query.process):
+                query.process.license()  # cut off until now, it has not heard of it yet
         for process, batches in self._surplus.items():
             again = sorted(batches - process.licensed)
             if again:

@@ -40,6 +40,11 @@ class Network:
         """Seconds that a message is under way."""
         return self._latency_s * (0.5 + self._chance.random())
 
+    @property
+    def longest_s(self) -> float:
+        """The longest that a message is under way, where nothing stalls."""
+        return 1.5 * self._latency_s
+
     def chance(self) -> float:
         return self._chance.random()
 
@@ -57,6 +62,7 @@ class Line:
         self._network = network
         self._process = process
         self._reset = False
+        self._broken_at = 0.0
         self._busy = False
         self._inbox: deque[tuple[int, Any]] = deque()
         self._outward = network.kernel.now + 2 * network.latency()  # the handshake
@@ -95,9 +101,11 @@ class Line:
         """The connection broke while this was under way: it got lost, or the broker has read it and answers nobody."""
         network = self._network
         fate = network.chance()
-        if fate < 0.5:
+        commit = isinstance(request, OffsetCommitRequest)
+        held_up = network.kernel.now > self._broken_at + network.longest_s  # by a stall
+        if fate < 0.5 or (commit and held_up):
             return
-        in_time = fate < 0.75 or isinstance(request, OffsetCommitRequest)
+        in_time = fate < 0.75 or commit
         late = 0.0 if in_time else network.chance() * LATE_S
 
         def serve() -> None:
@@ -140,7 +148,7 @@ class Line:
     def break_(self, reason: str) -> None:
         """The connection breaks by itself: the process hears of it."""
         if self.open:
-            self.open = False
+            self.open, self._broken_at = False, self._network.kernel.now
             self._process.hear(partial(self._process.broken, self, reason))
 
     def abandon(self, *, reset: bool) -> None:
