@@ -220,7 +220,6 @@ class Checker:
 
     def lost(self, process: Process, reason: str) -> None:
         """A member believes its membership lost. It licenses a repeated batch only where it is."""
-        ledger = process.ledger
         unknown = self._is_put_out(process)
         silent = self._kernel.now - process.last_alive_at >= process.settings.session_s - 1e-6
         self._kernel.note(process.name, f"lost its membership: {reason}")
