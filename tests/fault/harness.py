@@ -168,9 +168,9 @@ class Streams:
     topic: str
     group: str
 
-    def query(self, name: str, **options: Any) -> Query:
+    def query(self, name: str, kind: type[Query] = Query, **options: Any) -> Query:
         """A query that is not started; `__` in an option's name is a dot."""
-        return Query(
+        return kind(
             name,
             {
                 "kafka.bootstrap.servers": self.server.bootstrap_servers,
