@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.fault.applications import Application, Job
-from tests.fault.hooks.named_points import COORDINATOR, JVM, POINTS, TOGETHER
+from tests.fault.hooks.named_points import COMMITTING, COORDINATOR, JVM, POINTS, SUNK, TOGETHER
 from tests.fault.jobs_arena import LEAVING_S, TAKEOVER_S, Arena
 from tests.fault.jobs_checker import InFlight, in_flight
 from tests.fault.pool import Pool
@@ -16,13 +16,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.live]
 
 STROKES = (TOGETHER, COORDINATOR, JVM, COORDINATOR, COORDINATOR, JVM, TOGETHER, TOGETHER, JVM, TOGETHER)
 """As the kills follow one another at each point. The first five are quick: a coordinator's end needs no new JVM."""
+COOPERATIVE = {SUNK, COMMITTING}
+"""Where the members offer `cooperative-sticky` alone (R25)."""
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at(point: str, arena: Arena, repeats: int) -> None:
     strokes = list(itertools.islice(itertools.cycle(STROKES), repeats))
-    steady, victim = arena.job("steady"), arena.job("victim")
+    strategy = {"kafka__partition__assignment__strategy": "cooperative-sticky"} if point in COOPERATIVE else {}
+    steady, victim = arena.job("steady", **strategy), arena.job("victim", **strategy)
     beside, struck_one = arena.take(), arena.take()
     struck: list[InFlight] = []
     takeovers: list[str] = []
