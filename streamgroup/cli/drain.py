@@ -68,7 +68,7 @@ COLUMNS: tuple[tables.Column[Running], ...] = (
 @click.option(
     "--group", "groups", multiple=True, metavar="GROUP", help="Of this group; repeat it for a query of several."
 )
-@click.option("--member", metavar="NAME", help="Of this group.member.")
+@click.option("--member", metavar="NAME", help="Of this group.member or group.instance.id.")
 @click.option("--pid", type=int, help="Of the driver whose JVM has this process id.")
 @click.option(
     "--timeout",
