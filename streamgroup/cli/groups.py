@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -165,7 +166,8 @@ def _show_members(groups: Sequence[DescribedGroup], deadline: float, *, verbose:
         if members:
             click.echo(_NOT_HERE.format(who="no member"), err=True)
         return
-    width = shutil.get_terminal_size().columns
+    # What reads a pipe wants whole ids.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     click.echo()
     if verbose:
         click.echo(tables.table(tables.EVENTS, tables.event_rows(members)))

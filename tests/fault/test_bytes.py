@@ -45,7 +45,7 @@ SLOWEST_S = 0.05
 CAP = 1 << 20
 
 CASES = pytest.mark.parametrize(
-    "cases", [150, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+    "cases", [500, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
 )
 """How many at each decoder; the longer run is part of `make test-faults`."""
 
@@ -75,14 +75,17 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 
 def only_decode_errors(read: Callable[[bytes], Any], data: bytes) -> None:
     """Any other exception fails the test with the bytes that caused it."""
-    began = time.thread_time()
-    try:
-        read(data)
-    except DecodeError:
-        pass
-    except Exception as error:
-        raise AssertionError(f"{error!r} for {data.hex()}") from error
-    assert time.thread_time() - began < SLOWEST_S, data.hex()
+    for _ in range(3):  # a busy machine makes one slow, not three in a row
+        began = time.thread_time()
+        try:
+            read(data)
+        except DecodeError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"{error!r} for {data.hex()}") from error
+        if time.thread_time() - began < SLOWEST_S:
+            return
+    raise AssertionError(f"slower than {SLOWEST_S} s: {data.hex()}")
 
 
 @CASES

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,6 +22,8 @@ from streamgroup.testing import KafkaServer
 from tests.waiting import repeatedly, wait_until
 
 Rows = list[tuple[Any, ...]]
+
+LOADING = {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 
 SHORT_SESSION = {
     "kafka.session.timeout.ms": "6000",
@@ -175,10 +177,19 @@ def assigned(query: StreamingQuery) -> list[int]:
 
 
 def committed(server: KafkaServer, group: str, topic: str) -> dict[int, int]:
-    """The group's committed offsets, as another client sees them."""
+    """The group's committed offsets, as another client sees them; a coordinator that still loads is waited for."""
     admin = _admin(server)
-    future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-    found = future.result(20).topic_partitions
+
+    def ask() -> list[TopicPartition] | None:
+        future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+        try:
+            return list(future.result(20).topic_partitions)
+        except KafkaException as error:
+            if error.args[0].code() not in LOADING:
+                raise
+            return None
+
+    found = wait_until(lambda: (answer,) if (answer := ask()) is not None else None, "the coordinator answers")[0]
     return {tp.partition: tp.offset for tp in found if tp.topic == topic and tp.offset >= 0}
 
 

@@ -118,8 +118,10 @@ def test_a_java_consumer_and_a_query_share_a_topic(
     load.send(100)
     wait_until(lambda: set(java.values()) | set(sunk.values()) == set(load.sent), "the query has taken over")
     wait_until(lambda: assigned(sunk.query) == list(range(PARTITIONS)), "the query holds all partitions")
-    # Both commit what they have handed on before they let go of it.
-    assert repeated(java.values() + sunk.values()) == {}
+    # Both commit what they have handed on before they let go of it; but Java's cooperative consumer, which commits
+    # by itself before it joins, hands on what it reads between that and its giving up.
+    assert repeated(sunk.values()) == {}
+    assert len(repeated(java.values() + sunk.values())) <= (PARTITIONS if options else 0)
     ends = log_ends(kafka41, load.topic, PARTITIONS)
     wait_until(lambda: committed(kafka41, group, load.topic) == ends, "all committed")
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
@@ -42,17 +40,6 @@ def groups(server: KafkaServer) -> set[str]:
     return {group.group_id for group in admin.list_consumer_groups().result(20).valid}
 
 
-def commits(server: KafkaServer, group: str, topic: str) -> dict[int, int]:
-    """`committed`, of a broker that may only just be making the topic of all commits."""
-
-    def found() -> list[dict[int, int]]:
-        with suppress(KafkaException):
-            return [committed(server, group, topic)]
-        return []
-
-    return cast("dict[int, int]", wait_until(found, "the group's coordinator answers", PATIENCE)[0])
-
-
 def have(sunk: Sunk, *values: list[str]) -> bool:
     return sorted(sunk.values()) == sorted(v for some in values for v in some)
 
@@ -81,7 +68,7 @@ def test_alone_everything_subscribed_is_read_once_over_a_restart(
     wanted = [v for v in load.sent if kind != "assign" or int(v.split("-")[-2]) != 1]
     assert have(sunk, wanted)
     ends = {p: 20 for p in range(3) if kind != "assign" or p != 1}
-    assert commits(kafka41, group, load.topic) == (ends if mode == "commit" else {})
+    assert committed(kafka41, group, load.topic) == (ends if mode == "commit" else {})
     assert (group in groups(kafka41)) == (mode == "commit")
 
 
@@ -155,7 +142,7 @@ def test_a_stateful_query_goes_on_with_its_state_and_the_lag_tools_see_it(
         sunk.finish(PATIENCE)
         assert have(sunk, load.sent), "each value once over all batches and runs"
         done = 40 * (turn + 1)
-        assert commits(kafka41, group, load.topic) == {0: done, 1: done}
+        assert committed(kafka41, group, load.topic) == {0: done, 1: done}
 
 
 def test_a_checkpoint_of_sparks_own_connector_goes_on_without_a_group(
@@ -195,4 +182,4 @@ def test_a_self_join_has_all_of_both_sides_and_the_group_shows_no_lag(
     wait_until(lambda: have(sunk, load.sent), "each record has found itself", PATIENCE)
     load.send(10)
     wait_until(lambda: have(sunk, load.sent), "and so have those that came later", PATIENCE)
-    wait_until(lambda: commits(kafka41, "self-join", load.topic) == {0: 25, 1: 25}, "all is committed", PATIENCE)
+    wait_until(lambda: committed(kafka41, "self-join", load.topic) == {0: 25, 1: 25}, "all is committed", PATIENCE)
