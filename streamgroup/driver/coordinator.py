@@ -351,7 +351,7 @@ class Coordinator:
             case MetadataStale():
                 self._watcher.refresh_metadata()
             case ev.Fail(error):
-                self._failure = self._failure or error
+                self._fail(error)
         self._state.notify_all()
 
     def _identify(self, identity: bytes) -> None:
@@ -368,8 +368,7 @@ class Coordinator:
     def _not_found(self, generation: int, error: StreamGroupError) -> None:
         with self._state:
             if generation == self._ledger.generation and not self._leaving.stopped:
-                self._failure = self._failure or error
-            self._state.notify_all()
+                self._fail(error)
 
     def _fail(self, error: StreamGroupError) -> None:
         """The query cannot go on; its next call says why."""

@@ -121,16 +121,24 @@ def _commit_stalls_while_its_member_rejoins(world: World) -> Steps:
     yield from when(world, _committed(world, A1, 11))
 
 
-def _a_generation_is_missed(world: World) -> Steps:
-    """A member's SyncGroup is never answered; in that generation another reads its old partition, and leaves."""
+def _first_syncs_with_second(world: World, tp: TopicPartition) -> Steps:
+    """One has read five records of each partition and committed `tp`; another joins; the first one's process, which
+    waits for its SyncGroup."""
     q0, q1 = world.queries
-    for tp in (A0, A1):
-        world.logs.produce(tp, 5)
+    for each in (A0, A1):
+        world.logs.produce(each, 5)
     q0.start()
-    yield from when(world, _committed(world, A1, 5))
+    yield from when(world, _committed(world, tp, 5))
     process = running(q0)
     q1.start()
     yield from when(world, lambda: process.membership.state is State.SYNCING)
+    return process
+
+
+def _a_generation_is_missed(world: World) -> Steps:
+    """A member's SyncGroup is never answered; in that generation another reads its old partition, and leaves."""
+    q0, q1 = world.queries
+    process = yield from _first_syncs_with_second(world, A1)
     line = connected(process.line(Lane.JOIN))
     line.stall(20.0, answers_only=True)
     yield from when(world, joined(q1, 1))
@@ -231,13 +239,7 @@ def _static_leader_restarts_while_partitions_come(world: World) -> Steps:
 def _asleep_in_sync_group(world: World) -> Steps:
     """A member sleeps while its SyncGroup is answered; the group goes on without it; it wakes with an assignment."""
     q0, q1 = world.queries
-    for tp in (A0, A1):
-        world.logs.produce(tp, 5)
-    q0.start()
-    yield from when(world, _committed(world, A0, 5))
-    process = running(q0)
-    q1.start()
-    yield from when(world, lambda: process.membership.state is State.SYNCING)
+    process = yield from _first_syncs_with_second(world, A0)
     yield from when(world, lambda: world.broker.group.state is GroupState.STABLE)
     q0.pause(60.0)
     yield from when(world, joined(q1, 2))
