@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 NO_LEADER = -1
 UNKNOWN_EPOCH = -1
@@ -16,6 +17,31 @@ NO_TOPIC_ID = ""
 EARLIEST = -2
 LATEST = -1
 """Kafka's own numbers for the ends of a log, as in `{"orders": {"0": -2}}`."""
+
+PARTITIONS_PER_BROKER = 10_000
+"""Kafka 0.7 numbers partitions within each broker. Its `2-17` (broker 2, partition 17) is the number 20017 here."""
+
+
+class Dialect(Enum):
+    """Which of Kafka's two protocols a cluster speaks."""
+
+    KAFKA07 = "0.7"
+    """Kafka 0.7: no correlation ids, no versions, offsets are byte positions, ZooKeeper tells who has what."""
+    KAFKA = "kafka"
+    """Kafka 0.8 and everything after it."""
+
+
+def partition_number(broker: int, partition: int) -> int:
+    """The number of a 0.7 partition. Raises ValueError where it does not fit into an int column."""
+    number = broker * PARTITIONS_PER_BROKER + partition
+    if broker < 0 or not 0 <= partition < PARTITIONS_PER_BROKER or number > 2**31 - 1:
+        raise ValueError(f"partition {broker}-{partition} has no number: broker ids up to 214747, partitions to 9999")
+    return number
+
+
+def broker_partition(number: int) -> tuple[int, int]:
+    """Broker and partition of a 0.7 partition's number."""
+    return divmod(number, PARTITIONS_PER_BROKER)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,6 +53,11 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def name07(tp: TopicPartition) -> str:
+    """A partition of 0.7 in words, called as its cluster calls it: `events 1-2`."""
+    return "{} {}-{}".format(tp.topic, *broker_partition(tp.partition))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,6 +99,9 @@ class PartitionInfo:
     partition: int
     leader: int
     leader_epoch: int = UNKNOWN_EPOCH
+    # For those who look at the cluster: a replica that falls behind is no news to a query.
+    replicas: tuple[int, ...] = field(default=(), compare=False)
+    in_sync: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +122,8 @@ class ClusterSnapshot:
     topics: Mapping[str, TopicInfo]
     cluster_id: str | None = None
     controller_id: int = -1
+    dialect: Dialect = Dialect.KAFKA
+    """Which protocol its brokers speak, and so what an offset is."""
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
         """What is known of `tp`, or None where the topic or the partition does not exist."""
@@ -126,6 +162,9 @@ class LogRange:
 
     earliest: int
     latest: int
+    segments: tuple[int, ...] = ()
+    """Kafka 0.7: where the segments of the log start, ascending. There only these, `latest` and what walking the
+    messages finds are boundaries (R34)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +218,16 @@ class FetchRange:
 
 @dataclass(frozen=True, slots=True)
 class FetchTask:
-    """What one Spark task reads: one large range or several small ones."""
+    """What one Spark task reads: one large range or several small ones.
+
+    `brokers` are asked, beside those of the options, when a leader has moved: the options may name ZooKeeper only.
+    `releases` are those of the leaders that know no ApiVersions, by `host:port`, as the driver has found out.
+    """
 
     ranges: tuple[FetchRange, ...]
+    dialect: Dialect = Dialect.KAFKA
+    brokers: tuple[tuple[str, int], ...] = ()
+    releases: tuple[tuple[str, str], ...] = ()
 
     def __len__(self) -> int:
         return sum(len(r.range) for r in self.ranges)
