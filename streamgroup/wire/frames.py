@@ -9,6 +9,7 @@ versions, save for ApiVersions, whose answer must be readable before a version i
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from streamgroup.errors import EncodeError, ErrorCode
@@ -22,17 +23,34 @@ _HEADER = struct.Struct(">hhi")
 
 def encode_request(request: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:
     """One request as a whole frame, its 4-byte length included. Raises as `schema.encode` does."""
+    return _framed(type(request), version, correlation_id, client_id, lambda out: append(out, request, version))
+
+
+def encode_body(
+    api: type[Request[Any]], version: int, correlation_id: int, client_id: str | None, body: Bytes
+) -> bytes:
+    """A frame as `encode_request` makes it, around a body that no message of `api` has."""
+    return _framed(api, version, correlation_id, client_id, lambda out: out.extend(body))
+
+
+def _framed(
+    api: type[Request[Any]],
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    write: Callable[[bytearray], None],
+) -> bytes:
     out = bytearray(INT32.size)
-    out += _HEADER.pack(request.API_KEY, version, correlation_id)
+    out += _HEADER.pack(api.API_KEY, version, correlation_id)
     name = None if client_id is None else encoded_text(client_id)
     append_length(out, None if name is None else len(name), INT16)
     out += name or b""
-    if request.is_flexible(version):
+    if api.is_flexible(version):
         out.append(0)
-    append(out, request, version)
+    write(out)
     size = len(out) - INT32.size
     if size > MAX_BYTES:
-        raise EncodeError(f"{request.NAME} v{version}: a request of {size} bytes, a frame has at most {MAX_BYTES}")
+        raise EncodeError(f"{api.NAME} v{version}: a request of {size} bytes, a frame has at most {MAX_BYTES}")
     INT32.pack_into(out, 0, size)
     return bytes(out)
 

@@ -20,8 +20,13 @@ from streamgroup.wire.messages.offsets import (
 
 FIRST_WITH_GROUPS = 8
 FIRST_STABLE = 7
-_ZOOKEEPER = 0
-"""v0 reads the offsets that 0.8 kept in ZooKeeper, and calls a partition without one unknown."""
+FIRST_WITH_ALL = 2
+"""The first version that can ask for all that a group has committed."""
+ZOOKEEPER_VERSION = 0
+"""v0 of OffsetFetch and OffsetCommit read and write the offsets that groups of 0.8 keep in ZooKeeper, through any
+broker; a partition without one is called unknown."""
+UNTOLD = "(OffsetFetch v0 tells no metadata)"
+"""Stands for the metadata of a commit in ZooKeeper, where there is no place for it: whose it is cannot be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +46,21 @@ class FetchedOffsets:
 
 
 def offset_fetch_request(
-    version: int, group: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = True
+    version: int,
+    group: str,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    known: Iterable[TopicPartition] = (),
+    require_stable: bool = True,
 ) -> OffsetFetchRequest:
-    """Asks for the commits of `partitions`, or with None (v2) for all that `group` has.
+    """Asks for the commits of `partitions`, or with None for all that `group` has.
 
-    Stable offsets (R19, KIP-447) are asked for where the version can; brokers without v7 have no pending ones to show.
+    Below v2 nobody can ask for all: there None asks for those `known`. Stable offsets (R19, KIP-447) are asked for
+    where the version can; brokers without v7 have no pending ones to show.
     """
     stable = require_stable and version >= FIRST_STABLE
+    if partitions is None and version < FIRST_WITH_ALL:
+        partitions = known
     topics = None if partitions is None else _by_topic(partitions)
     if version < FIRST_WITH_GROUPS:
         one = None if topics is None else tuple(OffsetFetchRequestTopic(name=n, partition_indexes=p) for n, p in topics)
@@ -80,9 +93,10 @@ def fetched_offsets(response: OffsetFetchResponse, version: int, group: str) -> 
 
 def _row(partition: OffsetFetchResponsePartition | OffsetFetchResponsePartitions, version: int) -> CommittedPartition:
     code = partition.error_code
-    if version == _ZOOKEEPER and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    if version == ZOOKEEPER_VERSION and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return CommittedPartition(ErrorCode.NONE, None)
     if code != ErrorCode.NONE or partition.committed_offset == NO_COMMIT:
         return CommittedPartition(code, None)
-    offset = CommittedOffset(partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch)
+    metadata = UNTOLD if version == ZOOKEEPER_VERSION else partition.metadata or ""
+    offset = CommittedOffset(partition.committed_offset, metadata, partition.committed_leader_epoch)
     return CommittedPartition(code, offset)

@@ -17,11 +17,18 @@ class BrokerVersions:
 
     broker: str
     ranges: Mapping[int, tuple[int, int]]
+    release: str = ""
+    """`0.9` and the like of a broker that knows no ApiVersions; empty where the broker itself told its ranges."""
 
     @classmethod
     def of(cls, response: ApiVersionsResponse, broker: str) -> BrokerVersions:
         """What a broker's answer to ApiVersions says."""
         return cls(broker, {api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
+
+    def speaks(self, request_type: type[Request[Any]], version: int) -> bool:
+        """Whether the broker knows this version of the API."""
+        lowest, highest = self.ranges.get(request_type.API_KEY, (0, -1))
+        return lowest <= version <= highest
 
     def highest(self, request_type: type[Request[Any]], ceiling: int | None = None) -> int:
         """The highest common version, not above `ceiling`.
@@ -37,7 +44,8 @@ class BrokerVersions:
             if common >= max(lowest, theirs[0]):
                 return common
         has = "does not have it" if theirs is None else f"speaks the versions {theirs[0]} to {theirs[1]}"
+        broker = f"{self.broker} (Kafka {self.release})" if self.release else self.broker
         raise UnsupportedVersionError(
-            f"{request_type.NAME} (API {request_type.API_KEY}): broker {self.broker} {has}, "
+            f"{request_type.NAME} (API {request_type.API_KEY}): broker {broker} {has}, "
             f"here the versions {lowest} to {highest} are wanted; use a broker or an option that does without"
         )

@@ -61,10 +61,11 @@ class ListOffsetsTopic(Struct):
 
 @message
 class ListOffsetsRequest(Request[ListOffsetsResponse], api_key=2, versions="0-10", flexible=6):
-    """To leaders. With READ_COMMITTED (v2) the latest offset is the last stable one."""
+    """To leaders. With READ_COMMITTED the latest offset is the last stable one; brokers without v2 know none other than
+    the high watermark, and no transactions."""
 
     replica_id: int = int32("0+")
-    isolation_level: int = int8("2+")
+    isolation_level: int = int8("2+", ignorable=True)
     topics: tuple[ListOffsetsTopic, ...] = array(ListOffsetsTopic, "0+")
     timeout_ms: int = int32("10+", ignorable=True)
 

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.errors import DecodeError, UnsupportedVersionError
+from streamgroup.errors import DecodeError
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.messages.offsets import (
+    OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -12,7 +13,7 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from streamgroup.wire.offsets import CommittedPartition, fetched_offsets, offset_fetch_request
+from streamgroup.wire.offsets import UNTOLD, CommittedPartition, fetched_offsets, offset_fetch_request
 from streamgroup.wire.schema import decode, encode
 
 A1, A0, B0 = TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 0)
@@ -78,9 +79,12 @@ def test_no_partitions_are_not_all_partitions() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_oldest_versions_cannot_ask_for_all(version: int) -> None:
-    with pytest.raises(UnsupportedVersionError, match="topics is None"):
-        encode(offset_fetch_request(version, "g", None), version)
+def test_the_oldest_versions_ask_for_what_is_known_in_place_of_all(version: int) -> None:
+    request = offset_fetch_request(version, "g", None, known=(B0, A0, A1))
+    assert decode(OffsetFetchRequest, encode(request, version), version) == request
+    assert request.topics is not None
+    assert [(t.name, t.partition_indexes) for t in request.topics] == [("a", (0, 1)), ("b", (0,))]
+    assert offset_fetch_request(2, "g", None, known=(B0,)).topics is None
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -89,7 +93,7 @@ def test_every_version_answers_the_same(version: int) -> None:
     found = fetched_offsets(response, version, "g")
     assert found.error_code == 0
     assert found.partitions == {
-        A0: CommittedPartition(0, CommittedOffset(7, "m")),
+        A0: CommittedPartition(0, CommittedOffset(7, "m" if version else UNTOLD)),
         A1: CommittedPartition(0, None),
         B0: CommittedPartition(29, None),
     }
