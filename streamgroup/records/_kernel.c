@@ -6,24 +6,18 @@
  * may be read. Nothing is allocated here: the caller brings all buffers, and their sizes are checked. The GIL is
  * released while bytes are read.
  *
- * Limited API (abi3): one build serves every CPython from 3.11 on.
+ * Message sets (magic 0, 1 and Kafka 0.7) are read by _messages.c and _messages07.c.
  */
 
-#define PY_SSIZE_T_CLEAN
-#ifndef Py_LIMITED_API
-#define Py_LIMITED_API 0x030B0000
-#endif
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "_kernel.h"
+
+#include "_crc32.h"
 
 /* The numbers of fields.py: Fault. */
 enum fault {
     OK, RECORD_LENGTH = 1, RECORDS_LEFT = 2, OVERRUN = 3, VARINT = 4, OFFSET = 5,
     TIMESTAMP = 6, LENGTH = 7, TRAILING = 8, HEADER_KEY = 9,
 };
-
-#define MAX_MILLISECONDS (INT64_MAX / 1000)
 
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
@@ -106,8 +100,6 @@ struct fields {
     int32_t *header_count;
 };
 
-#define BEYOND(value, limit) ((value) < -(limit) || (value) > (limit))
-
 static inline enum fault timestamp(const struct region *region, int64_t delta, int64_t *out) {
     if (region->append_time) {
         delta = 0;
@@ -163,33 +155,6 @@ static inline enum fault record(struct cursor *in, const uint8_t *base, const st
 
 /* Buffers */
 
-static int sized(const Py_buffer *buffer, int64_t items, size_t size, const char *name) {
-    if (buffer->len != (Py_ssize_t)(items * (int64_t)size)) {
-        PyErr_Format(PyExc_ValueError, "%s has %zd bytes where %lld elements are asked for", name, buffer->len,
-                     (long long)items);
-        return 0;
-    }
-    if ((uintptr_t)buffer->buf % size) {
-        PyErr_Format(PyExc_ValueError, "%s is not aligned", name);
-        return 0;
-    }
-    return 1;
-}
-
-static int addressable(const Py_buffer *buffer) {
-    if (buffer->len > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "positions in the buffer take more than 32 bits");
-        return 0;
-    }
-    return 1;
-}
-
-static void release(Py_buffer *buffers, int count) {
-    for (int index = 0; index < count; index++) {
-        PyBuffer_Release(&buffers[index]);
-    }
-}
-
 /* The sum of counts that are not negative and do not overflow what positions can be; -1 with an exception else. */
 static int64_t total(const int64_t *count, int64_t items) {
     int64_t sum = 0;
@@ -242,11 +207,8 @@ static PyObject *scan(PyObject *module, PyObject *args) {
             goto done;
         }
     }
-    for (int64_t batch = 0; batch < batches; batch++) {
-        if (begin[batch] < 0 || begin[batch] > end[batch] || end[batch] > b[0].len) {
-            PyErr_SetString(PyExc_ValueError, "a batch lies outside of the buffer");
-            goto done;
-        }
+    if (!inside(begin, end, batches, b[0].len)) {
+        goto done;
     }
 
     const struct fields out = {b[8].buf, b[9].buf, b[10].buf, b[11].buf, b[12].buf, b[13].buf, b[14].buf, b[15].buf};
@@ -379,10 +341,28 @@ done:
     return result;
 }
 
+PyDoc_STRVAR(walk_doc, "walk(data, position, least, until, /)\n"
+                       "The plain messages of magic 0 and 1 from `position` on with offsets in `[least, until)`: end, "
+                       "count, last offset.");
+PyDoc_STRVAR(walk07_doc, "walk07(data, position, stop, /)\n"
+                         "The plain messages of Kafka 0.7 that begin in `[position, stop)`: end, count, last position.");
+PyDoc_STRVAR(count_doc, "count(buffer, begin, end, /)\n"
+                        "How many messages the sets hold, or (set, position, fault) of the first that cannot be.");
+PyDoc_STRVAR(messages_doc, "messages(buffer, *sets, checked, /, *messages)\n"
+                           "Fill `messages`; None, or (set, position, fault) of the first message that cannot be.");
+PyDoc_STRVAR(crc32_doc, "crc32(data, portable, /)\nThe CRC-32 of `data`; by tables where `portable`.");
+
 static PyMethodDef methods[] = {
     {"scan", scan, METH_VARARGS, scan_doc},
     {"headers", headers, METH_VARARGS, headers_doc},
     {"gather", gather, METH_VARARGS, gather_doc},
+    {"walk", messages_walk, METH_VARARGS, walk_doc},
+    {"walk07", messages_walk07, METH_VARARGS, walk07_doc},
+    {"count", messages_count, METH_VARARGS, count_doc},
+    {"count07", messages_count07, METH_VARARGS, count_doc},
+    {"messages", messages_scan, METH_VARARGS, messages_doc},
+    {"messages07", messages_scan07, METH_VARARGS, messages_doc},
+    {"crc32", messages_crc32, METH_VARARGS, crc32_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -396,5 +376,6 @@ static struct PyModuleDef definition = {
     .m_slots = slots,
 };
 PyMODINIT_FUNC PyInit__kernel(void) {
+    crc32_start();
     return PyModuleDef_Init(&definition);
 }

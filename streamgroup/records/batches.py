@@ -1,4 +1,4 @@
-"""The frames of record batches: where each begins and ends, what its header says, whether its checksum holds.
+"""The frames of fetched bytes: where each begins and ends, what its header says, whether its checksum holds.
 
 Record batch v2 (KIP-98; magic 2), big-endian, 61 bytes before the records:
 
@@ -6,7 +6,8 @@ Record batch v2 (KIP-98; magic 2), big-endian, 61 bytes before the records:
     attributes i16 | lastOffsetDelta i32 | baseTimestamp i64 | maxTimestamp i64 |
     producerId i64 | producerEpoch i16 | baseSequence i32 | count i32 | records
 
-The CRC-32C covers everything from `attributes` on. Message sets (magic 0 and 1) share the first 17 bytes.
+The CRC-32C covers everything from `attributes` on. Message sets (magic 0 and 1) share the first 17 bytes, and may lie
+between batches where a topic has changed its format: see `messages.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from typing import NamedTuple, TypeVar
 import google_crc32c
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, UnsupportedMagic
+from streamgroup.records import kernel
+from streamgroup.records.message_sets import CODEC_BITS as MESSAGE_CODEC_BITS
+from streamgroup.records.message_sets import LEAST_SIZES
+from streamgroup.records.messages import HEADER as MESSAGE_HEADER
+from streamgroup.records.messages import Run, Wrapper, parse_wrapper
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
@@ -26,8 +32,6 @@ FRAME = struct.Struct(">qiib")
 SIZE_END = 12
 """The size counts the bytes after itself, and itself ends here."""
 CRC_COVERS = 21
-LEAST_SIZE = 14
-"""The smallest size that any format can have (Kafka's `LegacyRecord.RECORD_OVERHEAD_V0`)."""
 
 CODEC_BITS = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -90,63 +94,113 @@ class Batch(NamedTuple):
         return error
 
 
-class Frames:
-    """The batches of one fetch, in order; `tail` tells, after the walk, what lay behind the last whole one.
+Frame = Batch | Run | Wrapper
+"""What fetched bytes consist of. All have `base_offset`, `last_offset`, `begin`, `end` and `error`."""
 
-    A walk ends at the first batch whose base offset is `until` or beyond: what lies there is nobody's business here,
-    be it sound or not.
+
+class Frames:
+    """The frames of one fetch, in order; `truncated` and `beyond` tell, after the walk, what lay behind the last one.
+
+    A walk ends at the first frame that has nothing before `until`: what lies there is nobody's business here, be it
+    sound or not. Plain messages come many at once, as a run; one never holds messages on both sides of `start`.
     """
 
-    def __init__(self, data: memoryview, until: int) -> None:
+    def __init__(self, data: memoryview, until: int, start: int = 0) -> None:
         self._data = data
         self._until = until
+        self._start = start
         self.truncated = False
-        """The bytes end inside of a batch. A broker cuts the last one where it likes, but never the first."""
+        """The bytes end inside of a frame. A broker cuts the last one where it likes, and the first one only before
+        0.10.1 (KIP-74)."""
         self.beyond: int | None = None
-        """The base offset of the first batch at `until` or beyond, where one was seen."""
+        """The base offset of the first frame at `until` or beyond, where one was seen."""
 
-    def __iter__(self) -> Iterator[Batch]:
-        data, position, size, expected = self._data, 0, len(self._data), 0
-        while position < size:
-            if size - position < HEADER_SIZE:
-                self._tail(position)
+    def __iter__(self) -> Iterator[Frame]:
+        position, size, expected = 0, len(self._data), 0
+        while position < size and expected < self._until:
+            if size - position < FRAME.size:
+                self.truncated = True  # without its magic nobody knows whether its offset is the first or the last
                 return
-            header = HEADER.unpack_from(data, position)
-            end = position + SIZE_END + header[1]
-            batch = Batch._make((*header, position, end))
-            if batch.base_offset >= self._until:
-                self.beyond = batch.base_offset
+            magic = self._data[position + FRAME.size - 1]
+            frame = self._batch(position, expected) if magic > 1 else self._messages(position, expected)
+            if frame is None:
                 return
-            if batch.magic != 2 or batch.size < HEADER_SIZE - SIZE_END or batch.base_offset < 0:
-                raise _unreadable(batch.base_offset, batch.size, batch.magic)
-            if end > size:
-                self.truncated = True
-                return
-            last_offset = batch.base_offset + batch.last_offset_delta
-            if not 0 <= batch.record_count <= batch.last_offset_delta + 1 or last_offset > _MAX_OFFSET:
-                what = f"{batch.record_count} records up to offset delta {batch.last_offset_delta} cannot be"
-                raise self._damaged(batch, what, DecodeError)
-            if batch.base_offset < expected:
-                raise batch.error(f"the batch before it reaches to offset {expected - 1}", DecodeError)
-            expected = last_offset + 1
-            position = end
-            yield batch
+            expected = frame.last_offset + 1
+            position = frame.end
+            yield frame
 
-    def _tail(self, position: int) -> None:
-        """The last bytes, too few for a header: what can be told of them."""
-        tail = self._data[position:]
-        base_offset = int.from_bytes(tail[:8], "big", signed=True)
-        if len(tail) >= 8 and base_offset >= self._until:
-            self.beyond = base_offset
-            return
-        if len(tail) >= FRAME.size:
-            _, size, _, magic = FRAME.unpack_from(tail)
+    def _batch(self, position: int, expected: int) -> Batch | None:
+        """The batch at `position`; None where the walk ends there."""
+        data = self._data
+        if len(data) - position < HEADER_SIZE:
+            base_offset, size, _, magic = FRAME.unpack_from(data, position)
+            if base_offset >= self._until:
+                self.beyond = base_offset
+                return None
             if magic != 2 or size < HEADER_SIZE - SIZE_END or base_offset < 0:
                 raise _unreadable(base_offset, size, magic)
-        self.truncated = True
+            self.truncated = True
+            return None
+        header = HEADER.unpack_from(data, position)
+        end = position + SIZE_END + header[1]
+        batch = Batch._make((*header, position, end))
+        if batch.base_offset >= self._until:
+            self.beyond = batch.base_offset
+            return None
+        if batch.magic != 2 or batch.size < HEADER_SIZE - SIZE_END or batch.base_offset < 0:
+            raise _unreadable(batch.base_offset, batch.size, batch.magic)
+        if end > len(data):
+            self.truncated = True
+            return None
+        last_offset = batch.base_offset + batch.last_offset_delta
+        if not 0 <= batch.record_count <= batch.last_offset_delta + 1 or last_offset > _MAX_OFFSET:
+            what = f"{batch.record_count} records up to offset delta {batch.last_offset_delta} cannot be"
+            raise self._damaged(batch, what, DecodeError)
+        if batch.base_offset < expected:
+            raise batch.error(f"the batch before it reaches to offset {expected - 1}", DecodeError)
+        return batch
 
-    def verify(self, batch: Batch) -> None:
-        """Hold the batch against its checksum. Raises ChecksumMismatch."""
+    def _messages(self, position: int, expected: int) -> Run | Wrapper | None:
+        """The messages of magic 0 or 1 from `position` on; None where the walk ends there."""
+        data = self._data
+        left = len(data) - position
+        if left < MESSAGE_HEADER.size:
+            self.truncated = True  # it has no attributes, so its offset may be that of a wrapper's last message
+            return None
+        header = MESSAGE_HEADER.unpack_from(data, position)
+        offset, size, _, magic, attributes = header
+        if not attributes & MESSAGE_CODEC_BITS:
+            run = self._run(position, expected, offset)
+            if run is not None:
+                return run
+            if offset >= self._until:
+                self.beyond = offset
+                return None
+        if size < LEAST_SIZES[magic] or not 0 <= offset <= _MAX_OFFSET:
+            raise _unreadable(offset, size, magic)
+        if size > left - SIZE_END:
+            self.truncated = True
+            return None
+        if offset < expected:
+            error = DecodeError(f"the message at offset {offset}: the one before it has offset {expected - 1}")
+            error.base_offset = offset
+            raise error
+        return parse_wrapper(data, position, header, expected, self._start)
+
+    def _run(self, position: int, expected: int, offset: int) -> Run | None:
+        """The plain messages from `position` on, the first of which has `offset`; None where it is no sound one."""
+        bound = min(self._start, self._until) if offset < self._start else self._until
+        end, messages, last_offset = kernel.current().walk(self._data, position, expected, bound)
+        return Run(offset, last_offset, position, end, expected) if messages else None
+
+    def verify(self, frame: Frame) -> None:
+        """Hold the frame against its checksum; each message of a run has its own. Raises ChecksumMismatch."""
+        if isinstance(frame, Batch):
+            self._verify(frame)
+        elif isinstance(frame, Wrapper):
+            frame.verify(self._data)
+
+    def _verify(self, batch: Batch) -> None:
         found = 0
         for begin in range(batch.begin + CRC_COVERS, batch.end, _CRC_PIECE):
             found = google_crc32c.extend(found, bytes(self._data[begin : min(begin + _CRC_PIECE, batch.end)]))
@@ -171,13 +225,11 @@ _MAX_OFFSET = 2**63 - 2
 
 
 def _unreadable(base_offset: int, size: int, magic: int) -> DecodeError:
-    """Why a batch with this base offset, size and magic cannot even be framed."""
-    if base_offset < 0 or size < LEAST_SIZE or (magic == 2 and size < HEADER_SIZE - SIZE_END):
+    """Why a frame with this base offset, size and magic cannot even be told from what follows."""
+    least = (*LEAST_SIZES, HEADER_SIZE - SIZE_END)[magic] if 0 <= magic <= 2 else LEAST_SIZES[0]
+    if base_offset < 0 or base_offset > _MAX_OFFSET or size < least:
         what = f"an impossible size of {size} bytes; the bytes are damaged"
         error = DecodeError(f"the record batch at offset {base_offset}: {what}")
-    elif magic in (0, 1):
-        what = f"a message set of magic {magic} (written before Kafka 0.11), which is not read yet"
-        error = UnsupportedMagic(f"the records at offset {base_offset}: {what}")
     else:
         error = UnsupportedMagic(
             f"the records at offset {base_offset}: magic {magic}, which is none of Kafka's (0, 1, 2)"

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
+from streamgroup.records.xxhash import xxh32
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -38,7 +39,8 @@ _SNAPPY_RATIO = 22
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_LEAST = 18
 """Header and trailer of a member."""
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
+"""Of what zlib holds besides what is written."""
 
 
 class Codec(NamedTuple):
@@ -80,6 +82,12 @@ def inflate(number: int, data: memoryview, out: Bytes) -> int:
         if "write whole buffer" in str(error):
             raise TooLarge(f"its {codec.name} data expands beyond {len(out)} bytes") from error
         raise DecodeError(f"its {codec.name} data is damaged: {error}") from error
+
+
+def inflated(number: int, data: memoryview, limit: int) -> memoryview:
+    """Decompress `data` by itself, to `limit` bytes at most. Raises as `bound` and `inflate` do."""
+    out = np.empty(min(bound(number, data), max(limit, 0)), np.uint8)
+    return out[: inflate(number, data, out)].data
 
 
 # Uncompressed batches pass through here only when they share a fetch with compressed ones.
@@ -216,6 +224,32 @@ def _bound_lz4(data: memoryview) -> int:
 
 def _inflate_lz4(data: memoryview, out: Bytes) -> int:
     return int(cramjam.lz4.decompress_into(data[: _lz4_frame(data)[0]], out.data))
+
+
+def mend_lz4(data: memoryview) -> memoryview:
+    """The same frame with the right header checksum, where it has the one that Java's clients wrote before 0.10.
+
+    That one covers the frame's magic as well (KIP-57). Raises DecodeError where the frame has neither.
+    """
+    if len(data) < _LZ4_LEAST_HEADER:
+        raise DecodeError("its lz4 data ends too early")
+    flags = data[_LZ4_FLAGS]
+    checksum = _LZ4_LEAST_HEADER - 1 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    if checksum >= len(data):
+        raise DecodeError("its lz4 data ends too early")
+    right = xxh32(bytes(data[_LZ4_FLAGS:checksum])) >> 8 & 0xFF
+    if data[checksum] == right:
+        return data
+    if data[checksum] != xxh32(bytes(data[:checksum])) >> 8 & 0xFF:
+        raise DecodeError("its lz4 data has a frame whose header is damaged")
+    mended = bytearray(data)
+    mended[checksum] = right
+    return memoryview(mended)
+
+
+_LZ4_FLAGS = 4
+_LZ4_LEAST_HEADER = 7
+"""Magic, flags, descriptor, checksum."""
 
 
 # zstd frames (RFC 8878)

@@ -1,4 +1,4 @@
-"""Record batches v2 to Arrow columns: the records of one partition of one Fetch answer at a time."""
+"""Record batches and message sets to Arrow columns: the records of one partition of one Fetch answer at a time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamgroup.errors import DecodeError
+from streamgroup.errors import ChecksumMismatch, DecodeError
 from streamgroup.records import columns, kernel
-from streamgroup.records.batches import Batch, Frames
-from streamgroup.records.fields import RecordFault
-from streamgroup.records.regions import lay_out
-from streamgroup.records.schema import SCHEMA, schema
+from streamgroup.records.batches import Batch, Frame, Frames
+from streamgroup.records.fields import Fields, Ints, RecordFault
+from streamgroup.records.message_sets import MessageFault, SetFault
+from streamgroup.records.messages import Run
+from streamgroup.records.regions import Layout, lay_out, lay_out_nested
+from streamgroup.records.schema import HEADERS, SCHEMA, schema
 from streamgroup.records.transactions import AbortedTransaction, Aborts
 
 __all__ = ["SCHEMA", "AbortedTransaction", "DecodeOptions", "Decoded", "decode", "record_batches", "schema"]
@@ -32,6 +34,8 @@ class DecodeOptions:
 
     check_crcs: bool = True
     include_headers: bool = False
+    include_inner_index: bool = False
+    """The column `inner`: all 0 but for messages of Kafka 0.7."""
     read_committed: bool = False
     max_decompressed_bytes: int = 256 << 20
 
@@ -40,10 +44,10 @@ class DecodeOptions:
 class Decoded:
     """The records that were asked for, one element each.
 
-    `headers` is None where they were not asked for. `next_offset` is where to go on fetching: behind the last complete
-    batch, even where nothing of it was wanted; a range `[start, until)` is done when it is `until` or more.
-    `truncated`: the bytes ended inside of a batch. Where that leaves `next_offset` at `start`, the batch is larger than
-    what was fetched.
+    `headers` and `inner` are None where they were not asked for. `next_offset` is where to go on fetching: behind the
+    last complete batch, even where nothing of it was wanted; a range `[start, until)` is done when it is `until` or
+    more. `truncated`: the bytes ended inside of a batch. Where that leaves `next_offset` at `start`, the batch is
+    larger than what was fetched.
     """
 
     key: pa.Array
@@ -55,6 +59,7 @@ class Decoded:
     num_rows: int
     next_offset: int
     truncated: bool = False
+    inner: pa.Array | None = None
 
 
 def decode(
@@ -66,54 +71,107 @@ def decode(
 ) -> Decoded:
     """Decode the records whose offsets are in `[start, until)`.
 
-    `data` is the field `records` of a Fetch answer: whole batches, the last of which may be cut off. `aborted` are the
-    aborted transactions of the same answer; they count under `read_committed` only.
+    `data` is the field `records` of a Fetch answer: whole batches (magic 2) or messages (magic 0 and 1), in any order,
+    the last of which may be cut off. `aborted` are the aborted transactions of the same answer; they count under
+    `read_committed` only. Messages of magic 0 have the timestamp -1 and the timestamp type -1, as in Java.
 
     Raises DecodeError and its kinds (ChecksumMismatch, TooLarge, UnsupportedCodec, UnsupportedMagic), with the
     `base_offset` and `next_offset` of the batch; topic and partition are for the caller to add. Batches at `until` or
     beyond are not looked at. Decompressed bytes beyond the cap end the call early, behind the batches that fit.
     """
     data = memoryview(data).cast("B")
-    frames = Frames(data, until)
+    frames = Frames(data, until, start)
     wanted, next_offset = _wanted(frames, data, start, options, aborted)
     layout = lay_out(data, wanted, options.max_decompressed_bytes)
+    try:
+        fields, types = _scanned(layout, options)
+    except _Nested:
+        layout = lay_out_nested(data, wanted, options.max_decompressed_bytes, options.check_crcs)
+        fields, types = _scanned(layout, options)
     if layout.held < len(wanted):
         next_offset = wanted[layout.held].base_offset
-    try:
-        fields = kernel.current().scan(layout.buffer, layout.regions)
-    except RecordFault as error:
-        raise wanted[error.batch].error(error.fault.text, DecodeError) from None
     rows = fields.between(start, until)
-    types = np.repeat(layout.regions.append_time.astype(np.int32), layout.regions.count)[rows]
     fields, buffer = fields.of(rows), layout.buffer
     return Decoded(
         key=columns.binary(buffer, fields.key_start, fields.key_length),
         value=columns.binary(buffer, fields.value_start, fields.value_length),
         offset=columns.longs(fields.offset),
         timestamp=columns.timestamps(fields.timestamp),
-        timestamp_type=columns.ints(types),
-        headers=columns.headers(buffer, fields) if options.include_headers else None,
+        timestamp_type=columns.ints(types[rows]),
+        headers=_headers(layout, fields) if options.include_headers else None,
         num_rows=len(fields),
         next_offset=next_offset,
         truncated=frames.truncated,
+        inner=columns.constant(0, pa.int32(), len(fields)) if options.include_inner_index else None,
     )
+
+
+class _Nested(Exception):
+    """A compressed message in a compressed message."""
+
+
+def _scanned(layout: Layout, options: DecodeOptions) -> tuple[Fields, Ints]:
+    """The fields of all records in the order of their offsets, and their timestamp types."""
+    if not layout.messages:
+        return _records(layout)
+    if not layout.batches:
+        return _messages(layout, options)
+    first, second = _records(layout), _messages(layout, options)
+    order = np.argsort(np.concatenate([first[0].offset, second[0].offset]), kind="stable")
+    pairs = zip(first[0].arrays(), second[0].arrays(), strict=True)
+    fields = Fields(*(np.concatenate(pair)[order] for pair in pairs))
+    return fields, np.concatenate([first[1], second[1]])[order]
+
+
+def _records(layout: Layout) -> tuple[Fields, Ints]:
+    try:
+        fields = kernel.current().scan(layout.buffer, layout.regions)
+    except RecordFault as error:
+        raise layout.batches[error.batch].error(error.fault.text, DecodeError) from None
+    return fields, np.repeat(layout.regions.append_time.astype(np.int32), layout.regions.count)
+
+
+def _messages(layout: Layout, options: DecodeOptions) -> tuple[Fields, Ints]:
+    buffer = layout.buffer
+    try:
+        found = kernel.current().messages(buffer, layout.sets, options.check_crcs)
+    except SetFault as error:
+        if error.fault is MessageFault.NESTED:
+            raise _Nested from None
+        frame = layout.messages[error.index]
+        kind = ChecksumMismatch if error.fault is MessageFault.CHECKSUM else DecodeError
+        offset = int.from_bytes(buffer[error.position : error.position + 8], "big") if isinstance(frame, Run) else None
+        raise frame.error(error.fault.text, kind, offset) from None
+    none = np.broadcast_to(np.int32(0), len(found.offset))  # there are no headers before magic 2
+    key_and_value = found.key_start, found.key_length, found.value_start, found.value_length
+    return Fields(found.offset, found.timestamp, *key_and_value, none, none), found.timestamp_type
+
+
+def _headers(layout: Layout, fields: Fields) -> pa.Array:
+    if not layout.batches:
+        return pa.nulls(len(fields), HEADERS)
+    return columns.headers(layout.buffer, fields)
 
 
 def _wanted(
     frames: Frames, data: memoryview, start: int, options: DecodeOptions, aborted: Sequence[AbortedTransaction]
-) -> tuple[list[Batch], int]:
-    """The batches whose records are to be decoded, and where to go on fetching."""
+) -> tuple[list[Frame], int]:
+    """The frames whose records are to be decoded, and where to go on fetching."""
     aborts = Aborts(aborted) if options.read_committed else None
-    wanted: list[Batch] = []
+    wanted: list[Frame] = []
     next_offset = start
-    for batch in frames:
-        last_offset = batch.last_offset
-        next_offset = max(start, last_offset + 1)
+    for frame in frames:
+        last_offset = frame.last_offset
+        next_offset = max(next_offset, last_offset + 1)
         before = last_offset < start
-        if before and aborts is None:
+        batch = frame if isinstance(frame, Batch) else None
+        if before and (aborts is None or batch is None):
             continue
         if options.check_crcs:
-            frames.verify(batch)
+            frames.verify(frame)
+        if batch is None:
+            wanted.append(frame)
+            continue
         if aborts is not None and aborts.hides(data, batch, options.max_decompressed_bytes):
             continue
         if not (before or batch.control) and batch.record_count:
@@ -131,7 +189,7 @@ def record_batches(decoded: Decoded, topic: str, partition: int, rows: int = ROW
     if not decoded.num_rows:
         return
     rows = max(1, min(rows, BATCH_BYTES * decoded.num_rows // max(1, decoded.key.nbytes + decoded.value.nbytes)))
-    target = schema(decoded.headers is not None)
+    target = schema(decoded.headers is not None, decoded.inner is not None)
     for first in range(0, decoded.num_rows, rows):
         size = min(rows, decoded.num_rows - first)
         arrays = [
@@ -143,6 +201,5 @@ def record_batches(decoded: Decoded, topic: str, partition: int, rows: int = ROW
             decoded.timestamp.slice(first, size),
             decoded.timestamp_type.slice(first, size),
         ]
-        if decoded.headers is not None:
-            arrays.append(decoded.headers.slice(first, size))
+        arrays += [column.slice(first, size) for column in (decoded.headers, decoded.inner) if column is not None]
         yield pa.RecordBatch.from_arrays(arrays, schema=target)

@@ -49,13 +49,14 @@ class Fault(IntEnum):
         return _TEXTS[self]
 
 
+TIMESTAMP_TEXT = f"a timestamp beyond {MAX_MILLISECONDS} ms does not fit microseconds (was it written in ns?)"
 _TEXTS = {
     Fault.RECORD_LENGTH: "a record's length reaches beyond its batch",
     Fault.RECORDS_LEFT: "there are bytes behind the last of its records",
     Fault.OVERRUN: "a field reaches beyond its record",
     Fault.VARINT: "a varint is too long",
     Fault.OFFSET: "a record's offset is out of order or beyond the batch's last",
-    Fault.TIMESTAMP: f"a timestamp beyond {MAX_MILLISECONDS} ms does not fit microseconds (was it written in ns?)",
+    Fault.TIMESTAMP: TIMESTAMP_TEXT,
     Fault.LENGTH: "a field's length is negative",
     Fault.TRAILING: "a record is longer than its fields",
     Fault.HEADER_KEY: "a header's key is null",

@@ -6,16 +6,19 @@ The environment variable `STREAMGROUP_KERNEL` (`python` or `compiled`) forces on
 from __future__ import annotations
 
 import os
+import zlib
 from importlib import import_module
 from types import ModuleType
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 
 from streamgroup.errors import ConfigError
+from streamgroup.records import message_scan as _message_scan
 from streamgroup.records import scan as _scan
 from streamgroup.records.fields import Bytes, Fault, Fields, HeaderFields, Ints, RecordFault, Regions
+from streamgroup.records.message_sets import MessageFault, Messages, Messages07, SetFault, Sets, Sets07, Walk
 
 VARIABLE = "STREAMGROUP_KERNEL"
 
@@ -36,18 +39,40 @@ class Kernel(Protocol):
     def gather(self, buffer: Bytes, start: Ints, length: Ints) -> tuple[pa.Buffer, pa.Buffer]:
         """Copy pieces of `buffer` together: the offsets and the data of an Arrow binary array."""
 
+    def walk(self, data: memoryview, position: int, least: int, until: int) -> Walk:
+        """The plain messages (magic 0 and 1) from `position` on whose offsets ascend in `[least, until)`."""
+
+    def messages(self, buffer: Bytes, sets: Sets, checked: bool) -> Messages:
+        """Find the fields of all messages of `sets`; each is held against its CRC-32 if `checked`. Raises SetFault."""
+
+    def walk07(self, data: memoryview, position: int, stop: int) -> Walk:
+        """The plain messages of Kafka 0.7 from `position` on that begin before `stop`."""
+
+    def messages07(self, buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
+        """As `messages`, for Kafka 0.7."""
+
+    def crc32(self, data: memoryview) -> int:
+        """The CRC-32 of `data`, as zlib's."""
+
 
 class _Python:
     name: Name = "python"
     scan = staticmethod(_scan.scan)
     headers = staticmethod(_scan.headers)
     gather = staticmethod(_scan.gather)
+    walk = staticmethod(_message_scan.walk)
+    messages = staticmethod(_message_scan.messages)
+    walk07 = staticmethod(_message_scan.walk07)
+    messages07 = staticmethod(_message_scan.messages07)
+    crc32 = staticmethod(zlib.crc32)
 
 
 class _Compiled:
     name: Name = "compiled"
 
     def __init__(self, module: ModuleType) -> None:
+        if not hasattr(module, "messages"):
+            raise ImportError("the compiled kernel was built from older sources")
         self._module = module
 
     def scan(self, buffer: Bytes, regions: Regions) -> Fields:
@@ -71,6 +96,37 @@ class _Compiled:
         data = pa.allocate_buffer(int(np.maximum(length, 0).sum(dtype=np.int64)))
         self._module.gather(buffer, start, length, offsets, data)
         return offsets, data
+
+    def walk(self, data: memoryview, position: int, least: int, until: int) -> Walk:
+        return Walk(*self._module.walk(data, position, least, until))
+
+    def walk07(self, data: memoryview, position: int, stop: int) -> Walk:
+        return Walk(*self._module.walk07(data, position, stop))
+
+    def messages(self, buffer: Bytes, sets: Sets, checked: bool) -> Messages:
+        found = Messages.empty(_counted(self._module.count(buffer, sets.begin, sets.end)))
+        _told(self._module.messages(buffer, *sets.arrays(), checked, *found.arrays()))
+        return found
+
+    def messages07(self, buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
+        found = Messages07.empty(_counted(self._module.count07(buffer, sets.begin, sets.end)))
+        _told(self._module.messages07(buffer, *sets.arrays(), checked, *found.arrays()))
+        return found
+
+    def crc32(self, data: memoryview) -> int:
+        return int(self._module.crc32(data, False))
+
+
+def _counted(count: int | tuple[int, int, int]) -> int:
+    if isinstance(count, tuple):
+        _told(count)
+    return cast(int, count)
+
+
+def _told(wrong: tuple[int, int, int] | None) -> None:
+    if wrong is not None:
+        index, position, fault = wrong
+        raise SetFault(index, position, MessageFault(fault))
 
 
 def _load(wanted: str | None) -> Kernel:

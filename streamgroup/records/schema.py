@@ -5,6 +5,8 @@ Spark compares the first record batch with `to_arrow_schema` of the declared sch
 
 from __future__ import annotations
 
+from functools import cache
+
 import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -22,9 +24,18 @@ SCHEMA = pa.schema(
         pa.field("timestampType", pa.int32()),
     ]
 )
-SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", HEADERS))
+INNER = pa.field("inner", pa.int32())
 
 
-def schema(include_headers: bool) -> pa.Schema:
-    """The schema of the record batches, with or without the column `headers`."""
-    return SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+@cache
+def schema(include_headers: bool, include_inner_index: bool = False) -> pa.Schema:
+    """The schema of the record batches, with or without the columns `headers` and `inner`.
+
+    `inner` tells apart the messages of one compressed wrapper of Kafka 0.7, which share its offset.
+    """
+    fields = [*SCHEMA]
+    if include_headers:
+        fields.append(pa.field("headers", HEADERS))
+    if include_inner_index:
+        fields.append(INNER)
+    return pa.schema(fields)

@@ -103,16 +103,20 @@ def split(data: bytes) -> Iterator[tuple[Header, bytes]]:
 
 
 def upto(data: bytes, until: int) -> tuple[bytes, int]:
-    """The bytes before the first batch at `until` or beyond, and its base offset (-1 where there is none)."""
-    position = 0
-    while position + 8 <= len(data):
-        base, size = struct.unpack(">qi", data[position : position + 12].ljust(12, b"\0"))
+    """The bytes before the first batch that has nothing before `until`, and its base offset (-1 where it is not seen).
+
+    A cut header tells its base offset only where the magic is there, which says that it is one.
+    """
+    position = expected = 0
+    while position + 17 <= len(data) and expected < until:
+        base, size, _, _ = struct.unpack_from(">qiib", data, position)
         if base >= until:
             return data[:position], base
-        if position + 12 > len(data) or size < 0:
+        if position + 27 > len(data) or size < 0:
             break
+        expected = base + int.from_bytes(data[position + 23 : position + 27], "big", signed=True) + 1
         position += 12 + size
-    return data, -1
+    return data[:position] if expected >= until else data, -1
 
 
 def decode(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from streamgroup.records.decode import Decoded
+from typing import Any
+
+from streamgroup.errors import DecodeError
+from streamgroup.records.decode import Decoded, DecodeOptions, decode
 from tests.unit.records.reference import Row
 
 
@@ -21,3 +24,12 @@ def rows_of(decoded: Decoded) -> list[Row]:
         column.validate(full=True)
         assert len(column) == decoded.num_rows
     return [Row(*row) for row in zip(*(column.to_pylist() for column in columns), headers, strict=True)]
+
+
+def outcome(data: bytes, start: int, until: int, options: DecodeOptions = DecodeOptions()) -> Any:  # noqa: B008
+    """What `decode` makes of the bytes: rows and next offset, or that it refuses them."""
+    try:
+        decoded = decode(data, start, until, options)
+    except DecodeError as error:
+        return "refused" if "offset" in str(error) else f"an error without an offset: {error}"
+    return rows_of(decoded), decoded.next_offset

@@ -15,7 +15,8 @@ import pytest
 import snappy
 
 from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
-from streamgroup.records.compression import CODECS, GZIP, LZ4, NONE, SNAPPY, ZSTD, bound, inflate
+from streamgroup.records.compression import CODECS, GZIP, LZ4, NONE, SNAPPY, ZSTD, bound, inflate, inflated, mend_lz4
+from streamgroup.records.xxhash import xxh32
 from tests.unit.records.encoder import compress, unsigned_varint, xerial
 
 TEXT = b"".join(b"record %d of many; " % i for i in range(20_000))
@@ -194,3 +195,44 @@ def test_uncompressed_bytes_beyond_the_room_are_too_large() -> None:
     assert set(CODECS) == {NONE, GZIP, SNAPPY, LZ4, ZSTD}
     with pytest.raises(TooLarge):
         inflate(NONE, memoryview(b"abc"), np.empty(2, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("data", "digest"),
+    [
+        (b"", 0x02CC5D05),
+        (b"a", 0x550D7456),
+        (b"abc", 0x32D153FF),
+        (b"Nobody inspects the spammish repetition", 0xE2293B2F),
+    ],
+)
+def test_xxhash_of_published_inputs(data: bytes, digest: int) -> None:
+    assert xxh32(data) == digest
+
+
+@pytest.mark.parametrize("options", [{}, {"content_checksum": True}, {"block_linked": False}, {"level": 9}])
+def test_the_header_checksum_of_an_lz4_frame_is_mended_where_it_covers_the_magic(options: dict[str, object]) -> None:
+    sound = lz4_with(**options)
+    at = 6 + (8 if sound[4] & 8 else 0)
+    assert sound[at] == xxh32(sound[4:at]) >> 8 & 0xFF
+    assert mend_lz4(memoryview(sound)) == sound
+    broken = bytearray(sound)
+    broken[at] = xxh32(sound[:at]) >> 8 & 0xFF
+    with pytest.raises(DecodeError):
+        undo(LZ4, bytes(broken))
+    assert mend_lz4(memoryview(bytes(broken))) == sound
+    broken[at] ^= 0x10
+    with pytest.raises(DecodeError, match="header is damaged"):
+        mend_lz4(memoryview(bytes(broken)))
+    for size in range(at + 1):
+        with pytest.raises(DecodeError, match="ends too early"):
+            mend_lz4(memoryview(sound)[:size])
+
+
+@pytest.mark.parametrize("codec", NAMES)
+def test_by_itself_nothing_expands_beyond_its_limit(codec: int) -> None:
+    data = memoryview(compress(NAMES[codec], TEXT))
+    assert inflated(codec, data, len(TEXT)) == TEXT
+    for limit in (len(TEXT) - 1, 0, -5):
+        with pytest.raises(TooLarge):
+            inflated(codec, data, limit)

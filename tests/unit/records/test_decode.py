@@ -14,7 +14,7 @@ from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, Unsuppor
 from streamgroup.records.decode import DecodeOptions, decode, record_batches, schema
 from tests.unit.records import reference
 from tests.unit.records.encoder import Record, encode_batch, end_marker, reseal, seal, varint
-from tests.unit.records.rows import rows_of
+from tests.unit.records.rows import outcome, rows_of
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -55,15 +55,6 @@ def batches(draw: st.DrawFn) -> bytes:
         )
         offset = max(offset, base + 1) + draw(st.integers(0, 2))
     return out
-
-
-def outcome(data: bytes, start: int, until: int, options: DecodeOptions) -> Any:
-    """What `decode` makes of the bytes: rows and next offset, or that it refuses them."""
-    try:
-        decoded = decode(data, start, until, options)
-    except DecodeError as error:
-        return "refused" if "offset" in str(error) else f"an error without an offset: {error}"
-    return rows_of(decoded), decoded.next_offset
 
 
 def expected(data: bytes, start: int, until: int, check_crcs: bool = True) -> Any:
@@ -222,7 +213,7 @@ def test_nothing_beyond_until_is_looked_at() -> None:
 
 
 def test_a_gap_up_to_until_ends_the_range_even_if_the_next_batch_is_cut() -> None:
-    data = encode_batch([Record(3)]) + encode_batch([Record(9)])[:11]
+    data = encode_batch([Record(3)]) + encode_batch([Record(9)])[:17]
     assert decode(data, 3, 9, DecodeOptions()).next_offset == 9
     assert decode(data, 3, 10, DecodeOptions()).next_offset == 4
 
@@ -305,11 +296,23 @@ def test_a_batch_that_overlaps_the_one_before_it() -> None:
         decode(SAMPLE + encode_batch([Record(18)]), 0, END, DecodeOptions())
 
 
-@pytest.mark.parametrize(("magic", "words"), [(0, "before Kafka 0.11"), (1, "before Kafka 0.11"), (3, "none of")])
-def test_other_formats_are_refused_by_name(magic: int, words: str) -> None:
+@pytest.mark.parametrize("magic", [3, 7])
+def test_other_formats_are_refused_by_name(magic: int) -> None:
     data = SAMPLE[:16] + bytes([magic]) + SAMPLE[17:]
-    with pytest.raises(UnsupportedMagic, match=f"offset 10.*magic {magic}.*{words}"):
+    with pytest.raises(UnsupportedMagic, match=f"offset 10.*magic {magic}.*none of"):
         decode(data, 0, END, DecodeOptions())
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_batch_is_no_message_of_another_magic(magic: int) -> None:
+    with pytest.raises(DecodeError, match=r"offset 1[08]"):
+        decode(SAMPLE[:16] + bytes([magic]) + SAMPLE[17:], 0, END, DecodeOptions())
+
+
+def test_without_its_magic_nobody_believes_the_offset_of_a_cut_frame() -> None:
+    # Of a wrapper of magic 0 or 1 it is the last one: records before `until` may be in it.
+    decoded = decode(encode_batch([Record(3)]) + encode_batch([Record(9)])[:16], 3, 9, DecodeOptions())
+    assert (decoded.next_offset, decoded.truncated) == (4, True)
 
 
 def test_an_unknown_codec() -> None:

@@ -31,9 +31,14 @@ KAFKA = StructType(
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
 
+@pytest.mark.parametrize("include_inner_index", [False, True])
 @pytest.mark.parametrize("include_headers", [False, True])
-def test_it_equals_what_pyspark_makes_of_sparks_kafka_schema(include_headers: bool) -> None:
-    declared = StructType([*KAFKA.fields, StructField("headers", ArrayType(HEADER))]) if include_headers else KAFKA
-    theirs = to_arrow_schema(declared, timezone="UTC")
-    assert theirs.equals(schema(include_headers), check_metadata=True)
-    assert [field.nullable for field in theirs] == [field.nullable for field in schema(include_headers)]
+def test_it_equals_what_pyspark_makes_of_sparks_kafka_schema(include_headers: bool, include_inner_index: bool) -> None:
+    fields = [*KAFKA.fields]
+    if include_headers:
+        fields.append(StructField("headers", ArrayType(HEADER)))
+    if include_inner_index:
+        fields.append(StructField("inner", IntegerType()))
+    theirs, ours = to_arrow_schema(StructType(fields), timezone="UTC"), schema(include_headers, include_inner_index)
+    assert theirs.equals(ours, check_metadata=True)
+    assert [field.nullable for field in theirs] == [field.nullable for field in ours]

@@ -1,0 +1,258 @@
+"""The scan of message sets in numpy: a tight loop finds where each message starts; all else is arithmetic on arrays.
+
+Every length is held against the end of its set before anything behind it is read. Where several things are wrong, the
+first message that is wrong is told, as the compiled scan would.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+import numpy.typing as npt
+
+from streamgroup.records.fields import MAX_MILLISECONDS, Bytes, Longs
+from streamgroup.records.message_sets import (
+    CODEC_BITS,
+    CODEC_BITS_07,
+    FRAME_SIZE,
+    LEAST_SIZES,
+    LEAST_SIZES_07,
+    NO_TIMESTAMP,
+    NO_TIMESTAMP_TYPE,
+    MessageFault,
+    Messages,
+    Messages07,
+    SetFault,
+    Sets,
+    Sets07,
+    Walk,
+)
+
+_HEAD = struct.Struct(">qi4xBB")
+"""Offset, size, magic, attributes."""
+_SIZE = struct.Struct(">i4xB")
+"""Size and magic, 8 bytes into a frame."""
+_HEAD_07 = struct.Struct(">iBB")
+"""Length, magic, attributes (or the first byte of the checksum)."""
+_CRC_07 = 4
+_LEAST_FRAME = FRAME_SIZE + LEAST_SIZES[0]
+_LEAST_FRAME_07 = 4 + LEAST_SIZES_07[0]
+
+
+def walk(data: memoryview, position: int, least: int, until: int) -> Walk:
+    """The whole plain messages of magic 0 and 1 from `position` on, with ascending offsets in `[least, until)`.
+
+    It ends at the first frame that is anything else, whatever it is.
+    """
+    size, unpack = len(data), _HEAD.unpack_from
+    count = 0
+    while size - position >= _LEAST_FRAME:
+        offset, length, magic, attributes = unpack(data, position)
+        if magic > 1 or attributes & CODEC_BITS or not least <= offset < until:
+            break
+        if not LEAST_SIZES[magic] <= length <= size - position - FRAME_SIZE:
+            break
+        position += FRAME_SIZE + length
+        count += 1
+        least = offset + 1
+    return Walk(position, count, least - 1)
+
+
+def walk07(data: memoryview, position: int, stop: int) -> Walk:
+    """The whole plain messages of Kafka 0.7 from `position` on that begin before `stop`.
+
+    It ends at the first frame that is anything else. `last_offset` is the position of the last one in `data`.
+    """
+    size, unpack = len(data), _HEAD_07.unpack_from
+    stop = min(stop, size - _LEAST_FRAME_07 + 1)
+    count, last = 0, -1
+    while position < stop:
+        length, magic, attributes = unpack(data, position)
+        if magic > 1 or (magic and attributes & CODEC_BITS_07):
+            break
+        if not LEAST_SIZES_07[magic] <= length <= size - position - 4:
+            break
+        last = position
+        position += 4 + length
+        count += 1
+    return Walk(position, count, last)
+
+
+class _Found:
+    """What is wrong with which message: of each the first thing that is."""
+
+    def __init__(self, messages: int) -> None:
+        self._fault = np.zeros(messages, np.int8)
+
+    def note(self, wrong: npt.NDArray[np.bool_], fault: MessageFault) -> None:
+        """Those messages are wrong, unless they were before."""
+        self._fault[wrong & (self._fault == 0)] = fault
+
+    @property
+    def sound(self) -> npt.NDArray[np.bool_]:
+        """The messages with which nothing is wrong so far."""
+        return np.asarray(self._fault == 0)
+
+    def tell(self, index: Longs, start: Longs) -> None:
+        """Raise SetFault for the first message that is wrong."""
+        wrong = np.flatnonzero(self._fault)
+        if wrong.size:
+            first = int(wrong[0])
+            raise SetFault(int(index[first]), int(start[first]), MessageFault(int(self._fault[first])))
+
+
+def _view(buffer: Bytes, kind: str) -> npt.NDArray[np.int64]:
+    """`buffer` as integers of `kind`, one at every position."""
+    width = np.dtype(kind).itemsize
+    return np.ndarray((max(len(buffer) - width + 1, 0),), kind, buffer, 0, (1,))
+
+
+def _starts(buffer: Bytes, begin: Longs, end: Longs) -> tuple[Longs, Longs, Longs]:
+    """Where each message starts and ends, and which set it is in: the one loop over messages. Raises SetFault."""
+    data, unpack, least = buffer.data, _SIZE.unpack_from, LEAST_SIZES
+    starts: list[int] = []
+    counts: list[int] = []
+    for index, (first, stop) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
+        position, before = first, len(starts)
+        while position < stop:
+            if stop - position < _LEAST_FRAME:
+                raise SetFault(index, position, MessageFault.FRAME)
+            size, magic = unpack(data, position + 8)
+            if magic > 1:
+                raise SetFault(index, position, MessageFault.MAGIC)
+            if not least[magic] <= size <= stop - position - FRAME_SIZE:
+                raise SetFault(index, position, MessageFault.FRAME)
+            starts.append(position)
+            position += FRAME_SIZE + size
+        counts.append(len(starts) - before)
+    return _tiled(starts, counts, end)
+
+
+def _starts07(buffer: Bytes, begin: Longs, end: Longs) -> tuple[Longs, Longs, Longs]:
+    """As `_starts`, for messages of Kafka 0.7."""
+    data, unpack, least = buffer.data, _HEAD_07.unpack_from, LEAST_SIZES_07
+    starts: list[int] = []
+    counts: list[int] = []
+    for index, (first, stop) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
+        position, before = first, len(starts)
+        while position < stop:
+            if stop - position < _LEAST_FRAME_07:
+                raise SetFault(index, position, MessageFault.FRAME)
+            size, magic, _ = unpack(data, position)
+            if magic > 1:
+                raise SetFault(index, position, MessageFault.MAGIC)
+            if not least[magic] <= size <= stop - position - 4:
+                raise SetFault(index, position, MessageFault.FRAME)
+            starts.append(position)
+            position += 4 + size
+        counts.append(len(starts) - before)
+    return _tiled(starts, counts, end)
+
+
+def _tiled(starts: list[int], counts: list[int], end: Longs) -> tuple[Longs, Longs, Longs]:
+    """Starts, ends and sets of messages that lie one behind the other in each set."""
+    start, count = np.array(starts, np.int64), np.array(counts, np.int64)
+    index = np.repeat(np.arange(len(count)), count)
+    stop = np.empty_like(start)
+    stop[:-1] = start[1:]
+    held = np.flatnonzero(count)
+    stop[np.cumsum(count)[held] - 1] = end[held]
+    return start, stop, index
+
+
+def _checksums(
+    buffer: Bytes, crc: Longs, start: Longs, stop: Longs, sound: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Which of the `sound` messages have another CRC-32 of `[start, stop)` than `crc`."""
+    data, crc32 = buffer.data, zlib.crc32
+    found = [
+        crc32(data[a:b]) if s else 0 for a, b, s in zip(start.tolist(), stop.tolist(), sound.tolist(), strict=True)
+    ]
+    return np.asarray(sound & (np.array(found, np.int64) != crc))
+
+
+def messages(buffer: Bytes, sets: Sets, checked: bool) -> Messages:
+    """Find the fields of all messages of `sets`, holding each against its checksum where `checked`. Raises SetFault."""
+    start, stop, index = _starts(buffer, sets.begin, sets.end)
+    rows = len(start)
+    if not rows:
+        return Messages.empty(0)
+    found = _Found(rows)
+    bytes_at, ints_at, longs_at = buffer, _view(buffer, ">i4"), _view(buffer, ">i8")
+    magic, attributes = bytes_at[start + 16], bytes_at[start + 17]
+    found.note((attributes & CODEC_BITS) != 0, MessageFault.NESTED)
+    if checked:
+        crc = ints_at[start + FRAME_SIZE].astype(np.uint32).astype(np.int64)
+        found.note(_checksums(buffer, crc, start + 16, stop, found.sound), MessageFault.CHECKSUM)
+
+    key_start = start + np.where(magic == 1, 30, 22)
+    key_length = ints_at[key_start - 4].astype(np.int64)
+    found.note(key_length < -1, MessageFault.LENGTH)
+    # What is wrong is read no further: its lengths are taken for 0, which lie within the smallest message.
+    key_length = np.where(found.sound, key_length, 0)
+    found.note(np.maximum(key_length, 0) > stop - key_start - 4, MessageFault.OVERRUN)
+    key_length = np.where(found.sound, key_length, 0)
+    value_start = key_start + np.maximum(key_length, 0) + 4
+    value_length = ints_at[value_start - 4].astype(np.int64)
+    found.note(value_length < -1, MessageFault.LENGTH)
+    value_end = value_start + np.maximum(value_length, 0)
+    found.note(value_end > stop, MessageFault.OVERRUN)
+    found.note(value_end < stop, MessageFault.TRAILING)
+
+    timed = magic == 1
+    kind = np.where(sets.timestamp_type[index] < 0, attributes >> 3 & 1, sets.timestamp_type[index])
+    # The places where magic 0 has no timestamp are in bounds all the same: a frame has 26 bytes.
+    moment = np.where(sets.timestamp_type[index] == 1, sets.timestamp[index], longs_at[start + 18])
+    moment = np.where(timed, moment, NO_TIMESTAMP)
+    found.note((moment < -MAX_MILLISECONDS) | (moment > MAX_MILLISECONDS), MessageFault.TIMESTAMP)
+
+    offset = _offsets(sets, longs_at[start].astype(np.int64), index, found)
+    found.tell(index, start)
+    ints = np.where(timed, kind, NO_TIMESTAMP_TYPE), key_start, key_length, value_start, value_length
+    return Messages(offset, moment * 1000, *(column.astype(np.int32) for column in ints))
+
+
+def _offsets(sets: Sets, raw: Longs, index: Longs, found: _Found) -> Longs:
+    """The offsets as they are in the log. Within a set they ascend, and the last one is the set's."""
+    rows = len(raw)
+    last = np.ones(rows, np.bool_)
+    np.not_equal(index[1:], index[:-1], out=last[:-1])
+    backwards = raw < 0
+    backwards[1:] |= (raw[1:] <= raw[:-1]) & ~last[:-1]
+    found.note(backwards, MessageFault.OFFSET)
+    last_rows = np.flatnonzero(last)
+    of = index[last_rows]
+    # Two numbers that are not negative: their difference fits.
+    base = np.where(sets.relative[of], sets.last[of] - np.maximum(raw[last_rows], 0), 0)
+    first_rows = np.concatenate(([0], last_rows[:-1] + 1))
+    wrong = (base + np.maximum(raw[first_rows], 0) < sets.least[of]) | (base + raw[last_rows] != sets.last[of])
+    ends_wrong = np.zeros(rows, np.bool_)
+    ends_wrong[last_rows[wrong]] = True
+    found.note(ends_wrong, MessageFault.OFFSET)
+    per_set = np.zeros(len(sets), np.int64)
+    per_set[of] = base
+    return np.asarray(raw + per_set[index])
+
+
+def messages07(buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
+    """As `messages`, for messages of Kafka 0.7."""
+    start, stop, index = _starts07(buffer, sets.begin, sets.end)
+    rows = len(start)
+    if not rows:
+        return Messages07.empty(0)
+    found = _Found(rows)
+    magic = buffer[start + 4].astype(np.int64)
+    found.note((magic == 1) & ((buffer[start + 5] & CODEC_BITS_07) != 0), MessageFault.NESTED)
+    value_start = start + 5 + magic + _CRC_07
+    if checked:
+        crc = _view(buffer, ">i4")[value_start - _CRC_07].astype(np.uint32).astype(np.int64)
+        found.note(_checksums(buffer, crc, value_start, stop, found.sound), MessageFault.CHECKSUM)
+    found.tell(index, start)
+    wrapped = sets.wrapped[index]
+    first = np.searchsorted(index, np.arange(len(sets)))
+    offset = sets.offset[index] + np.where(wrapped, 0, start - sets.begin[index])
+    inner = np.where(wrapped, np.arange(rows) - first[index], 0)
+    ints = inner, value_start, stop - value_start
+    return Messages07(offset, *(column.astype(np.int32) for column in ints))

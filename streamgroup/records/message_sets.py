@@ -1,0 +1,180 @@
+"""What a scan of message sets is asked for and what it finds: the formats before record batches.
+
+Kafka 0.8 to 0.10 (magic 0 and 1), big-endian, one frame per message, 12 bytes of which are not part of the message:
+
+    offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64 (magic 1) | key bytes | value bytes
+
+`bytes` is a length i32 (-1 is null) and as many bytes; the CRC-32 covers everything behind itself.
+
+Kafka 0.7, where a message's offset is the position of its frame in the log:
+
+    length i32 | magic i8 | attributes i8 (magic 1) | crc u32 | payload
+
+The length counts what follows it; the CRC-32 covers the payload alone.
+
+In both a compressed message, the *wrapper*, holds a set of messages as its value. As with record batches there are two
+scans, equal in all they accept, refuse and find: `message_scan.py` in numpy and `_messages.c` compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamgroup.records.fields import TIMESTAMP_TEXT, Ints, Longs
+
+FRAME_SIZE = 12
+"""Kafka 0.8: offset and size."""
+LEAST_SIZES = (14, 22)
+"""The smallest message of magic 0 and 1."""
+LEAST_SIZES_07 = (5, 6)
+CODEC_BITS = 0x07
+CODEC_BITS_07 = 0x03
+LOG_APPEND_TIME_BIT = 0x08
+
+NO_TIMESTAMP = -1
+NO_TIMESTAMP_TYPE = -1
+OWN = -2
+"""As a set's timestamp type: each message has its own."""
+
+
+class Walk(NamedTuple):
+    """Plain messages one behind the other: where the last one ends, how many they are, and the last one's offset."""
+
+    end: int
+    messages: int
+    last_offset: int
+
+
+class MessageFault(IntEnum):
+    """What can be wrong with a message. The numbers are those of `_messages.h`."""
+
+    FRAME = 1
+    MAGIC = 2
+    NESTED = 3
+    CHECKSUM = 4
+    LENGTH = 5
+    OVERRUN = 6
+    TRAILING = 7
+    TIMESTAMP = 8
+    OFFSET = 9
+
+    @property
+    def text(self) -> str:
+        """What to tell the user of it."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    MessageFault.FRAME: "a message's size cannot be, or reaches beyond its set",
+    MessageFault.MAGIC: "a message of a magic that is neither 0 nor 1",
+    MessageFault.NESTED: "a compressed message in a compressed message",
+    MessageFault.CHECKSUM: "its CRC-32 does not match; the bytes are damaged",
+    MessageFault.LENGTH: "a length of key or value is negative",
+    MessageFault.OVERRUN: "key or value reach beyond their message",
+    MessageFault.TRAILING: "a message is longer than its key and value",
+    MessageFault.TIMESTAMP: TIMESTAMP_TEXT,
+    MessageFault.OFFSET: "the offsets of its messages are out of order, or do not end at its own",
+}
+
+
+class SetFault(Exception):
+    """A scan has found a message that cannot be: in which set, where in the buffer it begins, and what is wrong."""
+
+    def __init__(self, index: int, position: int, fault: MessageFault) -> None:
+        super().__init__(index, position, fault)
+        self.index = index
+        self.position = position
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """The message sets to scan, magic 0 and 1: one element each. `[begin, end)` are positions in the buffer."""
+
+    begin: Longs
+    end: Longs
+    least: Longs
+    """The smallest offset that the first message may have."""
+    last: Longs
+    """The offset that the last message must have."""
+    relative: npt.NDArray[np.bool_]
+    """Whether the offsets count from somewhere, so that the last one is `last` (wrappers of magic 1)."""
+    timestamp: Longs
+    """Milliseconds: what all messages have where `timestamp_type` is 1 (LogAppendTime)."""
+    timestamp_type: Longs
+    """0 or 1 for all messages but those of magic 0, or OWN."""
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All of them, in order."""
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Where the fields of the messages lie: one element per message. A length of -1 is null."""
+
+    offset: Longs
+    timestamp: Longs
+    """Microseconds."""
+    timestamp_type: Ints
+    key_start: Ints
+    key_length: Ints
+    value_start: Ints
+    value_length: Ints
+
+    @classmethod
+    def empty(cls, rows: int) -> Messages:
+        """Room for `rows` messages, not yet written."""
+        offset, timestamp = (np.empty(rows, np.int64) for _ in range(2))
+        return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(5)))
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All of them, in order."""
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sets07:
+    """The message sets of Kafka 0.7 to scan: one element each. `[begin, end)` are positions in the buffer."""
+
+    begin: Longs
+    end: Longs
+    offset: Longs
+    """That of the first message, or of the wrapper and with it of all."""
+    wrapped: npt.NDArray[np.bool_]
+    """Whether the messages were in a wrapper."""
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All of them, in order."""
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class Messages07:
+    """Where the payloads of the messages lie: one element per message."""
+
+    offset: Longs
+    inner: Ints
+    """The index of a message in its wrapper; 0 where there is none."""
+    value_start: Ints
+    value_length: Ints
+
+    @classmethod
+    def empty(cls, rows: int) -> Messages07:
+        """Room for `rows` messages, not yet written."""
+        return cls(np.empty(rows, np.int64), *(np.empty(rows, np.int32) for _ in range(3)))
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All of them, in order."""
+        return tuple(getattr(self, name) for name in self.__slots__)

@@ -1,0 +1,338 @@
+"""Messages of Kafka 0.7 to Arrow columns.
+
+An offset is the position of a message's frame in the log, so nothing in the bytes tells whether a position is one:
+data that begins elsewhere shows in lengths, magics and checksums that cannot be. The messages in a wrapper have its
+offset, and are told apart by their index; a wrapper may hold wrappers, whose messages are counted on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec
+from streamgroup.records import columns, compression, kernel
+from streamgroup.records.decode import Decoded, DecodeOptions
+from streamgroup.records.fields import MAX_BUFFER, Bytes, Longs
+from streamgroup.records.message_sets import (
+    CODEC_BITS_07,
+    LEAST_SIZES_07,
+    NO_TIMESTAMP,
+    NO_TIMESTAMP_TYPE,
+    MessageFault,
+    Messages07,
+    SetFault,
+    Sets07,
+)
+from streamgroup.records.messages import MAX_DEPTH
+from streamgroup.records.regions import Place, inflate_all
+from streamgroup.records.schema import HEADERS, TIMESTAMP
+
+__all__ = ["Walk07", "decode07", "walk07"]
+
+_HEAD = struct.Struct(">iB")
+"""Length and magic."""
+_CRC = struct.Struct(">I")
+_LONGEST = 100 << 20
+"""No broker takes a longer request (`max.socket.request.bytes`), so what says that it is longer is no length."""
+_CODECS = (compression.NONE, compression.GZIP, compression.SNAPPY)
+
+E = TypeVar("E", bound=DecodeError)
+
+
+class _Frame(NamedTuple):
+    """One message, `[begin, end)` of some bytes; its payload is `[payload, end)`."""
+
+    begin: int
+    end: int
+    codec: int
+    crc: int
+    payload: int
+
+
+class _Run(NamedTuple):
+    """Plain messages one behind the other."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Walk07:
+    """The whole messages of some bytes: where each starts in the log, ascending, and where the next one does.
+
+    `truncated`: bytes of another message are behind the last whole one. Where there is none before it (`starts` is
+    empty), it is larger than what was fetched, or no message begins at the position that was asked for.
+    """
+
+    starts: Longs
+    next_offset: int
+    truncated: bool
+
+    @property
+    def boundaries(self) -> Longs:
+        """Where ranges may begin and end: `starts` and `next_offset`."""
+        return np.append(self.starts, np.int64(self.next_offset))
+
+
+def walk07(data: memoryview | bytes, start: int, until: int | None = None, *, check_crcs: bool = False) -> Walk07:
+    """Where the messages of `data` begin, the first byte of which is at the position `start` of the log.
+
+    Messages that begin at `until` or beyond are not looked at, where it is given. Wrappers are whole messages here:
+    nothing is decompressed. With `check_crcs` a start that is no boundary is found out even where its bytes look like
+    a length. Raises DecodeError where a message cannot begin where one should.
+    """
+    data = memoryview(data).cast("B")
+    frames = _Frames(data, start, len(data) if until is None else until - start)
+    pieces: list[Longs] = []
+    for frame in frames:
+        if isinstance(frame, _Run):
+            sets = _sets([(frame, (frame.begin, frame.end))], start)
+            pieces.append(_scan(np.frombuffer(data, np.uint8), sets, [frame], frames, check_crcs).offset)
+            continue
+        if check_crcs:
+            frames.verify(frame)
+        pieces.append(np.array([start + frame.begin], np.int64))
+    starts = np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+    return Walk07(starts, start + frames.end, frames.truncated)
+
+
+def decode07(data: memoryview | bytes, start: int, until: int, options: DecodeOptions) -> Decoded:
+    """Decode the messages that begin at the positions `[start, until)` of the log.
+
+    `data` is the message set of a FETCH answer; its first byte is at `start`, its last message may be cut off. A
+    record's offset is where its outer message begins; `inner` is its index in it, 0 for a plain message. There are no
+    keys, no timestamps (-1, type -1) and no headers. `next_offset` is the position behind the last whole message.
+
+    Raises DecodeError and its kinds: `base_offset` is the position where no message begins, or that of the message
+    that cannot be read, and `next_offset` the one behind it where it can be told. `until` inside of a message is such a
+    position. Decompressed bytes beyond the cap end the call early, before the first wrapper that does not fit.
+    """
+    data = memoryview(data).cast("B")
+    frames = _Frames(data, start, until - start)
+    wanted = list(frames)
+    if start + frames.end > until:
+        raise frames.no_boundary(until - start, f"the message at {start + wanted[-1].begin} reaches beyond it")
+    if options.check_crcs:
+        for frame in wanted:
+            if isinstance(frame, _Frame):
+                frames.verify(frame)
+    buffer, found, held = _found(data, wanted, frames, start, options)
+    rows = len(found.offset)
+    return Decoded(
+        key=pa.nulls(rows, pa.binary()),
+        value=columns.binary(buffer, found.value_start, found.value_length),
+        offset=columns.longs(found.offset),
+        timestamp=columns.constant(NO_TIMESTAMP * 1000, TIMESTAMP, rows),
+        timestamp_type=columns.constant(NO_TIMESTAMP_TYPE, pa.int32(), rows),
+        headers=pa.nulls(rows, HEADERS) if options.include_headers else None,
+        num_rows=rows,
+        next_offset=start + (wanted[held].begin if held < len(wanted) else frames.end),
+        truncated=frames.truncated,
+        inner=columns.ints(found.inner) if options.include_inner_index else None,
+    )
+
+
+class _Frames:
+    """The messages of one fetch that begin before `stop`, counted from the fetch's first byte."""
+
+    def __init__(self, data: memoryview, start: int, stop: int) -> None:
+        self._data = data
+        self._start = start
+        self._stop = min(stop, len(data))
+        self.end = 0
+        """Where the last whole message ends."""
+        self.truncated = False
+
+    def __iter__(self) -> Iterator[_Run | _Frame]:
+        while self.end < self._stop:
+            begin = self.end
+            walked = kernel.current().walk07(self._data, begin, self._stop)
+            if walked.messages:
+                self.end = walked.end
+                yield _Run(begin, walked.end)
+                continue
+            frame = self._frame(begin)
+            if frame is None:
+                self.truncated = True
+                return
+            self.end = frame.end
+            yield frame
+
+    def _frame(self, begin: int) -> _Frame | None:
+        """The message at `begin`, None where it is cut off. Raises DecodeError where none can be."""
+        try:
+            return _frame(self._data, begin)
+        except DecodeError as error:
+            raise self.no_boundary(begin, str(error), type(error)) from None
+
+    def no_boundary(self, begin: int, what: str, kind: type[DecodeError] = DecodeError) -> DecodeError:
+        """An error of `kind`: nothing sound begins at `begin`."""
+        position = self._start + begin
+        error = kind(f"position {position}: {what}; no message begins there, or it is damaged")
+        error.base_offset = position
+        return error
+
+    def verify(self, frame: _Frame) -> None:
+        """Hold a wrapper against its checksum. Raises ChecksumMismatch."""
+        if kernel.current().crc32(self._data[frame.payload : frame.end]) != frame.crc:
+            raise self.damaged(frame.begin, MessageFault.CHECKSUM)
+
+    def damaged(self, begin: int, fault: MessageFault) -> DecodeError:
+        """An error about the message at `begin`, whose length can be believed only if a sound message or the end of
+        the data follows."""
+        kind = ChecksumMismatch if fault is MessageFault.CHECKSUM else DecodeError
+        error = self.no_boundary(begin, fault.text, kind)
+        try:
+            frame = _frame(self._data, begin)
+            after = None if frame is None else _frame(self._data, frame.end)
+        except DecodeError:
+            return error
+        if frame is None:
+            return error
+        follows = after is not None and kernel.current().crc32(self._data[after.payload : after.end]) == after.crc
+        if follows or frame.end == len(self._data):
+            error.next_offset = self._start + frame.end
+        return error
+
+    def error(self, frame: _Run | _Frame, what: str, kind: type[E]) -> E:
+        """An error of `kind` about a message that is whole and has the right checksum."""
+        error = kind(f"the message at position {self._start + frame.begin}: {what}")
+        error.base_offset, error.next_offset = self._start + frame.begin, self._start + frame.end
+        return error
+
+
+def _frame(data: memoryview, begin: int) -> _Frame | None:
+    """The message at `begin` of `data`, None where it is cut off. Raises DecodeError where none can be."""
+    left = len(data) - begin
+    if left < _HEAD.size:
+        return None
+    length, magic = _HEAD.unpack_from(data, begin)
+    if magic > 1:
+        raise DecodeError(f"magic {magic} is neither 0 nor 1")
+    if not LEAST_SIZES_07[magic] <= length <= _LONGEST:
+        raise DecodeError(f"a length of {length} bytes cannot be")
+    if length > left - 4:
+        return None
+    codec = data[begin + _HEAD.size] & CODEC_BITS_07 if magic else compression.NONE
+    (crc,) = _CRC.unpack_from(data, begin + _HEAD.size + magic)
+    return _Frame(begin, begin + 4 + length, codec, crc, begin + _HEAD.size + magic + _CRC.size)
+
+
+def _found(
+    data: memoryview, wanted: list[_Run | _Frame], frames: _Frames, start: int, options: DecodeOptions
+) -> tuple[Bytes, Messages07, int]:
+    """The messages of `wanted`, the buffer that they lie in, and how many of `wanted` that are."""
+    buffer, places = _laid_out(data, wanted, frames, options.max_decompressed_bytes)
+    checked = options.check_crcs
+    try:
+        found = _scan(buffer, _sets(list(zip(wanted, places, strict=False)), start), wanted, frames, checked)
+    except _Nested:
+        buffer, places = _flattened(data, wanted, frames, options)
+        found = _scan(buffer, _sets(list(zip(wanted, places, strict=False)), start), wanted, frames, checked)
+    return buffer, found, len(places)
+
+
+def _laid_out(data: memoryview, wanted: list[_Run | _Frame], frames: _Frames, limit: int) -> tuple[Bytes, list[Place]]:
+    """The sets of `wanted` in one buffer, wrappers decompressed; those that do not fit are left out."""
+    if all(isinstance(frame, _Run) for frame in wanted) and len(data) <= MAX_BUFFER:
+        return np.frombuffer(data, np.uint8), [(frame.begin, frame.end) for frame in wanted]
+    pieces = [
+        (compression.NONE, data[frame.begin : frame.end])
+        if isinstance(frame, _Run)
+        else (_codec(frame, frames), data[frame.payload : frame.end])
+        for frame in wanted
+    ]
+    return inflate_all(pieces, limit, lambda index, what, kind: frames.error(wanted[index], what, kind))
+
+
+def _codec(frame: _Frame, frames: _Frames) -> int:
+    if frame.codec not in _CODECS:
+        raise frames.error(frame, f"compressed by codec {frame.codec}; known are 1 gzip and 2 snappy", UnsupportedCodec)
+    return frame.codec
+
+
+def _flattened(
+    data: memoryview, wanted: list[_Run | _Frame], frames: _Frames, options: DecodeOptions
+) -> tuple[Bytes, list[Place]]:
+    """As `_laid_out`, for wrappers that hold wrappers: one by one, each as the plain messages in it, depth first."""
+    left = options.max_decompressed_bytes
+    parts: list[bytes] = []
+    for frame in wanted:
+        if isinstance(frame, _Run):
+            parts.append(bytes(data[frame.begin : frame.end]))
+            continue
+        flattening = _Flattening(left, options.check_crcs)
+        try:
+            flattening.add(data, frame, 1)
+        except TooLarge as error:
+            if parts:
+                break
+            what = f"{error} (group.maxDecompressedBytes is {options.max_decompressed_bytes})"
+            raise frames.error(frame, what, TooLarge) from error
+        except DecodeError as error:
+            raise frames.error(frame, str(error), type(error)) from error
+        left = flattening.left
+        parts.append(b"".join(flattening.flat))
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    return np.frombuffer(b"".join(parts), np.uint8), list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+class _Flattening:
+    """The plain messages of a wrapper and of the wrappers in it; `left` bytes may still be decompressed."""
+
+    def __init__(self, limit: int, check_crcs: bool) -> None:
+        self.left = limit
+        self.flat: list[bytes] = []
+        self._check_crcs = check_crcs
+
+    def add(self, data: memoryview, wrapper: _Frame, depth: int) -> None:
+        """The messages in `wrapper`, which lies `depth` deep. Raises DecodeError."""
+        if depth > MAX_DEPTH:
+            raise DecodeError(f"more than {MAX_DEPTH} wrappers in one another")
+        if wrapper.codec not in _CODECS:
+            raise UnsupportedCodec(f"compressed by codec {wrapper.codec}; known are 1 gzip and 2 snappy")
+        inner = compression.inflated(wrapper.codec, data[wrapper.payload : wrapper.end], self.left)
+        self.left -= len(inner)
+        position = 0
+        while position < len(inner):
+            frame = _frame(inner, position)
+            if frame is None:
+                raise DecodeError(MessageFault.FRAME.text)
+            if frame.codec == compression.NONE:
+                self.flat.append(bytes(inner[frame.begin : frame.end]))
+            else:
+                if self._check_crcs and kernel.current().crc32(inner[frame.payload : frame.end]) != frame.crc:
+                    raise ChecksumMismatch(MessageFault.CHECKSUM.text)
+                self.add(inner, frame, depth + 1)
+            position = frame.end
+
+
+class _Nested(Exception):
+    """A compressed message in a compressed message."""
+
+
+def _sets(placed: list[tuple[_Run | _Frame, Place]], start: int) -> Sets07:
+    rows = [(begin, end, start + frame.begin, isinstance(frame, _Frame)) for frame, (begin, end) in placed]
+    table = np.array(rows, np.int64).reshape(len(rows), 4).T
+    begin, end, offset, wrapped = (np.ascontiguousarray(column) for column in table)
+    return Sets07(begin, end, offset, wrapped.astype(np.bool_))
+
+
+def _scan(buffer: Bytes, sets: Sets07, wanted: list[_Run | _Frame], frames: _Frames, checked: bool) -> Messages07:
+    """The messages of `sets`, which are those of `wanted`. Raises DecodeError, or _Nested."""
+    try:
+        return kernel.current().messages07(buffer, sets, checked)
+    except SetFault as error:
+        if error.fault is MessageFault.NESTED:
+            raise _Nested from None
+        frame = wanted[error.index]
+        if isinstance(frame, _Run):
+            raise frames.damaged(frame.begin + error.position - int(sets.begin[error.index]), error.fault) from None
+        kind = ChecksumMismatch if error.fault is MessageFault.CHECKSUM else DecodeError
+        raise frames.error(frame, error.fault.text, kind) from None
