@@ -6,10 +6,18 @@ Functions over a `Cluster`; each has a deadline on the cluster's clock and is re
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from streamgroup.errors import BrokerError, DecodeError, ErrorCode, KafkaError, TransportError, error_of
-from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.errors import (
+    BrokerError,
+    DecodeError,
+    ErrorCode,
+    KafkaError,
+    TransportError,
+    UnsupportedVersionError,
+    error_of,
+)
+from streamgroup.model import Broker, CommittedOffset, TopicPartition
 from streamgroup.net.cluster import ANY, Cluster
 from streamgroup.wire.messages.admin import (
     CreatableTopic,
@@ -23,7 +31,13 @@ from streamgroup.wire.messages.admin import (
     ListGroupsRequest,
 )
 from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
-from streamgroup.wire.offsets import FetchedOffsets, fetched_offsets, offset_fetch_request
+from streamgroup.wire.offsets import (
+    FIRST_WITH_ALL,
+    ZOOKEEPER_VERSION,
+    FetchedOffsets,
+    fetched_offsets,
+    offset_fetch_request,
+)
 from streamgroup.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
@@ -56,12 +70,21 @@ def describe_groups(cluster: Cluster, groups: Collection[str], deadline: float) 
 
 
 def committed(
-    cluster: Cluster, group: str, deadline: float, stable: bool = True
+    cluster: Cluster, group: str, deadline: float, stable: bool = True, in_zookeeper: bool | None = None
 ) -> dict[TopicPartition, CommittedOffset]:
     """All that `group` has committed, asked without being a member.
 
     With `stable` pending transactional commits are waited for (R19); without it the last complete ones are told.
+    `in_zookeeper`: whether those are meant that any broker keeps there (0.8 to 3.x); None: where the brokers cannot
+    keep them in Kafka. Raises UnsupportedVersionError where the brokers have no such store.
     """
+    known: list[TopicPartition] = []
+
+    def ask(version: int) -> OffsetFetchRequest:
+        if version < FIRST_WITH_ALL and not known:
+            topics = cluster.snapshot(None, deadline).topics.values()
+            known.extend(TopicPartition(topic.name, p.partition) for topic in topics for p in topic.partitions)
+        return offset_fetch_request(version, group, None, known=known, require_stable=stable)
 
     def read(version: int, response: OffsetFetchResponse) -> FetchedOffsets:
         fetched = fetched_offsets(response, version, group)
@@ -69,13 +92,7 @@ def committed(
         _check(next((code for code in codes if code), 0), f"group {group!r}: its committed offsets")
         return fetched
 
-    fetched = _of_coordinator(
-        cluster,
-        group,
-        (OffsetFetchRequest, lambda version: offset_fetch_request(version, group, None, require_stable=stable)),
-        read,
-        deadline,
-    )
+    fetched = _of_coordinator(cluster, group, (OffsetFetchRequest, ask), read, deadline, in_zookeeper=in_zookeeper)
     return {tp: row.committed for tp, row in fetched.partitions.items() if row.committed is not None}
 
 
@@ -167,12 +184,22 @@ def _of_coordinator(
     make: tuple[type[Request[R]], Callable[[int], Request[R]]],
     read: Callable[[int, R], T],
     deadline: float,
+    *,
+    in_zookeeper: bool | None = False,
 ) -> T:
-    """Ask `group`'s coordinator, which is found anew for each attempt."""
+    """Ask `group`'s coordinator, which is found anew for each attempt; any broker where it is about ZooKeeper."""
     retry = cluster.retry(f"{make[0].NAME} of group {group!r}", deadline)
     while True:
-        coordinator = cluster.coordinator(group, deadline)
+        coordinator: Broker | Literal["any"] = ANY
+        if not in_zookeeper:
+            try:
+                coordinator = cluster.coordinator(group, deadline)
+            except UnsupportedVersionError:
+                if in_zookeeper is not None:
+                    raise
+                in_zookeeper = True
+        ceiling = ZOOKEEPER_VERSION if in_zookeeper else None
         try:
-            return read(*cluster.ask(*make, coordinator, deadline, keep_trying=False))
+            return read(*cluster.ask(*make, coordinator, deadline, ceiling=ceiling, keep_trying=False))
         except (_AskAgain, TransportError) as cause:
             retry.again(cause)

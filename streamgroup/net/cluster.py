@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal, TypeVar
 
 from streamgroup.errors import BrokerError, ConfigError, TransportError
-from streamgroup.model import Broker, ClusterSnapshot, TopicPartition
+from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
 from streamgroup.net.crowd import Address, Crowd, Late
 from streamgroup.net.listing import (
+    NO_OFFSET,
     EpochCheck,
     EpochEnd,
     ListedOffset,
@@ -31,6 +32,7 @@ from streamgroup.net.metadata import MetadataCache, metadata_request, snapshot_o
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.wire.messages.log import ListOffsetsRequest
 from streamgroup.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
@@ -95,7 +97,7 @@ class Cluster:
         retry = self.retry("its metadata", deadline)
         while True:
             _, response = self.ask(MetadataRequest, lambda version: metadata_request(wanted, version), ANY, deadline)
-            snapshot, unsettled = snapshot_of(response)
+            snapshot, unsettled = snapshot_of(response, wanted)
             if not unsettled:
                 self._cache.put(snapshot, wanted, self.clock())
                 return snapshot
@@ -197,7 +199,9 @@ class Cluster:
         """The offset of each partition at EARLIEST, LATEST or a timestamp (ms): all leaders are asked at once.
 
         LATEST is the last stable offset under READ_COMMITTED, else the high watermark. A timestamp beyond the last
-        record has the offset NO_OFFSET. Partitions whose leader moves or is not known are asked for again. Raises
+        record has the offset NO_OFFSET. Brokers before 0.10.1 know the times of segments only: there a timestamp means
+        the start of the newest segment whose file is not newer, and the earliest offset where none is as old, so that
+        no later record is missed. Partitions whose leader moves or is not known are asked for again. Raises
         TransportError where one has no answer by the deadline, BrokerError where one may not be read.
         """
         listed: dict[TopicPartition, ListedOffset] = {}
@@ -214,11 +218,40 @@ class Cluster:
                     causes.append(str(answer))
                 else:
                     read_offsets(answer, listed, causes)
+            self._look_twice(pending, snapshot, isolation, deadline, listed=listed, causes=causes)
             pending = {tp: at for tp, at in pending.items() if tp not in listed}
             if not pending:
                 return listed
             self.expire_metadata()
             retry.again("; ".join(causes))
+
+    def _look_twice(
+        self,
+        asked: Mapping[TopicPartition, int],
+        snapshot: ClusterSnapshot,
+        isolation: Isolation,
+        deadline: float,
+        *,
+        listed: dict[TopicPartition, ListedOffset],
+        causes: list[str],
+    ) -> None:
+        """Nothing was found for a timestamp: in v0 no segment is as old, later no record is as late."""
+        unmatched = [tp for tp, at in asked.items() if at >= 0 and tp in listed and listed[tp].offset == NO_OFFSET]
+        for node in sorted({leader.node_id for tp in unmatched if (leader := snapshot.leader(tp)) is not None}):
+            mine = {tp: asked[tp] for tp in unmatched if snapshot.leader(tp) == snapshot.brokers[node]}
+
+            def make(version: int, node: int = node, mine: Mapping[TopicPartition, int] = mine) -> ListOffsetsRequest:
+                again = mine if version else dict.fromkeys(mine, EARLIEST)
+                return offset_requests(again, snapshot, isolation)[0][node]
+
+            for tp in mine:
+                del listed[tp]
+            try:
+                _, response = self.ask(ListOffsetsRequest, make, node, deadline, keep_trying=False)
+            except TransportError as error:
+                causes.append(str(error))
+            else:
+                read_offsets(response, listed, causes)
 
     def offsets_soon(
         self,

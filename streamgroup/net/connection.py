@@ -9,10 +9,11 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from streamgroup.errors import StreamGroupError, TransportError
-from streamgroup.net.link import Link, Phase
+from streamgroup.model import Dialect
+from streamgroup.net.link import AnyRequest, Link, Phase
 from streamgroup.net.protocol import Answer
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.schema import Message, Request
@@ -30,10 +31,16 @@ class Connection:
     """
 
     def __init__(
-        self, host: str, port: int, options: ClientOptions, clock: Callable[[], float] = time.monotonic
+        self,
+        host: str,
+        port: int,
+        options: ClientOptions,
+        clock: Callable[[], float] = time.monotonic,
+        dialect: Dialect = Dialect.KAFKA,
     ) -> None:
         self.host, self.port = host, port
         self.options = options
+        self.dialect = dialect
         self._clock = clock
         self._link: Link | None = None
         self._answers: deque[Answer] = deque()
@@ -71,7 +78,7 @@ class Connection:
         """
         self.close()
         began = self._clock()
-        link = Link(self.host, self.port, self.options, began)
+        link = Link(self.host, self.port, self.options, began, dialect=self.dialect)
         self._link = link
         while True:
             now = self._clock()
@@ -84,7 +91,7 @@ class Connection:
                 raise TransportError(f"{self}: not connected after {now - began:.1f} s ({phase})")
             _wait(link, min(deadline, link.due or deadline) - now)
 
-    def send(self, request: Request[Any], version: int | None = None, ceiling: int | None = None) -> int:
+    def send(self, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
         """Send without waiting for the answer; the correlation id that `receive` will return with it.
 
         `version` is the highest that both know, at most `ceiling`, unless given. Raises UnsupportedVersionError.

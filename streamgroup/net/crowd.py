@@ -7,25 +7,32 @@ is always slower than the patience is heard all the same, one call later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from streamgroup.errors import TransportError
-from streamgroup.net.poller import Broken, Event, Handle, Poller, Received
+from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.model import Dialect
+from streamgroup.net.link import AnyRequest, name_of
+from streamgroup.net.poller import Broken, Connected, Event, Handle, Poller, Received
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 Address = tuple[str, int]
+Question = tuple[Address, AnyRequest]
 
 
 class Late(TransportError):
     """No answer yet; it is waited for."""
 
 
-class _Question(NamedTuple):
-    request: Request[Any]
+class Unheard(TransportError):
+    """The connection ended at an earlier question: what became of it says nothing of this one."""
+
+
+class _Asked(NamedTuple):
+    request: AnyRequest
     era: int
 
 
@@ -34,21 +41,57 @@ class _Line:
     """One broker's connection: what it was asked and until when, and late answers that nobody has taken yet."""
 
     handle: Handle
-    asked: dict[int, tuple[_Question, float]] = field(default_factory=dict)
-    """By correlation id."""
-    kept: dict[_Question, tuple[Any, float]] = field(default_factory=dict)
+    connected: bool = False
+    asked: dict[int, tuple[_Asked, float]] = field(default_factory=dict)
+    """By correlation id, the oldest first."""
+    kept: dict[_Asked, tuple[Any, float]] = field(default_factory=dict)
 
-    def knows(self, question: _Question) -> bool:
-        return question in self.kept or any(each == question for each, _ in self.asked.values())
+    def known(self, now: float) -> set[_Asked]:
+        """What is asked or answered; answers that nobody has taken in their time go."""
+        self.kept = {asked: kept for asked, kept in self.kept.items() if now < kept[1]}
+        return self.kept.keys() | {asked for asked, _ in self.asked.values()}
+
+    @property
+    def first(self) -> AnyRequest | None:
+        """What the broker was to answer next."""
+        return next((asked.request for asked, _ in self.asked.values()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What one call asks, and what it has heard."""
+
+    questions: dict[Question, None]
+    """In their order."""
+    era: int
+    answers: dict[Question, Any]
+
+    def left(self) -> list[Question]:
+        """What has no answer yet."""
+        return [question for question in self.questions if question not in self.answers]
+
+    def take(self, address: Address, line: _Line) -> None:
+        """Take the answers that were kept."""
+        for asked in tuple(line.kept):
+            question = address, asked.request
+            if asked.era == self.era and question in self.questions and question not in self.answers:
+                self.answers[question] = line.kept.pop(asked)[0]
+
+    def fail(self, address: Address, error: StreamGroupError, culprit: AnyRequest | None = None) -> None:
+        """Nothing more comes from there. With `culprit` the connection ended at that question."""
+        for question in self.left():
+            if question[0] == address:
+                behind = culprit is not None and question[1] != culprit
+                self.answers[question] = Unheard(f"{error} (before this was answered)") if behind else error
 
 
 class Crowd:
     """See the module. Used by one thread."""
 
-    def __init__(self, options: ClientOptions, clock: Callable[[], float]) -> None:
+    def __init__(self, options: ClientOptions, clock: Callable[[], float], dialect: Dialect = Dialect.KAFKA) -> None:
         self._options = options
         self._clock = clock
-        self._poller = Poller(options, clock)
+        self._poller = Poller(options, clock, dialect)
         self._lines: dict[Address, _Line] = {}
 
     def ask(
@@ -66,44 +109,64 @@ class Crowd:
         that have not answered are `Late`; their answers count for the next call of the same `era`. Raises whatever else
         is wrong with a broker: UnsupportedVersionError, DecodeError, BrokerError where it refuses the handshake.
         """
+        found = self.ask_all(requests.items(), deadline, patience=patience, ceiling=ceiling, era=era)
+        return {address: answer for (address, _), answer in found.items()}
+
+    def ask_all(
+        self,
+        questions: Collection[Question],
+        deadline: float,
+        *,
+        patience: float | None = None,
+        ceiling: int | None = None,
+        era: int = 0,
+    ) -> dict[Question, Any]:
+        """`ask` where one broker may be asked many things, one behind the other in the order given.
+
+        Where the connection ends, the first question without an answer has the error, those behind it are `Unheard`.
+        """
         began = self._clock()
         until = min(deadline, began + self._options.request_timeout_ms / 1000)
         enough = until if patience is None else min(until, began + patience)
-        answers: dict[Address, R | TransportError] = {}
-        self._take(self._poller.wait(0), {})  # idle connections that have ended, answers that came late
-        for address, request in requests.items():
-            self._put(address, _Question(request, era), until, ceiling)
+        answers: dict[Question, Any] = {}
+        wanted = _Wanted(dict.fromkeys(questions), era, answers)
+        self._take(self._poller.wait(0), _Wanted({}, era, {}))  # connections that have ended, answers that came late
+        self._put(wanted, until, ceiling)
         while True:
-            self._take_kept(requests, era, answers)
-            self._drop_overdue(answers)
+            for address, line in self._lines.items():
+                wanted.take(address, line)
+            self._drop_overdue(wanted)
             now = self._clock()
-            if requests.keys() <= answers.keys() or now >= enough:
+            if len(answers) == len(wanted.questions) or now >= enough:
                 break
-            self._take(self._poller.wait(max(0.0, min(enough, self._due(until)) - now)), answers)
-        for address, request in requests.items():
-            if address not in answers:
-                answers[address] = Late(
-                    f"{_name(address)}: no answer to {request.NAME} after {now - began:.1f} s; it is waited for"
-                )
-        return {address: answers[address] for address in requests}
+            self._take(self._poller.wait(max(0.0, min(enough, self._due(until)) - now)), wanted)
+        for address, request in wanted.left():
+            answers[address, request] = Late(
+                f"{_name(address)}: no answer to {name_of(request)} after {now - began:.1f} s; it is waited for"
+            )
+        return {question: answers[question] for question in wanted.questions}
 
     def close(self) -> None:
         """Close all connections."""
         self._poller.close()
         self._lines.clear()
 
-    def _put(self, address: Address, question: _Question, until: float, ceiling: int | None) -> None:
+    def _put(self, wanted: _Wanted, until: float, ceiling: int | None) -> None:
         """Ask, unless the same is asked already or has been answered since."""
-        line = self._lines.get(address)
-        if line is None:
-            line = self._lines[address] = _Line(self._poller.connect(*address, "crowd"))
         now = self._clock()
-        line.kept = {asked: kept for asked, kept in line.kept.items() if now < kept[1]}
-        if not line.knows(question):
-            line.asked[self._poller.send(line.handle, question.request, ceiling=ceiling)] = question, until
+        known: dict[Address, set[_Asked]] = {}
+        for address, request in wanted.questions:
+            line = self._lines.get(address)
+            if line is None:
+                line = self._lines[address] = _Line(self._poller.connect(*address, "crowd"))
+            if address not in known:
+                known[address] = line.known(now)
+            asked = _Asked(request, wanted.era)
+            if asked not in known[address]:
+                line.asked[self._poller.send(line.handle, request, ceiling=ceiling)] = asked, until
 
-    def _take(self, events: list[Event], answers: dict[Address, Any]) -> None:
-        """What has come: answers are kept, and why there will be none goes to `answers`."""
+    def _take(self, events: list[Event], wanted: _Wanted) -> None:
+        """What has come: answers are kept, and why there will be none is told at once."""
         by_handle = {line.handle: address for address, line in self._lines.items()}
         for event in events:
             address = by_handle.get(event.handle)
@@ -111,35 +174,27 @@ class Crowd:
             if address is None or line is None:
                 continue
             match event:
+                case Connected():
+                    line.connected = True
                 case Received():
-                    question, until = line.asked.pop(event.correlation_id)
-                    line.kept[question] = event.response, until
+                    asked, until = line.asked.pop(event.correlation_id)
+                    line.kept[asked] = event.response, until
                 case Broken():
                     del self._lines[address]
                     if line.asked and not isinstance(event.error, TransportError):
                         raise event.error
-                    answers[address] = event.error
+                    wanted.take(address, line)
+                    wanted.fail(address, event.error, line.first if line.connected else None)
 
-    def _take_kept(
-        self, requests: Mapping[Address, Request[R]], era: int, answers: dict[Address, R | TransportError]
-    ) -> None:
-        for address, request in requests.items():
-            line = self._lines.get(address)
-            question = _Question(request, era)
-            if address not in answers and line is not None and question in line.kept:
-                answers[address] = line.kept.pop(question)[0]
-
-    def _drop_overdue(self, answers: dict[Address, Any]) -> None:
+    def _drop_overdue(self, wanted: _Wanted) -> None:
         """Reset connections with an answer that is overdue: nothing that comes later may be mistaken (R18)."""
         now = self._clock()
         for address, line in tuple(self._lines.items()):
-            names = sorted({asked.request.NAME for asked, until in line.asked.values() if now >= until})
+            names = sorted({name_of(asked.request) for asked, until in line.asked.values() if now >= until})
             if names:
                 self._poller.drop(line.handle, reset=True)
                 del self._lines[address]
-                answers.setdefault(
-                    address, TransportError(f"{_name(address)}: no answer to {', '.join(names)} in time")
-                )
+                wanted.fail(address, TransportError(f"{_name(address)}: no answer to {', '.join(names)} in time"))
 
     def _due(self, until: float) -> float:
         return min((due for line in self._lines.values() for _, due in line.asked.values()), default=until)

@@ -20,10 +20,11 @@ _HTTP = int.from_bytes(b"HTTP", "big")
 class FrameReader:
     """Bytes in, frames out: write at most `len(space())` bytes into `space()`, then say how many to `received`."""
 
-    __slots__ = ("_begin", "_buffer", "_end", "_filled", "_frame", "_max")
+    __slots__ = ("_begin", "_buffer", "_end", "_filled", "_frame", "_max", "_smallest")
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, smallest: int = _SMALLEST) -> None:
         self._max = max_bytes
+        self._smallest = smallest
         self._buffer = memoryview(bytearray(_READ_BUFFER))
         self._begin = self._end = 0
         self._frame: memoryview | None = None
@@ -78,7 +79,7 @@ class FrameReader:
     def _checked(self, size: int) -> int:
         if size > self._max:
             raise TooLarge(f"a frame of {size} bytes was announced, the cap is {self._max}{_hint(size)}")
-        if size < _SMALLEST:
+        if size < self._smallest:
             raise DecodeError(f"a frame of {size} bytes was announced, which cannot hold a response")
         return size
 

@@ -1,7 +1,8 @@
 """A connection that never waits: a non-blocking socket that carries a `Protocol`.
 
 Name look-up, connecting (each address in turn, within the time for setting up), handshake and traffic are all steps of
-`advance`; who owns the link waits, in `Connection` for one, in `Poller` for many, until there is something to advance.
+`advance`; the handshake may take several connections to the same address. Who owns the link waits, in `Connection` for
+one, in `Poller` for many, until there is something to advance.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Final
 
-from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.errors import DecodeError, StreamGroupError, TransportError
+from streamgroup.model import Dialect
+from streamgroup.net.handshake import MAY_BE, SILENCE_S
 from streamgroup.net.protocol import Answer, Protocol
+from streamgroup.net.protocol07 import Protocol07
 from streamgroup.net.resolve import Address, Resolution
 from streamgroup.options.types import ClientOptions
+from streamgroup.wire.kafka07 import Request07
 from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
 
@@ -27,6 +32,17 @@ _READS = 32
 """How often one `advance` reads at most: other links of the same thread have their turn, too."""
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER, on, 0 s: closing throws away what is unsent and sends RST."""
+
+
+AnyRequest = Request[Any] | Request07
+"""What can be asked: by one connection only requests of its own dialect."""
+PROTOCOLS: Final[dict[Dialect, Any]] = {Dialect.KAFKA: Protocol, Dialect.KAFKA07: Protocol07}
+"""Both have the same interface, but for the requests that they take."""
+
+
+def name_of(request: AnyRequest) -> str:
+    """The name of the API, for messages."""
+    return request.NAME if isinstance(request, Request) else request.TYPE.name
 
 
 class Phase(Enum):
@@ -37,6 +53,10 @@ class Phase(Enum):
     HANDSHAKE = auto()
     READY = auto()
     CLOSED = auto()
+
+
+class _HungUp(TransportError):
+    """The broker has closed or reset the connection."""
 
 
 class Link:
@@ -51,6 +71,7 @@ class Link:
         "_causes",
         "_options",
         "_protocol",
+        "_set_up",
         "_setup_until",
         "_socket",
         "_trying",
@@ -60,33 +81,44 @@ class Link:
     )
 
     def __init__(
-        self, host: str, port: int, options: ClientOptions, now: float, notify: Callable[[], None] | None = None
+        self,
+        host: str,
+        port: int,
+        options: ClientOptions,
+        now: float,
+        notify: Callable[[], None] | None = None,
+        *,
+        dialect: Dialect = Dialect.KAFKA,
     ) -> None:
         self.peer = f"{host}:{port}"
         self.phase = Phase.RESOLVING
         self._options = options
-        self._protocol = Protocol(self.peer, options.client_id, options.max_frame_bytes)
+        self._protocol = PROTOCOLS[dialect](self.peer, options.client_id, options.max_frame_bytes)
         self._setup_until = self._attempt_until = now + options.connection_setup_timeout_ms / 1000
         self._addresses: deque[Address] = deque()
-        self._trying = ""
+        self._trying: Address | None = None
+        self._set_up = False
         self._causes: list[str] = []
         self._socket: socket.socket | None = None
         self.resolution = Resolution(host, port, notify)
 
     @property
     def versions(self) -> BrokerVersions | None:
-        """What the broker speaks, once READY."""
-        return self._protocol.versions
+        """What the broker speaks, from READY on, also after the end."""
+        versions: BrokerVersions | None = self._protocol.versions
+        return versions if self._set_up else None
 
     @property
     def unanswered(self) -> tuple[int, ...]:
         """The correlation ids of what was asked and not answered, the oldest first."""
-        return self._protocol.unanswered
+        unanswered: tuple[int, ...] = self._protocol.unanswered
+        return unanswered
 
     @property
     def midway(self) -> str:
         """What is outstanding, for error messages."""
-        return self._protocol.midway
+        midway: str = self._protocol.midway
+        return midway
 
     @property
     def fileno(self) -> int | None:
@@ -105,11 +137,12 @@ class Link:
         """When `advance` wants to be called though nothing has happened; None once READY."""
         return self._attempt_until if self.phase in _SETTING_UP else None
 
-    def send(self, request: Request[Any], version: int | None = None, ceiling: int | None = None) -> int:
+    def send(self, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
         """Queue a request; its correlation id. `advance` sends it."""
         if self.phase is Phase.CLOSED:
-            raise TransportError(f"{self.peer}: {request.NAME} cannot be sent, the connection is closed")
-        return self._protocol.send(request, version, ceiling)
+            raise TransportError(f"{self.peer}: {name_of(request)} cannot be sent, the connection is closed")
+        number: int = self._protocol.send(request, version, ceiling)
+        return number
 
     def advance(self, now: float, answers: list[Answer]) -> None:
         """Do all that can be done without waiting; what came in is appended to `answers`.
@@ -122,23 +155,27 @@ class Link:
                 self._resolve(now)
             if self.phase is Phase.CONNECTING:
                 self._connect(now)
-            if self.phase not in (Phase.HANDSHAKE, Phase.READY):
-                return
-            self._write()
-            self._read(answers)
             if self.phase is Phase.HANDSHAKE:
-                self._check_handshake(now)
-        except StreamGroupError:
-            self.close(reset=True)
+                self._shake_hands(now, answers)
+            elif self.phase is Phase.READY:
+                self._write()
+                self._read(answers)
+        except StreamGroupError as error:
+            self._fail(error)
             raise
 
     def flush(self) -> None:
         """Send what the socket takes at once. Raises TransportError, which leaves the link closed."""
         try:
             self._write()
-        except TransportError:
-            self.close(reset=True)
+        except TransportError as error:
+            self._fail(error)
             raise
+
+    def _fail(self, error: StreamGroupError) -> None:
+        if isinstance(error, TransportError | DecodeError):
+            self._protocol.lost()
+        self.close(reset=True)
 
     def close(self, *, reset: bool) -> None:
         """End the connection: in order, or with `reset` so that nothing on its way arrives any more (R18)."""
@@ -165,19 +202,24 @@ class Link:
         """Begin to connect to the next address, with its share of the time that is left."""
         while self._addresses:
             share = (self._setup_until - now) / len(self._addresses)
-            address = self._addresses.popleft()
-            self._trying = str(address)
-            self._attempt_until = now + share
-            self.phase = Phase.CONNECTING
-            try:
-                self._socket = self._opened(address)
-                code = self._socket.connect_ex(address.sockaddr)
-            except OSError as error:  # the machine may lack the whole address family
-                code = error.errno or errno.EIO
-            if code in (0, errno.EINPROGRESS, errno.EINTR):
+            if self._try(self._addresses.popleft(), now + share):
                 return
-            self._give_up(os.strerror(code))
         raise TransportError(f"{self.peer}: cannot connect: {'; '.join(self._causes)}")
+
+    def _try(self, address: Address, until: float) -> bool:
+        """Begin to connect to `address`; whether that is under way."""
+        self._trying = address
+        self._attempt_until = until
+        self.phase = Phase.CONNECTING
+        try:
+            self._socket = self._opened(address)
+            code = self._socket.connect_ex(address.sockaddr)
+        except OSError as error:  # the machine may lack the whole address family
+            code = error.errno or errno.EIO
+        if code in (0, errno.EINPROGRESS, errno.EINTR):
+            return True
+        self._give_up(os.strerror(code))
+        return False
 
     def _connect(self, now: float) -> None:
         assert self._socket is not None
@@ -191,7 +233,7 @@ class Link:
             code, remote = errno.ECONNREFUSED, None
         if code == 0 and remote is not None:
             self.phase = Phase.HANDSHAKE
-            self._attempt_until = self._setup_until
+            self._attempt_until = min(self._setup_until, now + SILENCE_S)
         elif code or now >= self._attempt_until:
             self._give_up(os.strerror(code or errno.ETIMEDOUT))
             self._next_address(now)
@@ -214,12 +256,42 @@ class Link:
             self._socket.close()
             self._socket = None
 
-    def _check_handshake(self, now: float) -> None:
-        if self._protocol.versions is not None:
+    def _shake_hands(self, now: float, answers: list[Answer]) -> None:
+        try:
+            self._write()
+            self._read(answers)
+        except StreamGroupError as error:
+            self._set_up = self._protocol.versions is not None
+            if self._set_up or not isinstance(error, _HungUp):
+                raise
+            if not self._protocol.hung_up():
+                raise TransportError(f"{self.peer}: {self._protocol.cut()}") from error
+            self._shake_hands_again(now, answers)
+            return
+        self._set_up = self._protocol.versions is not None
+        if self._set_up:
             self.phase = Phase.READY
             self._write()  # what waited for the versions
         elif now >= self._setup_until:
-            raise TransportError(f"{self.peer}: no answer to the ApiVersions handshake within {self._setup_seconds}")
+            raise TransportError(
+                f"{self.peer}: no answer to the ApiVersions handshake within {self._setup_seconds}; asked: "
+                f"{self.midway}. {MAY_BE}"
+            )
+        elif now >= self._attempt_until:
+            self._attempt_until = min(self._setup_until, now + SILENCE_S)
+            self._protocol.silent()
+
+    def _shake_hands_again(self, now: float, answers: list[Answer]) -> None:
+        """The handshake goes on with another connection to the same address."""
+        assert self._trying is not None
+        self.close(reset=False)
+        self._causes.clear()
+        self._addresses.clear()
+        if not self._try(self._trying, self._setup_until):
+            raise TransportError(f"{self.peer}: cannot connect: {'; '.join(self._causes)}")
+        self._connect(now)
+        if self.phase is Phase.HANDSHAKE:
+            self._shake_hands(now, answers)
 
     def _write(self) -> None:
         assert self._socket is not None
@@ -244,13 +316,15 @@ class Link:
             except OSError as error:
                 raise self._lost(error) from error
             if count == 0:
-                raise TransportError(f"{self.peer}: {self._protocol.cut()}")
+                raise _HungUp(f"{self.peer}: {self._protocol.cut()}")
             self._protocol.received(count, answers)
             if len(answers) > before or count < len(space):
                 return
 
     def _lost(self, error: OSError) -> TransportError:
-        return TransportError(f"{self.peer}: the connection was lost: {error}; unanswered: {self.midway or 'nothing'}")
+        kind = _HungUp if isinstance(error, ConnectionError) else TransportError
+        asked = f"unanswered: {self.midway or 'nothing'}{self._protocol.ENDED_BY}"
+        return kind(f"{self.peer}: the connection was lost: {error}; {asked}")
 
     @property
     def _setup_seconds(self) -> str:

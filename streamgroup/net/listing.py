@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from streamgroup.errors import BrokerError, DecodeError, ErrorCode, KafkaError, error_of
@@ -38,6 +38,10 @@ class ListedOffset:
     offset: int
     timestamp: int = -1
     leader_epoch: int = UNKNOWN_EPOCH
+    segments: tuple[int, ...] = ()
+    """Kafka 0.7, beside the earliest offset: where the log's segments start, ascending."""
+    coarse: bool = field(default=False, compare=False)
+    """For a timestamp: where a segment starts, at or before the first record of that time (brokers before 0.10.1)."""
 
 
 class EpochCheck(NamedTuple):
@@ -108,7 +112,8 @@ def read_offsets(response: ListOffsetsResponse, listed: dict[TopicPartition, Lis
         for p in topic.partitions:
             tp = TopicPartition(topic.name, p.partition_index)
             if p.error_code == 0:
-                listed[tp] = ListedOffset(p.offset, p.timestamp, p.leader_epoch)
+                found = p.old_style_offsets[0] if p.old_style_offsets else p.offset  # v0: the newest first
+                listed[tp] = ListedOffset(found, p.timestamp, p.leader_epoch, coarse=bool(p.old_style_offsets))
                 continue
             error = error_of(p.error_code)
             if not error.retriable:

@@ -15,28 +15,35 @@ from streamgroup.wire.messages.cluster import (
 )
 
 _NAMES_WITHOUT_CREATION = 4
-"""The first version in which asking for a topic does not create it."""
+"""The first version in which asking for a topic need not create it."""
 
 
 def metadata_request(topics: Collection[str] | None, version: int) -> MetadataRequest:
-    """Ask for `topics`, or for all of them with None; in no version that can help it are topics created by asking."""
-    names = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in sorted(topics))
-    if version == 0 and not topics:
-        names = ()  # which are all topics there; "none of them" cannot be asked
-    if version < _NAMES_WITHOUT_CREATION:
-        return MetadataRequest(topics=names)
-    return MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    """Ask for `topics`, or for all of them with None. No topic is created by asking.
+
+    An older broker would create a topic that is asked for by name and does not exist (auto.create.topics.enable), one
+    that was just deleted, too. It is asked for all there are; `snapshot_of` takes what is wanted.
+    """
+    if version >= _NAMES_WITHOUT_CREATION:
+        names = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in sorted(topics))
+        return MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    if version == 0:
+        return MetadataRequest(topics=())  # which are all topics there; "none of them" cannot be asked
+    return MetadataRequest(topics=None if topics is None or topics else ())
 
 
-def snapshot_of(response: MetadataResponse) -> tuple[ClusterSnapshot, list[str]]:
+def snapshot_of(response: MetadataResponse, wanted: Collection[str] | None = None) -> tuple[ClusterSnapshot, list[str]]:
     """The cluster as `response` shows it, and what is not known for the moment and worth asking again.
 
-    Topics that do not exist are absent; a partition without a leader has NO_LEADER. Raises BrokerError for a topic that
-    may not be read, or whose name is none.
+    Of the topics only those `wanted`, with None all: an old broker tells of more than it was asked for. Topics that do
+    not exist are absent; a partition without a leader has NO_LEADER. Raises BrokerError for a topic that may not be
+    read, or whose name is none.
     """
     topics: dict[str, TopicInfo] = {}
     unsettled: list[str] = []
     for topic in response.topics:
+        if wanted is not None and topic.name not in wanted:
+            continue
         if topic.error_code == 0:
             topics[topic.name or ""] = _topic_of(topic)
             continue
@@ -54,7 +61,10 @@ def snapshot_of(response: MetadataResponse) -> tuple[ClusterSnapshot, list[str]]
 
 def _topic_of(topic: MetadataResponseTopic) -> TopicInfo:
     partitions = sorted(
-        (PartitionInfo(p.partition_index, p.leader_id, p.leader_epoch) for p in topic.partitions),
+        (
+            PartitionInfo(p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes)
+            for p in topic.partitions
+        ),
         key=lambda info: info.partition,
     )
     return TopicInfo(topic.name or "", tuple(partitions), topic.topic_id or NO_TOPIC_ID, topic.is_internal)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.net.link import Link, Phase
+from streamgroup.model import Dialect
+from streamgroup.net.link import AnyRequest, Link, Phase
 from streamgroup.net.protocol import Answer
 from streamgroup.options.types import ClientOptions
-from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
 
 
@@ -50,6 +50,8 @@ class Received:
     handle: Handle
     correlation_id: int
     response: Any
+    version: int = 0
+    """The one that was asked in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,15 @@ Event = Connected | Received | Broken
 class Poller:
     """Connections that are opened, used and waited for by one thread; only `wake` may be called from others."""
 
-    def __init__(self, options: ClientOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: ClientOptions,
+        clock: Callable[[], float] = time.monotonic,
+        dialect: Dialect = Dialect.KAFKA,
+    ) -> None:
         self._options = options
         self._clock = clock
+        self._dialect = dialect
         self._links: dict[Handle, Link] = {}
         self._next_number = 0
         self._woken, self._waker = socket.socketpair()
@@ -80,12 +88,10 @@ class Poller:
         """Begin to connect; `wait` tells with `Connected` or `Broken` what came of it."""
         handle = Handle(self._next_number, host, port, tag)
         self._next_number += 1
-        self._links[handle] = Link(host, port, self._options, self._clock(), self.wake)
+        self._links[handle] = Link(host, port, self._options, self._clock(), self.wake, dialect=self._dialect)
         return handle
 
-    def send(
-        self, handle: Handle, request: Request[Any], version: int | None = None, ceiling: int | None = None
-    ) -> int:
+    def send(self, handle: Handle, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
         """Queue `request`; its correlation id. It goes out in `wait`, at the earliest when connected.
 
         `version` is the highest that both know, at most `ceiling`, unless given. UnsupportedVersionError is raised
@@ -168,13 +174,14 @@ class Poller:
     def _step(self, handle: Handle, link: Link) -> list[Event]:
         events: list[Event] = []
         answers: list[Answer] = []
-        before = link.phase
+        before, knew = link.phase, link.versions is not None  # 0.7 has no versions to ask for
         error: StreamGroupError | None = None
         try:
             link.advance(self._clock(), answers)
         except StreamGroupError as caught:
             error = caught
-        if before is not Phase.READY and link.versions is not None:
+        ready = link.phase is Phase.READY or not knew
+        if before is not Phase.READY and ready and link.versions is not None:
             events.append(Connected(handle, link.versions))
         events += [Received(handle, *answer) for answer in answers]
         if error is not None:

@@ -1,9 +1,11 @@
 """One connection's protocol without its socket: requests in, bytes out; bytes in, answers out.
 
 The contract: send what `outgoing` holds and tell `sent`; receive into `space` and tell `received`, which hands out the
-answers. The first request is always ApiVersions; whatever is asked before its answer waits, since only then is it known
-which version to write. A broker answers the requests of one connection in their order, and every correlation id is
-held against that: an answer out of order means that the stream cannot be trusted any more.
+answers. What is asked before the handshake (`handshake.py`) has told the broker's versions waits, since only then is it
+known which version to write. Where the broker hangs up before, `hung_up` tells whether the handshake goes on: then all
+begins anew on another connection, and what waits goes on waiting. A broker answers the requests of one connection in
+their order, and every correlation id is held against that: an answer out of order means that the stream cannot be
+trusted any more.
 
 After an exception the connection is of no use: close or reset it.
 """
@@ -11,28 +13,25 @@ After an exception the connection is of no use: close or reset it.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from streamgroup import __version__
-from streamgroup.errors import BrokerError, DecodeError, ErrorCode
+from streamgroup.errors import DecodeError
 from streamgroup.net.frames import FrameReader
-from streamgroup.wire.frames import correlation_id_of, decode_response, encode_request
-from streamgroup.wire.messages.cluster import ApiVersionsRequest
+from streamgroup.net.handshake import EVERY_QUESTION, MAY_BE, Handshake, Question
+from streamgroup.wire.frames import correlation_id_of, decode_response, encode_body, encode_request
 from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
 
-_SOFTWARE_NAME = "streamgroup"
-_HANDSHAKE_VERSION = 3
-"""The first that names the client's software (KIP-511). A broker without it answers error 35 in the layout of v0."""
 _LAST_CORRELATION_ID = 2**31 - 1
-_NO_ID = -1
 
 
 class Answer(NamedTuple):
-    """A response, and the correlation id of the request that it answers."""
+    """A response, the correlation id of the request that it answers, and the version that it was asked in (0 in Kafka
+    0.7, which has none)."""
 
     correlation_id: int
     response: Any
+    version: int
 
 
 class _Asked(NamedTuple):
@@ -54,30 +53,48 @@ class _Waiting(NamedTuple):
 class Protocol:
     """The state of one connection: what is to be sent, what is asked, the frame that is coming in."""
 
-    __slots__ = ("_asked", "_client_id", "_handshake_id", "_next_id", "_out", "_reader", "_waiting", "peer", "versions")
+    ENDED_BY: Final = ""
+    """What may make the broker end a connection, for error messages."""
+
+    __slots__ = (
+        "_asked",
+        "_client_id",
+        "_handshake",
+        "_max_frame_bytes",
+        "_next_id",
+        "_out",
+        "_questions",
+        "_reader",
+        "_waiting",
+        "peer",
+    )
 
     def __init__(self, peer: str, client_id: str, max_frame_bytes: int) -> None:
         self.peer = peer
-        self.versions: BrokerVersions | None = None
-        """What the broker speaks; None until it has said so."""
         self._client_id = client_id
-        self._reader = FrameReader(max_frame_bytes)
-        self._out = bytearray()
+        self._max_frame_bytes = max_frame_bytes
         self._next_id = 0
         self._asked: deque[_Asked] = deque()
         self._waiting: deque[_Waiting] = deque()
-        self._shake_hands(_HANDSHAKE_VERSION)
+        self._handshake = Handshake(peer)
+        self._begin()
+
+    @property
+    def versions(self) -> BrokerVersions | None:
+        """What the broker speaks; None until the handshake has told. Known from the start of a broker before 0.10 that
+        this process has met."""
+        return self._handshake.versions
 
     @property
     def unanswered(self) -> tuple[int, ...]:
         """The correlation ids of all requests that were handed in and not answered, the oldest first."""
-        asked = tuple(a.correlation_id for a in self._asked if a.correlation_id != self._handshake_id)
-        return asked + tuple(w.correlation_id for w in self._waiting)
+        return tuple(a.correlation_id for a in self._asked) + tuple(w.correlation_id for w in self._waiting)
 
     @property
     def midway(self) -> str:
         """What is outstanding, for error messages; empty where nothing is."""
-        asked = [str(a) for a in self._asked] + [f"{w.request.NAME} (not yet sent)" for w in self._waiting]
+        asked = [f"{question} (correlation id {correlation_id})" for correlation_id, question in self._questions]
+        asked += [str(a) for a in self._asked] + [f"{w.request.NAME} (not yet sent)" for w in self._waiting]
         return ", ".join(asked)
 
     def send(self, request: Request[Any], version: int | None = None, ceiling: int | None = None) -> int:
@@ -116,20 +133,58 @@ class Protocol:
         for frame in frames:
             self._accept(frame, answers)
 
+    def hung_up(self) -> bool:
+        """The broker has closed the connection before the versions were known: whether to connect once more. Then
+        `outgoing` is what the new connection begins with."""
+        going_on = self._handshake.hung_up()
+        if going_on:
+            self._begin()
+        return going_on
+
+    def silent(self) -> None:
+        """The handshake has had no answer for a while."""
+        more = self._handshake.probe_behind()
+        if more is not None:
+            self._put(more)
+
+    def lost(self) -> None:
+        """The connection has failed, or the broker has ended it: it may come back as another release than is
+        remembered, so that the next connection is to ask again."""
+        self._handshake.disproven()
+
     def cut(self) -> str:
         """Why an end of the stream at this point matters, for error messages."""
         if self.versions is None:
             return (
-                "the broker closed the connection during the ApiVersions handshake "
-                "(a broker before 0.10, a listener with TLS or SASL, or no Kafka broker at all)"
+                f"the broker closed the connection on each request of the handshake ({EVERY_QUESTION}), as no Kafka "
+                f"from 0.8 on does. {MAY_BE}"
             )
         half = f", {self._reader.missing} bytes before the end of a frame" if self._reader.missing else ""
         return f"the broker closed the connection{half}; unanswered: {self.midway or 'nothing'}"
+
+    def _begin(self) -> None:
+        """A new connection: what it is asked first."""
+        self._reader = FrameReader(self._max_frame_bytes)
+        self._out = bytearray()
+        self._questions: deque[tuple[int, Question]] = deque()
+        for question in self._handshake.questions():
+            self._put(question)
+        self._write_waiting()
+
+    def _put(self, question: Question) -> None:
+        correlation_id = self._take_id()
+        self._out += encode_body(question.api, question.version, correlation_id, self._client_id, question.body)
+        self._questions.append((correlation_id, question))
 
     def _take_id(self) -> int:
         taken = self._next_id
         self._next_id = 0 if taken == _LAST_CORRELATION_ID else taken + 1
         return taken
+
+    def _write_waiting(self) -> None:
+        while self._waiting and self.versions is not None:
+            self._write(*self._waiting[0])
+            self._waiting.popleft()
 
     def _write(self, correlation_id: int, request: Request[Any], version: int | None, ceiling: int | None) -> None:
         assert self.versions is not None
@@ -140,17 +195,18 @@ class Protocol:
 
     def _accept(self, frame: memoryview, answers: list[Answer]) -> None:
         correlation_id = correlation_id_of(frame)
-        if not self._asked or self._asked[0].correlation_id != correlation_id:
-            expected = f"{self._asked[0]} was next" if self._asked else "nothing was asked"
-            raise DecodeError(f"{self.peer}: an answer with correlation id {correlation_id} came, but {expected}")
-        asked = self._asked[0]
-        if correlation_id == self._handshake_id:
-            self._asked.popleft()
-            self._learn(asked, frame)
+        if self._questions:
+            self._learn(correlation_id, frame)
             return
+        if not self._asked or self._asked[0].correlation_id != correlation_id:
+            raise self._astray(correlation_id, f"{self._asked[0]} was next" if self._asked else "nothing was asked")
+        asked = self._asked[0]
         response = self._decoded(asked, frame)
         self._asked.popleft()
-        answers.append(Answer(correlation_id, response))
+        answers.append(Answer(correlation_id, response, asked.version))
+
+    def _astray(self, correlation_id: int, expected: str) -> DecodeError:
+        return DecodeError(f"{self.peer}: an answer with correlation id {correlation_id} came, but {expected}")
 
     def _decoded(self, asked: _Asked, frame: memoryview) -> Any:
         try:
@@ -158,25 +214,21 @@ class Protocol:
         except DecodeError as error:
             raise type(error)(f"{self.peer}: the answer to {asked} cannot be read: {error}") from error
 
-    def _shake_hands(self, version: int) -> None:
-        self._handshake_id = self._take_id()
-        request = ApiVersionsRequest()
-        if version >= _HANDSHAKE_VERSION:
-            request = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=__version__)
-        self._out += encode_request(request, version, self._handshake_id, self._client_id)
-        self._asked.append(_Asked(self._handshake_id, ApiVersionsRequest, version))
-
-    def _learn(self, asked: _Asked, frame: memoryview) -> None:
-        """Take the handshake's answer: go on with what waited, or ask again in the oldest version."""
-        code = int.from_bytes(frame[4:6], "big", signed=True)  # stands first in every version
-        if code == ErrorCode.UNSUPPORTED_VERSION and asked.version > 0:
-            self._shake_hands(0)
+    def _learn(self, correlation_id: int, frame: memoryview) -> None:
+        """An answer of the handshake: go on with it, or with what waited for its end."""
+        expected, question = self._questions[0]
+        if self.versions is not None and correlation_id == expected:  # the probe behind it, too
+            self._questions.popleft()
             return
-        if code:
-            raise BrokerError(code, f"{self.peer}: the ApiVersions handshake")
-        self.versions = BrokerVersions.of(self._decoded(asked, frame), self.peer)
-        self._handshake_id = _NO_ID
-        while self._waiting:
-            waiting = self._waiting[0]
-            self._write(*waiting)
-            self._waiting.popleft()
+        if len(self._questions) > 1 and self._questions[1][0] == correlation_id and question.may_be_stepped_over:
+            self._questions.clear()
+            self._handshake.stepped_over()
+            self._write_waiting()
+            return
+        if correlation_id != expected and not (correlation_id == 0 and question.may_be_anonymous):
+            raise self._astray(correlation_id, f"{question} (correlation id {expected}) was next. {MAY_BE}")
+        more = self._handshake.answered(question, frame)
+        self._questions.popleft()
+        if more is not None:
+            self._put(more)
+        self._write_waiting()

@@ -3,8 +3,16 @@ from typing import Any
 
 import pytest
 
+from streamgroup.net.releases import MEMORY
 from streamgroup.options.types import ClientOptions
 from tests.unit.net.fake_broker import FakeBroker
+
+
+@pytest.fixture(autouse=True)
+def fresh_memory() -> Iterator[None]:
+    """The next test's broker may listen where this one's did."""
+    yield
+    MEMORY.clear()
 
 
 @pytest.fixture

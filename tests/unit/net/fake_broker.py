@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamgroup.errors import DecodeError
 from streamgroup.wire.schema import Request, decode, encode
 
 
@@ -137,10 +138,15 @@ class FakeBroker:
 
     def _answer(self, connected: socket.socket, frame: bytes) -> bool:
         key, version, correlation_id, client_length = struct.unpack_from(">hhih", frame)
-        cls = self._by_key[key]
-        start = 10 + max(0, client_length) + (1 if version >= cls.FLEXIBLE else 0)
-        # An unknown version's body cannot be read, nor need it be.
-        request = decode(cls, frame[start:], version) if version in cls.SCHEMA else None
+        cls = self._by_key.get(key)
+        if cls is None:
+            return False  # as brokers do
+        start = 10 + max(0, client_length) + (1 if cls.is_flexible(version) else 0)
+        # An unknown version's body cannot be read, nor need it be; nor that of a probe without a group's name.
+        request = None
+        if version in cls.SCHEMA:
+            with contextlib.suppress(DecodeError):
+                request = decode(cls, frame[start:], version)
         with self._changed:
             self.requests.append((cls.NAME, version, request))
             self._changed.notify_all()
@@ -157,7 +163,7 @@ def _act(what: Any, cls: type[Request[Any]], version: int, correlation_id: int, 
             connected.sendall(data)
         case Late(response, seconds):
             time.sleep(seconds)
-            connected.sendall(framed(cls, response, version, correlation_id))
+            return _act(response, cls, version, correlation_id, connected)
         case Slowly(response, piece):
             data = framed(cls, response, version, correlation_id)
             for start in range(0, len(data), piece):
@@ -177,7 +183,7 @@ def _act(what: Any, cls: type[Request[Any]], version: int, correlation_id: int, 
 
 
 def framed(cls: type[Request[Any]], response: Any, version: int, correlation_id: int) -> bytes:
-    is_flexible = version >= cls.FLEXIBLE and cls.NAME != "ApiVersions"
+    is_flexible = cls.is_flexible(version) and cls.NAME != "ApiVersions"
     body = struct.pack(">i", correlation_id) + (b"\0" if is_flexible else b"") + bytes(encode(response, version))
     return struct.pack(">i", len(body)) + body
 

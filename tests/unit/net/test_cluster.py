@@ -10,6 +10,7 @@ from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.model import LATEST, NO_LEADER, Broker, TopicPartition
 from streamgroup.net.cluster import ANY, Cluster
 from streamgroup.net.listing import EpochCheck, EpochEnd, ListedOffset
+from streamgroup.net.releases import RELEASES
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataResponse
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -175,7 +176,7 @@ def test_a_server_that_fails_is_tried_after_the_others_from_then_on(broker: Star
     for _ in range(5):
         cluster.close()
         cluster.snapshot((), soon(), refresh=True)
-    assert broken.connections <= 1
+    assert broken.connections <= len(RELEASES) + 1  # one attempt at the handshake
 
 
 def test_a_connection_that_breaks_is_made_again(broker: Start, options: Options) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import TransportError, UnsupportedVersionError
-from streamgroup.net.crowd import Crowd, Late
+from streamgroup.net.crowd import Crowd, Late, Unheard
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tests.unit.net import fake_broker
@@ -147,3 +147,33 @@ def test_what_no_other_connection_mends_is_raised(crowd: Crowd, broker: Start) -
 
 def test_nobody_is_asked_nothing(crowd: Crowd) -> None:
     assert crowd.ask({}, soon()) == {}
+
+
+# -- several questions at one broker -----------------------------------------------------------------------------------
+
+
+def test_one_broker_may_be_asked_many_things(crowd: Crowd, answering: Callable[..., FakeBroker]) -> None:
+    one, two = answering(metadata({})), answering(metadata({}))
+    questions = [(address(one), ASKED), (address(one), OTHER), (address(two), ASKED)]
+    found = crowd.ask_all(questions, soon())
+    assert list(found) == questions
+    assert not any(isinstance(answer, Exception) for answer in found.values())
+    assert len(one.asked("Metadata")) == 2
+
+
+def test_where_a_connection_ends_the_first_question_is_to_blame(
+    crowd: Crowd, answering: Callable[..., FakeBroker]
+) -> None:
+    """What was asked behind it was not even read, and may be asked again."""
+    third = MetadataRequest(topics=(), allow_auto_topic_creation=False)
+    one = answering(metadata({}), CLOSE)
+    first, blamed, behind = crowd.ask_all([(address(one), each) for each in (ASKED, OTHER, third)], soon()).values()
+    assert not isinstance(first, Exception), "what was answered before counts"
+    assert isinstance(blamed, TransportError)
+    assert not isinstance(blamed, Unheard)
+    assert isinstance(behind, Unheard)
+
+
+def test_a_broker_that_cannot_be_reached_blames_no_question(crowd: Crowd) -> None:
+    found = crowd.ask_all([(("127.0.0.1", 1), ASKED), (("127.0.0.1", 1), OTHER)], soon())
+    assert all(isinstance(each, TransportError) and not isinstance(each, Unheard) for each in found.values())

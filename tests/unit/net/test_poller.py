@@ -52,7 +52,7 @@ def test_what_is_sent_before_the_handshake_goes_out_after_it(broker: Start, poll
     asked = poller.send(handle, EVERYTHING, ceiling=4)
     connected, received = collect(poller, 2)
     assert connected == Connected(handle, poller.versions(handle))  # type: ignore[arg-type]
-    assert received == Received(handle, asked, replace(METADATA, topics=received.response.topics))  # type: ignore[union-attr]
+    assert received == Received(handle, asked, replace(METADATA, topics=received.response.topics), 4)  # type: ignore[union-attr]
     assert [version for name, version, _ in fake.requests] == [3, 4]
     assert str(handle) == f"coordinator 127.0.0.1:{fake.port} #0"
 

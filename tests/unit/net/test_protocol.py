@@ -76,7 +76,7 @@ def test_any_split_of_the_stream_gives_the_same_answers(piece: int, count: int) 
     protocol = ready()
     asked = [protocol.send(EVERYTHING) for _ in range(count)]
     answers = deliver(protocol, b"".join(map(answer_to, asked)), piece)
-    assert answers == [Answer(correlation_id, METADATA) for correlation_id in asked]
+    assert answers == [Answer(correlation_id, METADATA, 13) for correlation_id in asked]
     assert protocol.unanswered == ()
 
 

@@ -1,0 +1,163 @@
+"""A cluster of brokers before 0.10: what is asked of them, and what their answers mean."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamgroup.model import EARLIEST, LATEST, TopicPartition
+from streamgroup.net.cluster import Cluster
+from streamgroup.net.listing import NO_OFFSET, ListedOffset
+from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.wire.messages.log import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tests.unit.net.answers import api_versions, metadata, topic
+from tests.unit.net.fake_broker import SILENCE, FakeBroker
+from tests.unit.net.old_broker import old_broker
+from tests.unit.net.test_cluster import Two, offsets, script
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+
+
+def soon(seconds: float = 5.0) -> float:
+    return time.monotonic() + seconds
+
+
+YET_TO_COME = 10**15
+
+
+def of_segments(*starts: int) -> Any:
+    """A broker before 0.10.1: it knows where segments start, and takes the timestamps asked for as their files' times.
+
+    The last one is the end of the log, which counts as of now.
+    """
+
+    def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+        assert version == 0
+        topics = []
+        for each in request.topics:
+            rows = []
+            for p in each.partitions:
+                assert p.max_num_offsets == 1
+                older = {LATEST: starts, EARLIEST: starts[:1], YET_TO_COME: starts}.get(
+                    p.timestamp, tuple(s for s in starts[:-1] if s <= p.timestamp)
+                )
+                rows.append(
+                    ListOffsetsPartitionResponse(partition_index=p.partition_index, old_style_offsets=older[-1:])
+                )
+            topics.append(ListOffsetsTopicResponse(name=each.name, partitions=tuple(rows)))
+        return ListOffsetsResponse(topics=tuple(topics))
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("at", "offset"),
+    [(EARLIEST, 100), (LATEST, 350), (250, 200), (200, 200), (199, 100), (99, 100), (349, 300), (YET_TO_COME, 350)],
+)
+@pytest.mark.parametrize("isolation", Isolation)
+def test_offsets_of_a_broker_that_knows_the_times_of_segments_only(
+    isolation: Isolation, at: int, offset: int, broker: Start, options: Options
+) -> None:
+    """Never beyond the first record of that time: the newest segment not written to since, else the earliest."""
+    fake = old_broker(
+        broker,
+        "0.9",
+        Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
+        ListOffsets=of_segments(100, 200, 300, 350),
+    )
+    tp = TopicPartition("orders", 0)
+    listed = Cluster(options(fake.port)).list_offsets({tp: at}, isolation, soon())
+    assert listed == {tp: ListedOffset(offset)}
+
+
+def test_a_timestamp_that_no_record_is_as_late_as_has_no_offset(broker: Start, options: Options) -> None:
+    two = Two(
+        broker,
+        first={ListOffsetsRequest: lambda request, _: offsets(request, (0, -1))},
+        second={ListOffsetsRequest: lambda request, _: offsets(request, (0, 20))},
+    )
+    tps = [TopicPartition("orders", partition) for partition in (0, 1)]
+    listed = Cluster(options(two.first.port)).list_offsets(
+        dict.fromkeys(tps, 1_000), Isolation.READ_UNCOMMITTED, soon()
+    )
+    assert [listed[tp].offset for tp in tps] == [NO_OFFSET, 20]
+
+
+@pytest.mark.parametrize("newest", [0, 1, 3])
+def test_asking_an_old_broker_for_a_topic_does_not_create_it(newest: int, broker: Start, options: Options) -> None:
+    """It is asked for all topics; what is wanted, and what is wrong with it, is taken from those."""
+    answer = metadata({1: 1}, topic("orders", 1), topic("else", 1), topic("coming", error=5))
+    fake = broker(
+        {ApiVersionsRequest: script(api_versions(metadata=(0, newest))), MetadataRequest: script(lambda _: answer)}
+    )
+    cluster = Cluster(options(fake.port))
+    assert set(cluster.snapshot(["orders", "missing"], soon()).topics) == {"orders"}
+    assert set(cluster.snapshot((), soon(), refresh=True).topics) == set()
+    named, nothing = fake.asked("Metadata")
+    assert named.topics == (() if newest == 0 else None)
+    assert nothing.topics == ()
+
+
+def test_the_bootstrap_servers_are_tried_one_after_the_other_until_one_answers(broker: Start, options: Options) -> None:
+    """Kafka 0.8: cycle through the list until one can be connected to; what it tells is asked from then on."""
+    hangs_up, mute = broker({}), broker({ApiVersionsRequest: script(SILENCE)})
+    answers = old_broker(broker, "0.8.2", Metadata=lambda *_: metadata({1: answers.port}, topic("orders", 1)))
+    for order in itertools.permutations([hangs_up.port, mute.port, 1, answers.port]):
+        cluster = Cluster(options(*order, connection_setup_timeout_ms=100), rng=KeepsOrder())
+        assert cluster.snapshot(["orders"], soon(10)).leader(TopicPartition("orders", 0)) is not None
+        assert cluster.call(MetadataRequest(topics=()), 1, soon()).topics
+        cluster.close()
+
+
+class KeepsOrder(random.Random):
+    """Shuffles nothing."""
+
+    def shuffle(self, x: Any) -> None:
+        pass
+
+
+def test_an_error_that_the_metadata_has_caused_refreshes_it(broker: Start, options: Options) -> None:
+    """Kafka 0.8: the metadata is cached until an answer contradicts it; then it is asked for anew."""
+    leaders = [2, 1]
+    first = old_broker(
+        broker,
+        "0.8.2",
+        Metadata=lambda *_: metadata({1: first.port, 2: second.port}, topic("orders", leaders.pop(0))),
+        ListOffsets=of_segments(0, 7),
+    )
+    second = old_broker(broker, "0.8.2", ListOffsets=lambda request, _: offsets_v0(request, 6))
+    cluster = Cluster(options(first.port))
+    tp = TopicPartition("orders", 0)
+    cluster.snapshot(["orders"], soon())
+    assert cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {tp: ListedOffset(7)}
+    asked = len(first.asked("Metadata"))
+    assert cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {tp: ListedOffset(7)}
+    assert len(first.asked("Metadata")) == asked
+
+
+def offsets_v0(request: ListOffsetsRequest, code: int) -> ListOffsetsResponse:
+    """The same error for all."""
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=each.name,
+                partitions=tuple(
+                    ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=code)
+                    for p in each.partitions
+                ),
+            )
+            for each in request.topics
+        )
+    )

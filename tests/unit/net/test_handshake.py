@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import DecodeError, TransportError, UnsupportedVersionError
+from streamgroup.net.connection import Connection
+from streamgroup.net.poller import Connected, Poller, Received
+from streamgroup.net.releases import MEMORY, RELEASES
+from streamgroup.options.types import ClientOptions
+from streamgroup.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.wire.messages.group import JoinGroupRequest
+from tests.unit.net.answers import API_VERSIONS, METADATA
+from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker, InVersion, Late, Raw
+from tests.unit.net.old_broker import old_broker
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+
+NEWEST_FIRST = [release.name for release in RELEASES]
+
+
+def soon(seconds: float = 5.0) -> float:
+    return time.monotonic() + seconds
+
+
+def connected(port: int, options: Options) -> Connection:
+    connection = Connection("127.0.0.1", port, options())
+    connection.connect(soon())
+    return connection
+
+
+def metadata_of(connection: Connection) -> Any:
+    return connection.call(MetadataRequest(topics=()), soon())
+
+
+@pytest.mark.parametrize("name", NEWEST_FIRST)
+def test_an_old_broker_is_recognised_by_the_newest_probe_that_it_answers(
+    name: str, broker: Start, options: Options
+) -> None:
+    fake = old_broker(broker, name)
+    connection = connected(fake.port, options)
+    assert connection.versions.release == name
+    assert metadata_of(connection).brokers == METADATA.brokers
+    # ApiVersions, the probes up to the one that is answered, and the connection that is used.
+    assert fake.connections == 1 + (NEWEST_FIRST.index(name) + 1) + 1
+
+
+@pytest.mark.parametrize("name", NEWEST_FIRST)
+def test_a_broker_that_was_recognised_is_not_asked_again(name: str, broker: Start, options: Options) -> None:
+    fake = old_broker(broker, name)
+    metadata_of(connected(fake.port, options))
+    before, asked = fake.connections, len(fake.requests)
+    for _ in range(3):
+        metadata_of(connected(fake.port, options))
+    assert fake.connections == before + 3
+    assert [name for name, _, _ in fake.requests[asked:]] == ["Metadata"] * 3
+
+
+def test_what_waits_for_the_handshake_goes_out_on_the_last_connection_once(broker: Start, options: Options) -> None:
+    fake = old_broker(broker, "0.8.2")
+    poller = Poller(options())
+    handle = poller.connect("127.0.0.1", fake.port)
+    asked = [poller.send(handle, MetadataRequest(topics=())) for _ in range(2)]
+    events: list[Any] = []
+    deadline = soon()
+    while len(events) < 3 and time.monotonic() < deadline:
+        events += poller.wait(0.5)
+    poller.close()
+    assert [type(event) for event in events] == [Connected, Received, Received]
+    assert [event.correlation_id for event in events[1:]] == asked
+    assert len(fake.asked("Metadata")) == 2
+
+
+def test_an_api_that_the_release_lacks_is_named_with_it(broker: Start, options: Options) -> None:
+    fake = old_broker(broker, "0.8.2")
+    with pytest.raises(UnsupportedVersionError, match=rf"JoinGroup .*127\.0\.0\.1:{fake.port} \(Kafka 0\.8\.2\)"):
+        connected(fake.port, options).versions.highest(JoinGroupRequest)
+
+
+def test_a_broker_that_only_died_during_the_handshake_is_not_taken_for_an_old_one(
+    broker: Start, options: Options
+) -> None:
+    answers = [CLOSE]
+    fake = broker(
+        {
+            ApiVersionsRequest: lambda *_: answers.pop() if answers else API_VERSIONS,
+            ListGroupsRequest: lambda *_: ListGroupsResponse(),
+            MetadataRequest: lambda *_: METADATA,
+        }
+    )
+    connection = connected(fake.port, options)
+    assert connection.versions.release == ""
+    assert metadata_of(connection) == METADATA
+    assert fake.connections == 2
+
+
+def test_a_broker_that_goes_away_during_the_handshake_is_not_remembered(broker: Start, options: Options) -> None:
+    fake: FakeBroker
+
+    def die(request: Any, version: int) -> Any:
+        fake.stop()
+        return CLOSE
+
+    fake = broker({ApiVersionsRequest: die})
+    with pytest.raises(TransportError, match="Connection refused"):
+        connected(fake.port, options)
+    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is None
+
+
+def test_who_hangs_up_on_everything_is_told_what_it_may_be_and_not_remembered(broker: Start, options: Options) -> None:
+    fake = broker({})
+    for _ in range(2):
+        with pytest.raises(TransportError) as caught:
+            connected(fake.port, options)
+    for part in ("ApiVersions v3, ListGroups v0", "Metadata v0", "Kafka 0.7", "zookeeper.connect", "TLS"):
+        assert part in str(caught.value)
+    assert fake.connections == 2 * (1 + len(RELEASES))
+
+
+def test_a_server_of_0_7_that_swallows_metadata_as_an_empty_multiproduce_hangs_up_behind_it(
+    broker: Start, options: Options
+) -> None:
+    fake = broker({MetadataRequest: lambda *_: SILENCE})
+    with pytest.raises(TransportError, match=r"Kafka 0\.7 \(then give 'zookeeper\.connect'"):
+        connected(fake.port, options)
+
+
+def test_metadata_v0_read_as_a_multiproduce_of_0_7_writes_nothing() -> None:
+    """0.7 reads, behind its request type (3), the number of produce requests: the version stands there."""
+    metadata = RELEASES[-1]
+    assert metadata.probe.API_KEY == 3
+    assert struct.pack(">hh", metadata.probe.API_KEY, 0)[2:] == b"\0\0"
+
+
+def test_who_is_silent_may_be_a_0_7(broker: Start, options: Options) -> None:
+    fake = broker({ApiVersionsRequest: lambda *_: SILENCE})
+    with pytest.raises(TransportError, match=r"within 0\.1 s .*asked: ApiVersions v3.*Kafka 0\.7"):
+        Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=100)).connect(soon())
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgroup.net.link.SILENCE_S", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_broker_of_0_9_0_is_silent_where_others_hang_up(broker: Start, options: Options) -> None:
+    fake = old_broker(broker, "0.9")
+    fake._by_key |= {ApiVersionsRequest.API_KEY: ApiVersionsRequest}
+    fake.handlers |= {ApiVersionsRequest: lambda *_: SILENCE}
+    assert connected(fake.port, options).versions.release == "0.9"
+    assert [name for name, _, _ in fake.requests] == ["ApiVersions", "ListGroups"]
+    assert fake.connections == 1
+    metadata_of(connected(fake.port, options))
+    assert [name for name, _, _ in fake.requests[2:]] == ["Metadata"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_broker_that_is_slow_is_not_taken_for_an_old_one(broker: Start, options: Options) -> None:
+    """It answers in order: ApiVersions late, and the probe behind it."""
+    fake = broker(
+        {
+            ApiVersionsRequest: lambda *_: Late(API_VERSIONS, 0.5),
+            ListGroupsRequest: lambda *_: ListGroupsResponse(),
+            MetadataRequest: lambda *_: METADATA,
+        }
+    )
+    connection = connected(fake.port, options)
+    assert connection.versions.release == ""
+    assert metadata_of(connection) == METADATA
+    assert [name for name, _, _ in fake.requests] == ["ApiVersions", "ListGroups", "Metadata"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_slow_broker_that_does_not_know_the_newest_handshake_is_asked_in_the_oldest(
+    broker: Start, options: Options
+) -> None:
+    fake = broker(
+        {
+            ApiVersionsRequest: lambda _, version: (
+                Late(InVersion(replace(API_VERSIONS, error_code=35), 0), 0.3) if version else API_VERSIONS
+            ),
+            ListGroupsRequest: lambda *_: ListGroupsResponse(),
+            MetadataRequest: lambda *_: METADATA,
+        }
+    )
+    connection = connected(fake.port, options)
+    assert connection.versions.release == ""
+    assert metadata_of(connection) == METADATA
+
+
+@pytest.mark.usefixtures("impatient")
+def test_who_answers_no_probe_either_is_waited_for_and_not_remembered(broker: Start, options: Options) -> None:
+    fake = broker({api: lambda *_: SILENCE for api in (ApiVersionsRequest, ListGroupsRequest)})
+    with pytest.raises(TransportError, match=r"within 0\.5 s .*asked: ApiVersions v3 .*ListGroups v0 .*Kafka 0\.7"):
+        Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=500)).connect(soon())
+    assert fake.connections == 1
+    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is None
+
+
+def test_an_answer_to_a_probe_that_makes_no_sense_is_an_error(broker: Start, options: Options) -> None:
+    fake = broker({ListGroupsRequest: lambda *_: Raw(struct.pack(">ii", 6, 1) + b"\0\0")})
+    with pytest.raises(DecodeError, match=r"ListGroups v0 cannot be read.*Kafka 0\.7"):
+        connected(fake.port, options)
+    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is None
+
+
+def test_an_upgraded_broker_is_asked_anew_after_the_first_connection_that_fails(
+    broker: Start, options: Options
+) -> None:
+    fake = old_broker(broker, "0.9")
+    connected(fake.port, options).close()
+    fake._by_key |= {ApiVersionsRequest.API_KEY: ApiVersionsRequest}
+    fake.handlers |= {
+        ApiVersionsRequest: lambda *_: API_VERSIONS,
+        MetadataRequest: lambda _, version: METADATA if version else CLOSE,  # v0 is gone, as in Kafka 4
+    }
+    with pytest.raises(TransportError, match="unanswered: Metadata v0"):
+        metadata_of(connected(fake.port, options))
+    connection = connected(fake.port, options)
+    assert connection.versions.release == ""
+    assert metadata_of(connection) == METADATA
+
+
+def test_a_broker_that_was_rolled_back_is_asked_anew(broker: Start, options: Options) -> None:
+    fake = old_broker(broker, "0.9")
+    connected(fake.port, options).close()
+    older = old_broker(broker, "0.8.1")
+    fake.handlers, fake._by_key = older.handlers, older._by_key
+    with pytest.raises(TransportError, match="unanswered: ListGroups v0"):
+        connected(fake.port, options).call(ListGroupsRequest(), soon())
+    assert connected(fake.port, options).versions.release == "0.8.1"
+
+
+def test_a_broker_that_is_down_is_asked_anew_when_it_is_back(broker: Start, options: Options) -> None:
+    fake = old_broker(broker, "0.9")
+    connected(fake.port, options).close()
+    fake.stop()
+    with pytest.raises(TransportError, match="Connection refused"):
+        connected(fake.port, options)
+    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is None
+
+
+def test_a_broker_that_ends_an_idle_connection_is_asked_anew(broker: Start, options: Options) -> None:
+    """It may come back as another: spoken with as before, it would hide headers and timestamps."""
+    fake = old_broker(broker, "0.9")
+    connection = connected(fake.port, options)
+    metadata_of(connection)
+    fake.hang_up()
+    with pytest.raises(TransportError, match="unanswered: nothing"):
+        connection.receive(soon())
+    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is None
+
+
+def test_a_connection_that_is_closed_on_this_side_proves_nothing(broker: Start, options: Options) -> None:
+    fake = old_broker(broker, "0.9")
+    connected(fake.port, options).close()
+    connected(fake.port, options).abort()
+    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is not None

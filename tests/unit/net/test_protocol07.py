@@ -1,0 +1,171 @@
+"""The protocol of Kafka 0.7 without a socket, then over one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from streamgroup.errors import DecodeError, TooLarge, TransportError
+from streamgroup.model import Dialect
+from streamgroup.net.connection import Connection
+from streamgroup.net.poller import Connected, Poller, Received
+from streamgroup.net.protocol import Answer
+from streamgroup.net.protocol07 import Protocol07
+from streamgroup.options.types import ClientOptions
+from streamgroup.wire.kafka07 import (
+    LATEST_TIME,
+    FetchRequest07,
+    FetchResponse07,
+    MultiFetchRequest07,
+    MultiFetchResponse07,
+    MultiProduceRequest07,
+    OffsetsRequest07,
+    OffsetsResponse07,
+    ProduceRequest07,
+    message07,
+)
+from tests.unit.broker07 import OldBroker
+
+FETCH = FetchRequest07("events", 1, 30, 1_000)
+OFFSETS = OffsetsRequest07("events", 1, LATEST_TIME, 1)
+OPTIONS = ClientOptions(())
+
+
+def protocol(most: int = 1_000_000) -> Protocol07:
+    return Protocol07("b0:9092", "ignored", most)
+
+
+def hear(speaking: Protocol07, data: bytes) -> list[Answer]:
+    answers: list[Answer] = []
+    while data:
+        space = speaking.space()
+        count = min(len(space), len(data))
+        space[:count] = data[:count]
+        speaking.received(count, answers)
+        data = data[count:]
+    return answers
+
+
+def test_versions_are_known_at_once_and_nothing_is_said_before_the_first_request() -> None:
+    speaking = protocol()
+    assert speaking.versions is not None
+    assert bytes(speaking.outgoing()) == b""
+    assert speaking.unanswered == ()
+
+
+def test_answers_are_those_of_the_requests_in_their_order() -> None:
+    speaking = protocol()
+    multi = MultiFetchRequest07((FETCH, FETCH))
+    numbers = [speaking.send(request) for request in (FETCH, OFFSETS, multi)]
+    assert bytes(speaking.outgoing()) == FETCH.encode() + OFFSETS.encode() + multi.encode()
+    responses = [
+        FetchResponse07(0, b"abc"),
+        OffsetsResponse07((30, 0)),
+        MultiFetchResponse07((FetchResponse07(1), FetchResponse07(0, b"x"))),
+    ]
+    answers = hear(speaking, b"".join(response.encode() for response in responses))
+    assert [answer.correlation_id for answer in answers] == numbers
+    assert [answer.response for answer in answers] == responses
+    assert speaking.unanswered == ()
+
+
+def test_a_produce_is_not_waited_for() -> None:
+    speaking = protocol()
+    speaking.send(ProduceRequest07("events", 0, message07(b"x")))
+    speaking.send(MultiProduceRequest07((ProduceRequest07("events", 0, message07(b"x")),)))
+    number = speaking.send(OFFSETS)
+    assert speaking.unanswered == (number,)
+    (answer,) = hear(speaking, OffsetsResponse07((7,)).encode())
+    assert answer.correlation_id == number
+
+
+def test_the_smallest_answer_has_two_bytes() -> None:
+    speaking = protocol()
+    speaking.send(FETCH)
+    (answer,) = hear(speaking, bytes.fromhex("000000020001"))
+    assert answer.response == FetchResponse07(1)
+
+
+@pytest.mark.parametrize("data", ["00000001ff", "ffffffff"])
+def test_a_length_that_cannot_be_is_an_error(data: str) -> None:
+    speaking = protocol()
+    speaking.send(FETCH)
+    with pytest.raises(DecodeError, match=r"b0:9092: .*FETCH of events-1@30.*is this a broker of Kafka 0\.7\?"):
+        hear(speaking, bytes.fromhex(data))
+
+
+def test_an_answer_beyond_the_cap_is_refused_before_it_is_read() -> None:
+    speaking = protocol(most=1_000)
+    speaking.send(FETCH)
+    with pytest.raises(TooLarge, match="b0:9092: a frame of 1002 bytes"):
+        hear(speaking, FetchResponse07(0, b"x" * 1_000).encode()[:4])
+
+
+def test_an_answer_that_nobody_asked_for_is_an_error() -> None:
+    with pytest.raises(DecodeError, match="nothing was asked"):
+        hear(protocol(), FetchResponse07(0, b"abc").encode())
+
+
+def test_an_answer_that_does_not_fit_its_request_is_an_error_that_names_it() -> None:
+    speaking = protocol()
+    speaking.send(OFFSETS)
+    with pytest.raises(DecodeError, match=r"b0:9092: the answer to OFFSETS of events-1 cannot be read"):
+        hear(speaking, FetchResponse07(0, b"abcdefg").encode())
+
+
+def test_why_the_broker_may_have_hung_up() -> None:
+    speaking = protocol()
+    speaking.send(OFFSETS)
+    speaking.send(FETCH)
+    hear(speaking, FetchResponse07(0, b"abc").encode()[:6])
+    text = speaking.cut()
+    assert "3 bytes before the end of a frame" in text
+    assert "unanswered: OFFSETS of events-1, and 1 requests behind it" in text
+    assert "a partition that it does not have" in text
+    assert "a Kafka of 0.8 or later" in text
+    assert protocol().cut() == "the broker closed the connection; nothing was asked"
+
+
+def test_many_fetches_are_named_by_a_few() -> None:
+    speaking = protocol()
+    speaking.send(MultiFetchRequest07((FETCH,) * 5))
+    assert speaking.midway == "MULTIFETCH of events-1@30, events-1@30, events-1@30 and 2 more"
+
+
+# -- over a socket -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> OldBroker:
+    return OldBroker(tmp_path)
+
+
+def test_a_connection_speaks_it(broker: OldBroker) -> None:
+    where = broker.produce(1, b"hello")
+    connection = Connection("127.0.0.1", broker.port, OPTIONS, dialect=Dialect.KAFKA07)
+    connection.connect(time.monotonic() + 5)
+    assert connection.quiet
+    connection.send(OFFSETS)
+    connection.send(FetchRequest07("events", 1, 0, 100))
+    assert connection.receive(time.monotonic() + 5).response == OffsetsResponse07((broker.end(where),))
+    assert bytes(connection.receive(time.monotonic() + 5).response.records) == message07(b"hello")
+    connection.send(OffsetsRequest07("events", 9, LATEST_TIME, 1))
+    with pytest.raises(TransportError, match="a partition that it does not have"):
+        connection.receive(time.monotonic() + 5)
+    broker.stop()
+
+
+def test_a_poller_speaks_it_and_tells_once_that_it_is_connected(broker: OldBroker) -> None:
+    poller = Poller(OPTIONS, dialect=Dialect.KAFKA07)
+    handle = poller.connect("127.0.0.1", broker.port)
+    numbers = [poller.send(handle, OFFSETS) for _ in range(3)]
+    events = []
+    until = time.monotonic() + 5
+    while len(events) < 4 and time.monotonic() < until:
+        events += poller.wait(0.2)
+    assert [type(event) for event in events] == [Connected, Received, Received, Received]
+    assert [event.correlation_id for event in events if isinstance(event, Received)] == numbers
+    poller.close()
+    broker.stop()

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from streamgroup.errors import UnsupportedVersionError
+from streamgroup.net.releases import RELEASES, REMEMBERED_S, ReleaseMemory
+from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.wire.messages.group import JoinGroupRequest
+from streamgroup.wire.messages.log import FetchRequest, ListOffsetsRequest
+from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+
+BY_NAME = {release.name: release for release in RELEASES}
+
+
+_APIS = {
+    "fetch": FetchRequest,
+    "commit": OffsetCommitRequest,
+    "fetch_offsets": OffsetFetchRequest,
+    "coordinator": FindCoordinatorRequest,
+    "join": JoinGroupRequest,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "newest"),
+    [
+        ("0.8.0", {"fetch": 0}),
+        ("0.8.1", {"fetch": 0, "commit": 0, "fetch_offsets": 0}),
+        ("0.8.2", {"fetch": 0, "commit": 1, "fetch_offsets": 1, "coordinator": 0}),
+        ("0.9", {"fetch": 1, "commit": 2, "fetch_offsets": 1, "coordinator": 0, "join": 0}),
+    ],
+)
+def test_what_each_release_speaks(name: str, newest: dict[str, int]) -> None:
+    versions = BY_NAME[name].versions("b:1")
+    assert versions.highest(ListOffsetsRequest) == 0
+    for word, api in _APIS.items():
+        if word in newest:
+            assert versions.highest(api) == newest[word]
+        else:
+            with pytest.raises(UnsupportedVersionError, match=rf"broker b:1 \(Kafka {name}\) does not have it"):
+                versions.highest(api)
+
+
+def test_each_probe_is_known_to_its_release_and_to_none_before_it() -> None:
+    for newer, older in itertools.pairwise(RELEASES):
+        assert newer.probe in newer.newest
+        assert newer.probe not in older.newest
+        assert newer.newest.keys() > older.newest.keys()
+
+
+def test_what_is_remembered_ends_with_time() -> None:
+    now = 0.0
+    memory = ReleaseMemory(lambda: now)
+    memory.remember("b:1", BY_NAME["0.9"])
+    now = REMEMBERED_S - 1
+    assert memory.recall("b:1") is BY_NAME["0.9"]
+    assert memory.recall("b:2") is None
+    now = REMEMBERED_S
+    assert memory.recall("b:1") is None
+
+
+def test_what_one_process_knows_another_learns_but_what_it_knows_better() -> None:
+    driver, task = ReleaseMemory(lambda: 0.0), ReleaseMemory(lambda: 0.0)
+    driver.remember("b:1", BY_NAME["0.9"])
+    driver.remember("b:2", BY_NAME["0.8.2"])
+    task.remember("b:2", BY_NAME["0.9"])
+    told = driver.told(["b:2", "b:1", "b:3", "b:1"])
+    assert told == (("b:1", "0.9"), ("b:2", "0.8.2"))
+    task.learn((*told, ("b:3", "of the future")))
+    assert [task.recall(peer) for peer in ("b:1", "b:2", "b:3")] == [BY_NAME["0.9"], BY_NAME["0.9"], None]
+
+
+def test_what_is_forgotten_is_not_recalled() -> None:
+    memory = ReleaseMemory(lambda: 0.0)
+    memory.remember("b:1", BY_NAME["0.8.0"])
+    memory.forget("b:1")
+    memory.forget("b:1")
+    assert memory.recall("b:1") is None
