@@ -77,6 +77,8 @@ class Failed:
 
     token: int
     reason: str
+    unsupported: bool = False
+    """The broker does not know what was asked (only of a `Send` that is `optional`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,15 @@ class Send:
     api: type[Any]
     build: Callable[[int], Any]
     timeout_ms: int
+    optional: bool = False
+    """Whether a broker that does not know the API is told by `Failed`; else it ends the query."""
+    ceiling: int | None = None
+    """The highest version that is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoCoordinator:
+    """The group has no coordinator: its offsets lie in ZooKeeper, where any broker reads and writes them (v0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +253,16 @@ class Assigned:
     revoked: frozenset[TopicPartition] = frozenset()
     withheld: int = 0
     """So many partitions have no owner yet: another rebalance follows (R25). 0 also where the leader did not tell."""
+    keeper: str = ""
+    """What keeps the group, if not its coordinator; generations are the ledger's alone there."""
 
     def line(self, group_id: str) -> str:
         """The line that a reader of the log looks for first; what the leader did not tell is left out."""
         what = f"{len(self.partitions)} partitions"
         if self.total is not None:
             what = f"{len(self.partitions)} of {self.total} partitions"
-        line = f"joined {group_id}, generation {self.generation}, {what}"
+        where = f"through {self.keeper}" if self.keeper else f"generation {self.generation}"
+        line = f"joined {group_id}{' ' if self.keeper else ', '}{where}, {what}"
         if self.members is not None:
             line += f", {self.members - 1} other member{'' if self.members == 2 else 's'}"
         return f"{line}: {self._changes()}" if self.cooperative else line
@@ -299,4 +313,18 @@ class Note:
     text: str
 
 
-Action = Send | Reset | CoordinatorFound | NeedTopics | Joining | Assigned | Lost | GaveUp | Left | Fail | WakeAt | Note
+Action = (
+    Send
+    | Reset
+    | NoCoordinator
+    | CoordinatorFound
+    | NeedTopics
+    | Joining
+    | Assigned
+    | Lost
+    | GaveUp
+    | Left
+    | Fail
+    | WakeAt
+    | Note
+)

@@ -16,6 +16,7 @@ from streamgroup.model import (
     Position,
     TopicPartition,
 )
+from streamgroup.wire.offsets import UNTOLD
 
 
 class Origin(Enum):
@@ -87,7 +88,8 @@ def start_of(
     `alone`: of a query that is no member. There nobody goes on from another's commit: the checkpoint goes before those
     of all queries, exactly, as a stateful query needs it (its state is the checkpoint's, and a commit that a crash has
     prevented would repeat a batch into it). Only a commit that no query has made is followed, as a member follows it:
-    an operator's reset.
+    an operator's reset. Where a broker keeps the commits in ZooKeeper nobody knows whose they are (`UNTOLD`): they are
+    taken for a query's, and a reset counts for a query without a checkpoint only.
 
     `begun` is where a batch that is being replayed began: what the checkpoint before it does not tell. It counts where
     nothing else does (batch 0 of a query whose group has no commits, or that has no group).
@@ -117,7 +119,10 @@ def start_of(
 
 
 def is_of_a_query(committed: CommittedOffset) -> bool:
-    """Whether a query has made the commit, and stands by it: one whose sink skipped a batch gives no lineage (R17)."""
+    """Whether a query has made the commit, or may have, and stands by it: one whose sink skipped a batch gives no
+    lineage (R17)."""
+    if committed.metadata == UNTOLD:
+        return True
     metadata = CommitMetadata.parse(committed.metadata)
     return metadata is not None and metadata.lineage != ""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamgroup.errors import UnsupportedVersionError
+from streamgroup.errors import ConfigError, StreamGroupError, UnsupportedVersionError
 from streamgroup.group.assignors import COOPERATIVE
 from streamgroup.group.sticky import encode_user_data
 from streamgroup.group.timing import MemberConfig
@@ -34,6 +34,26 @@ def find_coordinator(group_id: str) -> Build:
         return c.FindCoordinatorRequest(key=group_id)
 
     return build
+
+
+_OF_MEMBERS = (m.JoinGroupRequest, m.SyncGroupRequest, m.HeartbeatRequest, m.LeaveGroupRequest)
+
+
+def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersionError) -> StreamGroupError:
+    """What to tell a user whose broker does not know what the group needs; `release` is known of one before 0.10."""
+    if not release or api not in {*_OF_MEMBERS, c.FindCoordinatorRequest}:
+        return error
+    broker = f"the broker is Kafka {release}"
+    ways = (
+        "group.mode=commit (this query alone reads all partitions) or group.mode=off, or give 'zookeeper.connect': "
+        "there consumers of Kafka 0.8 share the partitions of a group"
+    )
+    if api in _OF_MEMBERS:
+        return ConfigError(f"group {group}: it cannot be joined: {broker}, and groups of members need 0.9. Use {ways}")
+    return ConfigError(
+        f"group {group}: it has no coordinator: {broker}, and groups in Kafka need 0.8.2 (to commit) or 0.9 (to have "
+        f"members). Leave kafka.offsets.storage out, or use {ways}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

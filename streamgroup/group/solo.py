@@ -2,8 +2,9 @@
 
 It holds all partitions of its subscription, from the first metadata on: what a member is *assigned* by its group, a
 solo query assigns to itself, anew whenever the metadata shows other partitions. So the ledger, the planner and the
-rules are the same for all modes. With a group (`commit`) it finds the coordinator, for the driver's commits; without
-one (`off`) it sends nothing at all.
+rules are the same for all modes. With a group (`commit`) it finds the coordinator, for the driver's commits; brokers
+before 0.8.2 have none: there, and where the user says so, any broker takes the commits to ZooKeeper. Without a group
+(`off`) it sends nothing at all.
 
 **While the group has members** the coordinator refuses commits of who is none (UNKNOWN_MEMBER_ID). They are waited for,
 for they may be dead predecessors whose session has yet to end: nothing is planned meanwhile (R9), so nothing is read
@@ -15,7 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from streamgroup.advice import Keeper, KeptOffsets, look
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
@@ -36,7 +39,9 @@ class Solo:
 
     `assigned` are the partitions of the option `assign`; without them the topics of `Start` and `Subscribed` count.
     `patience_s` is how long members of the group are waited for. `is_missed` tells of a held partition that the
-    metadata does not know any more whether it is to be held on to: its loss has not been told yet (R8).
+    metadata does not know any more whether it is to be held on to: its loss has not been told yet (R8). `in_zookeeper`
+    says where brokers keep the group's offsets; None: in Kafka, but for brokers that cannot. `keeper` is the same for
+    people, who are told how to look at the group.
     """
 
     def __init__(
@@ -47,12 +52,16 @@ class Solo:
         assigned: tuple[TopicPartition, ...] = (),
         patience_s: float = 60.0,
         is_missed: Callable[[TopicPartition], bool] = lambda _: False,
+        in_zookeeper: bool | None = None,
+        keeper: Keeper = Keeper.KAFKA,
     ) -> None:
         self._config = config
         self._chance = chance
         self._assigned = assigned
         self._patience_s = patience_s
         self._is_missed = is_missed
+        self._in_zookeeper = in_zookeeper
+        self._keeper = keeper
         self._state = State.UNJOINED
         self._exchange = Exchange()
         self._now = 0.0
@@ -156,7 +165,11 @@ class Solo:
     def _start(self, event: ev.Start) -> None:
         self._topics, self._held = frozenset(event.topics), None
         self._state = State.FINDING
-        if self._config.group_id:
+        if not self._config.group_id:
+            return
+        if self._in_zookeeper:
+            self._out.append(ev.NoCoordinator())
+        else:
             self._find()
 
     def _stop(self) -> None:
@@ -226,7 +239,8 @@ class Solo:
 
     def _find(self) -> None:
         build = requests.find_coordinator(self._config.group_id)
-        self._out.append(self._exchange.send(Purpose.FIND, build, self._config.request_timeout_ms, self._now))
+        send = self._exchange.send(Purpose.FIND, build, self._config.request_timeout_ms, self._now)
+        self._out.append(replace(send, optional=self._in_zookeeper is None))
 
     def _find_later(self, reason: str) -> None:
         self._attempts += 1
@@ -236,13 +250,17 @@ class Solo:
             self._note(INFO, f"group {self._config.group_id}: {text}")
 
     def _coordinator_lost(self, reason: str) -> None:
-        if self._config.group_id and not self._seeks_coordinator:
+        if self._config.group_id and not self._in_zookeeper and not self._seeks_coordinator:
             self._find_later(reason)
 
     def _found(self, event: ev.Answered | ev.Failed) -> None:
         if isinstance(event, ev.Failed):
-            self._find_later(event.reason)
+            if event.unsupported:
+                self._do_without()
+            else:
+                self._find_later(event.reason)
             return
+        self._in_zookeeper = False  # a broker without coordinators, met later, is of no use
         answer = _coordinator_in(event, self._config.group_id)
         if answer.error_code == ErrorCode.NONE:
             self._attempts = 0
@@ -252,6 +270,14 @@ class Solo:
             self._fail(fatal_error(answer.error_code, "find its coordinator", self._config))
         else:
             self._find_later(error_of(answer.error_code).name)
+
+    def _do_without(self) -> None:
+        """The brokers know no coordinators (before 0.8.2)."""
+        self._in_zookeeper, self._attempts = True, 0
+        text = f"group {self._config.group_id}: the brokers have no coordinators, its offsets are kept in ZooKeeper"
+        self._note(INFO, text)
+        self._out.append(ev.NoCoordinator())
+        self._settle()
 
     # -- refused commits ----------------------------------------------------------------------------------------------
 
@@ -273,7 +299,8 @@ class Solo:
             )
         waited = self._now - self._refused_since
         if waited >= self._patience_s:
-            self._fail(ConfigError(_HAS_MEMBERS.format(group=group, waited=waited, name=name)))
+            shown = look(KeptOffsets(group, self._keeper))
+            self._fail(ConfigError(_HAS_MEMBERS.format(group=group, waited=waited, name=name, look=shown)))
             return
         self._attempts += 1
         self._exchange.set(Timer.REJOIN, self._now + self._config.backoff_s(self._attempts, self._chance))
@@ -293,5 +320,5 @@ _HAS_MEMBERS = (
     "refused for {waited:.0f} s ({name}; group.joinTimeout), and it has read nothing meanwhile. Stop the members, or "
     "give this query a kafka.group.id of its own, or let it share the partitions with them (group.mode=member), or "
     "let it commit nothing (group.mode=off). Mind that it follows what consumers have committed to its group, as "
-    "it would a reset: look before it starts there again (kafka-consumer-groups.sh --group {group} --describe)"
+    "it would a reset: look before it starts there again ({look})"
 )

@@ -67,6 +67,11 @@ class MemberConfig:
             return V0_SESSION_TIMEOUT_MS
         return self.session_timeout_ms
 
+    @property
+    def shortest_session_ms(self) -> int:
+        """The shortest session that any broker gives this member: a lease (R9) holds whichever it is."""
+        return min(self.session_timeout_ms, self.session_timeout_for(0))
+
     def rebalance_timeout_for(self, join_version: int) -> int:
         """How long (ms) the broker waits for a member to rejoin: v0 has only the session timeout (R26)."""
         return self.session_timeout_for(0) if join_version == 0 else self.max_poll_interval_ms

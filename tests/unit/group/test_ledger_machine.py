@@ -56,6 +56,8 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.store: dict[TopicPartition, CommittedOffset] = {}
         self.sunk = dict.fromkeys(PARTITIONS, 0)
+        self.apart: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in PARTITIONS}
+        """What has sunk beyond records that have not."""
         self.start = INITIAL_DOCUMENT
         self.to_replay: Document | None = None
         self.flying: Document | None = None
@@ -131,7 +133,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if tp in self.ledger.held:
             return
         at = self.store[tp].offset if tp in self.store else 0
-        self.sunk[tp] = max(self.sunk[tp], at + count)
+        self.sank(tp, at, at + count)
         text = CommitMetadata("other", "other", 3, 3, 1, "id").text()
         self.store[tp] = CommittedOffset(at + count, text)
 
@@ -141,7 +143,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """Only a group without members takes it. What sinks of older documents does not count from here on."""
         offset = max(0, by + (self.store[tp].offset if tp in self.store else 0))
         self.store[tp] = CommittedOffset(offset)
-        self.sunk[tp] = offset
+        self.sunk[tp], self.apart[tp] = offset, []
         if self.flying is not None:
             self.void.add(tp)
 
@@ -278,9 +280,15 @@ class LedgerMachine(RuleBasedStateMachine):
     def sink(self) -> None:
         assert self.flying is not None
         for r in self.handed or ():
-            if r.partition not in self.void and r.start <= self.sunk[r.partition]:
-                self.sunk[r.partition] = max(self.sunk[r.partition], r.until)
+            if r.partition not in self.void:
+                self.sank(r.partition, r.start, r.until)
         self.start = self.flying
+
+    def sank(self, tp: TopicPartition, start: int, until: int) -> None:
+        self.apart[tp].append((start, until))
+        for first, end in sorted(self.apart[tp]):
+            if first <= self.sunk[tp]:
+                self.sunk[tp] = max(self.sunk[tp], end)
 
     @precondition(lambda self: self.flying is not None and self.handed is None)
     @rule(farewell=st.booleans())

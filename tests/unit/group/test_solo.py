@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroup.advice import Keeper
 from streamgroup.errors import BrokerError, ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.solo import Solo
@@ -240,7 +241,7 @@ def test_members_are_waited_for_and_the_commit_is_tried_again(code: int) -> None
 
 
 def test_members_that_stay_fail_the_query_with_the_ways_out() -> None:
-    run = joined(patience_s=5.0)
+    run = joined(patience_s=5.0, keeper=Keeper.ZOOKEEPER)
     run.refused()
     for _ in range(100):
         run.wake()
@@ -251,6 +252,7 @@ def test_members_that_stay_fail_the_query_with_the_ways_out() -> None:
     assert isinstance(fail.error, ConfigError)
     for way in ("group g", "stop the members", "kafka.group.id of its own", "group.mode=member", "group.mode=off"):
         assert way.lower() in str(fail.error).lower()
+    assert "(streamgroup groups --describe --group g, with --zookeeper)" in str(fail.error)
 
 
 def test_members_that_came_and_went_are_forgotten() -> None:

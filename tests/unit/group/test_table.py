@@ -103,6 +103,8 @@ class AnyWorld(RuleBasedStateMachine):
         self.wake: float | None = None
         self.generation = 0
         self.held: frozenset[TopicPartition] = frozenset()
+        self.held_in = -1
+        """The generation of the last assignment: what is kept of it is committed in it while the group rebalances."""
         self.step(ev.Start(("t",)))
 
     def step(self, event: ev.Event) -> list[ev.Action]:
@@ -115,6 +117,7 @@ class AnyWorld(RuleBasedStateMachine):
                 case ev.Send():
                     self.out[action.token] = action
                 case ev.Assigned(partitions=partitions, kept=kept, revoked=revoked):
+                    self.held_in = action.generation
                     assert kept <= self.held & set(partitions)
                     assert revoked <= self.held - set(partitions) if self.cooperative else not revoked
                     self.held = frozenset(partitions) | revoked
@@ -210,7 +213,8 @@ class AnyWorld(RuleBasedStateMachine):
         before = self.seen()
         generation = self.machine.generation + off
         self.machine.step(ev.CommitRefused(code, self.machine.member_id, generation, self.now), self.now)
-        self.machine.step(ev.CommitAccepted(self.machine.member_id, generation, self.now), self.now)
+        if generation != self.held_in:
+            self.machine.step(ev.CommitAccepted(self.machine.member_id, generation, self.now), self.now)
         self.step(ev.CommitRefused(code, self.machine.member_id + "x", self.machine.generation, self.now))
         assert self.seen() == before
 

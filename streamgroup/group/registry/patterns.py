@@ -1,0 +1,123 @@
+"""Patterns of topics that other consumers have registered, matched in bounded time.
+
+Whoever may write to ZooKeeper may register any pattern, and Python's expressions try one way after the other: `(a+)+b`
+against 26 letters takes seconds, and twice as long for each letter more. So before anything is matched it is
+estimated in how many ways that could be tried; beyond `WAYS_MOST` the pattern cannot be used here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from streamgroup.errors import DecodeError
+
+LENGTH_MOST = 1000
+"""Of a pattern, in characters."""
+WAYS_MOST = 2**24
+"""Tried within about half a second; three `.*` in a topic's name of 249 characters are below that."""
+_EXPONENT_MOST = 64
+
+_PIECE = re.compile(
+    r"""(?P<escape> \\. )
+      | (?P<set>    \[ \^? \]? (?: \\. | [^\]\\] )* \] )
+      | (?P<open>   \( (?: \?: | \?<?[=!] )? (?! \? ) )
+      | (?P<flag>   \(\?i\) )
+      | (?P<close>  \) )
+      | (?P<either> \| )
+      | (?P<times>  (?: [*+?] | \{ (?!\}) (?P<least>[0-9]*) (?P<to>,?) (?P<most>[0-9]*) \} ) [?+]? )
+      | (?P<plain>  [^\[\\(] )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@lru_cache(maxsize=8192)
+def matches(raw: str, topic: str) -> bool:
+    """Whether the pattern means the topic. Raises DecodeError for what is no pattern here, or takes too long."""
+    pattern = _compiled(raw)
+    if ways(pattern.pattern, len(topic)) > WAYS_MOST:
+        raise _useless(raw, f"there are too many ways to match it with the {len(topic)} characters of a topic")
+    return pattern.fullmatch(topic) is not None
+
+
+def _compiled(raw: str) -> re.Pattern[str]:
+    """As `TopicFilter` reads it: a comma is an `or`; blanks, and quotes around it (of property files), do not count."""
+    if len(raw) > LENGTH_MOST:
+        raise _useless(raw, f"it is longer than {LENGTH_MOST} characters")
+    text = re.sub("^[\"']+|[\"']+$", "", raw.strip().replace(",", "|").replace(" ", ""))
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise _useless(raw, str(error)) from None
+
+
+def _useless(raw: str, reason: str) -> DecodeError:
+    return DecodeError(f"the pattern {raw[:200]!r} cannot be used here: {reason}")
+
+
+@dataclass(slots=True)
+class _Group:
+    """What stands between two parentheses: the ways of the branches before, and of the pieces of this branch."""
+
+    before: int = 0
+    pieces: list[int] = field(default_factory=list)
+
+    @property
+    def branch(self) -> int:
+        product = 1
+        for piece in self.pieces:
+            product = min(product * piece, WAYS_MOST + 1)
+        return product
+
+    @property
+    def ways(self) -> int:
+        return min(self.before + self.branch, WAYS_MOST + 1)
+
+
+def ways(text: str, length: int) -> int:
+    """In how many ways at most an expression that compiles may be tried with so many characters.
+
+    Of a sequence the product of its pieces' ways, of branches the sum; `WAYS_MOST + 1` stands for all beyond. What is
+    not known here (comments, conditions, verbose expressions) counts as beyond.
+    """
+    groups, at = [_Group()], 0
+    while at < len(text):
+        found = _PIECE.match(text, at)
+        if found is None:
+            return WAYS_MOST + 1
+        at = found.end()
+        group = groups[-1]
+        match found.lastgroup:
+            case "open":
+                groups.append(_Group())
+            case "close":
+                groups.pop()
+                groups[-1].pieces.append(group.ways)
+            case "either":
+                groups[-1] = _Group(group.before + group.branch)
+            case "times":
+                group.pieces.append(_repeated(group.pieces.pop() if group.pieces else 1, found, length))
+            case _:
+                group.pieces.append(1)
+    return groups[0].ways
+
+
+def _repeated(piece: int, times: re.Match[str], length: int) -> int:
+    """What has one way is told apart by how often it comes, anything else by all the ways of each time."""
+    least, most = _bounds(times, length)
+    if piece == 1:
+        return max(min(most, length) + 1, least)
+    all_ways: int = (piece + 1) ** min(most, max(length, least), _EXPONENT_MOST)
+    return min(all_ways, WAYS_MOST + 1)
+
+
+def _bounds(times: re.Match[str], length: int) -> tuple[int, int]:
+    """How often at least, and at most; without an end it is the length, as empty repetitions end by themselves."""
+    sign = times["times"][0]
+    if sign != "{":
+        return int(sign == "+"), 1 if sign == "?" else length
+    least = int(times["least"] or 0)
+    if not times["to"]:
+        return least, least
+    return least, int(times["most"]) if times["most"] else length

@@ -1,0 +1,92 @@
+"""What a commit leaves in ZooKeeper: the offset node that every consumer knows, and beside it what ours tells (R32).
+
+    /consumers/<group>/offsets/<topic>/<name>      194
+    /consumers/<group>/streamgroup/<topic>/<name>  {"streamgroup":1,"offset":194,"version":7,"commit":{"lineage":...}}
+
+Both are written in one transaction. The metadata counts only while the offset node has that version and that offset: a
+real consumer or an operator who writes it since leaves the metadata behind, and with it all that R5 would conclude.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from streamgroup.errors import DecodeError
+from streamgroup.group.registry.formats import GroupPaths, partition_in, read_offset
+from streamgroup.model import UNKNOWN_EPOCH, CommittedOffset, TopicPartition
+from streamgroup.znodes import Subtree, ZNode
+
+FORMAT = 1
+
+
+def metadata_data(committed: CommittedOffset, version: int) -> bytes:
+    """What the metadata node holds, where the offset node will be in `version`."""
+    value: dict[str, Any] = {"streamgroup": FORMAT, "offset": committed.offset, "version": version}
+    if committed.leader_epoch != UNKNOWN_EPOCH:
+        value["epoch"] = committed.leader_epoch
+    value["commit"] = _embedded(committed.metadata)
+    return _compact(value).encode()
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _embedded(text: str) -> object:
+    """Readable, where nothing of it is changed by that: JSON as JSON, else as a string."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) and _compact(value) == text else text
+
+
+def read_committed(path: str, offset: ZNode, metadata: ZNode | None) -> CommittedOffset:
+    """The commit that the nodes tell; without metadata where that is of an earlier one. Raises DecodeError."""
+    value = read_offset(path, offset.data)
+    told = None if metadata is None else _told(metadata.data)
+    if told is None or (told.get("offset"), told.get("version")) != (value, offset.version):
+        return CommittedOffset(value)
+    commit, epoch = told.get("commit"), told.get("epoch", UNKNOWN_EPOCH)
+    text = commit if isinstance(commit, str) else _compact(commit)
+    return CommittedOffset(value, text, epoch if type(epoch) is int else UNKNOWN_EPOCH)
+
+
+def _told(data: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or type(value.get("streamgroup")) is not int or value["streamgroup"] != FORMAT:
+        return None
+    return value if isinstance(value.get("commit"), str | dict) else None
+
+
+def committed_subtrees(paths: GroupPaths, partitions: Iterable[TopicPartition] | None) -> tuple[Subtree, ...]:
+    """What to look at for `committed_in`; `partitions` None are all that the group has."""
+    if partitions is None:
+        return (Subtree(paths.offsets(), 2, watch=False), Subtree(paths.metadata(), 2, watch=False))
+    return tuple(
+        Subtree(path, 0, watch=False) for tp in partitions for path in (paths.offset(tp), paths.metadata_of(tp))
+    )
+
+
+def committed_in(paths: GroupPaths, nodes: Mapping[str, ZNode]) -> dict[TopicPartition, CommittedOffset]:
+    """The commits of the group among the nodes found. Nodes that no partition is called by are nobody's.
+
+    Raises DecodeError, which names the node, for an offset that is none: taken for absent it would be read past.
+    """
+    found: dict[TopicPartition, CommittedOffset] = {}
+    prefix = f"{paths.offsets()}/"
+    for path, node in nodes.items():
+        topic, _, name = path.removeprefix(prefix).rpartition("/") if path.startswith(prefix) else ("", "", "")
+        if not topic:
+            continue
+        try:
+            tp = TopicPartition(topic, partition_in(paths.dialect, name))
+        except DecodeError:
+            continue
+        found[tp] = read_committed(path, node, nodes.get(paths.metadata_of(tp)))
+    return found

@@ -1,0 +1,224 @@
+"""A group and its cluster as the nodes showed them: who reads what, which partitions there are, who owns them.
+
+What cannot be read is left out and noted (`View.notes`): a consumer whose registration is garbage reads nothing, a
+topic or broker is not there. Never an error: one bad node must not stop the whole group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from streamgroup.errors import DecodeError
+from streamgroup.group.registry import formats as f
+from streamgroup.group.registry.consensus import java_order, share
+from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.model import Broker, Dialect, TopicPartition
+from streamgroup.znodes import Subtree, ZNode
+
+Nodes = Mapping[str, ZNode]
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A registered consumer. `streams`: by topic, of the topics looked at, patterns resolved."""
+
+    consumer_id: str
+    session_id: int
+    streams: Mapping[str, int]
+    identity: bytes | None
+    """What a member of ours tells of itself (R28); None for a consumer of another make."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is one of our members."""
+        return self.identity is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An owner node: `thread` is `<consumer>-<number>`; `""` where it is garbage, which keeps others out as well."""
+
+    thread: str
+    session_id: int
+    czxid: int
+    version: int
+
+    @property
+    def consumer_id(self) -> str:
+        """Whose thread it is."""
+        return f.consumer_of(self.thread)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """See the module. `partitions`: the topics that exist, in the order in which the real client hands them out."""
+
+    generation: int
+    """The largest zxid of what decides the assignment: the same for all who have seen the same."""
+    consumers: Mapping[str, Consumer]
+    partitions: Mapping[str, tuple[int, ...]]
+    brokers: Mapping[int, Broker]
+    owners: Mapping[TopicPartition, Owner] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """The consumers of another make (R33), sorted."""
+        return tuple(sorted(c.consumer_id for c in self.consumers.values() if not c.is_ours))
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """Our members, in the order in which they are handed partitions."""
+        return tuple(sorted((c.consumer_id for c in self.consumers.values() if c.is_ours), key=java_order))
+
+    @property
+    def total(self) -> int:
+        """The partitions of all topics looked at."""
+        return sum(map(len, self.partitions.values()))
+
+    def shares(self) -> dict[TopicPartition, str]:
+        """The thread to which each partition falls."""
+        return share(self.partitions, {c.consumer_id: c.streams for c in self.consumers.values()})
+
+
+def subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[Subtree, ...]:
+    """What to look at for `view_of`, without the owners; `topics` None are all that the cluster has."""
+    below: tuple[Subtree, ...]
+    if topics is None:
+        below = (Subtree(f.TOPICS, 2 if paths.dialect is Dialect.KAFKA07 else 1, watch),)
+    else:
+        named = sorted(filter(f.is_node_name, set(topics)))
+        below = tuple(Subtree(f"{f.TOPICS}/{t}", 1 if paths.dialect is Dialect.KAFKA07 else 0, watch) for t in named)
+    return (
+        Subtree(paths.ids, 1, watch),
+        Subtree(paths.members, 1, watch),
+        Subtree(f.BROKERS, 1, watch),
+        *below,
+    )
+
+
+def owner_subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[Subtree, ...]:
+    """What to look at for `owners_in`."""
+    if topics is None:
+        return (Subtree(paths.owners(), 2, watch),)
+    return tuple(Subtree(paths.owners(topic), 1, watch) for topic in sorted(filter(f.is_node_name, set(topics))))
+
+
+def view_of(paths: GroupPaths, nodes: Nodes) -> View:
+    """What was found by looking at `subtrees`, and `owner_subtrees` where these were looked at, too."""
+    reader = _Reader(paths, nodes)
+    partitions = reader.partitions()
+    consumers = {consumer.consumer_id: consumer for consumer in reader.consumers(partitions)}
+    brokers = {broker.node_id: broker for broker in reader.brokers()}
+    return View(reader.generation(), consumers, partitions, brokers, reader.owners(), tuple(reader.notes))
+
+
+def owners_in(paths: GroupPaths, nodes: Nodes) -> dict[TopicPartition, Owner]:
+    """The owner nodes among those found."""
+    return _Reader(paths, nodes).owners()
+
+
+class _Reader:
+    """Reads the nodes of one look."""
+
+    def __init__(self, paths: GroupPaths, nodes: Nodes) -> None:
+        self._paths = paths
+        self._nodes = nodes
+        self.notes: list[str] = []
+
+    def _below(self, parent: str) -> Iterator[tuple[str, str, ZNode]]:
+        """Name, path and node of the children that were read, in the order of their names."""
+        above = self._nodes.get(parent)
+        for name in () if above is None else sorted(above.children):
+            path = f"{parent}/{name}"
+            node = self._nodes.get(path)
+            if node is not None:
+                yield name, path, node
+
+    def _note(self, error: DecodeError, what: str) -> None:
+        self.notes.append(f"{error}: {what}")
+
+    def brokers(self) -> Iterator[Broker]:
+        for name, _, node in self._below(f.BROKERS):
+            try:
+                yield f.read_broker(name, node.data)
+            except DecodeError as error:
+                self._note(error, "this broker is taken for absent")
+
+    # -- topics -------------------------------------------------------------------------------------------------------
+
+    def _topics(self) -> list[str]:
+        """Those that exist, of those looked at."""
+        prefix = f"{f.TOPICS}/"
+        return sorted(p[len(prefix) :] for p in self._nodes if p.startswith(prefix) and "/" not in p[len(prefix) :])
+
+    def partitions(self) -> dict[str, tuple[int, ...]]:
+        return {topic: tuple(self._partitions_of(topic)) for topic in self._topics()}
+
+    def _partitions_of(self, topic: str) -> Iterable[int]:
+        if self._paths.dialect is Dialect.KAFKA07:
+            # The real client sorts the names as strings: 10-0 comes before 2-0.
+            numbers = (
+                number
+                for name, _, node in self._below(f"{f.TOPICS}/{topic}")
+                for number in self._counted(topic, name, node)
+            )
+            return sorted(numbers, key=lambda number: f.partition_name(Dialect.KAFKA07, number))
+        try:
+            return f.read_partitions(topic, self._nodes[f"{f.TOPICS}/{topic}"].data)
+        except DecodeError as error:
+            self._note(error, "the topic is taken for one without partitions")
+            return ()
+
+    def _counted(self, topic: str, broker: str, node: ZNode) -> Iterable[int]:
+        try:
+            return f.read_count(topic, broker, node.data)
+        except DecodeError as error:
+            self._note(error, "the topic is taken to have no partitions on this broker")
+            return ()
+
+    # -- consumers ----------------------------------------------------------------------------------------------------
+
+    def consumers(self, topics: Mapping[str, object]) -> Iterator[Consumer]:
+        for name, path, node in self._below(self._paths.ids):
+            try:
+                interest = f.read_consumer(path, node.data, self._paths.dialect)
+                streams = {t: n for t, n in interest.topics(topics, self._paths.dialect).items() if t in topics}
+            except DecodeError as error:
+                self._note(error, "this consumer is taken to read nothing")
+                streams = {}
+            member = self._nodes.get(self._paths.member(name))
+            told = member is not None and member.owner == node.owner
+            yield Consumer(name, node.owner, streams, member.data if member is not None and told else None)
+
+    def owners(self) -> dict[TopicPartition, Owner]:
+        """Garbage names are nobody's partitions; garbage in an owner node keeps others out all the same."""
+        found: dict[TopicPartition, Owner] = {}
+        prefix = f"{self._paths.owners()}/"
+        for path, node in self._nodes.items():
+            topic, _, name = path.removeprefix(prefix).rpartition("/") if path.startswith(prefix) else ("", "", "")
+            if not topic:
+                continue
+            try:
+                tp = TopicPartition(topic, f.partition_in(self._paths.dialect, name))
+            except DecodeError as error:
+                self._note(error, "no partition's owner")
+                continue
+            try:
+                thread = f.read_owner(path, node.data)
+            except DecodeError as error:
+                self._note(error, "nobody gets this partition while the node is there")
+                thread = ""
+            found[tp] = Owner(thread, node.owner, node.czxid, node.version)
+        return found
+
+    def generation(self) -> int:
+        zxids = [0]
+        zxids += (self._nodes[path].pzxid for path in (self._paths.ids, f.BROKERS) if path in self._nodes)
+        for topic in self._topics():
+            node = self._nodes[f"{f.TOPICS}/{topic}"]
+            zxids.append(node.pzxid)
+            if self._paths.dialect is Dialect.KAFKA:
+                zxids.append(node.mzxid)
+        return max(zxids)

@@ -1,0 +1,377 @@
+"""What members of a group in ZooKeeper hold: how they share, give up and claim, also beside real consumers."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from streamgroup.group import events as ev
+from streamgroup.group.registry.formats import GroupPaths, Incarnation
+from streamgroup.group.registry.machine import Registry
+from streamgroup.group.table import State
+from streamgroup.group.timing import MemberConfig
+from streamgroup.model import Dialect, TopicPartition
+from tests.unit.group.registry.groups import (
+    ALL,
+    OLD,
+    Cluster,
+    RealConsumer,
+    agrees,
+    cluster,
+    group,
+    linger,
+    of,
+    owners,
+    plan,
+    tps,
+)
+
+# -- sharing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lone_member_registers_as_the_real_consumers_do_and_holds_everything() -> None:
+    made, (a,) = group("A")
+    assert made.zk.get("/consumers/g/ids/A.1") == b'{ "t": 1 }'
+    assert owners(made) == dict.fromkeys(["0-0", "0-1", "0-2", "1-0", "1-1", "1-2"], "A.1-0")
+    assert a.held == set(ALL)
+    assert a.last(ev.Assigned).line("g").endswith("6 of 6 partitions, 0 other members")
+    assert a.machine.state is State.STABLE
+    assert a.machine.goes_on
+    assert a.machine.lease_at is not None
+
+
+def test_three_members_share_as_the_seed_has_it() -> None:
+    made, (a, b, c) = group("A", "B", "C")
+    assert [sorted(m.held) for m in (a, b, c)] == [list(ALL[:2]), list(ALL[2:4]), list(ALL[4:])]
+    assert owners(made)["1-0"] == f"{b.id}-0"
+    assert a.machine.generation == b.machine.generation == c.machine.generation  # founders share it (R7)
+    agrees(made)
+
+
+def test_who_leaves_deletes_its_nodes_and_the_others_take_over() -> None:
+    made, (a, b) = group("A", "B")
+    a.step(ev.Stop())
+    made.run(1)
+    assert a.machine.state is State.LEFT
+    assert of(a.out, ev.Left)
+    assert made.zk.names(OLD.ids) == [b.id]
+    assert made.zk.names(OLD.members) == [b.id]
+    assert b.held == set(ALL)
+    assert b.last(ev.Assigned).kept == set(ALL[3:])
+
+
+def test_who_is_killed_is_replaced_when_its_session_expires() -> None:
+    made, (a, b) = group("A", "B")
+    made.members.remove(a)
+    made.run(20)
+    assert b.held == set(ALL[3:])
+    made.zk.end(a.client.session or 0)
+    made.run(1)
+    assert b.held == set(ALL)
+
+
+def test_an_assignment_is_told_with_what_it_kept_and_a_generation_that_grows() -> None:
+    made, (a,) = group("A")
+    b = made.member("B")
+    made.run(1)
+    told = of(a.out, ev.Assigned)
+    assert [len(one.partitions) for one in told] == [6, 3]
+    assert told[1].kept == set(ALL[:3])
+    assert told[1].generation > told[0].generation
+    assert b.last(ev.Assigned).kept == frozenset()
+    assert b.last(ev.Assigned).member_id == b.id
+
+
+def test_a_view_in_which_the_own_share_is_the_same_changes_nothing() -> None:
+    made, (a,) = group("A")
+    before = len(of(a.out, ev.Assigned))
+    made.broker(2, other=1)
+    RealConsumer(made, "Z", "other")
+    made.run(20)
+    assert len(of(a.out, ev.Assigned)) == before
+    assert len(of(a.out, ev.Joining)) == 1
+
+
+def test_a_broker_that_goes_takes_its_partitions_with_it_and_brings_them_back() -> None:
+    made = Cluster()
+    made.broker(0, t=3)
+    session = made.broker(1, t=3)
+    a = made.member("A")
+    made.run(1)
+    made.zk.end(session)
+    made.run(1)
+    assert a.held == set(ALL[:3])
+    assert a.last(ev.Assigned).total == 3
+    made.broker(1, t=3)
+    made.run(1)
+    assert a.held == set(ALL)
+
+
+def test_a_topic_that_no_broker_has_is_held_as_nothing_until_one_has() -> None:
+    made = Cluster()
+    a = made.member("A", topics=("t", "no/node", ".."))
+    made.run(3)
+    assert a.machine.state is State.STABLE
+    assert a.last(ev.Assigned).partitions == ()
+    made.broker(0, t=2)
+    made.run(1)
+    assert a.held == set(ALL[:2])
+
+
+def test_another_subscription_is_registered_at_once_and_shared_anew() -> None:
+    made, (a, b) = group("A", "B")
+    made.broker(2, u=2)
+    a.step(ev.Subscribed(("u",)))
+    made.run(1)
+    assert made.zk.get(OLD.consumer(a.id)) == b'{ "u": 1 }'
+    assert a.held == set(tps("u:2-0", "u:2-1"))
+    assert b.held == set(ALL)
+    assert a.machine.topics == ("u",)
+    assert a.id == "A.1"
+
+
+def test_who_it_is_stands_in_its_member_node() -> None:
+    made = cluster()
+    a = made.member("A", start=False)
+    a.step(ev.Identified(b'{"run":1}'))
+    a.start()
+    made.run(1)
+    assert made.zk.get(OLD.member(a.id)) == b'{"run":1}'
+    a.step(ev.Identified(b'{"run":1,"admitted":true}'))
+    made.run(1)
+    assert made.zk.get(OLD.member(a.id)) == b'{"run":1,"admitted":true}'
+    assert len(of(a.out, ev.Assigned)) == 1
+    view = a.machine.view
+    assert view is not None
+    assert view.consumers[a.id].identity == b'{"run":1,"admitted":true}'
+
+
+def test_members_of_0_8_share_with_a_captured_consumer_as_two_of_its_kind_would() -> None:
+    """g8_vm-1795200970500-84e1c6c3 had 0 and 1, the other one 2 and 3."""
+    made, new = Cluster(), GroupPaths("g", Dialect.KAFKA)
+    made.zk.put("/brokers/topics/t8", '{"version":1,"partitions":{"2":[1],"1":[1],"3":[1],"0":[1]}}')
+    captured, real = "g_vm-1795200970500-84e1c6c3", made.zk.begin()
+    said = '{"version":1,"subscription":{"t8":1},"pattern":"white_list","timestamp":"1795200970602"}'
+    made.zk.put(new.consumer(captured), said, real)
+    for partition in (0, 1):
+        made.zk.put(new.owner(TopicPartition("t8", partition)), f"{captured}-0", real)
+    a = made.member("g_vm-1795200970524-bac584a8", topics=("t8",), start=False)
+    ids = itertools.count(1)
+    settings = MemberConfig("g", session_timeout_ms=6_000)
+    a.machine = Registry(settings, random.Random(1), new, lambda: Incarnation(f"{a.name}.{next(ids)}", 1795200970611))
+    a.start()
+    made.run(3)
+    assert a.held == {TopicPartition("t8", 2), TopicPartition("t8", 3)}
+    assert made.zk.get(new.owner(TopicPartition("t8", 2))) == f"{a.id}-0".encode()
+    assert made.zk.get(new.consumer(a.id)) == (
+        b'{"version":1,"subscription":{"t8":1},"pattern":"static","timestamp":"1795200970611"}'
+    )
+    made.zk.end(real)
+    made.zk.put("/brokers/topics/t8", '{"version":1,"partitions":{"0":[1],"1":[1],"2":[1],"3":[1],"10":[1]}}')
+    made.run(1)
+    assert sorted(tp.partition for tp in a.held) == [0, 1, 2, 3, 10]
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_falls_to_others_is_released_at_the_boundary_of_the_batch() -> None:
+    made, (a,) = group("A")
+    plan(a)
+    b = made.member("B")
+    made.run(20)
+    assert a.held == set(ALL)
+    assert a.machine.rebalance_wanted
+    assert not a.machine.goes_on
+    assert a.machine.may_commit  # what sinks is committed before it is released
+    assert b.held == frozenset()
+    assert b.last(ev.Assigned).withheld == 3
+    assert f"3 partitions that fall to this member are still owned by {a.id}" in b.notes()
+    a.step(ev.Idle())
+    assert a.last(ev.Joining).abandoned is False
+    assert not a.machine.may_commit
+    made.run(1)
+    assert (a.held, b.held) == (set(ALL[:3]), set(ALL[3:]))
+    assert b.last(ev.Assigned).withheld == 0
+
+
+def test_what_is_gained_is_claimed_in_the_middle_of_a_batch() -> None:
+    made, (a, b) = group("A", "B")
+    plan(a)
+    joined = len(of(a.out, ev.Joining))
+    b.step(ev.Stop())
+    made.run(1)
+    assert a.held == set(ALL)
+    assert a.last(ev.Assigned).kept == set(ALL[:3])
+    assert len(of(a.out, ev.Joining)) == joined
+    assert a.machine.goes_on
+
+
+def test_a_change_that_goes_by_during_the_batch_leaves_all_as_it_was() -> None:
+    made, (a,) = group("A")
+    plan(a)
+    b = made.member("B")
+    made.run(2)
+    assert a.machine.rebalance_wanted
+    b.step(ev.Stop())
+    made.run(2)
+    assert not a.machine.rebalance_wanted
+    assert a.machine.goes_on
+    made.run(400)
+    assert a.held == set(ALL)
+    assert not of(a.out, ev.GaveUp)
+
+
+def test_a_batch_that_is_not_proven_is_given_up_when_its_tasks_are_presumably_done() -> None:
+    made, (a,) = group("A", rebalance_wait_ms=30_000)
+    plan(a)
+    made.run(10)
+    a.step(ev.Idle())  # batches take 10 s
+    plan(a)
+    b = made.member("B")
+    made.run(35)
+    assert a.held == set(ALL)
+    made.run(10)
+    assert (a.held, b.held) == (set(ALL[:3]), set(ALL[3:]))
+    assert a.last(ev.Joining).abandoned
+    assert "group.rebalanceWait" in a.last(ev.GaveUp).text
+
+
+# -- consumers of another make (R33) ----------------------------------------------------------------------------------
+
+
+def test_a_real_consumer_gets_its_share_within_five_seconds_of_its_coming() -> None:
+    made, (a,) = group("A")
+    plan(a)
+    real = RealConsumer(made, "Z", "t")
+    made.run(4)
+    assert a.held == set(ALL)
+    made.run(4)
+    assert real.owned == set(ALL[3:])
+    assert real.failed == 0
+    assert a.held == set(ALL[:3])
+    assert a.last(ev.Joining).abandoned
+    assert "Z, a consumer of another make" in a.last(ev.GaveUp).text
+
+
+def test_a_real_consumer_that_goes_leaves_its_share_to_us() -> None:
+    made, (a,) = group("A")
+    real = RealConsumer(made, "Z", "t")
+    made.run(3)
+    assert (a.held, real.owned) == (set(ALL[:3]), set(ALL[3:]))
+    real.kill()
+    made.run(1)
+    assert a.held == set(ALL)
+
+
+def test_a_real_consumer_that_has_given_up_is_made_to_claim_again() -> None:
+    made, (a, b) = group("A", "B")
+    for member in (a, b):
+        plan(member)
+    ghost = linger(made)
+    real = RealConsumer(made, "Z", "t")
+    made.run(6)  # A and B have released what falls to Z
+    for tp in sorted(real.owned):
+        made.zk.remove(OLD.owner(tp))
+        made.zk.put(OLD.owner(tp), "ghost-0", ghost)
+    real.owned.clear()
+    real.notify("")
+    made.run(9)
+    assert real.failed == 1
+    made.zk.end(ghost)
+    made.run(1)
+    assert real.owned == set()
+    made.run(12)
+    assert real.owned == set(ALL[4:])
+    assert "has not claimed its partitions" in a.notes()
+    assert "has not claimed its partitions" not in b.notes()  # the first of ours is enough
+
+
+def test_a_poke_waits_for_what_is_under_way() -> None:
+    made, (a,) = group("A")
+    RealConsumer(made, "Z", "t")
+    made.real.clear()  # it is registered, and does nothing
+    made.run(9)
+    a.client.disconnect()
+    made.run(0.5)
+    a.client.connect()
+    made.run(0.5)  # looked at the group anew: counted from here
+    before = made.zk.stat(OLD.consumer(a.id))
+    made.run(9)
+    assert made.zk.stat(OLD.consumer(a.id)) == before
+    a.step(ev.Subscribed(("t", "u")))  # under way when the poke is due
+    made.now += 3
+    a.step(ev.Tick())
+    assert "has not claimed" not in a.notes()
+    made.run(30)
+    assert "has not claimed" in a.notes()
+
+
+def test_pokes_that_do_not_help_become_rare() -> None:
+    made, (a,) = group("A")
+    real = RealConsumer(made, "Z", "t")
+    made.real.remove(real)  # it is registered, and does nothing
+    pokes = []
+    for _ in range(60):
+        before = made.zk.stat(OLD.consumer(a.id))
+        made.run(10)
+        after = made.zk.stat(OLD.consumer(a.id))
+        assert before is not None
+        assert after is not None
+        if before.czxid != after.czxid:
+            pokes.append(made.now)
+    waits = [later - earlier for earlier, later in itertools.pairwise(pokes)]
+    assert 4 <= len(pokes) <= 8
+    assert waits == sorted(waits)
+    assert a.held == set(ALL[:3])
+
+
+# -- what lingers -----------------------------------------------------------------------------------------------------
+
+
+def test_the_owner_nodes_of_a_dead_session_are_waited_for_and_never_deleted() -> None:
+    made = cluster()
+    ghost = linger(made, ALL[0], ALL[1])
+    a = made.member("A")
+    made.run(60)
+    assert a.held == set(ALL[2:])
+    assert a.last(ev.Assigned).withheld == 2
+    assert a.notes().count("/consumers/g/owners/t/0-0") == 1
+    assert "'ghost-0', which is not registered" in a.notes()
+    made.zk.end(ghost)
+    made.run(1)
+    assert a.held == set(ALL)
+    assert a.last(ev.Assigned).kept == set(ALL[2:])
+
+
+def test_garbage_in_an_owner_node_is_waited_for_too() -> None:
+    made = cluster()
+    made.zk.put(OLD.owner(ALL[0]), b"\xff")
+    a = made.member("A")
+    made.run(5)
+    assert a.held == set(ALL[1:])
+    assert "/consumers/g/owners/t/0-0" in a.notes()
+    made.zk.remove(OLD.owner(ALL[0]))
+    made.run(1)
+    assert a.held == set(ALL)
+
+
+def test_a_consumer_whose_registration_is_garbage_reads_nothing_and_is_named() -> None:
+    made = cluster()
+    made.zk.put(OLD.consumer("x"), b"\xff", made.zk.begin())
+    a = made.member("A")
+    made.run(5)
+    assert a.held == set(ALL)
+    assert "/consumers/g/ids/x" in a.notes()
+
+
+def test_what_another_releases_soon_is_told_in_one_assignment() -> None:
+    made, (a,) = group("A")
+    plan(a)
+    b = made.member("B")
+    made.run(0.5)
+    assert not of(b.out, ev.Assigned)
+    a.step(ev.Idle())
+    made.run(0.5)
+    assert len(of(b.out, ev.Assigned)) == 1
+    assert b.held == set(ALL[3:])
