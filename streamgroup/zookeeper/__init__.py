@@ -1,0 +1,1 @@
+"""The only kazoo: a session that carries out operations on nodes."""

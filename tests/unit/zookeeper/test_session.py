@@ -1,0 +1,123 @@
+"""What happens in kazoo's own threads: it is told and noted, and never asks ZooKeeper, which would wait for itself."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
+
+from streamgroup.zookeeper.session import Began, Changed, Over, Resumed, SessionEvent, Suspended, _Life
+from streamgroup.zookeeper.watches import Aspect
+
+
+class Scripted:
+    """kazoo's client: attributes as they are, methods for any thread but that which `serves` the connection."""
+
+    def __init__(self) -> None:
+        self.client_id = (7, b"")
+        self.granted_ms = 4_000
+        self.client_state = KeeperState.EXPIRED_SESSION
+        self.handler = SimpleNamespace(over=False)
+        self.serves = threading.current_thread()
+        self.called: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: object, **kwargs: object) -> None:
+            assert threading.current_thread() is not self.serves, f"{name} of kazoo's client, in kazoo's own thread"
+            self.called.append(name)
+
+        return call
+
+
+@pytest.fixture
+def client() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def told() -> list[SessionEvent]:
+    return []
+
+
+@pytest.fixture
+def life(client: Scripted, told: list[SessionEvent]) -> _Life:
+    return _Life(client, told.append, 6_000)  # type: ignore[arg-type]
+
+
+def test_the_state_listener_and_the_watches_never_call_zookeeper(
+    client: Scripted, life: _Life, told: list[SessionEvent]
+) -> None:
+    life.watches.arm("/g/ids", Aspect.CHILDREN, "/g")
+    life._hear(KazooState.CONNECTED)
+    life.watches.fired(WatchedEvent(EventType.CHILD, KeeperState.CONNECTED, "/g/ids"))
+    life.watches.arm("/g/ids", Aspect.CHILDREN, "/g")
+    life._hear(KazooState.SUSPENDED)
+    life._hear(KazooState.CONNECTED)
+    life._hear(KazooState.LOST)
+    assert told == [
+        *(Began(7, 4_000), Changed("/g/ids"), Suspended(7), Resumed(7), Changed("/g")),
+        Over(7, "the session has expired"),
+    ]
+    life.end().join(5)
+    assert client.called == ["stop", "close"], "from a thread of its own"
+
+
+def test_a_server_that_does_not_say_what_it_grants_is_taken_at_what_it_was_asked_for(
+    client: Scripted, life: _Life, told: list[SessionEvent]
+) -> None:
+    client.granted_ms = 0
+    life._hear(KazooState.CONNECTED)
+    assert told == [Began(7, 6_000)]
+
+
+def test_after_the_end_of_its_session_a_client_may_connect_no_more(client: Scripted, life: _Life) -> None:
+    life._hear(KazooState.CONNECTED)
+    assert not client.handler.over
+    life._hear(KazooState.LOST)
+    assert (client.handler.over, life.over, life.connected.is_set(), life.refused) == (True, True, False, False)
+
+
+def test_credentials_that_are_refused_are_noted(client: Scripted, life: _Life, told: list[SessionEvent]) -> None:
+    client.client_state = KeeperState.AUTH_FAILED
+    life._hear(KazooState.LOST)
+    assert life.refused
+    assert told == [Over(0, "the credentials were not accepted")]
+
+
+def test_an_end_that_both_sides_find_at_once_can_be_waited_for_by_both(
+    life: _Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kazoo's thread tells that the session is over while its owner closes it."""
+    begun, may_start = threading.Event(), threading.Event()
+
+    class Slow(threading.Thread):
+        def start(self) -> None:
+            begun.set()
+            assert may_start.wait(5)
+            super().start()
+
+    joined: list[str] = []
+
+    def end(who: str) -> None:
+        life.end().join(5)
+        joined.append(who)
+
+    ends = [threading.Thread(target=end, args=(who,)) for who in ("kazoo", "owner")]
+    monkeypatch.setattr("streamgroup.zookeeper.session.threading.Thread", Slow)
+    ends[0].start()
+    assert begun.wait(5)
+    ends[1].start()
+    ends[1].join(0.2)
+    may_start.set()
+    for each in ends:
+        each.join(5)
+    assert sorted(joined) == ["kazoo", "owner"]
+
+
+def test_what_comes_after_the_own_end_is_told_to_nobody(life: _Life, told: list[SessionEvent]) -> None:
+    life.end().join(5)
+    life._hear(KazooState.LOST)
+    assert told == []

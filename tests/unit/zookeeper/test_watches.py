@@ -1,0 +1,71 @@
+"""What is told of watched nodes: each watch once, a lost one as a change."""
+
+from __future__ import annotations
+
+import pytest
+from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
+
+from streamgroup.zookeeper.watches import Aspect, Watches
+
+
+def event(kind: str, path: str | None = "/g/ids") -> WatchedEvent:
+    return WatchedEvent(kind, KeeperState.CONNECTED, path)
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def watches(told: list[str]) -> Watches:
+    made = Watches(told.append)
+    made.arm("/g/ids", Aspect.DATA, "/g")
+    made.arm("/g/ids", Aspect.CHILDREN, "/g")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "again"),
+    [
+        (EventType.CREATED, EventType.CHANGED),
+        (EventType.CHANGED, EventType.CREATED),
+        (EventType.CHILD, EventType.CHILD),
+        (EventType.DELETED, EventType.CHILD),
+        (EventType.DELETED, EventType.CHANGED),
+    ],
+)
+def test_a_watch_is_told_once(watches: Watches, told: list[str], kind: str, again: str) -> None:
+    watches.fired(event(kind))
+    watches.fired(event(kind))
+    watches.fired(event(again))
+    assert told == ["/g/ids"]
+
+
+def test_data_and_children_are_watched_apart(watches: Watches, told: list[str]) -> None:
+    watches.fired(event(EventType.CHILD))
+    watches.fired(event(EventType.CHANGED))
+    assert told == ["/g/ids", "/g/ids"]
+
+
+def test_what_is_read_again_is_watched_again(watches: Watches, told: list[str]) -> None:
+    watches.fired(event(EventType.CHILD))
+    watches.arm("/g/ids", Aspect.CHILDREN, "/g")
+    watches.fired(event(EventType.CHILD))
+    assert told == ["/g/ids", "/g/ids"]
+
+
+def test_what_nobody_watches_is_not_told(watches: Watches, told: list[str]) -> None:
+    watches.fired(event(EventType.CHILD, "/elsewhere"))
+    assert told == []
+
+
+def test_watches_lost_with_the_connection_are_told_when_one_can_look_again(watches: Watches, told: list[str]) -> None:
+    watches.disconnected()
+    watches.fired(event(EventType.NONE, None))
+    watches.fired(event(EventType.CHILD))
+    assert told == [], "nobody can look now"
+    watches.connected()
+    assert told == ["/g"], "once a subtree"
+    watches.connected()
+    assert told == ["/g"]

@@ -1,0 +1,126 @@
+"""Transactions where there are none: judged by what can be read, then carried out one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError, NoAuthError, NodeExistsError, NoNodeError
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from streamgroup.options.types import ZooKeeperOptions
+from streamgroup.znodes import Check, Create, Delete, Operation, Refusal, Set
+from streamgroup.zookeeper.writing import Writer
+
+OPTIONS = ZooKeeperOptions((("zk", 2181),))
+
+
+class Stat:
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+
+class Nodes:
+    """kazoo's asynchronous methods over nodes in memory; what they give is called to have it."""
+
+    def __init__(self, *paths: str) -> None:
+        self.versions = dict.fromkeys(paths, 0)
+        self.forbidden: set[str] = set()
+        self.written: list[str] = []
+
+    def exists_async(self, path: str) -> Any:
+        return lambda: Stat(self.versions[path]) if path in self.versions else None
+
+    def create_async(self, path: str, value: bytes, acl: Any, ephemeral: bool = False) -> Any:
+        def create() -> None:
+            assert acl == OPEN_ACL_UNSAFE
+            if path in self.forbidden:
+                raise NoAuthError
+            if path in self.versions:
+                raise NodeExistsError
+            if path.rpartition("/")[0] not in {"", *self.versions}:
+                raise NoNodeError
+            self.versions[path] = 0
+            self.written.append(f"create {path}")
+
+        return create
+
+    def set_async(self, path: str, value: bytes, version: int) -> Any:
+        def write() -> None:
+            if version not in (-1, self.versions[path]):
+                raise BadVersionError
+            self.versions[path] += 1
+            self.written.append(f"set {path}")
+
+        return write
+
+    def delete_async(self, path: str, version: int) -> Any:
+        def delete() -> None:
+            del self.versions[path]
+            self.written.append(f"delete {path}")
+
+        return delete
+
+
+def writer(nodes: Any) -> Writer:
+    client: KazooClient = nodes
+    return Writer(client, OPTIONS, lambda ask: ask())
+
+
+def test_what_can_be_judged_is_carried_out_in_order() -> None:
+    nodes = Nodes("/a", "/b")
+    operations: list[Operation] = [
+        Check("/a", 0),
+        Set("/a", b"x", 0),
+        Set("/a", b"y", 1),
+        Delete("/b"),
+        Create("/b"),
+        Create("/a/c"),
+    ]
+    assert writer(nodes).one_after_the_other(operations) is None
+    assert nodes.written == ["set /a", "set /a", "delete /b", "create /b", "create /a/c"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "refusal"),
+    [
+        (Check("/none"), Refusal.NO_NODE),
+        (Check("/a", 3), Refusal.BAD_VERSION),
+        (Set("/a", b"", 3), Refusal.BAD_VERSION),
+        (Set("/none", b""), Refusal.NO_NODE),
+        (Delete("/none"), Refusal.NO_NODE),
+        (Create("/a"), Refusal.NODE_EXISTS),
+    ],
+)
+def test_what_would_be_refused_keeps_all_from_being_written(operation: Operation, refusal: Refusal) -> None:
+    nodes = Nodes("/a")
+    refused = writer(nodes).one_after_the_other([Set("/a", b"x"), operation])
+    assert refused == (operation.path, refusal)
+    assert nodes.written == []
+
+
+def test_what_another_writes_in_between_is_noticed_by_its_version() -> None:
+    nodes = Nodes("/a")
+    exists = nodes.exists_async
+
+    def seen(path: str) -> Any:
+        stat = exists(path)()
+        nodes.versions["/a"] = 5
+        return lambda: stat
+
+    nodes.exists_async = seen  # type: ignore[method-assign]
+    assert writer(nodes).one_after_the_other([Set("/a", b"x", 0)]) == ("/a", Refusal.BAD_VERSION)
+
+
+def test_missing_nodes_are_made_with_their_parents_and_what_may_not_be_is_named() -> None:
+    nodes = Nodes("/consumers")
+    nodes.forbidden = {"/consumers/x"}
+    refused = writer(nodes).ensure(["/consumers/g/ids", "/consumers/g/owners/t", "/consumers/x/ids", "/consumers"])
+    assert refused == {"/consumers/x/ids": ("/consumers/x", Refusal.NO_AUTH)}
+    assert nodes.written == [
+        "create /consumers/g",
+        "create /consumers/g/ids",
+        "create /consumers/g/owners",
+        "create /consumers/g/owners/t",
+    ]
