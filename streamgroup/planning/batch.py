@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
-from streamgroup.planning.limits import rate_limit
+from streamgroup.planning.limits import Boundaries, rate_limit, whole_messages
 
 
 def next_document(
@@ -24,23 +24,29 @@ def next_document(
     max_offsets: int | None = None,
     min_offsets: int = 1,
     targets: Mapping[TopicPartition, int] | None = None,
+    boundaries: Boundaries | None = None,
 ) -> Document | None:
     """The document of a batch from `positions` (all partitions held) to `ends` (log ends, as far as known).
 
     None where there is nothing new, or less than `min_offsets`: the caller then returns Spark's `start` unchanged (R2).
     `max_offsets` is shared by the backlog. `targets` are AvailableNow's snapshot (R11): no partition goes beyond its
-    target, and one without a target, which came later, stays where it is.
+    target, and one without a target, which came later, stays where it is. With `boundaries` (Kafka 0.7) a limit is
+    rounded to one of them (R34), and a partition where none is known yet stays where it is.
     """
-    backlog = _backlog(positions, ends, targets)
+    backlog = backlog_of(positions, ends, targets)
     if not backlog or sum(map(len, backlog.values())) < min_offsets:
         return None
     until = {tp: r.until for tp, r in backlog.items()} if max_offsets is None else rate_limit(backlog, max_offsets)
+    if boundaries is not None:
+        until = whole_messages(backlog, until, boundaries).until
+        if not until:
+            return None
     return Document(
         group=group,
         lineage=lineage,
         run=run,
         sequence=previous.sequence + 1,
-        ranges=tuple(OffsetRange(tp, r.start, until[tp]) for tp, r in sorted(backlog.items())),
+        ranges=tuple(OffsetRange(tp, r.start, until[tp]) for tp, r in sorted(backlog.items()) if tp in until),
         positions={
             tp: Position(until[tp], position.topic_id, position.leader_epoch) if tp in until else position
             for tp, position in positions.items()
@@ -113,11 +119,12 @@ def whole_batch(start: Document, end: Document) -> Document:
     return replace(end, ranges=ranges)
 
 
-def _backlog(
+def backlog_of(
     positions: Mapping[TopicPartition, Position],
     ends: Mapping[TopicPartition, int],
     targets: Mapping[TopicPartition, int] | None,
 ) -> dict[TopicPartition, OffsetRange]:
+    """What there is to read of each partition: up to the end of its log, or its target where that comes before."""
     backlog = {}
     for tp, position in positions.items():
         end = ends.get(tp, position.offset)

@@ -3,6 +3,7 @@
 | what is found | before a metadata refresh | after it |
 |---|---|---|
 | the topic or the partition does not exist | look again | Deleted |
+| the same in Kafka 0.7: its broker is away | Away | Away |
 | the topic has another id | look again | Moved: the new topic's earliest offset |
 | the position is below the earliest offset | Moved: the earliest offset | the same |
 | the log ends below the position, or its epoch ended there | look again | Moved: where the log was cut |
@@ -15,6 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from streamgroup.advice import KeptOffsets, reset
 from streamgroup.errors import DataLossError
 from streamgroup.model import NO_TOPIC_ID, LogRange, Position, TopicInfo, TopicPartition
 
@@ -57,7 +59,12 @@ class Deleted:
     was: Position
 
 
-Verdict = Keep | Recheck | Moved | Deleted
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The broker that has the partition is not registered: nothing is lost, and nothing can be planned till it is."""
+
+
+Verdict = Keep | Recheck | Moved | Deleted | Away
 
 
 def judge(
@@ -67,6 +74,7 @@ def judge(
     *,
     refreshed: bool,
     epoch_ends: Mapping[TopicPartition, int] | None = None,
+    come_and_go: bool = False,
 ) -> dict[TopicPartition, Verdict]:
     """A verdict for each position.
 
@@ -74,13 +82,17 @@ def judge(
     `topics` the cluster's metadata, `refreshed` whether that was asked for after the first Recheck, `epoch_ends`, where
     asked with OffsetForLeaderEpoch, the end offset of the epoch under which a position was taken.
 
+    With `come_and_go` partitions exist only while their broker is there (Kafka 0.7): absence proves nothing.
+
     Give `logs` with their high watermarks: an open transaction can hold the last stable offset below a position that
     was taken under read_uncommitted, and nothing is lost there.
     """
     existing = {name: frozenset(p.partition for p in topic.partitions) for name, topic in topics.items()}
     ends = epoch_ends or {}
     return {
-        tp: _judge(position, _metadata(tp, topics, existing), logs.get(tp), ends.get(tp), refreshed)
+        tp: Away()
+        if come_and_go and tp.partition not in existing.get(tp.topic, ())
+        else _judge(position, _metadata(tp, topics, existing), logs.get(tp), ends.get(tp), refreshed)
         for tp, position in positions.items()
     }
 
@@ -145,20 +157,20 @@ def settle(
     positions: Mapping[TopicPartition, Position],
     verdicts: Mapping[TopicPartition, Verdict],
     *,
-    group: str,
+    kept: KeptOffsets,
     fail_on_data_loss: bool,
 ) -> Settlement:
-    """Carry out the verdicts.
+    """Carry out the verdicts; `kept` tells whose positions these are, and where an operator sets them.
 
     Raises DataLossError that tells of all losses where `fail_on_data_loss`; else they become messages, one a partition.
     """
     messages = tuple(
-        describe(tp, verdict, group=group)
+        describe(tp, verdict, group=kept.group)
         for tp, verdict in sorted(verdicts.items(), key=lambda item: item[0])
         if isinstance(verdict, Moved | Deleted)
     )
     if messages and fail_on_data_loss:
-        raise DataLossError("\n".join((*messages, _ways_out(group))))
+        raise DataLossError("\n".join((*messages, _ways_out(kept))))
     return Settlement(
         positions={
             tp: verdict.to if isinstance(verdict, Moved) else positions[tp]
@@ -183,10 +195,6 @@ def describe(tp: TopicPartition, verdict: Moved | Deleted, *, group: str) -> str
     )
 
 
-def _ways_out(group: str) -> str:
-    reset = (
-        f"; or stop all members and set the group's offsets (kafka-consumer-groups.sh --group {group} --reset-offsets)"
-        if group
-        else ""
-    )
-    return f"To go on: set failOnDataLoss=false, which skips what is gone and tells of it in the log{reset}"
+def _ways_out(kept: KeptOffsets) -> str:
+    other = f"; or {reset(kept)}" if kept.group else ""
+    return f"To go on: set failOnDataLoss=false, which skips what is gone and tells of it in the log{other}"

@@ -6,14 +6,20 @@ tens of thousands of records, so that a task for each nearly empty partition mak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from streamgroup.model import NO_LEADER, FetchRange, FetchTask, OffsetRange
+from streamgroup.model import NO_LEADER, FetchRange, FetchTask, OffsetRange, TopicPartition
 
 SMALL = 20_000
 """Offsets up to which small ranges are packed into one task: what a task's own cost is worth at some 1 us a record."""
+
+
+SMALL_BYTES = 2 * 1024 * 1024
+"""The same where an offset is a byte (Kafka 0.7), of records of about 100 bytes."""
+
+Segments = Mapping[TopicPartition, Sequence[int]]
 
 
 def pack(
@@ -22,6 +28,7 @@ def pack(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
     small: int = SMALL,
+    segments: Segments | None = None,
 ) -> list[FetchTask]:
     """The tasks of a batch: they tile `ranges` exactly; the same ranges in any order give the same tasks.
 
@@ -29,10 +36,15 @@ def pack(
     tasks, as far as rounding allows; without both of these never more than partitions. Whole ranges of up to `small`
     offsets share a task while that stays as small, those of one leader first. The longest task comes first, so that it
     is not started last.
+
+    With `segments` (Kafka 0.7, where offsets are bytes) a range is divided at the starts of segments only, those that
+    are nearest: then a task may be larger than `max_records_per_partition`, and there are no more tasks than segments.
     """
     filled = sorted((r for r in ranges if len(r.range)), key=lambda r: r.range)
+    parts = _parts(filled, min_partitions, max_records_per_partition)
     pieces = [
-        _divide(r, n) for r, n in zip(filled, _parts(filled, min_partitions, max_records_per_partition), strict=True)
+        _divide(r, n) if segments is None else _divide_at(r, n, segments.get(r.range.partition, ()))
+        for r, n in zip(filled, parts, strict=True)
     ]
     bound = min(small, max_records_per_partition or small)
     packable = [p[0] for p in pieces if len(p) == 1 and len(p[0].range) <= bound]
@@ -67,7 +79,25 @@ def _share(size: int, total: int, tasks: int) -> int:
 def _divide(range_: FetchRange, parts: int) -> list[FetchRange]:
     """`parts` pieces of nearly one size, which tile the range."""
     start, size = range_.range.start, len(range_.range)
-    cuts = [start + size * part // parts for part in range(parts + 1)]
+    return _cut(range_, [start + size * part // parts for part in range(parts + 1)])
+
+
+def _divide_at(range_: FetchRange, parts: int, segments: Sequence[int]) -> list[FetchRange]:
+    """`parts` pieces, fewer where there are fewer segments: cut at their starts, as near as can be to equal sizes."""
+    start, until, size = range_.range.start, range_.range.until, len(range_.range)
+    inside = [segment for segment in segments if start < segment < until]
+    parts = min(parts, len(inside) + 1)
+    cuts = [start]
+    first = 0
+    for part in range(1, parts):
+        ideal = start + size * part // parts
+        last = len(inside) - (parts - 1 - part)  # the cuts behind this one need one each
+        first = min(range(first, last), key=lambda index, ideal=ideal: abs(inside[index] - ideal)) + 1  # type: ignore[misc]
+        cuts.append(inside[first - 1])
+    return _cut(range_, [*cuts, until])
+
+
+def _cut(range_: FetchRange, cuts: Sequence[int]) -> list[FetchRange]:
     tp = range_.range.partition
     return [replace(range_, range=OffsetRange(tp, a, b)) for a, b in pairwise(cuts)]
 

@@ -66,6 +66,11 @@ def resolve(
     return offsets
 
 
+def unread(spec: OffsetSpec, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    """The partitions that the spec lists beside `partitions`, sorted: in Spark's own source there may be none."""
+    return [] if spec.timestamp is not None else sorted({*spec.timestamps, *spec.offsets}.difference(partitions))
+
+
 def ranges(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
     """What a batch read reads, sorted: `[start, end)`; as in Spark, nothing where the end lies before the start."""
     return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts) if tp in ends and starts[tp] < ends[tp]]

@@ -16,6 +16,7 @@ from streamgroup.planning.batch import (
     whole_batch,
 )
 from streamgroup.planning.document import from_value, to_value
+from streamgroup.planning.limits import Boundaries
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 HELD = {A: Position(10, "id", 4), B: Position(20, "id", 5)}
@@ -194,3 +195,31 @@ class TestABatchThatSparksOwnConnectorPlanned:
         ours = Document("g", "l", "r", 3, (OffsetRange(TopicPartition("t", 0), 1, 2),), {})
         assert whole_batch(INITIAL_DOCUMENT, ours) is ours
         assert whole_batch(INITIAL_DOCUMENT, INITIAL_DOCUMENT) is INITIAL_DOCUMENT
+
+
+def limited(boundaries: Boundaries) -> Document | None:
+    """Of [10, 110) and [20, 120) half each, where offsets are bytes."""
+    return next_document(
+        PREVIOUS,
+        group="g",
+        lineage="lineage",
+        run="run-2",
+        positions=HELD,
+        ends={A: 110, B: 120},
+        max_offsets=100,
+        boundaries=boundaries,
+    )
+
+
+def test_a_partition_without_a_known_boundary_waits_for_the_next_batch() -> None:
+    document = limited(Boundaries({A: (0, 50)}, {}))
+    assert document is not None
+    assert document.ranges == (OffsetRange(A, 10, 50),)
+    assert document.positions == {A: Position(50, "id", 4), B: HELD[B]}
+    assert limited(Boundaries()) is None
+
+
+def test_boundaries_found_by_walking_end_ranges() -> None:
+    document = limited(Boundaries({A: (0, 50)}, {B: (31, 64, 75)}))
+    assert document is not None
+    assert document.ranges == (OffsetRange(A, 10, 50), OffsetRange(B, 20, 64))

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.model import OffsetRange, TopicPartition
-from streamgroup.planning.limits import least_wanted, rate_limit
+from streamgroup.planning.limits import Boundaries, least_wanted, rate_limit, whole_messages
+
+P0 = TopicPartition("t", 0)
 
 
 def backlog(*sizes: int, start: int = 0) -> dict[TopicPartition, OffsetRange]:
@@ -83,3 +87,65 @@ def test_what_is_worth_a_batch_is_less_once_the_delay_is_over(waited: float | No
 @given(st.none() | st.floats(0, 1e9), st.floats(0, 1e9))
 def test_without_a_minimum_anything_is_worth_a_batch(waited: float | None, delay: float) -> None:
     assert least_wanted(None, waited, delay) == 1
+
+
+# -- Kafka 0.7: offsets are bytes --------------------------------------------------------------------------------------
+
+
+def rounded(
+    limit: int, *, segments: tuple[int, ...] = (), walked: tuple[int, ...] = ()
+) -> int | tuple[int, int] | None:
+    """Where a backlog of [100, 1000) ends, or what has to be walked."""
+    backlog = {P0: OffsetRange(P0, 100, 1_000)}
+    found = whole_messages(backlog, {P0: limit}, Boundaries({P0: segments}, {P0: walked}))
+    if found.unknown:
+        assert not found.until
+        return found.unknown[0].start, found.unknown[0].until
+    return found.until[P0]
+
+
+@pytest.mark.parametrize(
+    ("limit", "segments", "walked", "until"),
+    [
+        (1_000, (0, 500), (110,), 1_000),  # no limit in the way: the end of the log
+        (700, (0, 500), (110, 600), 500),  # rounded down to a segment's start, which costs nothing to know
+        (500, (0, 500), (), 500),
+        (499, (0, 500), (), (100, 499)),  # there is none in between: walk
+        (499, (0, 100, 500), (), (100, 499)),  # its own start is no end
+        (499, (0, 500), (110, 480, 490), 490),  # the last message that ends within the limit
+        (105, (0, 500), (110, 480, 490), 110),  # but the first one always, however large
+        (105, (0, 500), (1_000,), 1_000),
+    ],
+)
+def test_a_limit_in_bytes_is_rounded_to_a_boundary(
+    limit: int, segments: tuple[int, ...], walked: tuple[int, ...], until: int | tuple[int, int]
+) -> None:
+    assert rounded(limit, segments=segments, walked=walked) == until
+
+
+@given(
+    sizes=st.lists(st.integers(1, 50), min_size=1, max_size=40),
+    every=st.integers(1, 10),
+    limit=st.integers(1, 500),
+)
+def test_plans_tile_the_log_with_whole_messages(sizes: list[int], every: int, limit: int) -> None:
+    """Whatever the limit: plan after plan reaches the end, never inside of a message, never beyond the limit but for
+    a first message."""
+    ends = list(itertools.accumulate(sizes, initial=0))
+    segments = tuple(ends[:-1:every])
+    position = 0
+    while position < ends[-1]:
+        backlog = {P0: OffsetRange(P0, position, ends[-1])}
+        limits = rate_limit(backlog, limit)
+        found = whole_messages(backlog, limits, Boundaries({P0: segments}))
+        if found.unknown:
+            (wanted,) = found.unknown
+            first = next(end for end in ends if end > wanted.start)
+            walked = tuple(end for end in ends if wanted.start < end <= wanted.until) or (first,)
+            found = whole_messages(backlog, limits, Boundaries({P0: segments}, {P0: walked}))
+        until = found.until[P0]
+        assert until in ends
+        assert until > position
+        first = next(end for end in ends if end > position)
+        assert until <= max(first, position + limit)
+        position = until

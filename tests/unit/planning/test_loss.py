@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroup.advice import NOT_KEPT, Keeper, KeptOffsets
 from streamgroup.errors import DataLossError
 from streamgroup.model import LogRange, PartitionInfo, Position, TopicInfo, TopicPartition
-from streamgroup.planning.loss import Cause, Deleted, Keep, Moved, Recheck, Verdict, describe, judge, settle
+from streamgroup.planning.loss import Away, Cause, Deleted, Keep, Moved, Recheck, Verdict, describe, judge, settle
 
 TP = TopicPartition("orders", 0)
 AT_100 = Position(100, "id-1", 4)
@@ -121,6 +122,7 @@ def test_after_the_verdict_the_position_lies_within_the_log(
 
 
 P = [TopicPartition("t", n) for n in range(4)]
+ETL = KeptOffsets("etl", Keeper.KAFKA)
 POSITIONS = {tp: Position(10) for tp in P}
 VERDICTS: dict[TopicPartition, Verdict] = {
     P[3]: Deleted(Position(10)),
@@ -131,7 +133,7 @@ VERDICTS: dict[TopicPartition, Verdict] = {
 
 
 def test_without_fail_on_data_loss_reading_goes_on_and_the_log_tells_of_each_loss() -> None:
-    settled = settle(POSITIONS, VERDICTS, group="etl", fail_on_data_loss=False)
+    settled = settle(POSITIONS, VERDICTS, kept=ETL, fail_on_data_loss=False)
     assert settled.positions == {P[0]: Position(10), P[1]: Position(17)}
     assert (settled.recheck, settled.deleted) == ((P[2],), (P[3],))
     assert len(settled.messages) == 2
@@ -141,20 +143,30 @@ def test_without_fail_on_data_loss_reading_goes_on_and_the_log_tells_of_each_los
 
 def test_with_fail_on_data_loss_the_error_tells_of_all_losses_and_the_ways_out() -> None:
     with pytest.raises(DataLossError) as caught:
-        settle(POSITIONS, VERDICTS, group="etl", fail_on_data_loss=True)
+        settle(POSITIONS, VERDICTS, kept=ETL, fail_on_data_loss=True)
     for part in ("t-1", "up to 7", "t-3", "failOnDataLoss=false", "--group etl --reset-offsets"):
         assert part in str(caught.value)
     assert "t-2" not in str(caught.value)
 
 
+def test_of_a_group_in_zookeeper_the_offsets_are_set_there() -> None:
+    with pytest.raises(DataLossError) as caught:
+        settle(POSITIONS, VERDICTS, kept=KeptOffsets("etl", Keeper.ZOOKEEPER), fail_on_data_loss=True)
+    assert "group 'etl', t-1" in str(caught.value)
+    assert "all members, and write the group's offsets into ZooKeeper's nodes /consumers/etl/offsets" in str(
+        caught.value
+    )
+    assert "kafka-consumer-groups" not in str(caught.value)
+
+
 def test_a_recheck_is_no_loss() -> None:
-    settled = settle({TP: AT_100}, {TP: Recheck(Cause.DELETED)}, group="etl", fail_on_data_loss=True)
+    settled = settle({TP: AT_100}, {TP: Recheck(Cause.DELETED)}, kept=ETL, fail_on_data_loss=True)
     assert (settled.positions, settled.recheck, settled.messages) == ({}, (TP,), ())
 
 
 def test_a_batch_read_has_no_group_to_reset() -> None:
     with pytest.raises(DataLossError) as caught:
-        settle(POSITIONS, VERDICTS, group="", fail_on_data_loss=True)
+        settle(POSITIONS, VERDICTS, kept=NOT_KEPT, fail_on_data_loss=True)
     assert "group" not in str(caught.value)
 
 
@@ -163,3 +175,23 @@ def test_a_loss_of_unknown_size_says_so(cause: Cause) -> None:
     text = describe(TP, Moved(cause, AT_100, Position(3), None), group="g")
     assert "unknown number" in text
     assert cause.value in text
+
+
+# -- Kafka 0.7: partitions are there while their broker is -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refreshed", [False, True])
+@pytest.mark.parametrize("topics", [{}, cluster("", partitions=0)])
+def test_a_partition_whose_broker_is_away_is_neither_lost_nor_planned(
+    topics: dict[str, TopicInfo], refreshed: bool
+) -> None:
+    found = judge({TP: NO_ID}, {TP: LogRange(0, 500)}, topics, refreshed=refreshed, come_and_go=True)
+    assert found == {TP: Away()}
+    settlement = settle({TP: NO_ID}, found, kept=ETL, fail_on_data_loss=True)
+    assert (settlement.positions, settlement.recheck, settlement.deleted, settlement.messages) == ({}, (), (), ())
+
+
+def test_a_broker_that_is_there_and_has_lost_its_log_is_told_of_like_any_other() -> None:
+    there = {"orders": TopicInfo("orders", (PartitionInfo(0, 1),))}
+    found = judge({TP: NO_ID}, {TP: LogRange(0, 7)}, there, refreshed=True, come_and_go=True)
+    assert found == {TP: Moved(Cause.TRUNCATED, NO_ID, Position(0), None)}

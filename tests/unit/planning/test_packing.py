@@ -157,3 +157,46 @@ def test_the_order_of_the_ranges_does_not_matter(
 ) -> None:
     ranges, shuffled = orders
     assert pack(shuffled, min_partitions=fewest, small=100) == pack(ranges, min_partitions=fewest, small=100)
+
+
+# -- Kafka 0.7: offsets are bytes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("segments", "parts", "expected"),
+    [
+        ((0, 40, 80), 1, [[(0, 0, 100)]]),
+        ((0, 40, 80), 2, [[(0, 40, 100)], [(0, 0, 40)]]),
+        ((0, 40, 80), 3, [[(0, 0, 40)], [(0, 40, 80)], [(0, 80, 100)]]),
+        ((0, 40, 80), 50, [[(0, 0, 40)], [(0, 40, 80)], [(0, 80, 100)]]),
+        ((0,), 5, [[(0, 0, 100)]]),
+        ((), 5, [[(0, 0, 100)]]),
+    ],
+)
+def test_bytes_are_divided_where_segments_start(segments: tuple[int, ...], parts: int, expected: Table) -> None:
+    ranges = [fetch(0, 0, 100)]
+    where = {ranges[0].range.partition: segments}
+    assert table(pack(ranges, min_partitions=parts, segments=where)) == expected
+
+
+@given(
+    segments=st.lists(st.integers(0, 1_000), max_size=30, unique=True).map(sorted),
+    start=st.integers(0, 900),
+    size=st.integers(1, 500),
+    parts=st.integers(1, 40),
+    most=st.none() | st.integers(1, 600),
+)
+def test_divided_bytes_tile_the_range_and_are_cut_at_segments_only(
+    segments: list[int], start: int, size: int, parts: int, most: int | None
+) -> None:
+    ranges = [fetch(0, start, start + size)]
+    tasks = pack(
+        ranges, min_partitions=parts, max_records_per_partition=most, segments={ranges[0].range.partition: segments}
+    )
+    pieces = sorted((r.range.start, r.range.until) for task in tasks for r in task.ranges)
+    assert (pieces[0][0], pieces[-1][1]) == (start, start + size)
+    cuts = [end for _, end in pieces[:-1]]
+    assert [begin for begin, _ in pieces[1:]] == cuts
+    assert set(cuts) <= set(segments)
+    inside = sum(start < segment < start + size for segment in segments)
+    assert len(pieces) >= min(parts, size, inside + 1)

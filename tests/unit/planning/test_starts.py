@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, LogRange, OffsetRange, OffsetSpec, TopicPartition
-from streamgroup.planning.starts import fallbacks, lookups, ranges, resolve, within
+from streamgroup.planning.starts import fallbacks, lookups, ranges, resolve, unread, within
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 
@@ -96,6 +96,12 @@ def test_the_steps_together_resolve_every_partition(spec: OffsetSpec, matches: d
     resolved = resolve(spec, [A, B, C], {**listed, **dict.fromkeys(again, (99, -1))})
     assert resolved.keys() == {A, B, C}
     assert all(offset >= 0 for offset in resolved.values())
+
+
+def test_what_is_listed_beside_what_is_read() -> None:
+    assert unread(OffsetSpec(LATEST, {C: 1, A: 2}, {B: 3}), [A]) == [B, C]
+    assert unread(OffsetSpec(LATEST, {A: 2}), [A, B]) == []
+    assert unread(OffsetSpec(LATEST, {C: 1}, timestamp=5), [A]) == [], "the timestamp of all goes before"
 
 
 def test_a_batch_read_reads_nothing_of_partitions_that_end_before_they_start() -> None:
