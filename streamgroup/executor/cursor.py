@@ -37,6 +37,10 @@ class Cursor:
     high_watermark: int = -1
     turn: int = 0
     """When it was served last; those that were not served for longest are asked for first."""
+    asked: int = 0
+    """How many bytes the last request asked for."""
+    least: int = 0
+    """How many are to be asked for at least: the first message is known to be that large."""
     empty_answers: int = 0
     """How many answers in a row had nothing although the leader has all of the range."""
 
@@ -71,6 +75,7 @@ class Cursor:
             SIZES.clear()
         SIZES[self.tp.topic] = size / (ahead - self.ahead)
         self.ahead = ahead
+        self.least = 0
         self.waiting_since = None
         self.empty_answers = 0
 
@@ -100,12 +105,12 @@ class Cursor:
         self.empty_answers = 0
 
     def bytes_wanted(self, most: int) -> int:
-        """How many bytes to ask for: what the rest of the range may take, `most` at most.
+        """How many bytes to ask for: what the rest of the range may take, `most` at most, but `least`.
 
         A broker sends all that it has behind the range, too; what is not asked for need not be thrown away.
         """
         rest = int((self.until - self.ahead) * SIZES.get(self.tp.topic, _FIRST_GUESS) * _MARGIN)
-        return min(most, max(rest, _LEAST_ASKED))
+        return max(min(most, max(rest, _LEAST_ASKED)), self.least)
 
     def __str__(self) -> str:
         return f"{self.tp} at offset {self.position} of [{self.start}, {self.until})"

@@ -1,44 +1,30 @@
-"""The fetches of one leader on one connection: the next one is asked before the answer to the last is decoded.
+"""The fetches of one leader of Kafka 0.8 or later.
 
 Where to go on is read off the batches' headers, so it is known long before the records are.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
-from streamgroup.errors import DecodeError, ErrorCode, TooLarge, TransportError, UnsupportedVersionError, error_of
+from streamgroup.errors import DecodeError, ErrorCode, TooLarge, TransportError, error_of
 from streamgroup.executor.cursor import Cursor
+from streamgroup.executor.fetching import Fetching, Portion
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import FetchOptions, Isolation
-from streamgroup.records.batches import Frames
+from streamgroup.records.batches import FRAME, SIZE_END, Frames
 from streamgroup.records.transactions import AbortedTransaction
 from streamgroup.wire.messages.log import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
-FIRST_WITH_BATCHES = 4
-"""Below it brokers convert records to the formats before 0.11, which are not read."""
+FIRST_WHOLE = 3
+"""From it on the first message comes whole, however large, and a request says how large the answer may be (KIP-74).
+Before it (brokers before 0.10.1) what is asked for of each partition is all that bounds both."""
+FIRST_WITH_TRANSACTIONS = 4
 LAST_WITH_NAMES = 12
-MOST_PARTITIONS = 100
-"""Of one request: small ranges of one leader share a round trip."""
 
 
-class Portion(NamedTuple):
-    """What one answer holds of one range: the batches of `[start, ahead)`, the first may begin before."""
-
-    cursor: Cursor
-    start: int
-    ahead: int
-    records: memoryview
-    aborted: tuple[AbortedTransaction, ...]
-
-
-class Pipeline:
-    """Fetches `cursors` over `connection`, which is used by nobody else meanwhile.
-
-    At most `prefetch` answers are asked for or held besides the one that is being decoded.
-    """
+class Pipeline(Fetching):
+    """The fetches of Kafka 0.8 and everything after it."""
 
     def __init__(
         self,
@@ -47,60 +33,23 @@ class Pipeline:
         options: FetchOptions,
         clock: Callable[[], float],
     ) -> None:
-        self._connection = connection
-        self._cursors = cursors
-        self._options = options
-        self._clock = clock
+        super().__init__(connection, cursors, options, clock)
         self._asked: dict[tuple[str, int], Cursor] = {}
-        self._ready: deque[list[Portion]] = deque()
-        self._failure: TransportError | DecodeError | None = None
-        self._turn = 0
         named = any(not cursor.topic_id for cursor in cursors)
         self._version = connection.versions.highest(FetchRequest, LAST_WITH_NAMES if named else None)
-        if self._version < FIRST_WITH_BATCHES:
-            raise UnsupportedVersionError(
-                f"{connection}: Fetch v{self._version} is the newest that this broker speaks; "
-                f"v{FIRST_WITH_BATCHES} (Kafka 0.11) is needed"
-            )
+        self._most = min(options.max_partition_bytes, options.max_bytes)
+        self._most_for_one = min(
+            max(options.max_partition_bytes, options.max_bytes), connection.options.max_frame_bytes - _ENVELOPE
+        )
 
-    def next(self) -> list[Portion] | None:
-        """The next answer's portions, none where it brought nothing; None when nothing is left to fetch.
-
-        Waits `request_timeout_ms` at most. Partitions that fail are left out from then on: see their cursors' troubles.
-        Raises TransportError, DecodeError.
-        """
-        if not self._ready:
-            if self._failure is not None:
-                raise self._failure
-            if not self._asked and not self._ask():
-                return None
-            self._receive()
-        portions = self._ready.popleft()
-        if portions:
-            self.pump()
-        return portions
-
-    def pump(self) -> None:
-        """Take what has arrived and ask for more, without waiting; to be called while decoding.
-
-        Raises nothing: what goes wrong is raised by `next` when all that came before is delivered.
-        """
-        if self._failure is not None:
-            return
-        try:
-            if self._asked and self._connection.arrived():
-                self._receive()
-            if not self._asked and len(self._ready) < self._options.prefetch:
-                self._ask()
-        except (TransportError, DecodeError) as error:
-            self._failure = error
+    @property
+    def _is_asked(self) -> bool:
+        return bool(self._asked)
 
     def _ask(self) -> bool:
-        """Send the next request; whether there was anything to ask for."""
-        wanted = sorted((c for c in self._cursors if c.wants_more), key=lambda c: c.turn)[:MOST_PARTITIONS]
+        wanted = self._wanted()
         if not wanted:
             return False
-        most = min(self._options.max_partition_bytes, self._options.max_bytes)
         topics: dict[tuple[str, str], list[FetchPartition]] = {}
         for cursor in wanted:
             topics.setdefault((cursor.tp.topic, cursor.topic_id), []).append(
@@ -108,14 +57,14 @@ class Pipeline:
                     partition=cursor.tp.partition,
                     current_leader_epoch=cursor.leader_epoch,
                     fetch_offset=cursor.ahead,
-                    partition_max_bytes=cursor.bytes_wanted(most),
+                    partition_max_bytes=cursor.asked,
                 )
             )
             self._asked[self._key(cursor)] = cursor
         request = FetchRequest(
             max_wait_ms=self._options.max_wait_ms,
             min_bytes=self._options.min_bytes,
-            max_bytes=most,
+            max_bytes=self._most,
             isolation_level=self._options.isolation.value,
             topics=tuple(
                 FetchTopic(topic=name, topic_id=topic_id, partitions=tuple(partitions))
@@ -125,11 +74,21 @@ class Pipeline:
         self._connection.send(request, self._version)
         return True
 
+    def _wanted(self) -> list[Cursor]:
+        """Whom the next request is for; each knows how many bytes are `asked` of it."""
+        wanted = self._whose_turn()
+        left = self._most
+        for count, cursor in enumerate(wanted):
+            cursor.asked = cursor.bytes_wanted(self._most)
+            left -= cursor.asked
+            if left < 0 and count and self._version < FIRST_WHOLE:
+                return wanted[:count]
+        return wanted
+
     def _key(self, cursor: Cursor) -> tuple[str, int]:
         return (cursor.tp.topic if self._version <= LAST_WITH_NAMES else cursor.topic_id), cursor.tp.partition
 
     def _receive(self) -> None:
-        """Wait for the answer and put its portions with the others."""
         wait = (self._options.max_wait_ms + self._connection.options.request_timeout_ms) / 1000
         asked = ", ".join(str(cursor) for cursor in self._asked.values())
         try:
@@ -170,9 +129,12 @@ class Pipeline:
         records = memoryview(row.records or b"")
         ahead, size = self._look_ahead(records, cursor)
         if ahead <= cursor.ahead:
-            if first and len(records) > 0:
+            if records and self._version < FIRST_WHOLE:
+                self._ask_for_more(cursor, records)
+            elif records and first:
                 raise _too_large(cursor, len(records))
-            cursor.waits(now)
+            else:
+                cursor.waits(now)
             return None
         start = cursor.ahead
         cursor.fetched(ahead, size)
@@ -180,9 +142,21 @@ class Pipeline:
         aborted = tuple(AbortedTransaction(a.producer_id, a.first_offset) for a in row.aborted_transactions or ())
         return Portion(cursor, start, ahead, records, aborted)
 
+    def _ask_for_more(self, cursor: Cursor, records: memoryview) -> None:
+        """The first message is larger than what was asked for: the next request is to ask for all of it.
+
+        Raises TooLarge where that is more than an answer may hold.
+        """
+        size = FRAME.unpack_from(records)[1] + SIZE_END if len(records) >= FRAME.size else 0
+        least = max(size, 2 * cursor.asked)
+        if max(size, cursor.asked + 1) > self._most_for_one:
+            raise _too_large_to_ask_for(cursor, size, self._most_for_one)
+        cursor.least = min(least, self._most_for_one)
+
     def _readable(self, row: PartitionData) -> int:
         """The offset below which the leader shows what it has."""
-        return row.last_stable_offset if self._options.isolation is Isolation.READ_COMMITTED else row.high_watermark
+        committed = self._options.isolation is Isolation.READ_COMMITTED and self._version >= FIRST_WITH_TRANSACTIONS
+        return row.last_stable_offset if committed else row.high_watermark
 
     @staticmethod
     def _look_ahead(records: memoryview, cursor: Cursor) -> tuple[int, int]:
@@ -191,7 +165,7 @@ class Pipeline:
         Where they cannot be told apart it is `until`: the decoder will say what is wrong with them, and there is
         nothing to fetch before it has.
         """
-        frames = Frames(records, cursor.until)
+        frames = Frames(records, cursor.until, cursor.ahead)
         ahead, size = cursor.ahead, 0
         try:
             for batch in frames:
@@ -199,6 +173,19 @@ class Pipeline:
         except DecodeError:
             return cursor.until, len(records)
         return (ahead if frames.beyond is None else max(ahead, frames.beyond)), size
+
+
+_ENVELOPE = 64 * 1024
+"""What an answer has beside the records of one partition."""
+
+
+def _too_large_to_ask_for(cursor: Cursor, size: int, most: int) -> TooLarge:
+    error = TooLarge(
+        f"{cursor.tp}: the message at offset {cursor.ahead} takes {size or 'more'} bytes, and at most {most} are asked "
+        "for; raise kafka.fetch.max.bytes (up to 100 MB)"
+    )
+    error.base_offset = cursor.ahead
+    return error
 
 
 def _too_large(cursor: Cursor, size: int) -> TooLarge:

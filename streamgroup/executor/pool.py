@@ -6,11 +6,14 @@ it is lent again it must not have been idle for long, nor have anything to read:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
 
+from streamgroup.errors import StreamGroupError
+from streamgroup.model import Dialect
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 
@@ -18,7 +21,7 @@ MAX_IDLE_S = 240.0
 """Well below the ten minutes after which brokers close idle connections (`connections.max.idle.ms`)."""
 MAX_KEPT = 64
 
-_Key = tuple[str, int, ClientOptions]
+_Key = tuple[str, int, ClientOptions, Dialect]
 
 
 class ConnectionPool:
@@ -30,14 +33,18 @@ class ConnectionPool:
         self._pid = os.getpid()
         self._idle: list[tuple[_Key, float, Connection]] = []
 
-    def take(self, host: str, port: int, options: ClientOptions, deadline: float) -> Connection:
+    def take(
+        self, host: str, port: int, options: ClientOptions, deadline: float, dialect: Dialect = Dialect.KAFKA
+    ) -> Connection:
         """A connection to `host:port`, kept or new. Raises TransportError where there is none by `deadline`."""
-        key = (host, port, options)
+        key = (host, port, options, dialect)
         while (kept := self._pop(key)) is not None:
             if kept.quiet:
                 return kept
+            with contextlib.suppress(StreamGroupError):
+                kept.arrived()  # its end: the broker may be another one by now
             kept.close()
-        connection = Connection(host, port, options, self._clock)
+        connection = Connection(host, port, options, self._clock, dialect)
         connection.connect(deadline)
         return connection
 
@@ -46,7 +53,7 @@ class ConnectionPool:
         if not connection.open or connection.outstanding:
             connection.abort()
             return
-        key = (connection.host, connection.port, connection.options)
+        key = (connection.host, connection.port, connection.options, connection.dialect)
         with self._lock:
             self._idle.append((key, self._clock(), connection))
             surplus = self._idle[:-MAX_KEPT]

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 EARLIEST_LOCAL = -4
 """ListOffsets v8: where the part of a log begins that is not in tiered storage (KIP-405)."""
-_ENOUGH_EMPTY_ANSWERS = 3
+ENOUGH_EMPTY_ANSWERS = 3
 
 
 class Recovery:
@@ -76,7 +76,7 @@ class Recovery:
         A log in tiered storage may be silent because that is slow: there it is no proof. `tiered`: the broker can be
         asked for the part that is local.
         """
-        silent = [c for c in cursors if c.wants_more and c.empty_answers >= _ENOUGH_EMPTY_ANSWERS]
+        silent = [c for c in cursors if c.wants_more and c.empty_answers >= ENOUGH_EMPTY_ANSWERS]
         if not silent:
             return
         local: dict[TopicPartition, int] = {}
@@ -186,8 +186,9 @@ class Recovery:
         )
 
 
-_MENDED = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE})
-"""Not retriable by itself: what became of the log has to be asked first."""
+_MENDED = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_SERVER_ERROR})
+"""Not retriable by themselves: what became of the log has to be asked first; and old brokers have no other code for a
+disk that stumbles or a partition on the move, so that one is waited for as well."""
 
 
 def _is(cursor: Cursor, code: ErrorCode) -> bool:

@@ -6,9 +6,9 @@ import pytest
 
 from streamgroup.executor.cursor import SIZES
 from streamgroup.executor.pool import POOL
-from tests.unit.net.conftest import broker, options
+from tests.unit.net.conftest import broker, fresh_memory, options
 
-__all__ = ["broker", "options"]
+__all__ = ["broker", "fresh_memory", "options"]
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,7 @@ from streamgroup.wire.messages.log import (
 )
 from tests.unit.net.answers import API_VERSIONS, metadata, topic
 from tests.unit.net.fake_broker import FakeBroker
+from tests.unit.net.old_broker import old_broker
 from tests.unit.records.encoder import Record, encode_batch
 
 TOPIC_ID = "00000000-0000-0000-0000-00000000cafe"
@@ -44,6 +45,8 @@ class Log:
     aborted: tuple[AbortedTransaction, ...] = ()
     errors: list[int] = field(default_factory=list)
     """Error codes of the next answers."""
+    whole_first: bool = True
+    """Whether a first batch comes whole, however little was asked for (KIP-74)."""
 
     @property
     def end(self) -> int:
@@ -56,12 +59,12 @@ class Log:
         return {-1: self.end, -2: self.start, -4: self.start if self.local is None else self.local}[timestamp]
 
     def read(self, offset: int, most: int) -> bytes:
-        """From the batch that holds `offset`, at most so many bytes but one batch whole (KIP-74)."""
+        """From the batch that holds `offset`, at most so many bytes."""
         left = b"".join(b for b in self.batches if _next_offset(b) > offset)
         if not left:
             return b""
         first = struct.unpack_from(">i", left, 8)[0] + 12
-        return left[: max(first, most)]
+        return left[: max(first, most) if self.whole_first else most]
 
     def answer(self, index: int, offset: int, most: int) -> PartitionData:
         code = self.errors.pop(0) if self.errors else 0
@@ -81,7 +84,8 @@ class Log:
 class Leader:
     """A broker, id 1, that leads all partitions of `orders`, unless `lead_by` says otherwise."""
 
-    def __init__(self, start: Callable[..., FakeBroker], *logs: Log, node: int = 1) -> None:
+    def __init__(self, start: Callable[..., FakeBroker], *logs: Log, node: int = 1, release: str = "") -> None:
+        """With `release` (`0.9`) it is a broker of that release."""
         self.logs = logs
         self.node = node
         self.lead_by: list[int] = [node] * len(logs)
@@ -92,14 +96,16 @@ class Leader:
         self.throttle = 0
         self.instead: list[Any] = []
         """What to do instead of the next answers to Fetch."""
-        self.broker = start(
-            {
-                ApiVersionsRequest: lambda *_: API_VERSIONS,
-                MetadataRequest: self._metadata,
-                FetchRequest: self._fetch,
-                ListOffsetsRequest: self._list_offsets,
-            }
-        )
+        handlers = {"Metadata": self._metadata, "Fetch": self._fetch, "ListOffsets": self._list_offsets}
+        if release:
+            self.topic_id, self.epoch = "", -1
+            for log in logs:
+                log.whole_first = False
+            self.broker = old_broker(start, release, **handlers)
+        else:
+            apis = {api.NAME: api for api in (MetadataRequest, FetchRequest, ListOffsetsRequest)}
+            known = {apis[name]: handler for name, handler in handlers.items()}
+            self.broker = start({ApiVersionsRequest: lambda *_: API_VERSIONS, **known})
         self.peers[node] = self.broker.port
 
     def fetches(self) -> list[list[tuple[int, int]]]:
@@ -111,7 +117,7 @@ class Leader:
 
     def _metadata(self, request: MetadataRequest, version: int) -> Any:
         name = [] if not request.topics else [t.name for t in request.topics]
-        if name != ["orders"]:
+        if version and name != ["orders"]:
             return metadata(self.peers)
         if not self.known:
             return metadata(self.peers, topic("orders", error=3))
@@ -134,12 +140,16 @@ class Leader:
     def _list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
         (asked,) = request.topics
         rows = tuple(
-            ListOffsetsPartitionResponse(
-                partition_index=p.partition_index, offset=self.logs[p.partition_index].at(p.timestamp)
-            )
+            self._listed(p.partition_index, self.logs[p.partition_index].at(p.timestamp), version)
             for p in asked.partitions
         )
         return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name=asked.name, partitions=rows),))
+
+    @staticmethod
+    def _listed(index: int, offset: int, version: int) -> ListOffsetsPartitionResponse:
+        if version == 0:
+            return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=(offset,))
+        return ListOffsetsPartitionResponse(partition_index=index, offset=offset)
 
 
 def _next_offset(data: bytes) -> int:

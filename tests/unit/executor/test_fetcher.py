@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamgroup.advice import Keeper
 from streamgroup.errors import BrokerError, ChecksumMismatch, DataLossError, TooLarge, TransportError
 from streamgroup.executor.fetcher import read
 from streamgroup.logline import parse
@@ -313,6 +314,19 @@ def test_a_poisoned_batch_names_the_command_that_steps_over_it(broker: Start, op
     assert command in str(caught.value)
     assert "records before offset 10 that have not sunk yet are stepped over, too" in str(caught.value)
     assert str(caught.value).startswith("orders-0: the record batch at offset 10")
+
+
+@pytest.mark.parametrize("keeper", [Keeper.ZOOKEEPER, Keeper.BOTH])
+def test_a_poisoned_batch_of_a_group_in_zookeeper_is_stepped_over_there(
+    broker: Start, options: Options, keeper: Keeper
+) -> None:
+    """Kafka's tool would write where such a group does not read; where both have the offset the larger counts."""
+    leader = with_a_poisoned_batch(broker)
+    with pytest.raises(ChecksumMismatch) as caught:
+        Reading(options, leader).offsets(planned(leader, 0, 30), group="etl", keeper=keeper)
+    assert "write 20 into ZooKeeper's node /consumers/etl/offsets/orders/0" in str(caught.value)
+    assert "fetch them with spark.read, from the group's committed offset to endingOffsets 10" in str(caught.value)
+    assert ("kafka-consumer-groups" in str(caught.value)) == (keeper is Keeper.BOTH)
 
 
 def test_without_a_group_a_poisoned_batch_is_read_around(broker: Start, options: Options) -> None:
