@@ -10,6 +10,7 @@ from enum import Enum
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.rows import Effect, Option, default_of
 from streamgroup.options.source import SOURCE
+from streamgroup.options.zookeeper import ZOOKEEPER
 
 _INTRODUCTION = """\
 # Options
@@ -36,6 +37,14 @@ counts alone.
 `startingOffsets` is for a group without commits, in mode `off` for a query without a checkpoint, and for what there is
 when the query starts: partitions that come to be later are read from their earliest offset.
 
+Partitions of Kafka 0.7, which are numbered within each broker, are written as there, in quotes: partition 2 of broker 1
+is `"1-2"` in `assign` and in starts and ends by partition. In rows and in messages it is the number 10002: the broker's
+times 10000, plus the partition's. Offsets are byte positions there: limits and sizes that count offsets count bytes,
+batches end only where messages do (a partition's first message is always taken, however large), and large ranges are
+split where segments of the log start. What is given by hand must be where a message begins: anything else is an error
+that names it. A timestamp means the start of the newest segment that was last written to at or before it, and where
+there is none the earliest offset: no later message is missed, and earlier ones are read, too.
+
 `subscribePattern` is matched by Python's `re.fullmatch`. Java's syntax means the same for what topics are named by:
 literals, classes, groups, alternatives, quantifiers, possessive ones too. What Python lacks, such as Java's `\\p{…}`
 and `[a-z&&[^b]]`, is refused.
@@ -50,6 +59,7 @@ def render() -> str:
             _INTRODUCTION,
             _used("Spark's options", source),
             _used("streamgroup's own options", [o for o in SOURCE if o.name.startswith("group.")]),
+            _used("ZooKeeper's options", ZOOKEEPER),
             _used("Kafka's properties", KAFKA),
             _by_reason("Refused", [*SOURCE, *KAFKA], Effect.REFUSED),
             _by_reason("Without effect", [*SOURCE, *KAFKA], Effect.WITHOUT_EFFECT),

@@ -7,6 +7,7 @@ of once in the log. REFUSED ones would break what Spark or streamgroup promises.
 from __future__ import annotations
 
 from streamgroup.options import kinds
+from streamgroup.options.old_consumers import OLD_CONSUMERS
 from streamgroup.options.rows import Effect, Option
 from streamgroup.options.source import NO_GROUP_IN_BATCH
 
@@ -35,7 +36,8 @@ def _without_effect(names: str, why: str) -> tuple[Option, ...]:
 _CLIENT = (
     Option(
         PREFIX + "bootstrap.servers",
-        "Brokers to ask first; required. Several separated by commas, an IPv6 address in brackets.",
+        "Brokers to ask first; required without `zookeeper.connect`. Several separated by commas, an IPv6 address in "
+        "brackets.",
         kinds.SERVERS,
         "client.bootstrap_servers",
     ),
@@ -119,6 +121,21 @@ _GROUP = (
         "know. With `cooperative-sticky` alone batches go on while the group rebalances.",
         kinds.STRATEGIES,
         "group.strategies",
+    ),
+    _group(
+        "offsets.storage",
+        "Where the offsets of a group are committed that is registered in ZooKeeper: there, or at the brokers (0.8.2 "
+        "and later), which then check no generation.",
+        kinds.STORAGE,
+        "group.offsets_storage",
+        "`zookeeper` with `zookeeper.connect`, else the brokers",
+    ),
+    _group(
+        "dual.commit.enabled",
+        "With `kafka.offsets.storage=kafka`: commit to ZooKeeper as well, and start at the larger of both.",
+        kinds.BOOLEAN,
+        "group.dual_commit",
+        "`true` with `kafka.offsets.storage=kafka`",
     ),
     _group("group.protocol", "Only `classic` for now.", kinds.PROTOCOL, default="`classic`"),
 )
@@ -209,4 +226,4 @@ _WITHOUT_EFFECT = (
     ),
 )
 
-KAFKA: tuple[Option, ...] = (*_CLIENT, *_FETCH, *_GROUP, *_REFUSED, *_WITHOUT_EFFECT)
+KAFKA: tuple[Option, ...] = (*_CLIENT, *_FETCH, *_GROUP, *_REFUSED, *_WITHOUT_EFFECT, *OLD_CONSUMERS)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from streamgroup.model import EARLIEST, LATEST, TopicPartition
-from streamgroup.options.types import Isolation, Mode
+from streamgroup.model import EARLIEST, LATEST, TopicPartition, partition_number
+from streamgroup.options.secrets import Secret
+from streamgroup.options.types import Isolation, Mode, OffsetsStorage
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -23,6 +24,7 @@ _SERVER = re.compile(
     r"(?:[0-9A-Za-z%._-]*://)?(?:\[(?P<ipv6>[0-9A-Fa-f:.%\w]+)\]|(?P<name>[^\s\[\]:/]+)):(?P<port>[0-9]{1,5})"
 )
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)?")
+_OF_BROKER = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 _UNITS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 V = TypeVar("V")
@@ -106,6 +108,32 @@ def _servers(text: str) -> tuple[tuple[str, int], ...]:
     if not servers:
         raise ValueError("at least one host:port is expected")
     return tuple(dict.fromkeys(servers))
+
+
+_ZOOKEEPER_PORT = 2181
+_CHROOT = re.compile(r"(?:/[^/\s]+)+")
+
+
+def _zookeeper(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
+    """Servers and chroot of `zk1:2181,zk2/kafka`."""
+    listed, slash, rest = text.strip().partition("/")
+    chroot = (slash + rest).rstrip("/")
+    if chroot and (not _CHROOT.fullmatch(chroot) or {".", ".."} & set(chroot.split("/"))):
+        raise ValueError(
+            f"{chroot!r} is no path of a node: it stands once, after the last server, such as zk1:2181/kafka"
+        )
+    servers: list[tuple[str, int]] = []
+    for entry in filter(None, (part.strip() for part in listed.split(","))):
+        match = _SERVER.fullmatch(entry) or _SERVER.fullmatch(f"{entry}:{_ZOOKEEPER_PORT}")
+        if match is None or not 0 < int(match["port"]) < 2**16:
+            raise ValueError(
+                f"{entry!r} is no server's address: host:port is expected, such as zk1:2181, several separated by "
+                "commas; an IPv6 address stands in brackets, such as [::1]:2181"
+            )
+        servers.append((match["ipv6"] or match["name"], int(match["port"])))
+    if not servers:
+        raise ValueError("at least one host:port is expected")
+    return tuple(dict.fromkeys(servers)), chroot
 
 
 _STRATEGIES = {
@@ -202,6 +230,9 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _partition(number: object) -> int:
+    """A partition's number. Those of Kafka 0.7 may be written as there: `"1-2"` is partition 2 of broker 1."""
+    if isinstance(number, str) and (match := _OF_BROKER.fullmatch(number)):
+        return partition_number(int(match[1]), int(match[2]))
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= INT_MAX:
         raise ValueError(f"{number!r} is no partition's number")
     return number
@@ -214,9 +245,9 @@ def _per_partition(text: str, lowest: int, meaning: str) -> dict[TopicPartition,
         if not isinstance(partitions, dict) or not partitions:
             raise ValueError(f'{topic!r} has no object of partitions: {{"{topic}": {{"0": 23}}}} is expected')
         for key, number in partitions.items():
-            if not re.fullmatch(r"[0-9]{1,10}", key):
+            if not re.fullmatch(r"[0-9]{1,10}", key) and not _OF_BROKER.fullmatch(key):
                 raise ValueError(f"{key!r} of {topic!r} is no partition's number")
-            tp = TopicPartition(_topic(topic), _partition(int(key)))
+            tp = TopicPartition(_topic(topic), _partition(int(key) if key.isdecimal() else key))
             if isinstance(number, bool) or not isinstance(number, int) or not lowest <= number <= LONG_MAX:
                 raise ValueError(f"{number!r} for {tp} is no {meaning}")
             if tp in numbers:
@@ -253,6 +284,8 @@ POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)
 TIMESTAMP = Kind("ms since 1970", lambda text: _whole_number(text, 0, LONG_MAX))
 SERVERS = Kind("host:port, …", _servers)
+ZOOKEEPER = Kind("host:port, …/chroot", _zookeeper)
+SECRET = Kind("secret", lambda text: Secret(_text(text)))
 STRATEGIES = Kind("list", _strategies)
 TOPICS = Kind("list", _topics)
 PATTERN = Kind("regular expression", _pattern)
@@ -266,6 +299,8 @@ BATCH_ENDS = _offsets(("latest",), EARLIEST, "a batch read cannot end at the ear
 
 ISOLATION = choice({"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED})
 NO_MATCH = choice({"error": False, "latest": True})
+STORAGE = choice({storage.value: storage for storage in OffsetsStorage})
+ACL = choice({"open": False, "creator": True})
 MODE = choice({mode.value: mode for mode in Mode})
 PROTOCOL = choice({"classic": "classic"}, {"consumer": "the protocol of KIP-848 is not available yet: use classic"})
 _NOT_ENCRYPTED = "is not available yet: only PLAINTEXT listeners can be read"

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
-from streamgroup.options import kinds
+from streamgroup.options import kinds, zookeeper
 from streamgroup.options.kafka import KAFKA, PREFIX
 from streamgroup.options.rows import Effect, Option
 from streamgroup.options.secrets import is_secret
@@ -22,15 +22,22 @@ from streamgroup.options.types import (
     Mode,
     SourceOptions,
     Subscription,
+    ZooKeeperOptions,
 )
 
-OPTIONS: Mapping[str, Option] = {option.name.lower(): option for option in (*SOURCE, *KAFKA)}
+OPTIONS: Mapping[str, Option] = {option.name.lower(): option for option in (*SOURCE, *zookeeper.ZOOKEEPER, *KAFKA)}
 """All options by their name in lower case: Spark hands names over in any case."""
 
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _EXCERPT = 300
+
+
+def follows_references(name: str) -> bool:
+    """Whether the value of this option may be a reference such as `env:NAME`, followed where it is used."""
+    option = OPTIONS.get(name.lower())
+    return option is not None and option.kind is kinds.SECRET
 
 
 def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -42,11 +49,12 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
     reading = _Reading(streaming)
     reading.take(options)
     subscription = reading.subscription()
+    registry = zookeeper.section(reading.values, reading.given, reading.problems)
     parsed = {
-        "client": reading.section("client", ClientOptions),
+        "client": reading.client(registry),
         "fetch": reading.section("fetch", FetchOptions),
         "limits": reading.section("limits", LimitOptions),
-        "group": reading.group(subscription) if streaming else None,
+        "group": reading.group(subscription, registry) if streaming else None,
         "starting": reading.bounds(_STARTS, LATEST if streaming else EARLIEST, subscription),
         "ending": None if streaming else reading.bounds(_ENDS, LATEST, subscription),
         **reading.fields("source"),
@@ -113,7 +121,14 @@ class _Reading:
                 self.problems.append(_MISSING[option.name])
         return None if absent else cls(**given)
 
-    def group(self, subscription: Subscription) -> GroupOptions:
+    def client(self, registry: ZooKeeperOptions | None) -> ClientOptions | None:
+        """How brokers are reached. Those that are registered need not be named."""
+        if registry is not None:
+            self.values.setdefault("kafka.bootstrap.servers", ())
+        client: ClientOptions | None = self.section("client", ClientOptions)
+        return None if client is None else dataclasses.replace(client, zookeeper=registry)
+
+    def group(self, subscription: Subscription, registry: ZooKeeperOptions | None) -> GroupOptions:
         """How the stream stands to its group. Who assigns partitions to itself leaves the group none to assign."""
         group: GroupOptions = self.section("group", GroupOptions)
         named, by_itself = bool(group.group_id), bool(subscription.assign)
@@ -126,7 +141,17 @@ class _Reading:
         for option in OPTIONS.values():
             if option.name in self.given and _is_idle(option, mode):
                 self.idle.setdefault(_IDLE_IN[mode], []).append(option.name)
-        return dataclasses.replace(group, mode=mode, group_id="" if mode is Mode.OFF else group.group_id)
+        group = dataclasses.replace(group, mode=mode, group_id="" if mode is Mode.OFF else group.group_id)
+        if mode is not Mode.OFF:
+            group = self._noted(zookeeper.stored(group, registry, self.given, self.problems))
+        if mode is Mode.MEMBER and registry is not None:
+            group = self._noted(zookeeper.registered(group, registry, self.given, self.problems))
+        return group
+
+    def _noted(self, group: tuple[GroupOptions, Mapping[str, str]]) -> GroupOptions:
+        for name, why in group[1].items():
+            self.idle.setdefault(why, []).append(name)
+        return group[0]
 
     def subscription(self) -> Subscription:
         """What is read, by exactly one of three options; an empty one, and a problem, where that does not hold."""
@@ -223,7 +248,8 @@ class _Reading:
 
 _MISSING = {
     "kafka.bootstrap.servers": (
-        "kafka.bootstrap.servers is required: add option('kafka.bootstrap.servers', 'host:port')"
+        "kafka.bootstrap.servers is required: add option('kafka.bootstrap.servers', 'host:port'), or, for a Kafka "
+        "before 0.10, option('zookeeper.connect', 'host:port')"
     ),
 }
 """What to say where a required option is not given."""
@@ -240,7 +266,7 @@ _IDLE_IN = {
     Mode.COMMIT: "with group.mode=commit the query is no member of its group",
     Mode.OFF: "with group.mode=off no group knows of the query",
 }
-_USED_IN_COMMIT = {"kafka.group.id", "group.joinTimeout"}
+_USED_IN_COMMIT = {"kafka.group.id", "group.joinTimeout", "kafka.offsets.storage", "kafka.dual.commit.enabled"}
 
 
 def _is_idle(option: Option, mode: Mode) -> bool:

@@ -7,7 +7,14 @@ from enum import Enum
 from typing import Any
 
 from streamgroup.options.kinds import TEXT, Kind
-from streamgroup.options.types import ClientOptions, FetchOptions, GroupOptions, LimitOptions, SourceOptions
+from streamgroup.options.types import (
+    ClientOptions,
+    FetchOptions,
+    GroupOptions,
+    LimitOptions,
+    SourceOptions,
+    ZooKeeperOptions,
+)
 
 
 class Effect(Enum):
@@ -52,6 +59,7 @@ SECTIONS: dict[str, Any] = {
     "limits": LimitOptions,
     "group": GroupOptions,
     "source": SourceOptions,
+    "zookeeper": ZooKeeperOptions,
 }
 """What the first part of a `target` means."""
 

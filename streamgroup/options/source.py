@@ -87,6 +87,13 @@ SOURCE: tuple[Option, ...] = (
         "fetch.include_headers",
     ),
     Option(
+        "includeInnerIndex",
+        "For Kafka 0.7, where the messages of a compressed set share their offset: adds the column `inner`, which "
+        "tells them apart.",
+        kinds.BOOLEAN,
+        "fetch.include_inner_index",
+    ),
+    Option(
         "maxOffsetsPerTrigger",
         "The most offsets that a batch takes, shared among the partitions in proportion to their backlog.",
         kinds.POSITIVE_LONG,

@@ -9,7 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from streamgroup.advice import Keeper, KeptOffsets
 from streamgroup.model import OffsetSpec, TopicPartition
+from streamgroup.options.secrets import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperOptions:
+    """How the ZooKeeper of a Kafka before 0.9 is reached; times as in the consumers of that time."""
+
+    servers: tuple[tuple[str, int], ...]
+    chroot: str = ""
+    """`/kafka` of `zk1:2181,zk2:2181/kafka`; empty without one."""
+    session_timeout_ms: int = 6_000
+    connection_timeout_ms: int = 6_000
+    username: str = ""
+    password: Secret | None = None
+    """Digest authentication, where `username` is given."""
+    creator_only: bool = False
+    """Whether the nodes made here may be written by this user alone (everybody may read them)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +47,8 @@ class ClientOptions:
     receive_buffer_bytes: int = -1
     send_buffer_bytes: int = -1
     max_frame_bytes: int = 100 * 1024 * 1024
+    zookeeper: ZooKeeperOptions | None = None
+    """Where brokers and groups are registered, before Kafka 0.9; `bootstrap_servers` may be empty then."""
 
 
 class Isolation(Enum):
@@ -51,6 +71,8 @@ class FetchOptions:
     CPU time per record; beyond, an answer no longer fits into the socket's buffer while the last one is decoded."""
     check_crcs: bool = True
     include_headers: bool = False
+    include_inner_index: bool = False
+    """Kafka 0.7: the column `inner`, which tells apart the messages of one compressed wrapper."""
     poll_timeout_ms: int = 120_000
     prefetch: int = 1
     max_decompressed_bytes: int = 256 * 1024 * 1024
@@ -65,6 +87,14 @@ class Mode(Enum):
     """Reads all partitions without joining, and commits while the group has no members."""
     OFF = "off"
     """As Spark's own source: reads all partitions, and no group knows of it."""
+
+
+class OffsetsStorage(Enum):
+    """`kafka.offsets.storage`: where the commits of a group lie whose brokers have no group protocol (0.8)."""
+
+    ZOOKEEPER = "zookeeper"
+    KAFKA = "kafka"
+    """0.8.2 and later, without any fence (R35)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +114,26 @@ class GroupOptions:
     rebalance_wait_ms: int = 30_000
     max_silence_ms: int | None = None
     """R27: a driver that has called nothing for so long is taken for hung; None: never."""
+    offsets_storage: OffsetsStorage | None = None
+    """None: ZooKeeper where the group is registered there, else the brokers."""
+    dual_commit: bool = False
+    """With `offsets_storage` KAFKA: commit to ZooKeeper as well, and start at the larger of both (a migration)."""
 
     @property
     def is_member(self) -> bool:
         """Whether the stream joins its group, whose other members share the partitions."""
         return self.mode is Mode.MEMBER
+
+    @property
+    def kept(self) -> KeptOffsets:
+        """Where the group's offsets are kept; it tells no secret and no address, and travels to the executors."""
+        alone = self.mode is Mode.COMMIT
+        if self.offsets_storage is OffsetsStorage.ZOOKEEPER:
+            return KeptOffsets(self.group_id, Keeper.ZOOKEEPER)
+        if self.dual_commit and not alone:
+            return KeptOffsets(self.group_id, Keeper.BOTH)
+        unknown = alone and self.offsets_storage is None
+        return KeptOffsets(self.group_id, Keeper.BROKERS if unknown else Keeper.KAFKA)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import pytest
 from streamgroup.options.docs import render
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.source import SOURCE
+from streamgroup.options.zookeeper import ZOOKEEPER
 
 DOCS = Path(__file__).parents[3] / "docs" / "options.md"
 
@@ -17,7 +18,7 @@ def test_the_docs_are_those_of_the_tables() -> None:
 
 def test_every_option_stands_in_the_docs() -> None:
     text = DOCS.read_text()
-    assert [option.name for option in (*SOURCE, *KAFKA) if f"`{option.name}`" not in text] == []
+    assert [option.name for option in (*SOURCE, *ZOOKEEPER, *KAFKA) if f"`{option.name}`" not in text] == []
 
 
 @pytest.mark.parametrize("line", [line for line in render().splitlines() if line.startswith("|")])

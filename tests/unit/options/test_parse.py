@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec
 from streamgroup.options.parse import OPTIONS, parse_source
+from streamgroup.options.secrets import Secret
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
@@ -17,6 +18,7 @@ from streamgroup.options.types import (
     Isolation,
     LimitOptions,
     Mode,
+    OffsetsStorage,
     Subscription,
 )
 from tests.unit.options.reads import BATCH, STREAM, batch, stream
@@ -116,15 +118,29 @@ EXAMPLES = {
         "org.apache.kafka.clients.consumer.CooperativeStickyAssignor,cooperative-sticky",
         ("roundrobin", "range", "cooperative-sticky"),
     ),
+    "kafka.offsets.storage": ("Kafka", OffsetsStorage.KAFKA),
+    "kafka.dual.commit.enabled": ("false", False),
+    "includeInnerIndex": ("true", True),
+    "zookeeper.session.timeout.ms": ("9000", 9_000),
+    "zookeeper.connection.timeout.ms": ("700", 700),
+    "zookeeper.username": ("bob", "bob"),
+    "zookeeper.password": ("env:ZK", Secret("env:ZK")),
+    "zookeeper.acl": ("creator", True),
 }
+IN_ZOOKEEPER = {"zookeeper.connect": "zk1", "zookeeper.username": "bob", "zookeeper.password": "p"}
+STORED = {"zookeeper.connect": "zk1", "kafka.offsets.storage": "kafka"}
+NEEDS = {"zookeeper": IN_ZOOKEEPER, "kafka.dual.commit.enabled": STORED}
+"""What must be given beside an option, or the options of a section, for it to mean something."""
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_value_reaches_its_field(name: str) -> None:
     text, value = EXAMPLES[name]
-    options = parse_source({**STREAM, name: text}, streaming=True)
     section, _, field = OPTIONS[name.lower()].target.partition(".")
-    assert getattr(options if section == "source" else getattr(options, section), field) == value
+    needed = NEEDS.get(name) or NEEDS.get(section) or {}
+    options = parse_source({**STREAM, **needed, name: text}, streaming=True)
+    sections = {"source": options, "zookeeper": options.client.zookeeper}
+    assert getattr(sections.get(section) or getattr(options, section), field) == value
 
 
 def test_the_examples_are_all_options_that_set_a_field() -> None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.options.parse import parse_source
-from streamgroup.options.secrets import HIDDEN, redact
+from streamgroup.options.secrets import HIDDEN, Secret, redact
 
 SECRETS = [
+    "zookeeper.password",
     "kafka.ssl.keystore.password",
     "kafka.SSL.Key.Password",
     "kafka.sasl.jaas.config",
@@ -39,3 +42,26 @@ def test_no_message_and_no_note_tells_a_secret(name: str, streaming: bool) -> No
     with pytest.raises(ConfigError) as caught:
         parse_source({**given, "minPartitions": "x"}, streaming=streaming)
     assert "hunter2" not in str(caught.value)
+
+
+# -- values that stand elsewhere ---------------------------------------------------------------------------------------
+
+
+def test_a_reference_is_followed_where_the_secret_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZK_PASSWORD", "hunter2")
+    file = tmp_path / "password"
+    file.write_text("hunter3\n")
+    assert Secret("env:ZK_PASSWORD").reveal("zookeeper.password") == "hunter2"
+    assert Secret(f"file:{file}").reveal("zookeeper.password") == "hunter3"
+    assert Secret("envy:9").reveal("zookeeper.password") == "envy:9"
+
+
+@pytest.mark.parametrize("reference", ["env:NO_SUCH_VARIABLE", "file:/no/such/file"])
+def test_a_reference_that_leads_nowhere_names_the_option(reference: str) -> None:
+    with pytest.raises(ConfigError, match=r"^zookeeper\.password refers to .*(NO_SUCH_VARIABLE|/no/such/file)"):
+        Secret(reference).reveal("zookeeper.password")
+
+
+def test_a_secret_shows_itself_in_no_text() -> None:
+    secret = Secret("hunter2")
+    assert "hunter2" not in f"{secret} {secret!r} {[secret]}"

@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from streamgroup.options.kafka import KAFKA, PREFIX
+from streamgroup.options.kinds import SECRET
+from streamgroup.options.old_consumers import OLD_CONSUMERS
 from streamgroup.options.rows import SECTIONS, Effect, Option, default_of
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.source import HINTS, SOURCE
+from streamgroup.options.zookeeper import ZOOKEEPER
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "options"
 LISTS = sorted(path.name for path in VECTORS.glob("*-properties-*.tsv"))
-TABLE = {option.name: option for option in (*SOURCE, *KAFKA)}
+TABLE = {option.name: option for option in (*SOURCE, *ZOOKEEPER, *KAFKA)}
 IDS = [option.name for option in TABLE.values()]
 
 SPARK = {
@@ -65,8 +68,26 @@ def test_every_property_of_the_java_clients_has_its_row(name: str) -> None:
     assert [p for p, _, _ in listed if PREFIX + p not in TABLE] == []
 
 
+def old_properties() -> set[str]:
+    """Of the consumers of Kafka 0.7 and 0.8, by their documentation: these had no ConfigDef to tell them."""
+    lines = (VECTORS / "old-consumers.tsv").read_text().splitlines()
+    return {PREFIX + line.split("\t")[1] for line in lines}
+
+
+def test_every_property_of_the_old_consumers_has_its_row() -> None:
+    assert len(old_properties()) > 40
+    assert [name for name in sorted(old_properties()) if name not in TABLE] == []
+    assert [option.name for option in OLD_CONSUMERS if option.name not in old_properties()] == []
+
+
+def test_an_old_name_is_refused_with_one_that_exists() -> None:
+    said = [option.why for option in OLD_CONSUMERS if option.why.startswith("here it is ")]
+    assert len(said) > 10
+    assert [why for why in said if why.split("'")[1] not in TABLE] == []
+
+
 def test_every_kafka_row_is_a_property_of_a_java_client() -> None:
-    known = {PREFIX + p for name in LISTS for p, _, _ in properties(name)}
+    known = {PREFIX + p for name in LISTS for p, _, _ in properties(name)} | old_properties()
     # config.providers is read by the base of all Java configurations and stands in no client's list.
     assert {option.name for option in KAFKA} - known == {PREFIX + "config.providers"}
 
@@ -85,7 +106,8 @@ def test_the_defaults_of_used_properties_are_javas(name: str) -> None:
 
 
 def test_every_option_of_spark_has_its_row() -> None:
-    assert {option.name for option in SOURCE if not option.name.startswith("group.")} == SPARK
+    ours = {option.name for option in SOURCE if option.name.startswith("group.")} | {"includeInnerIndex"}
+    assert {option.name for option in SOURCE} - ours == SPARK
 
 
 @pytest.mark.parametrize("option", TABLE.values(), ids=IDS)
@@ -100,7 +122,8 @@ def test_a_row_is_complete(option: Option) -> None:
 
 
 def test_no_two_rows_share_a_name_or_a_field() -> None:
-    assert len({option.name.lower() for option in (*SOURCE, *KAFKA)}) == len(SOURCE) + len(KAFKA)
+    rows = (*SOURCE, *ZOOKEEPER, *KAFKA)
+    assert len({option.name.lower() for option in rows}) == len(rows)
     targets = [option.target for option in TABLE.values() if option.target]
     assert len(targets) == len(set(targets))
 
@@ -116,5 +139,7 @@ def test_what_java_holds_secret_is_secret(name: str) -> None:
     assert [p for p in secret if not is_secret(PREFIX + p)] == []
 
 
-def test_what_is_used_is_not_secret() -> None:
-    assert [o.name for o in TABLE.values() if Effect.USED in (o.stream, o.batch) and is_secret(o.name)] == []
+def test_what_is_used_and_secret_is_kept_as_a_secret() -> None:
+    used = [o for o in TABLE.values() if Effect.USED in (o.stream, o.batch)]
+    assert [o.name for o in used if is_secret(o.name)] == ["zookeeper.password"]
+    assert [o.name for o in used if o.kind is SECRET] == ["zookeeper.password"]

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamgroup.advice import Keeper, KeptOffsets
+from streamgroup.errors import ConfigError
+from streamgroup.model import TopicPartition
+from streamgroup.options.parse import parse_source
+from streamgroup.options.secrets import Secret
+from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, ZooKeeperOptions
+
+BROKERS_ONLY = {"zookeeper__connect": None, "kafka__bootstrap__servers": "b:1"}
+DRAIN = {"zookeeper.connect": "zk1:2181/kafka", "kafka.group.id": "drain", "subscribe": "events"}
+
+
+def drain(**changes: Any) -> Any:
+    given = {**DRAIN, **{name.replace("__", "."): value for name, value in changes.items()}}
+    return parse_source({name: value for name, value in given.items() if value is not None}, streaming=True)
+
+
+def test_a_drain_of_an_old_cluster_needs_no_brokers() -> None:
+    options = drain()
+    assert options.client.bootstrap_servers == ()
+    assert options.client.zookeeper == ZooKeeperOptions((("zk1", 2181),), "/kafka")
+    assert options.group == GroupOptions(
+        "drain",
+        session_timeout_ms=6_000,
+        heartbeat_interval_ms=2_000,
+        strategies=("range",),
+        offsets_storage=OffsetsStorage.ZOOKEEPER,
+    )
+    assert options.notes == ()
+
+
+def test_a_batch_read_finds_its_brokers_there_too() -> None:
+    options = parse_source({"zookeeper.connect": "zk1", "subscribe": "events"}, streaming=False)
+    assert options.client.zookeeper == ZooKeeperOptions((("zk1", 2181),))
+    assert options.client.bootstrap_servers == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "servers", "chroot"),
+    [
+        ("zk1:2181", (("zk1", 2181),), ""),
+        ("zk1", (("zk1", 2181),), ""),
+        ("zk1:1, zk2 ,zk1:1/kafka", (("zk1", 1), ("zk2", 2181)), "/kafka"),
+        ("zk1:2181,zk2:2182/a/b/", (("zk1", 2181), ("zk2", 2182)), "/a/b"),
+        ("zk1/", (("zk1", 2181),), ""),
+        ("[::1],[::2]:7/k", (("::1", 2181), ("::2", 7)), "/k"),
+    ],
+)
+def test_servers_and_chroot_are_read_as_kafka_reads_them(
+    text: str, servers: tuple[tuple[str, int], ...], chroot: str
+) -> None:
+    options = drain(zookeeper__connect=text).client.zookeeper
+    assert (options.servers, options.chroot) == (servers, chroot)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "/kafka", "zk1:0", "zk1:99999", "zk1:a", "zk1//kafka", "zk1/a/../b", "zk1/a b", "::1"]
+)
+def test_what_is_no_address_is_an_error_that_shows_what_is_expected(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper\.connect is .*(expected|zk1:2181/kafka)"):
+        drain(zookeeper__connect=text)
+
+
+def test_the_first_connection_may_take_a_session_timeout_as_in_kafka() -> None:
+    assert drain(zookeeper__session__timeout__ms="9000").client.zookeeper.connection_timeout_ms == 9_000
+    options = drain(zookeeper__session__timeout__ms="9000", zookeeper__connection__timeout__ms="100")
+    assert options.client.zookeeper.connection_timeout_ms == 100
+
+
+def test_a_member_lives_by_the_session_timeout_of_zookeeper() -> None:
+    options = drain(zookeeper__session__timeout__ms="900", kafka__session__timeout__ms="45000")
+    assert (options.group.session_timeout_ms, options.group.heartbeat_interval_ms) == (900, 300)
+    assert options.notes == (
+        "without effect: kafka.session.timeout.ms (of a group registered in ZooKeeper 'zookeeper.session.timeout.ms' "
+        "says it)",
+    )
+
+
+def test_nobody_is_static_there() -> None:
+    options = drain(kafka__group__instance__id="a")
+    assert options.group.instance_id is None
+    assert "kafka.group.instance.id" in options.notes[0]
+
+
+def test_range_is_the_one_strategy_there() -> None:
+    assert drain(kafka__partition__assignment__strategy="roundrobin, range").group.strategies == ("range",)
+    with pytest.raises(ConfigError, match="all members compute Java's range"):
+        drain(kafka__partition__assignment__strategy="roundrobin")
+
+
+def test_who_joins_no_group_keeps_the_times_of_the_brokers() -> None:
+    options = drain(group__mode="commit")
+    assert options.group.mode is Mode.COMMIT
+    assert options.group.session_timeout_ms == 45_000
+    assert options.group.offsets_storage is OffsetsStorage.ZOOKEEPER
+
+
+# -- where offsets go --------------------------------------------------------------------------------------------------
+
+
+def test_a_migration_commits_to_both_places_by_default_as_javas_consumer_does() -> None:
+    group = drain(kafka__offsets__storage="kafka").group
+    assert (group.offsets_storage, group.dual_commit) == (OffsetsStorage.KAFKA, True)
+    group = drain(kafka__offsets__storage="kafka", kafka__dual__commit__enabled="false").group
+    assert (group.offsets_storage, group.dual_commit) == (OffsetsStorage.KAFKA, False)
+
+
+def test_one_place_is_not_two() -> None:
+    options = drain(kafka__dual__commit__enabled="true")
+    assert not options.group.dual_commit
+    assert "kafka.dual.commit.enabled" in options.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "keeper"),
+    [
+        ({}, Keeper.ZOOKEEPER),
+        ({"group__mode": "commit"}, Keeper.ZOOKEEPER),
+        ({"kafka__offsets__storage": "kafka"}, Keeper.BOTH),
+        ({"kafka__offsets__storage": "kafka", "kafka__dual__commit__enabled": "false"}, Keeper.KAFKA),
+        ({"kafka__offsets__storage": "kafka", "group__mode": "commit"}, Keeper.KAFKA),
+        (BROKERS_ONLY, Keeper.KAFKA),
+        ({**BROKERS_ONLY, "group__mode": "commit"}, Keeper.BROKERS),
+    ],
+)
+def test_where_the_offsets_are_kept_is_told_in_one_place(given: dict[str, Any], keeper: Keeper) -> None:
+    assert drain(**given).group.kept == KeptOffsets("drain", keeper)
+
+
+@pytest.mark.parametrize("given", [{}, BROKERS_ONLY])
+def test_of_a_query_without_a_group_nobody_keeps_offsets(given: dict[str, Any]) -> None:
+    assert drain(**given, group__mode="off").group.kept.group == ""
+
+
+def test_without_a_zookeeper_nothing_is_kept_in_one() -> None:
+    brokers = {"zookeeper__connect": None, "kafka__bootstrap__servers": "b:1"}
+    assert drain(**brokers).group.offsets_storage is None
+    with pytest.raises(ConfigError, match=r"kafka\.offsets\.storage=zookeeper: zookeeper\.connect is not given"):
+        drain(**brokers, kafka__offsets__storage="zookeeper")
+    assert not drain(**brokers, kafka__offsets__storage="kafka", kafka__dual__commit__enabled="true").group.dual_commit
+
+
+# -- credentials -------------------------------------------------------------------------------------------------------
+
+
+def test_credentials_come_together() -> None:
+    options = drain(zookeeper__username="bob", zookeeper__password="hunter2", zookeeper__acl="creator").client.zookeeper
+    assert (options.username, options.password, options.creator_only) == ("bob", Secret("hunter2"), True)
+    for half in ({"zookeeper__username": "bob"}, {"zookeeper__password": "hunter2"}):
+        with pytest.raises(ConfigError, match="belong together") as caught:
+            drain(**half)
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigError, match="who is the creator"):
+        drain(zookeeper__acl="creator")
+
+
+def test_options_of_a_zookeeper_that_is_not_named_are_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper.acl: zookeeper.connect is not given"):
+        drain(zookeeper__connect=None, kafka__bootstrap__servers="b:1", zookeeper__acl="open")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("kafka.zookeeper.connect", "here it is 'zookeeper.connect'"),
+        ("kafka.fetch.message.max.bytes", "here it is 'kafka.max.partition.fetch.bytes'"),
+        ("kafka.auto.commit.enable", "committed when their batch has sunk"),
+        ("kafka.zk.connect", "here it is 'zookeeper.connect'"),
+    ],
+)
+def test_an_old_name_is_refused_with_the_reason(name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_source({**DRAIN, name: "1"}, streaming=True)
+
+
+# -- partitions as Kafka 0.7 names them --------------------------------------------------------------------------------
+
+
+def test_partitions_are_named_by_broker_and_number() -> None:
+    options = drain(subscribe=None, assign='{"events": ["0-1", "12-3", 4]}')
+    assert options.subscription.assign == tuple(TopicPartition("events", n) for n in (1, 4, 120_003))
+    options = drain(startingOffsets='{"events": {"0-1": 60, "1-2": -2, "3": 5}}')
+    assert options.starting.offsets == {
+        TopicPartition("events", 1): 60,
+        TopicPartition("events", 10_002): -2,
+        TopicPartition("events", 3): 5,
+    }
+
+
+@pytest.mark.parametrize("name", ["0-10000", "999999-1", "-1", "1-", "1-2-3", "a-b"])
+def test_what_is_no_partition_is_an_error(name: str) -> None:
+    with pytest.raises(ConfigError, match="partition"):
+        drain(subscribe=None, assign=f'{{"events": ["{name}"]}}')
+
+
+def test_one_partition_by_both_its_names_is_named_twice() -> None:
+    with pytest.raises(ConfigError, match="stands there twice"):
+        drain(startingOffsets='{"events": {"1-2": 5, "10002": 6}}')
