@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
+from dataclasses import replace
 
+from streamgroup.driver.boundaries import require_boundaries
+from streamgroup.driver.clusters import LogCluster, open_cluster
 from streamgroup.driver.starts import offsets_of
-from streamgroup.driver.subscription import subscribed_partitions, topics_to_ask
-from streamgroup.errors import DataLossError, TransportError
+from streamgroup.driver.subscription import require_inner_index, subscribed_partitions, subscribed_topics, topics_to_ask
+from streamgroup.driver.unregistered import require_brokers
+from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.model import (
     EARLIEST,
     LATEST,
     NO_TOPIC_ID,
     UNKNOWN_EPOCH,
     ClusterSnapshot,
+    Dialect,
     FetchRange,
     FetchTask,
     LogRange,
     OffsetRange,
+    OffsetSpec,
     Position,
     TopicPartition,
+    name07,
 )
-from streamgroup.net.cluster import Cluster
-from streamgroup.options.types import Isolation, LimitOptions, SourceOptions
-from streamgroup.planning.packing import pack
-from streamgroup.planning.starts import within
+from streamgroup.net.releases import MEMORY
+from streamgroup.options.types import Isolation, SourceOptions
+from streamgroup.planning.packing import SMALL, SMALL_BYTES, pack
+from streamgroup.planning.starts import unread, within
 
 log = logging.getLogger("streamgroup")
 
@@ -50,27 +57,53 @@ def plan_batch(options: SourceOptions) -> list[FetchTask]:
 
 
 def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
-    with closing(Cluster(options.client)) as cluster:
+    with closing(open_cluster(options.client)) as cluster:
         deadline = cluster.deadline(timeout_ms)
         snapshot = cluster.snapshot(topics_to_ask(options.subscription), deadline)
+        require_inner_index(options.fetch, snapshot)
         partitions = subscribed_partitions(options.subscription, snapshot)
+        require_brokers(subscribed_topics(options.subscription, snapshot), snapshot, options)
+        assert options.ending is not None
+        for option, spec in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+            _require_read(option, spec, partitions, snapshot)
         isolation = options.fetch.isolation
         starts = offsets_of(cluster, deadline, options.starting, partitions, isolation=isolation)
-        assert options.ending is not None
         ends = offsets_of(cluster, deadline, options.ending, partitions, isolation=isolation, option="endingOffsets")
-        kept = _within_logs(cluster, deadline, starts, ends, options)
-        return tasks_of(kept, snapshot, options.limits)
+        logs = _logs(cluster, deadline, starts)
+        kept = _within_logs(starts, ends, logs, options)
+        if snapshot.dialect is Dialect.KAFKA07:
+            require_boundaries(cluster, kept, logs, deadline)
+        return tasks_of(kept, snapshot, options, logs=logs)
+
+
+def _require_read(
+    option: str, spec: OffsetSpec, partitions: Collection[TopicPartition], snapshot: ClusterSnapshot
+) -> None:
+    """Raise ConfigError where offsets are given by partition of one that is not there to be read."""
+    if not (others := unread(spec, partitions)):
+        return
+    if snapshot.dialect is Dialect.KAFKA07:
+        raise ConfigError(
+            f"{option} names partitions that are not there to be read: {', '.join(map(name07, others))}: they are not "
+            "subscribed, or their broker is not registered, or has fewer. Start that broker, or leave them out"
+        )
+    raise ConfigError(
+        f"{option} names partitions that do not exist or are not subscribed: {', '.join(map(str, others))}. Leave them "
+        "out, or mend the subscription"
+    )
 
 
 def tasks_of(
     wanted: Iterable[OffsetRange],
     snapshot: ClusterSnapshot,
-    limits: LimitOptions,
+    options: SourceOptions,
     planned: Mapping[TopicPartition, Position] | None = None,
+    logs: Mapping[TopicPartition, LogRange] | None = None,
 ) -> list[FetchTask]:
     """Ranges with the addresses, topic ids and leader epochs that executors need, packed or split into tasks.
 
     The topic id is that of the plan where `planned` tells it: a replay must not read another topic of that name (R8).
+    `logs` tell where ranges of Kafka 0.7 may be divided.
     """
     located = []
     for range_ in wanted:
@@ -86,25 +119,43 @@ def tasks_of(
                 leader_epoch=info.leader_epoch if info else UNKNOWN_EPOCH,
             )
         )
-    return pack(
+    in_bytes = snapshot.dialect is Dialect.KAFKA07
+    tasks = pack(
         located,
-        min_partitions=limits.min_partitions,
-        max_records_per_partition=limits.max_records_per_partition,
+        min_partitions=options.limits.min_partitions,
+        max_records_per_partition=options.limits.max_records_per_partition,
+        small=SMALL_BYTES if in_bytes else SMALL,
+        segments={tp: log.segments for tp, log in (logs or {}).items()} if in_bytes else None,
     )
+    # Executors do not read ZooKeeper: where the options name no brokers, the plan does.
+    brokers = () if options.client.bootstrap_servers else tuple((b.host, b.port) for b in snapshot.brokers.values())
+    return [replace(task, dialect=snapshot.dialect, brokers=brokers, releases=_releases(task)) for task in tasks]
 
 
-def _within_logs(
-    cluster: Cluster,
-    deadline: float,
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    options: SourceOptions,
-) -> list[OffsetRange]:
-    """Ranges that the logs can serve. What lies outside is an error, or left out where failOnDataLoss=false."""
+def _releases(task: FetchTask) -> tuple[tuple[str, str], ...]:
+    """What this process knows of the task's leaders: finding it out costs time, and brokers of 0.9.0 more than that."""
+    leaders = (range_.leader for range_ in task.ranges)
+    return MEMORY.told(f"{leader.host}:{leader.port}" for leader in leaders if leader is not None)
+
+
+def _logs(cluster: LogCluster, deadline: float, starts: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
+    """What the logs hold."""
     earliest = cluster.list_offsets(dict.fromkeys(starts, EARLIEST), Isolation.READ_UNCOMMITTED, deadline)
     # The high watermarks: an open transaction is no loss (R8), the tasks wait for its end.
     latest = cluster.list_offsets(dict.fromkeys(starts, LATEST), Isolation.READ_UNCOMMITTED, deadline)
-    logs = {tp: LogRange(min(earliest[tp].offset, latest[tp].offset), latest[tp].offset) for tp in starts}
+    return {
+        tp: LogRange(min(earliest[tp].offset, latest[tp].offset), latest[tp].offset, earliest[tp].segments)
+        for tp in starts
+    }
+
+
+def _within_logs(
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, LogRange],
+    options: SourceOptions,
+) -> list[OffsetRange]:
+    """Ranges that the logs can serve. What lies outside is an error, or left out where failOnDataLoss=false."""
     kept, lost = within(starts, ends, logs)
     if lost and options.fail_on_data_loss:
         raise DataLossError(

@@ -12,12 +12,12 @@ import time
 from collections.abc import Collection
 
 from streamgroup.driver.claims import Claim
-from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.leaving import Leaving
-from streamgroup.driver.member import Member
+from streamgroup.driver.seats import Seat
 from streamgroup.driver.subscription import (
     is_subscribed,
     of_interest,
+    require_inner_index,
     subscribed_partitions,
     subscribed_topics,
     topics_to_ask,
@@ -38,8 +38,7 @@ class Beginning:
         self,
         options: SourceOptions,
         state: threading.Condition,
-        member: Member,
-        thread: GroupThread,
+        seat: Seat,
         *,
         watcher: LogWatcher,
         leaving: Leaving,
@@ -49,8 +48,9 @@ class Beginning:
         self._options = options
         self._subscription = options.subscription
         self._state = state
-        self._member = member
-        self._thread = thread
+        self._seat = seat
+        self._member = seat.member
+        self._thread = seat.thread
         self._watcher = watcher
         self._leaving = leaving
         self._twins = twins
@@ -86,6 +86,8 @@ class Beginning:
             lambda cluster, deadline: cluster.snapshot(asked, deadline, refresh=True),
             self._options.client.default_api_timeout_ms / 1000,
         )
+        require_inner_index(self._options.fetch, snapshot)
+        self._seat.opened(snapshot.dialect)
         self.there = frozenset(subscribed_partitions(self._subscription, snapshot))
         self._topics = subscribed_topics(self._subscription, snapshot)
         self._watcher.snapshot = of_interest(snapshot, self._subscription, ())

@@ -18,25 +18,25 @@ from typing import Any, TypeVar
 from streamgroup.driver.batch import tasks_of
 from streamgroup.driver.beginning import Beginning
 from streamgroup.driver.claims import Claim
-from streamgroup.driver.group_thread import GroupThread
+from streamgroup.driver.clusters import LogCluster
 from streamgroup.driver.leaving import Leaving
 from streamgroup.driver.member import MemberAction, MetadataStale, Resolve
-from streamgroup.driver.modes import answers_of, ledger_of, member_of
+from streamgroup.driver.modes import ledger_of
 from streamgroup.driver.patience import FIRST_PATIENCE_S, Patience
-from streamgroup.driver.planner import Planner
+from streamgroup.driver.planner import Logs, Planner
 from streamgroup.driver.proof import Proof
 from streamgroup.driver.resolver import Resolver
+from streamgroup.driver.seats import seat_of
 from streamgroup.driver.silence import SilenceWatch, spark_calls
 from streamgroup.driver.starts import log_ends
 from streamgroup.driver.trouble import Troubles
 from streamgroup.driver.twins import Twins
+from streamgroup.driver.unregistered import Unregistered
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.positions import is_of_a_query
 from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, FetchTask, OffsetRange, TopicPartition
-from streamgroup.net.admin import committed
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import GroupOptions, Mode, SourceOptions
 from streamgroup.planning.batch import replay_ranges, whole_batch
 from streamgroup.planning.document import from_value, to_value
@@ -57,24 +57,37 @@ class Coordinator:
         self._options = options
         self._group: GroupOptions = options.group
         self._state = threading.Condition(threading.RLock())
+        self._patience_s = options.client.default_api_timeout_ms / 1000
         self._failure: StreamGroupError | None = None
         self._answer: tuple[Document, list[FetchTask]] | None = None
         self.run = _new_id()
         self._ledger = ledger = ledger_of(self._group, self.run, _new_id())
-        self._member = member_of(options, self._group, ledger, rng or random.Random(), self._is_missed)
         self._watcher = LogWatcher(options, self._metadata_refreshed, self._fail)
+        self._seat = seat_of(
+            options,
+            self._group,
+            ledger,
+            rng=rng or random.Random(),
+            state=self._state,
+            watcher=self._watcher,
+            is_missed=self._is_missed,
+            on_action=self._act,
+        )
+        self._member, self._thread = self._seat.member, self._seat.thread
         self._troubles = troubles = Troubles(ledger.group, self.run, lambda level, line: log.log(level, "%s", line))
         self._planner = Planner(
             ledger,
             self._watcher,
             troubles,
+            kept=self._group.kept,
             fail_on_data_loss=options.fail_on_data_loss,
             limits=options.limits,
             documents_positions=self._group.mode is Mode.OFF,
         )
+        self._unregistered = Unregistered(options, self._seat, lambda: self._watcher.snapshot, self._patience_s)
         self._resolver = Resolver(
             options,
-            ledger.group,
+            self._group.kept,
             self._watcher,
             troubles,
             on_found=self._found,
@@ -84,15 +97,7 @@ class Coordinator:
         self._claim = None if home is None else Claim(home, ledger.group, self._group.member, self.run)
         session_s = self._group.session_timeout_ms / 1000
         self._twins = Twins(
-            ledger.group, session_s, self._state, self._watcher, identify=self._identify, on_failed=self._fail
-        )
-        self._thread = GroupThread(
-            self._member,
-            self._state,
-            options.client,
-            lambda: self._watcher.snapshot,
-            self._act,
-            answer=answers_of(self._group),
+            ledger.group, session_s, self._state, self._seat.described, identify=self._identify, on_failed=self._fail
         )
         self.proof = Proof(self._state, self._member, self._thread, self._skipped)
         self._leaving = Leaving(
@@ -106,14 +111,13 @@ class Coordinator:
         self._beginning = Beginning(
             options,
             self._state,
-            self._member,
-            self._thread,
+            self._seat,
             watcher=self._watcher,
             leaving=self._leaving,
             twins=self._twins,
             claim=self._claim,
         )
-        self._patience = Patience(
+        self._waiting = Patience(
             self._group,
             self._state,
             self._member,
@@ -150,13 +154,14 @@ class Coordinator:
             self._prove(document)
             self._join(document)
             self._leaving.raise_if_ended(FIRST_PATIENCE_S)
-            may_plan = self._patience.until_plannable(once=once, ends=self._planner.targets is not None)
+            may_plan = self._waiting.until_plannable(once=once, ends=self._planner.targets is not None)
             self._raise_failure()
             if not may_plan:
                 return self._wait_on(value, document)
             generation, positions = self._ledger.generation, self._ledger.positions()
         logs = self._watcher.ends(positions, FIRST_PATIENCE_S)
-        self._planner.epochs.ask(positions, FIRST_PATIENCE_S)
+        self._planner.ask(positions, logs, max_rows, FIRST_PATIENCE_S)
+        self._unregistered.begin(document, self._planner.targets, once=once)
         with self._state:
             self._raise_failure()
             now = time.monotonic()
@@ -165,15 +170,13 @@ class Coordinator:
             known, moved = self._planner.judge(logs)
             if moved:
                 self._carry_out(self._member.moved(moved, now))
+            elif (planned := self._planner.next(document, known, max_rows, now=now, once=once)) is not None:
+                self._carry_out(self._member.planned(planned, now))
+                return to_value(planned)
+            if moved or not self._is_done(logs):
                 return self._wait_on(value, document)
-            planned = self._planner.next(document, known, max_rows, now=now, once=once)
-            if planned is None:
-                done = self._planner.targets is None or (
-                    self._patience.until_complete() and self._planner.reached_targets(logs)
-                )
-                return value if done else self._wait_on(value, document)
-            self._carry_out(self._member.planned(planned, now))
-            return to_value(planned)
+        self._unregistered.end(document, self._planner.targets)
+        return value
 
     @spark_calls
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
@@ -188,7 +191,8 @@ class Coordinator:
             if self._answer is not None and self._answer[0] == last:
                 return self._answer[1]
             planned_here = self._ledger.is_planned_here(last)
-        seen = {} if planned_here else self._committed()
+        # A replay's filter: fetched when its partitions are asked, and waited for.
+        seen = {} if planned_here else self._seat.committed(self._patience_s)
         with self._state:
             now = time.monotonic()
             ranges, actions = (
@@ -196,7 +200,8 @@ class Coordinator:
             )
             self._carry_out(actions)
             self._join(first)
-            tasks = tasks_of(ranges, self._watcher.snapshot, self._options.limits, last.positions)
+            logs = self._watcher.known([r.partition for r in ranges])
+            tasks = tasks_of(ranges, self._watcher.snapshot, self._options, last.positions, logs)
             self._answer = (last, tasks)
             return tasks
 
@@ -303,6 +308,10 @@ class Coordinator:
             self._troubles.skipped(document)
             raise
 
+    def _is_done(self, logs: Logs) -> bool:
+        """Whether AvailableNow may end (R11); nothing new is nothing to wait for under the other triggers."""
+        return self._planner.targets is None or (self._waiting.until_complete() and self._planner.reached_targets(logs))
+
     def _wait_on(self, start: dict[str, Any], previous: Document) -> dict[str, Any]:
         """Nothing can be planned yet: `start`, byte for byte (R2); AvailableNow would end with it (R10)."""
         if self._planner.targets is None or self._leaving.wanted:
@@ -310,13 +319,6 @@ class Coordinator:
         document = self._planner.empty(previous)
         self._member.planned_empty(document)
         return to_value(document)
-
-    def _committed(self) -> Mapping[TopicPartition, CommittedOffset]:
-        """What the group has committed: a replay's filter, fetched when its partitions are asked, and waited for."""
-        if self._group.mode is Mode.OFF:
-            return {}
-        group = self._group.group_id
-        return self._ask(lambda cluster, deadline: committed(cluster, group, deadline))
 
     def _replay(
         self, start: Document, end: Document, seen: Mapping[TopicPartition, CommittedOffset], now: float
@@ -333,8 +335,8 @@ class Coordinator:
 
     # --- the other threads -------------------------------------------------------------------------------------------
 
-    def _ask(self, question: Callable[[Cluster, float], T]) -> T:
-        return self._watcher.ask(question, self._options.client.default_api_timeout_ms / 1000)
+    def _ask(self, question: Callable[[LogCluster, float], T]) -> T:
+        return self._watcher.ask(question, self._patience_s)
 
     def _carry_out(self, actions: list[MemberAction]) -> None:
         self._thread.carry_out(actions)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamgroup.driver.member import Member, MemberAction
-from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.errors import StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
+from streamgroup.group.requests import not_spoken
 from streamgroup.model import Broker, ClusterSnapshot
 from streamgroup.net.poller import Broken, Connected, Handle, Poller, Received
 from streamgroup.options.types import ClientOptions
@@ -224,7 +225,11 @@ class GroupThread:
         try:
             versions = self._poller.versions(line.handle)
             assert versions is not None
-            version = versions.highest(send.api)
+            try:
+                version = versions.highest(send.api, send.ceiling)
+            except UnsupportedVersionError as error:
+                self._unsupported(send, versions.release, error)
+                return
             correlation_id = self._poller.send(line.handle, send.build(version), version)
         except (
             KeyError,
@@ -237,3 +242,11 @@ class GroupThread:
             self._on_action(ev.Fail(error))
             return
         line.unanswered[correlation_id] = (send, version)
+
+    def _unsupported(self, send: Send, release: str, error: UnsupportedVersionError) -> None:
+        self._due.pop(send.token, None)
+        if send.optional:
+            failed = ev.Failed(send.token, str(error), unsupported=True)
+            self._outbox += self._member.step(failed, time.monotonic())
+        else:
+            self._on_action(ev.Fail(not_spoken(self._member.ledger.group, send.api, release, error)))

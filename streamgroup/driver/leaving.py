@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.member import Member
+from streamgroup.driver.seats import Carrier
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import DrainedError
 from streamgroup.group import events as ev
@@ -33,7 +33,7 @@ class Leaving:
         self,
         state: threading.Condition,
         member: Member,
-        thread: GroupThread,
+        thread: Carrier,
         watcher: LogWatcher,
         has_failed: Callable[[], bool],
         *,

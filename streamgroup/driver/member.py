@@ -6,10 +6,11 @@ the two, at the moments that the rules allow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from streamgroup.driver.absence import Absence, all_topics
 from streamgroup.errors import ErrorCode, Refresh, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.commits import Commit, CommitVerdict, commit_request, refusals
@@ -18,13 +19,11 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
 from streamgroup.group.reactions import offsets_error
+from streamgroup.group.registry.events import RegistryAction, RegistryEvent
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
-from streamgroup.wire.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-)
-from streamgroup.wire.offsets import fetched_offsets, offset_fetch_request
+from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse
+from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
+from streamgroup.wire.offsets import ZOOKEEPER_VERSION, fetched_offsets, offset_fetch_request
 
 OWN_TOKENS = 1 << 32
 """The machine's tokens are below, ours from here on."""
@@ -79,8 +78,8 @@ class Machine(Protocol):
     def rebalance_wanted(self) -> bool:
         """Whether it gives up what it holds at the next boundary of a batch."""
 
-    def step(self, event: Event, now: float) -> list[Action]:
-        """Take one event; the actions to carry out, in order."""
+    def step(self, event: Any, now: float) -> Sequence[Action | RegistryAction]:
+        """Take one event, one of its keeper's (broker, ZooKeeper) or of all; the actions to carry out, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class MetadataStale:
     """An action of our own: an answer contradicts the metadata (a topic may be gone): refresh it now."""
 
 
-MemberAction = Action | Resolve | MetadataStale
+MemberAction = Action | RegistryAction | Resolve | MetadataStale
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +140,8 @@ class Member:
         self._commit_waits_for_join = False
         self._machine_wakes_at: float | None = None
         self._topics: Mapping[str, TopicInfo] = {}
+        self._absence = Absence()
+        self._ceiling: int | None = None  # of OffsetFetch and OffsetCommit: v0 are ZooKeeper's offsets
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 
@@ -223,13 +224,15 @@ class Member:
 
     # --- the machine -------------------------------------------------------------------------------------------------
 
-    def step(self, event: Event, now: float) -> list[MemberAction]:
+    def step(self, event: Event | RegistryEvent, now: float) -> list[MemberAction]:
         """Take one event; the actions to carry out, in order."""
         actions: list[MemberAction] = []
         if isinstance(event, ev.TopicsKnown):
             self._topics = event.topics
             if self.ledger.topics_seen(self._topics):
                 actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
+        if isinstance(event, ev.CoordinatorGone):
+            self._absence.reset()
         if isinstance(event, ev.Answered | ev.Failed) and event.token >= OWN_TOKENS:
             self._own_answer(event, now, actions)
         else:
@@ -237,12 +240,15 @@ class Member:
         self._work(now, actions)
         return actions
 
-    def _machine(self, event: Event, now: float, actions: list[MemberAction]) -> None:
+    def _machine(self, event: Event | RegistryEvent, now: float, actions: list[MemberAction]) -> None:
         self._machine_wakes_at = None
         for action in self.membership.step(event, now):
             match action:
                 case ev.WakeAt(time):
                     self._machine_wakes_at = time
+                    continue
+                case ev.NoCoordinator():
+                    self._ceiling = ZOOKEEPER_VERSION
                     continue
                 case ev.Assigned():
                     kept, revoked, self._withheld = action.kept, action.revoked, action.withheld
@@ -280,23 +286,25 @@ class Member:
             self._machine(ev.Released(), now, actions)
 
     def _fetch(self) -> Send:
-        """R19: all of the group's offsets (R7 looks at all), stable ones."""
+        """R19: all of the group's offsets (R7 looks at all), stable ones; below v2 those of topics known."""
         self._token += 1
+        known = [TopicPartition(name, p.partition) for name, topic in self._topics.items() for p in topic.partitions]
         self._fetching = (self._token, _Fetch(self.ledger.member_id, self.ledger.generation))
-        group = self.ledger.group
         return Send(
             self._token,
             Lane.COORDINATOR,
             OffsetFetchRequest,
-            lambda version: offset_fetch_request(version, group, None, require_stable=True),
+            lambda version: offset_fetch_request(version, self.ledger.group, None, known=known),
             self._request_timeout_ms,
+            ceiling=self._ceiling,
         )
 
     def _commit(self, commit: Commit, now: float) -> Send:
         self._token += 1
         self._committing = (self._token, _Committing(commit, now))
         request = commit_request(self.ledger.group, self._instance_id, commit)
-        return Send(self._token, Lane.COORDINATOR, OffsetCommitRequest, request, self._request_timeout_ms)
+        timeout_ms = self._request_timeout_ms
+        return Send(self._token, Lane.COORDINATOR, OffsetCommitRequest, request, timeout_ms, ceiling=self._ceiling)
 
     # --- answers to our own requests ---------------------------------------------------------------------------------
 
@@ -318,13 +326,21 @@ class Member:
             self._machine(ev.CoordinatorGone(event.reason), now, actions)
 
     def _later(self, now: float) -> None:
+        self._absence.reset()
         self._retry_at = now + self._backoff.next()
 
     def _fetched(self, fetch: _Fetch, event: ev.Answered, now: float, actions: list[MemberAction]) -> None:
+        if isinstance(event.response, MetadataResponse):
+            self._absence.heard(event.response)
+            return
         answer = fetched_offsets(event.response, event.version, self.ledger.group)
         code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
         if code:
             self._refused(code, "fetch its committed offsets", now, actions)
+            return
+        doubtful = {tp.topic for tp, p in answer.partitions.items() if p.committed is None}
+        if event.version == ZOOKEEPER_VERSION and not self._absence.believes(doubtful):
+            self._doubt(fetch, now, actions)
             return
         self._backoff.reset()
         commits = {tp: p.committed for tp, p in answer.partitions.items() if p.committed is not None}
@@ -335,6 +351,14 @@ class Member:
                 actions.append(ev.Note(ev.DEBUG, text))
         if self.ledger.unresolved:
             actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
+
+    def _doubt(self, fetch: _Fetch, now: float, actions: list[MemberAction]) -> None:
+        if self._absence.told:  # and it knows less than the metadata of others: it has only just started
+            self._later(now)
+        else:
+            self._token += 1
+            self._fetching = (self._token, fetch)
+            actions.append(Send(self._token, Lane.COORDINATOR, MetadataRequest, all_topics, self._request_timeout_ms))
 
     def _committed(
         self, sent: _Committing, response: OffsetCommitResponse, now: float, actions: list[MemberAction]

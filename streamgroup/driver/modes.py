@@ -21,7 +21,7 @@ from streamgroup.group.solo import Solo
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.net.backoff import Backoff
-from streamgroup.options.types import GroupOptions, Mode, SourceOptions
+from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions
 
 Answer = Callable[[ev.Send], ev.Answered]
 
@@ -32,18 +32,14 @@ def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
 
 
 def member_of(
-    options: SourceOptions,
-    group: GroupOptions,
-    ledger: Ledger,
-    rng: random.Random,
-    is_missed: Callable[[TopicPartition], bool],
+    options: SourceOptions, group: GroupOptions, ledger: Ledger, machine: Machine, rng: random.Random
 ) -> Member:
-    """The member of one run, or what stands for it; `is_missed` is told to `Solo`."""
+    """The member of one run, or what stands for it."""
     return Member(
-        _machine(options, group, rng, is_missed),
+        machine,
         ledger,
         instance_id=group.instance_id if group.is_member else None,
-        session_timeout_s=group.session_timeout_ms / 1000,
+        session_timeout_s=member_config(options, group).shortest_session_ms / 1000,
         request_timeout_ms=options.client.request_timeout_ms,
         backoff=Backoff(options.client, rng),
     )
@@ -54,19 +50,40 @@ def answers_of(group: GroupOptions) -> Answer | None:
     return PrivateOffsets().answer if group.mode is Mode.OFF else None
 
 
-def _machine(
+def machine_of(
     options: SourceOptions, group: GroupOptions, rng: random.Random, is_missed: Callable[[TopicPartition], bool]
 ) -> Machine:
-    config = member_config(options, group)
+    """What holds partitions of a group that a broker coordinates, or of none; `is_missed` is told to `Solo`."""
     if group.is_member:
-        return Membership(config, rng)
+        return Membership(member_config(options, group), rng)
+    return solo_of(options, group, rng, is_missed, through_brokers=in_zookeeper(group))
+
+
+def solo_of(
+    options: SourceOptions,
+    group: GroupOptions,
+    rng: random.Random,
+    is_missed: Callable[[TopicPartition], bool],
+    *,
+    through_brokers: bool | None,
+) -> Solo:
+    """Who reads alone. `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`)."""
     return Solo(
-        config,
+        member_config(options, group),
         rng,
         assigned=options.subscription.assign,
         patience_s=group.join_timeout_ms / 1000,
         is_missed=is_missed,
+        in_zookeeper=through_brokers,
+        keeper=group.kept.keeper,
     )
+
+
+def in_zookeeper(group: GroupOptions) -> bool | None:
+    """Whether brokers are to keep the group's commits in ZooKeeper; None: where they cannot keep them in Kafka."""
+    if group.is_member:  # only brokers that can have members
+        return False
+    return None if group.offsets_storage is None else group.offsets_storage is OffsetsStorage.ZOOKEEPER
 
 
 def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+from streamgroup.advice import KeptOffsets
+from streamgroup.driver.boundaries import BoundaryWalks
 from streamgroup.driver.epochs import EpochChecks
 from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.driver.watcher import LogWatcher
 from streamgroup.group.ledger import Ledger
-from streamgroup.model import UNKNOWN_EPOCH, Document, LogRange, Position, TopicPartition
+from streamgroup.model import UNKNOWN_EPOCH, Dialect, Document, LogRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
 from streamgroup.planning.batch import available_now_done, empty_document, next_document
@@ -38,6 +41,7 @@ class Planner:
         watcher: LogWatcher,
         troubles: Troubles,
         *,
+        kept: KeptOffsets,
         fail_on_data_loss: bool,
         limits: LimitOptions | None = None,
         documents_positions: bool = False,
@@ -45,6 +49,7 @@ class Planner:
         self._ledger = ledger
         self._watcher = watcher
         self._troubles = troubles
+        self._kept = kept
         self._fail_on_data_loss = fail_on_data_loss
         self._limits = limits or LimitOptions()
         self._documents_positions = documents_positions
@@ -53,6 +58,7 @@ class Planner:
         self.deleted: frozenset[TopicPartition] = frozenset()
         """Partitions held that do not exist any more, and whose loss has been told."""
         self.epochs = EpochChecks(watcher)
+        self._walks = BoundaryWalks(watcher)
         self.targets: Mapping[TopicPartition, int] | None = None
         """R11: AvailableNow's snapshot of the ends; None under every other trigger."""
 
@@ -69,14 +75,13 @@ class Planner:
         answers = self.epochs.ends(suspects)
         watermarks = {tp: known for tp, known in watermarks.items() if tp not in suspects or tp in answers}
         ends = {tp: end.end_offset for tp, end in answers.items() if end.known}
-        verdicts = loss.judge(positions, watermarks, topics, refreshed=False, epoch_ends=ends)
+        come_and_go = snapshot.dialect is Dialect.KAFKA07
+        verdicts = loss.judge(positions, watermarks, topics, refreshed=False, epoch_ends=ends, come_and_go=come_and_go)
         in_doubt = {tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Recheck)}
         again = {tp: positions[tp] for tp in in_doubt & refreshed}
         verdicts |= loss.judge(again, watermarks, topics, refreshed=True, epoch_ends=ends)
         self._troubles.lost_records(self._losses(verdicts), failed=self._fail_on_data_loss)
-        settlement = loss.settle(
-            positions, verdicts, group=self._ledger.group, fail_on_data_loss=self._fail_on_data_loss
-        )
+        settlement = loss.settle(positions, verdicts, kept=self._kept, fail_on_data_loss=self._fail_on_data_loss)
         self.deleted = self.deleted.union(settlement.deleted)
         self._recheck(settlement.recheck)
         sound = {tp: positions[tp] for tp in watermarks if isinstance(verdicts.get(tp), loss.Keep)}
@@ -114,10 +119,24 @@ class Planner:
         self._rechecking = {tp: self._rechecking.get(tp, now) for tp in partitions}
 
     def miss(self, gone: Mapping[TopicPartition, Position]) -> None:
-        """These positions of the checkpoint are of partitions that do not exist any more. Raises DataLossError."""
+        """These positions of the checkpoint are of partitions that do not exist any more. Raises DataLossError.
+
+        In Kafka 0.7 only their brokers are away.
+        """
+        if self._watcher.snapshot.dialect is Dialect.KAFKA07:
+            return
         verdicts: dict[TopicPartition, loss.Verdict] = {tp: loss.Deleted(position) for tp, position in gone.items()}
         self._troubles.lost_records(self._losses(verdicts), failed=self._fail_on_data_loss)
-        loss.settle(gone, verdicts, group=self._ledger.group, fail_on_data_loss=self._fail_on_data_loss)
+        loss.settle(gone, verdicts, kept=self._kept, fail_on_data_loss=self._fail_on_data_loss)
+
+    def ask(self, positions: Mapping[TopicPartition, Position], logs: Logs, max_rows: int | None, wait: float) -> None:
+        """Ask what `next` needs to know beyond the ends of the logs, and wait for answers, at most `wait` seconds.
+
+        To be called without the lock. Raises BrokerError, DecodeError where a position is no boundary (R34).
+        """
+        self.epochs.ask(positions, wait)
+        if self._watcher.snapshot.dialect is Dialect.KAFKA07 and max_rows is not None:
+            self._walks.ask(positions, logs, max_rows, self.targets, wait)
 
     def next(
         self, previous: Document, logs: Logs, max_rows: int | None, *, now: float, once: bool = False
@@ -142,7 +161,7 @@ class Planner:
         return least_wanted(self._limits.min_offsets_per_trigger, waited, self._limits.max_trigger_delay_ms / 1000)
 
     def _batch(self, previous: Document, logs: Logs, max_rows: int | None, least: int) -> Document | None:
-        return next_document(
+        document = next_document(
             previous,
             group=self._ledger.group,
             lineage=self._ledger.lineage,
@@ -152,17 +171,35 @@ class Planner:
             max_offsets=max_rows,
             min_offsets=least,
             targets=self.targets,
+            boundaries=self._walks.known(logs) if self._watcher.snapshot.dialect is Dialect.KAFKA07 else None,
         )
+        return None if document is None else self._carried(document, previous)
+
+    def _carried(self, document: Document, previous: Document) -> Document:
+        """`document` with the positions that `previous` has of partitions whose broker is away (Kafka 0.7).
+
+        Where no group keeps positions they would be forgotten otherwise, and the broker's logs be read again.
+        """
+        snapshot = self._watcher.snapshot
+        if not self._documents_positions or snapshot.dialect is not Dialect.KAFKA07:
+            return document
+        away = {
+            tp: position
+            for tp, position in previous.positions.items()
+            if tp.topic in snapshot.topics and snapshot.partition(tp) is None
+        }
+        return replace(document, positions={**away, **document.positions})
 
     def empty(self, previous: Document) -> Document:
         """R10: a document without ranges, for AvailableNow while the group rebalances."""
-        return empty_document(
+        document = empty_document(
             previous,
             group=self._ledger.group,
             lineage=self._ledger.lineage,
             run=self._ledger.run,
             positions=self._ledger.positions(),
         )
+        return self._carried(document, previous)
 
     def reached_targets(self, logs: Logs) -> bool:
         """R11: whether every partition held has reached its end; `logs` were listed after the snapshot."""

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.member import Member
+from streamgroup.driver.seats import Carrier
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import Document
 from streamgroup.planning.document import from_value
@@ -21,7 +21,7 @@ class Proof:
         self,
         state: threading.Condition,
         member: Member,
-        thread: GroupThread,
+        thread: Carrier,
         on_skipped: Callable[[Document, StreamGroupError], None],
     ) -> None:
         self._state = state

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from streamgroup.advice import KeptOffsets
+from streamgroup.driver.clusters import LogCluster
 from streamgroup.driver.member import Resolve
 from streamgroup.driver.starts import gained_offsets, refuse
 from streamgroup.driver.trouble import Loss, Troubles
@@ -14,7 +16,6 @@ from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group.positions import Origin
 from streamgroup.model import TopicPartition
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import SourceOptions
 
 log = logging.getLogger("streamgroup")
@@ -31,7 +32,7 @@ class Resolver:
     def __init__(
         self,
         options: SourceOptions,
-        group: str,
+        kept: KeptOffsets,
         watcher: LogWatcher,
         troubles: Troubles,
         *,
@@ -40,7 +41,7 @@ class Resolver:
         is_new: Callable[[TopicPartition], bool] = lambda tp: False,
     ) -> None:
         self._options = options
-        self._group = group
+        self._kept = kept
         self._watcher = watcher
         self._troubles = troubles
         self._on_found = on_found
@@ -52,11 +53,11 @@ class Resolver:
         options = self._options
         origins = {tp: self._origin(tp, origin) for tp, origin in wanted.partitions.items()}
 
-        def question(cluster: Cluster, deadline: float) -> Found:
+        def question(cluster: LogCluster, deadline: float) -> Found:
             return gained_offsets(
                 cluster,
                 deadline,
-                group=self._group,
+                group=self._kept.group,
                 spec=options.starting,
                 origins=origins,
                 isolation=options.fetch.isolation,
@@ -82,11 +83,11 @@ class Resolver:
             failed = bool(losses) and self._options.fail_on_data_loss
             self._troubles.lost_records(losses, failed=failed)
             if failed:
-                self._on_failed(wanted.generation, refuse(self._group, losses))
+                self._on_failed(wanted.generation, refuse(self._kept, losses))
             else:
                 self._on_found(wanted.generation, offsets)
         elif isinstance(error, TransportError) and attempt < self._options.fetch_offset_retries:
-            log.warning("%s: starting offsets not found, asking again: %s", self._group or "no group", error)
+            log.warning("%s: starting offsets not found, asking again: %s", self._kept.group or "no group", error)
             delay = self._options.fetch_offset_retry_interval_ms / 1000
             timer = threading.Timer(delay, self.resolve, [wanted, attempt + 1])
             timer.daemon = True

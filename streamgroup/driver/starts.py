@@ -1,21 +1,22 @@
-"""Where positions come from that only the log can tell: questions for a Cluster."""
+"""Where positions come from that only the log can tell: questions for a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from streamgroup.advice import KeptOffsets, reset
+from streamgroup.driver.clusters import LogCluster
 from streamgroup.driver.subscription import subscribed_partitions, topics_to_ask
 from streamgroup.driver.trouble import Loss
-from streamgroup.errors import DataLossError
+from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning import starts as planned
 
 
 def offsets_of(
-    cluster: Cluster,
+    cluster: LogCluster,
     deadline: float,
     spec: OffsetSpec,
     partitions: Collection[TopicPartition],
@@ -24,13 +25,14 @@ def offsets_of(
     option: str = "startingOffsets",
 ) -> dict[TopicPartition, int]:
     """The offsets that `spec` means for `partitions`. Raises ConfigError where it does not say or nothing matches."""
-    listed = _listed(cluster, planned.lookups(spec, partitions, option=option), isolation, deadline)
+    lookups = planned.lookups(spec, partitions, option=option)
+    listed = _listed(cluster, lookups, isolation, deadline, ends=option == "endingOffsets")
     listed |= _listed(cluster, planned.fallbacks(spec, listed), isolation, deadline)
     return planned.resolve(spec, partitions, listed, option=option)
 
 
 def gained_offsets(
-    cluster: Cluster,
+    cluster: LogCluster,
     deadline: float,
     *,
     group: str,
@@ -55,18 +57,14 @@ def gained_offsets(
     return offsets, losses
 
 
-def refuse(group: str, losses: Collection[Loss]) -> DataLossError:
-    """The error that ends a query where nothing may be lost."""
-    reset = (
-        f", or stop all members and set the group's offsets (kafka-consumer-groups.sh --group {group} --reset-offsets)"
-    )
-    return DataLossError(
-        "\n".join(loss.text for loss in losses) + "\nTo go on: set failOnDataLoss=false" + (reset if group else "")
-    )
+def refuse(kept: KeptOffsets, losses: Collection[Loss]) -> DataLossError:
+    """The error that ends a query where nothing may be lost; `kept` says where an operator sets its offsets."""
+    other = f"; or {reset(kept)}" if kept.group else ""
+    return DataLossError("\n".join(loss.text for loss in losses) + f"\nTo go on: set failOnDataLoss=false{other}")
 
 
 def log_ends(
-    cluster: Cluster, deadline: float, subscription: Subscription, isolation: Isolation
+    cluster: LogCluster, deadline: float, subscription: Subscription, isolation: Isolation
 ) -> dict[TopicPartition, int]:
     """The ends of all partitions that are subscribed. Raises ConfigError for what is named and does not exist."""
     snapshot = cluster.snapshot(topics_to_ask(subscription), deadline, refresh=True)
@@ -90,8 +88,20 @@ def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> Loss:
 
 
 def _listed(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
+    cluster: LogCluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: Isolation,
+    deadline: float,
+    *,
+    ends: bool = False,
 ) -> dict[TopicPartition, tuple[int, int]]:
     if not wanted:
         return {}
-    return {tp: (o.offset, o.timestamp) for tp, o in cluster.list_offsets(wanted, isolation, deadline).items()}
+    found = cluster.list_offsets(wanted, isolation, deadline)
+    coarse = sorted(tp for tp, at in wanted.items() if at >= 0 and found[tp].coarse)
+    if ends and coarse:
+        raise ConfigError(
+            f"an ending timestamp for {', '.join(map(str, coarse))}: brokers before 0.10.1 (0.7 among them) know the "
+            "times of whole segments only, and reading would end before records that are meant. Use endingOffsets"
+        )
+    return {tp: (o.offset, o.timestamp) for tp, o in found.items()}

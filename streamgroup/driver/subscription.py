@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import ClusterSnapshot, TopicPartition
-from streamgroup.options.types import Subscription
+from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition, name07
+from streamgroup.options.types import FetchOptions, Subscription
 
 
 def topics_to_ask(subscription: Subscription) -> frozenset[str] | None:
@@ -40,6 +40,12 @@ def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot)
     if not subscription.assign:
         return sorted(existing)
     if missing := sorted(set(subscription.assign) - set(existing)):
+        if snapshot.dialect is Dialect.KAFKA07:
+            raise ConfigError(
+                f"assign names partitions that do not exist: {', '.join(map(name07, missing))}: their brokers are not "
+                "registered, or have fewer partitions of the topic. In Kafka 0.7 only a broker that is there can be "
+                "read: start it, or leave its partitions out"
+            )
         raise ConfigError(f"assign names partitions that do not exist: {', '.join(map(str, missing))}")
     return sorted(subscription.assign)
 
@@ -64,3 +70,12 @@ def of_interest(snapshot: ClusterSnapshot, subscription: Subscription, others: I
     """A snapshot of all topics without those that are neither subscribed nor among `others`: there may be many."""
     kept = subscribed_topics(subscription, snapshot) | frozenset(others)
     return replace(snapshot, topics={name: topic for name, topic in snapshot.topics.items() if name in kept})
+
+
+def require_inner_index(fetch: FetchOptions, snapshot: ClusterSnapshot) -> None:
+    """Raise ConfigError where `includeInnerIndex` asks for what later records do not need: each has its own offset."""
+    if fetch.include_inner_index and snapshot.dialect is not Dialect.KAFKA07:
+        raise ConfigError(
+            "includeInnerIndex is for Kafka 0.7, where the messages of a compressed set share their offset: leave it "
+            "out, these brokers give each record its own"
+        )

@@ -13,11 +13,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import ConfigError, DecodeError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.identity import Identity, decode_identity, encode_identity
-from streamgroup.net.admin import describe_groups
 from streamgroup.wire.consumer import decode_subscription
 from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
 
@@ -139,14 +137,17 @@ def described(member: DescribedGroupMember) -> str:
 
 
 class Twins:
-    """Asks for one run. `state` is the coordinator's lock; `identify` is called under it with the new user data."""
+    """Asks for one run. `state` is the coordinator's lock; `identify` is called under it with the new user data.
+
+    `describe` asks who is in the group, for so many seconds.
+    """
 
     def __init__(
         self,
         group: str,
         session_timeout_s: float,
         state: threading.Condition,
-        watcher: LogWatcher,
+        describe: Callable[[float], Future[DescribedGroup]],
         *,
         identify: Callable[[bytes], None],
         on_failed: Callable[[StreamGroupError], None],
@@ -154,7 +155,7 @@ class Twins:
         self._group = group
         self._session_timeout_s = session_timeout_s
         self._state = state
-        self._watcher = watcher
+        self._describe = describe
         self._identify = identify
         self._on_failed = on_failed
         self._admission: Admission | None = None
@@ -187,10 +188,7 @@ class Twins:
     def _ask_when_due(self, admission: Admission) -> None:
         if not admission.due(time.monotonic()):
             return
-        group = self._group
-        answer = self._watcher.post(
-            lambda cluster, deadline: describe_groups(cluster, [group], deadline)[group], QUESTION_S
-        )
+        answer = self._describe(QUESTION_S)
         self._newest = answer
         answer.add_done_callback(lambda done: self._answered(admission, done))
 

@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing
+from dataclasses import replace
 from typing import TypeVar
 
+from streamgroup.driver.clusters import LogCluster, open_cluster
 from streamgroup.driver.subscription import of_interest
 from streamgroup.errors import BrokerError, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, NO_TOPIC_ID, UNKNOWN_EPOCH, ClusterSnapshot, LogRange, TopicPartition
-from streamgroup.net.cluster import Cluster
 from streamgroup.net.listing import ListedOffset
 from streamgroup.options.types import Isolation, SourceOptions
 
@@ -27,7 +28,7 @@ log = logging.getLogger("streamgroup")
 
 T = TypeVar("T")
 Listed = dict[TopicPartition, ListedOffset]
-Question = Callable[[Cluster, float], T]
+Question = Callable[[LogCluster, float], T]
 """Asks the cluster, until a deadline (monotonic seconds)."""
 
 FRESH_S = 0.05
@@ -70,6 +71,8 @@ class LogWatcher:
         self._known_at = 0.0
         self._earliest_at = 0.0
         self._metadata_at: float | None = None
+        self._doubts = 0
+        """How often it was found to be old: what is read while that happens may be older than the reason."""
         self._missing: frozenset[TopicPartition] = frozenset()
         """Whose leaders did not answer when they were last asked, and when they are asked again."""
         self._ask_missing_at = 0.0
@@ -107,6 +110,7 @@ class LogWatcher:
         """Refresh the metadata soon: something has shown that it is old."""
         with self._changed:
             self._metadata_at = None
+            self._doubts += 1
             self._changed.notify_all()
 
     def ends(self, partitions: Collection[TopicPartition], wait: float) -> Mapping[TopicPartition, LogRange]:
@@ -134,7 +138,7 @@ class LogWatcher:
     def watermarks(self, logs: Mapping[TopicPartition, LogRange]) -> Mapping[TopicPartition, LogRange]:
         """The same logs up to their high watermarks: an open transaction is no loss (R8)."""
         with self._changed:
-            return {tp: LogRange(r.earliest, max(r.latest, self._watermarks.get(tp, 0))) for tp, r in logs.items()}
+            return {tp: replace(r, latest=max(r.latest, self._watermarks.get(tp, 0))) for tp, r in logs.items()}
 
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The newest leader epoch that the metadata or the end of a log has shown (R8); absent where none has."""
@@ -188,7 +192,7 @@ class LogWatcher:
     # --- the thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        with closing(Cluster(self._options.client)) as cluster:
+        with closing(open_cluster(self._options.client, self.refresh_metadata)) as cluster:
             while not self._stopping:
                 try:
                     self._turn(cluster)
@@ -211,7 +215,7 @@ class LogWatcher:
         for _, _, future in left:  # without the lock: what is called back takes others
             future.set_exception(TransportError("the coordinator is stopping"))
 
-    def _turn(self, cluster: Cluster) -> None:
+    def _turn(self, cluster: LogCluster) -> None:
         with self._changed:
             self._changed.wait_for(self._has_work, self._idle_for())
             question = self._questions.popleft() if self._questions else None
@@ -238,8 +242,10 @@ class LogWatcher:
             return 0.0 if self._follows() else 60.0
         return max(0.0, self._metadata_at + self._options.client.metadata_max_age_ms / 1000 - time.monotonic())
 
-    def _refresh_metadata(self, cluster: Cluster) -> None:
-        followed = topics = self._topics or frozenset()
+    def _refresh_metadata(self, cluster: LogCluster) -> None:
+        with self._changed:
+            followed = topics = self._topics or frozenset()
+            doubts = self._doubts
         subscription = self._options.subscription
         wanted = None if subscription.pattern is not None else topics
         snapshot = cluster.snapshot(wanted, time.monotonic() + REFRESH_DEADLINE_S, refresh=True)
@@ -250,7 +256,7 @@ class LogWatcher:
             self.snapshot = snapshot
             self._drop_cut()
             self._drop_recreated()
-            if followed == self._topics:
+            if (followed, doubts) == (self._topics, self._doubts):
                 self._metadata_at = time.monotonic()
         self._on_metadata(snapshot, topics)
 
@@ -273,7 +279,7 @@ class LogWatcher:
                 self._void([TopicPartition(name, p.partition) for p in topic.partitions], settled)
             self._topic_ids[name] = topic.topic_id or self._topic_ids.get(name, NO_TOPIC_ID)
 
-    def _refresh_ends(self, cluster: Cluster) -> None:
+    def _refresh_ends(self, cluster: LogCluster) -> None:
         """Ask the leaders; one that is slow, or none at all, must not hold up the partitions of the others."""
         started = time.monotonic()
         wanted = self._partitions
@@ -295,7 +301,8 @@ class LogWatcher:
                 first, known = earliest.get(tp), self._logs.get(tp)
                 start = first.offset if first else known.earliest if known else None
                 if start is not None:  # else it was forgotten while we asked
-                    self._logs[tp] = LogRange(min(start, listed.offset), listed.offset)
+                    segments = first.segments if first else known.segments if known else ()
+                    self._logs[tp] = LogRange(min(start, listed.offset), listed.offset, segments)
             self._watermarks |= {tp: listed.offset for tp, listed in high.items()}
             self._epochs |= {tp: listed.leader_epoch for tp, listed in latest.items()}
             if not any(self._valid_from[tp] <= time.monotonic() for tp in void):  # else they can be told at once
@@ -310,7 +317,7 @@ class LogWatcher:
         return led if now >= self._ask_missing_at else led.difference(self._missing)
 
     def _listed(
-        self, cluster: Cluster, partitions: Collection[TopicPartition], at: int, isolation: Isolation
+        self, cluster: LogCluster, partitions: Collection[TopicPartition], at: int, isolation: Isolation
     ) -> tuple[Listed, list[str]]:
         if not partitions:
             return {}, []
@@ -355,7 +362,7 @@ def _epochs(snapshot: ClusterSnapshot) -> dict[TopicPartition, int]:
     }
 
 
-def _answer(cluster: Cluster, question: Question[object], deadline: float, future: Future[object]) -> None:
+def _answer(cluster: LogCluster, question: Question[object], deadline: float, future: Future[object]) -> None:
     """Carry out one question; whatever it raises belongs to the one who asked."""
     try:
         future.set_result(question(cluster, deadline))

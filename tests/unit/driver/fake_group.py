@@ -28,6 +28,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.planning.batch import next_document, replay_ranges
+from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -36,7 +37,7 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponse,
 )
 from streamgroup.wire.schema import decode, encode
-from tests.offset_store import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in
+from tests.offset_store import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in, zookeepers_answer
 from tests.unit.group.fake_coordinator import FakeCoordinator, Reply
 
 SESSION_S = 45.0
@@ -52,11 +53,21 @@ class OffsetCoordinator(FakeCoordinator):
     fetch_refusals: list[int] = field(default_factory=list)
     deleted: set[TopicPartition] = field(default_factory=set)
     commits: list[tuple[str, int, dict[TopicPartition, int]]] = field(default_factory=list)
+    knows_topics: bool = True
+    starting: int = 0
+    """So many times it tells no topic: it has just started."""
 
     def handle(self, request: Any, version: int, reply: Reply) -> None:
         match request:
             case OffsetCommitRequest():
                 reply(self.commit(request))
+            case OffsetFetchRequest() if version == 0:
+                reply(zookeepers_answer(request, self.offsets, () if self.knows_topics else ("t",)))
+            case MetadataRequest():
+                self.knows_topics = not self.starting
+                self.starting = max(0, self.starting - 1)
+                topics = (MetadataResponseTopic(name="t", error_code=0),) if self.knows_topics else ()
+                reply(MetadataResponse(topics=topics))
             case OffsetFetchRequest():
                 reply(self.fetch(request))
             case _:

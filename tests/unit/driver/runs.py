@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import coordinator as module
-from streamgroup.driver import group_thread, twins, watcher
+from streamgroup.driver import group_thread, seats, watcher
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.model import (
     INITIAL_DOCUMENT,
@@ -95,10 +94,10 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
             return pollers[-1]
 
         monkeypatch.setattr(group_thread, "Poller", poller)
-        monkeypatch.setattr(watcher, "Cluster", logs.of)
-        monkeypatch.setattr(module, "committed", lambda cluster, name, deadline: dict(group.offsets))
+        monkeypatch.setattr(watcher, "open_cluster", logs.of)
+        monkeypatch.setattr(seats, "committed", lambda cluster, name, deadline, in_zookeeper: dict(group.offsets))
         alone = DescribedGroup(error_code=0, group_id="g", group_state="Stable")
-        monkeypatch.setattr(twins, "describe_groups", lambda cluster, names, deadline: {"g": alone})
+        monkeypatch.setattr(seats, "describe_groups", lambda cluster, names, deadline: {"g": alone})
         run = Run(options or source(), group, logs, held, home)
         run.pollers = pollers
         runs.append(run)

@@ -17,6 +17,7 @@ from streamgroup.model import (
     LATEST,
     Broker,
     ClusterSnapshot,
+    Dialect,
     OffsetSpec,
     PartitionInfo,
     TopicInfo,
@@ -33,6 +34,7 @@ from streamgroup.options.types import (
     SourceOptions,
     Subscription,
 )
+from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import (
     HeartbeatRequest,
@@ -49,7 +51,14 @@ from tests.waiting import wait_until
 SOON = 5.0
 """Seconds that nothing here may take."""
 
-_APIS = (FindCoordinatorRequest, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest)
+_APIS = (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    MetadataRequest,
+    SyncGroupRequest,
+)
 _OFFSET_APIS = (OffsetCommitRequest, OffsetFetchRequest)
 VERSIONS = BrokerVersions(
     "fake", {a.API_KEY: a.VERSIONS for a in _APIS} | {a.API_KEY: (a.VERSIONS[0], 9) for a in _OFFSET_APIS}
@@ -249,17 +258,22 @@ class Logs:
     """Leader epochs in the metadata; 1 of partitions that are not here."""
     epochs_listed: dict[TopicPartition, int] = field(default_factory=dict)
     """Leader epochs that come with the ends of logs; unknown of partitions that are not here."""
+    segments: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    """What comes with the earliest offset, in Kafka 0.7."""
+    empty: tuple[str, ...] = ()
+    """Topics without partitions: in Kafka 0.7, where none of their brokers is registered."""
+    dialect: Dialect = Dialect.KAFKA
     failures: list[Exception] = field(default_factory=list)
     hook: Callable[[], None] | None = None
     snapshots: int = 0
     listings: list[tuple[int, tuple[TopicPartition, ...]]] = field(default_factory=list)
     closed: int = 0
 
-    def of(self, options: ClientOptions) -> FakeCluster:
+    def of(self, options: ClientOptions, on_change: object = None) -> FakeCluster:
         return FakeCluster(self)
 
     def topics(self, wanted: Collection[str] | None) -> dict[str, TopicInfo]:
-        names = sorted({tp.topic for tp in self.ends})
+        names = sorted({tp.topic for tp in self.ends} | set(self.empty))
         return {name: self._topic(name) for name in names if wanted is None or name in wanted}
 
     def _topic(self, name: str) -> TopicInfo:
@@ -283,7 +297,7 @@ class FakeCluster:
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
         self.logs.snapshots += 1
         self._fail()
-        return ClusterSnapshot(NODES, self.logs.topics(topics))
+        return ClusterSnapshot(NODES, self.logs.topics(topics), dialect=self.logs.dialect)
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
@@ -299,7 +313,15 @@ class FakeCluster:
             time.sleep(max(0.0, min(deadline - time.monotonic(), SOON)))
             raise TransportError(f"offsets: {sorted(stuck)} have no leader")
         epochs = logs.epochs_listed
-        return {tp: ListedOffset(self._offset(tp, at, isolation), -1, epochs.get(tp, -1)) for tp, at in wanted.items()}
+        return {
+            tp: ListedOffset(
+                self._offset(tp, at, isolation),
+                -1,
+                epochs.get(tp, -1),
+                logs.segments.get(tp, ()) if at == EARLIEST else (),
+            )
+            for tp, at in wanted.items()
+        }
 
     def offsets_soon(
         self,

@@ -38,8 +38,8 @@ def main() -> None:
     tempfile.tempdir = sys.argv[1]
     group, logs = Telling(), logs_of([10, 10])
     group_thread.Poller = lambda options: GroupPoller(group, set())  # type: ignore[assignment, misc]
-    watcher.Cluster = logs.of  # type: ignore[assignment, misc]
-    module.committed = lambda cluster, name, deadline: dict(group.offsets)  # type: ignore[assignment]
+    watcher.open_cluster = logs.of  # type: ignore[assignment]
+    module.committed = lambda cluster, name, deadline, in_zookeeper: dict(group.offsets)  # type: ignore[assignment]
     coordinator = process.start_coordinator(source())
     start = to_value(INITIAL_DOCUMENT)
     for end in (20, 30):

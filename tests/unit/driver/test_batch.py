@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,9 @@ from streamgroup.model import (
     UNKNOWN_EPOCH,
     Broker,
     ClusterSnapshot,
+    Dialect,
     FetchTask,
+    LogRange,
     OffsetRange,
     OffsetSpec,
     PartitionInfo,
@@ -27,16 +30,16 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import LimitOptions, SourceOptions, Subscription
+from tests.unit.driver.registry07 import client07
 from tests.unit.driver.shells import NODES, Logs, logs_of, source
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-ALL = LimitOptions()
 
 
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     made = logs_of([10, 20])
-    monkeypatch.setattr(batch, "Cluster", made.of)
+    monkeypatch.setattr(batch, "open_cluster", made.of)
     return made
 
 
@@ -104,6 +107,32 @@ def test_the_notes_of_the_options_are_said_once(logs: Logs, caplog: pytest.LogCa
     assert [r.message for r in caplog.records].count("fetch.max.bytes is without effect") == 1
 
 
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+@pytest.mark.parametrize("by_time", [False, True])
+def test_partitions_that_are_named_must_be_there_as_in_spark(logs: Logs, option: str, by_time: bool) -> None:
+    named = {P0: 0, P1: 0, TopicPartition("t", 10_002): 0}
+    spec = OffsetSpec(EARLIEST, timestamps=named) if by_time else OffsetSpec(EARLIEST, offsets=named)
+    given = options(spec) if option == "startingOffsets" else options(ending=spec)
+    with pytest.raises(ConfigError, match=rf"{option} names partitions that do not exist or .*: t-10002\."):
+        plan_batch(given)
+    logs.dialect = Dialect.KAFKA07
+    with pytest.raises(ConfigError, match=rf"{option} names .*: t 1-2: .* broker is not registered.*Start that broker"):
+        plan_batch(given)
+
+
+def test_a_topic_without_any_broker_is_no_empty_topic(
+    logs: Logs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "require_boundaries", lambda *_: None)
+    logs.ends, logs.empty = {}, ("t", "u")
+    assert plan_batch(options(topics=("t", "u"))) == [], "later brokers tell of partitions whoever is there"
+    logs.dialect = Dialect.KAFKA07
+    with pytest.raises(DataLossError, match=r"topic 't', 'u': no broker .*Start the broker.*failOnDataLoss=false"):
+        plan_batch(options(topics=("t", "u")))
+    assert plan_batch(options(topics=("t", "u"), fail_on_data_loss=False)) == []
+    assert [r.levelname for r in caplog.records if "topic 't', 'u': no broker" in r.message] == ["WARNING"]
+
+
 # -- what is subscribed -----------------------------------------------------------------------------------------------
 
 
@@ -161,14 +190,14 @@ def test_tasks_carry_the_topic_id_of_their_plan(
     planned: Mapping[TopicPartition, Position] | None, topic_id: str
 ) -> None:
     snapshot = ClusterSnapshot(NODES, {"t": TopicInfo("t", (PartitionInfo(0, 1, 4),), "recreated")})
-    assert located(tasks_of([OffsetRange(P0, 0, 5)], snapshot, ALL, planned)) == (NODES[1], topic_id, 4)
+    assert located(tasks_of([OffsetRange(P0, 0, 5)], snapshot, source(), planned)) == (NODES[1], topic_id, 4)
 
 
 def test_a_partition_that_is_gone_is_planned_for_the_executor_to_find_out() -> None:
     nowhere = ClusterSnapshot({}, {})
     wanted = [OffsetRange(P0, 0, 5)]
-    assert located(tasks_of(wanted, nowhere, ALL)) == (None, NO_TOPIC_ID, UNKNOWN_EPOCH)
-    assert located(tasks_of(wanted, nowhere, ALL, {P0: Position(5, "as planned")})) == (
+    assert located(tasks_of(wanted, nowhere, source())) == (None, NO_TOPIC_ID, UNKNOWN_EPOCH)
+    assert located(tasks_of(wanted, nowhere, source(), {P0: Position(5, "as planned")})) == (
         None,
         "as planned",
         UNKNOWN_EPOCH,
@@ -177,6 +206,40 @@ def test_a_partition_that_is_gone_is_planned_for_the_executor_to_find_out() -> N
 
 def test_limits_split_and_empty_ranges_are_no_tasks() -> None:
     wanted = [OffsetRange(P0, 0, 10), OffsetRange(P1, 3, 3)]
-    tasks = tasks_of(wanted, CLUSTER, LimitOptions(max_records_per_partition=4))
+    tasks = tasks_of(wanted, CLUSTER, source(limits=LimitOptions(max_records_per_partition=4)))
     assert all(len(task) <= 4 for task in tasks)
     assert sum(map(len, tasks)) == 10
+
+
+# -- Kafka 0.7, and brokers that only ZooKeeper names ------------------------------------------------------------------
+
+BROKERS = (("b0", 9092), ("b1", 9092))
+
+
+def test_tasks_of_bytes_are_divided_at_segments_and_know_their_dialect() -> None:
+    old = replace(CLUSTER, dialect=Dialect.KAFKA07)
+    given = source(client=client07(), limits=LimitOptions(min_partitions=3))
+    logs = {P0: LogRange(0, 3_000_000, (0, 1_300_000, 2_900_000))}
+    tasks = tasks_of([OffsetRange(P0, 0, 3_000_000)], old, given, logs=logs)
+    assert {task.dialect for task in tasks} == {Dialect.KAFKA07}
+    assert {task.brokers for task in tasks} == {BROKERS}
+    starts = sorted(r.range.start for task in tasks for r in task.ranges)
+    assert starts == [0, 1_300_000, 2_900_000]
+    whole = tasks_of([OffsetRange(P0, 0, 3_000_000)], old, given)
+    assert len(whole) == 1, "without the segments nobody knows where to divide"
+
+
+def test_small_ranges_of_bytes_share_a_task() -> None:
+    old = replace(CLUSTER, dialect=Dialect.KAFKA07)
+    wanted = [OffsetRange(P0, 0, 900_000), OffsetRange(P1, 0, 900_000)]
+    assert len(tasks_of(wanted, old, source(client=client07()))) == 1
+    assert len(tasks_of(wanted, CLUSTER, source())) == 2, "records"
+
+
+def test_tasks_name_brokers_where_the_options_do_not() -> None:
+    wanted = [OffsetRange(P0, 0, 5)]
+    (found,) = tasks_of(wanted, CLUSTER, source(client=client07()))
+    assert (found.brokers, found.dialect) == (BROKERS, Dialect.KAFKA)
+    (told,) = tasks_of(wanted, CLUSTER, source())
+    assert told.brokers == ()
+    assert pickle.loads(pickle.dumps(found)) == found

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamgroup.driver import coordinator as coordinator_module
-from streamgroup.driver import leaving, watcher
+from streamgroup.driver import leaving, seats, watcher
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.leaving import Leaving
 from streamgroup.errors import DrainedError, TransportError
@@ -190,13 +190,13 @@ def test_a_drain_that_comes_while_a_replay_is_being_prepared_waits_for_its_batch
     answers: list[dict[str, Any]] = []
     draining = threading.Thread(target=lambda: answers.append(run.coordinator.drain(SOON)), daemon=True)
 
-    def asked(*_: Any) -> dict[Any, Any]:
+    def asked(*_: Any, **__: Any) -> dict[Any, Any]:
         draining.start()
         until(lambda: run.coordinator.status()["draining"], "draining")
         draining.join(0.1)
         return {}
 
-    monkeypatch.setattr(coordinator_module, "committed", asked)
+    monkeypatch.setattr(seats, "committed", asked)
     assert run.coordinator.partitions(INITIAL, replayed)
     assert not answers, "its batch is still to sink"
     assert run.latest(replayed) == replayed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,15 +13,17 @@ import pytest
 from streamgroup.driver import group_thread
 from streamgroup.driver.group_thread import GroupThread
 from streamgroup.driver.member import MetadataStale
-from streamgroup.errors import TransportError, UnsupportedVersionError
+from streamgroup.errors import ConfigError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
+from streamgroup.group.ledger import Ledger
 from streamgroup.model import Broker, ClusterSnapshot
 from streamgroup.net.poller import Broken, Connected, Received
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest
+from streamgroup.wire.messages.offsets import OffsetFetchRequest
 from streamgroup.wire.versions import BrokerVersions
 from tests.unit.driver.shells import SOON, VERSIONS, ScriptedPoller, client, until
 from tests.unit.net.answers import api_versions
@@ -34,6 +37,7 @@ class FakeMember:
     """Records what it hears; `script` says what it wants then."""
 
     def __init__(self) -> None:
+        self.ledger = Ledger("g", "run", "lineage")
         self.heard: list[ev.Event] = []
         self.script: Callable[[ev.Event], list[Any]] = lambda event: []
         self.wake_at: float | None = None
@@ -137,6 +141,47 @@ def test_what_the_broker_does_not_speak_fails_the_query(poller: ScriptedPoller, 
     run.until(lambda: bool(run.acted))
     assert isinstance(run.acted[0], ev.Fail)
     assert isinstance(run.acted[0].error, UnsupportedVersionError)
+
+
+@pytest.mark.parametrize(
+    ("api", "release", "words"),
+    [
+        (FindCoordinatorRequest, "0.8.1", "no coordinator: the broker is Kafka 0.8.1"),
+        (JoinGroupRequest, "0.8.2", "cannot be joined: the broker is Kafka 0.8.2"),
+    ],
+)
+def test_a_group_that_the_brokers_are_too_old_for_is_told_of_the_ways_out(
+    api: Any, release: str, words: str, poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(replace(send(1), api=api))
+    poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {}, release)))
+    run.until(lambda: bool(run.acted))
+    assert isinstance(run.acted[0], ev.Fail)
+    assert isinstance(run.acted[0].error, ConfigError)
+    for part in ("group g", words, "zookeeper.connect", "group.mode=commit"):
+        assert part in str(run.acted[0].error)
+
+
+def test_what_is_optional_and_not_spoken_is_told_to_the_member(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(replace(send(1), optional=True))
+    poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {}, "0.8.1")))
+    run.until(lambda: any(isinstance(event, ev.Failed) for event in run.member.heard))
+    (failed,) = [event for event in run.member.heard if isinstance(event, ev.Failed)]
+    assert failed.unsupported
+    assert not run.acted
+
+
+def test_no_version_above_the_ceiling_is_sent(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
+    run = group()
+    run.want(replace(send(1), api=OffsetFetchRequest, ceiling=0, build=lambda version: version))
+    versions = BrokerVersions("b", {OffsetFetchRequest.API_KEY: (0, 5)})
+    poller.deliver(Connected(poller.handle("coordinator"), versions))
+    run.until(lambda: bool(poller.sent))
+    assert poller.sent[0].request == 0
 
 
 def test_actions_that_are_not_the_threads_own_are_handed_on_and_notes_logged(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from streamgroup.driver import patience
 from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, Document, OffsetRange, Position, TopicPartition
-from streamgroup.options.types import GroupOptions, LimitOptions, Mode, SourceOptions, Subscription
+from streamgroup.options.types import GroupOptions, LimitOptions, Mode, OffsetsStorage, SourceOptions, Subscription
 from streamgroup.planning.document import from_value, to_value
+from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
+from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.unit.driver.fake_group import OffsetCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, ranges, start
 from tests.unit.driver.shells import SOON, client, logs_of, source, until
@@ -185,6 +188,50 @@ def test_commit_replays_a_batch_whole_whatever_a_copy_of_it_has_committed(start:
     assert ranges(tasks) == [(0, 5, 8), (1, 4, 8)], "what others have committed is an operator's reset"
 
 
+# -- commit, where brokers keep the commits in ZooKeeper --------------------------------------------------------------
+
+
+def test_commits_in_zookeeper_go_through_any_broker_and_need_no_coordinator(start: Start) -> None:
+    run = start(commit_in_zookeeper(LATEST))
+    until(lambda: run.latest() == INITIAL and bool(run.committed), "R6")
+    assert run.committed == {0: 10, 1: 10}
+    run.logs.ends[P0] = 14
+    run.latest(run.batch())
+    assert run.committed == {0: 14, 1: 10}
+    assert run.poller.asked(FindCoordinatorRequest) == 0
+    sent = [s for s in run.poller.sent if isinstance(s.request, OffsetCommitRequest | OffsetFetchRequest)]
+    assert {s.version for s in sent} == {0}
+
+
+def test_commits_in_zookeeper_do_not_tell_a_reset_from_a_commit_of_its_own(start: Start) -> None:
+    """There is no place for metadata: the checkpoint goes first, a reset counts for a query without one."""
+    reset = {P0: CommittedOffset(2), P1: CommittedOffset(8)}
+    run = start(commit_in_zookeeper(), group=OffsetCoordinator(offsets=dict(reset)))
+    saved = checkpoint(p0=5, p1=5)
+    assert ranges(run.coordinator.partitions(saved, run.plan(saved))) == [(0, 5, 10), (1, 5, 10)]
+    anew = start(commit_in_zookeeper(), group=OffsetCoordinator(offsets=dict(reset)))
+    assert ranges(anew.coordinator.partitions(INITIAL, anew.plan())) == [(0, 2, 10), (1, 8, 10)]
+
+
+def test_a_broker_that_has_just_started_is_not_believed_that_nothing_is_committed(start: Start) -> None:
+    """Else the query would begin at its end, and miss what the group has not read."""
+    group = OffsetCoordinator(offsets={P0: CommittedOffset(2), P1: CommittedOffset(8)}, knows_topics=False, starting=2)
+    run = start(commit_in_zookeeper(LATEST), group=group)
+    assert ranges(run.coordinator.partitions(INITIAL, run.plan())) == [(0, 2, 10), (1, 8, 10)]
+    assert run.poller.asked(MetadataRequest) >= 1
+
+
+def test_what_is_gone_is_told_with_where_the_group_is_set(start: Start) -> None:
+    run = start(commit_in_zookeeper())
+    run.logs.starts = {P0: 7}
+    with pytest.raises(DataLossError, match=r"t-0: up to 2 records[\s\S]*ZooKeeper's nodes /consumers/g/offsets"):
+        run.plan(checkpoint(p0=5, p1=5))
+
+
+def commit_in_zookeeper(starting: int = EARLIEST) -> SourceOptions:
+    return commit(starting, group=replace(COMMIT, offsets_storage=OffsetsStorage.ZOOKEEPER))
+
+
 def members(run: Run, *names: str) -> None:
     with run.poller.changed:
         run.group.members = dict.fromkeys(names)  # type: ignore[arg-type]
@@ -209,7 +256,9 @@ def test_commit_reads_nothing_while_the_group_has_members_and_goes_on_when_they_
 def test_commit_fails_where_the_members_stay(start: Start) -> None:
     run = start(commit())
     members(run, "m")
-    with pytest.raises(ConfigError, match=r"group g: it has members.*group\.mode=member.*group\.mode=off"):
+    with pytest.raises(
+        ConfigError, match=r"group g: it has members.*group\.mode=member.*group\.mode=off.*--bootstrap-server, or"
+    ):
         until(lambda: run.latest() is None, "it fails")
     assert run.committed == {}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.advice import Keeper, KeptOffsets
 from streamgroup.driver import watcher as watching
 from streamgroup.driver.member import Resolve
 from streamgroup.driver.resolver import Resolver
@@ -37,7 +38,7 @@ class Asked:
         troubles = Troubles("g", "r", lambda level, line: self.losses.append(line))
         self.resolver = Resolver(
             given,
-            "g",
+            KeptOffsets("g", Keeper.ZOOKEEPER),
             self.watcher,
             troubles,
             on_found=self._found,
@@ -54,7 +55,7 @@ class Asked:
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     made = logs_of([10, 20])
-    monkeypatch.setattr(watching, "Cluster", made.of)
+    monkeypatch.setattr(watching, "open_cluster", made.of)
     return made
 
 
@@ -103,6 +104,7 @@ def test_losses_that_are_not_allowed_fail_at_once(ask: Callable[..., Asked], log
     asked.resolver.resolve(Resolve(1, {P0: Origin.EARLIEST}))
     until(lambda: bool(asked.failed), "failed")
     assert [(generation, type(error)) for generation, error in asked.failed] == [(1, DataLossError)]
+    assert "ZooKeeper's nodes /consumers/g/offsets" in str(asked.failed[0][1])
     assert [parse(line)["failed"] for line in asked.losses] == ["true"]
     assert asked.found == []
     assert logs.listings == [(EARLIEST, (P0,))]
@@ -149,7 +151,7 @@ def test_resolve_returns_at_once(logs: Logs) -> None:
     troubles = Troubles("g", "r", lambda level, line: told.set())
     resolver = Resolver(
         source(),
-        "g",
+        KeptOffsets("g"),
         Deaf(),  # type: ignore[arg-type]
         troubles,
         on_found=lambda *a: told.set(),

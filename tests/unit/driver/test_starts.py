@@ -7,10 +7,13 @@ from collections.abc import Mapping
 
 import pytest
 
+from streamgroup.advice import NOT_KEPT, Keeper, KeptOffsets
 from streamgroup.driver.starts import gained_offsets, log_ends, offsets_of, refuse
 from streamgroup.driver.trouble import Loss
+from streamgroup.errors import ConfigError
 from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from streamgroup.net.listing import ListedOffset
 from streamgroup.options.types import Isolation, Subscription
 from tests.unit.driver.shells import FakeCluster, Logs, logs_of
 
@@ -65,7 +68,12 @@ def test_records_that_may_have_been_missed_are_told_of_or_end_the_query(origin: 
     assert offsets == {P0: start}
     assert [(loss.partition, loss.at, loss.to) for loss in losses] == [(P0, None, start)]
     assert told in losses[0].text
-    assert re.search(rf"'g', t-0: [^\n]*{told}[\s\S]*failOnDataLoss=false.*--group g", str(refuse("g", losses)))
+    assert re.search(
+        rf"'g', t-0: [^\n]*{told}[\s\S]*failOnDataLoss=false.*--group g", str(refuse(KeptOffsets("g"), losses))
+    )
+    there = str(refuse(KeptOffsets("g", Keeper.ZOOKEEPER), losses))
+    assert "write the group's offsets into ZooKeeper's nodes /consumers/g/offsets/<topic>/<partition>" in there
+    assert "kafka-consumer-groups" not in there
 
 
 def test_the_ends_are_those_of_all_partitions_as_far_as_they_may_be_read() -> None:
@@ -87,7 +95,24 @@ def test_without_a_group_a_loss_speaks_of_none(origin: Origin) -> None:
         origins={P0: origin},
         isolation=COMMITTED,
     )
-    text = str(refuse("", losses))
+    text = str(refuse(NOT_KEPT, losses))
     assert text.startswith("t-0: ")
     assert "group" not in text
     assert "failOnDataLoss=false" in text
+
+
+class OfSegments(FakeCluster):
+    """Brokers before 0.10.1."""
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
+    ) -> dict[TopicPartition, ListedOffset]:
+        return {tp: ListedOffset(3, coarse=True) for tp in wanted}
+
+
+def test_where_brokers_know_the_times_of_segments_only_a_start_is_early_and_an_end_is_refused() -> None:
+    cluster, tp = OfSegments(logs_of([10])), TopicPartition("t", 0)
+    spec = OffsetSpec(LATEST, timestamp=1_000)
+    assert offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED) == {tp: 3}
+    with pytest.raises(ConfigError, match=r"ending timestamp for t-0: brokers before 0\.10\.1 .*Use endingOffsets"):
+        offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED, option="endingOffsets")

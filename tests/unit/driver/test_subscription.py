@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from streamgroup.driver.subscription import (
     is_subscribed,
     of_interest,
+    require_inner_index,
     subscribed_partitions,
     subscribed_topics,
     topics_to_ask,
 )
 from streamgroup.errors import ConfigError
-from streamgroup.model import ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.options.types import Subscription
+from streamgroup.model import ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.options.types import FetchOptions, Subscription
 
 
 def topic(name: str, partitions: int = 1, *, internal: bool = False) -> TopicInfo:
@@ -63,6 +66,12 @@ def test_what_is_named_and_does_not_exist_is_an_error(subscription: Subscription
         subscribed_partitions(subscription, THERE)
 
 
+def test_of_kafka_07_what_is_named_may_be_on_a_broker_that_is_away() -> None:
+    old = replace(THERE, dialect=Dialect.KAFKA07)
+    with pytest.raises(ConfigError, match=r"not exist: a 1-2: their brokers are not registered.*start it"):
+        subscribed_partitions(Subscription(assign=(A0, TopicPartition("a", 10_002))), old)
+
+
 @pytest.mark.parametrize(
     ("subscription", "tp", "subscribed"),
     [
@@ -82,3 +91,11 @@ def test_a_partition_is_subscribed_whether_it_exists_or_not(
 
 def test_of_all_topics_those_of_interest_are_kept() -> None:
     assert of_interest(THERE, PATTERN, ["ab", "gone"]).topics.keys() == {"a", "b", "ab"}
+
+
+def test_the_inner_index_is_for_messages_that_share_an_offset() -> None:
+    asked = FetchOptions(include_inner_index=True)
+    require_inner_index(asked, ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07))
+    require_inner_index(FetchOptions(), ClusterSnapshot({}, {}))
+    with pytest.raises(ConfigError, match=r"includeInnerIndex is for Kafka 0\.7"):
+        require_inner_index(asked, ClusterSnapshot({}, {}))

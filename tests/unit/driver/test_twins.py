@@ -151,7 +151,7 @@ def test_who_comes_back_after_losing_its_membership_looks_again() -> None:
 
 
 class Asked:
-    """Twins over a watcher whose questions the test answers."""
+    """Twins whose questions the test answers."""
 
     def __init__(self, session_s: float = 45.0) -> None:
         self.questions: list[Future[DescribedGroup]] = []
@@ -161,13 +161,13 @@ class Asked:
             "g",
             session_s,
             threading.Condition(threading.RLock()),
-            self,  # type: ignore[arg-type]
+            self.describe,
             identify=self.told.append,
             on_failed=self.failed.append,
         )
         self.first = self.twins.begin("l", "r5")
 
-    def post(self, question: object, timeout: float) -> Future[DescribedGroup]:
+    def describe(self, timeout: float) -> Future[DescribedGroup]:
         self.questions.append(Future())
         return self.questions[-1]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import BrokerError, DecodeError, ErrorCode, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.options.types import FetchOptions, Isolation, SourceOptions, Subscription
-from tests.unit.driver.shells import SOON, Logs, client, logs_of, running, source, until
+from tests.unit.driver.shells import SOON, FakeCluster, Logs, client, logs_of, running, source, until
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
@@ -41,7 +42,7 @@ class Watch:
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     made = logs_of([10, 20, 30])
-    monkeypatch.setattr(module, "Cluster", made.of)
+    monkeypatch.setattr(module, "open_cluster", made.of)
     monkeypatch.setattr(module, "RETRY_AFTER_S", 0.01)
     return made
 
@@ -284,6 +285,27 @@ def test_topics_followed_while_the_metadata_is_read_are_read_next(logs: Logs, wa
 # -- questions --------------------------------------------------------------------------------------------------------
 
 
+def test_what_changes_while_the_metadata_is_read_is_read_next(logs: Logs, watch: Callable[..., Watch]) -> None:
+    watching = watch()
+    reading, changed, snapshot = threading.Event(), threading.Event(), FakeCluster.snapshot
+
+    def slow(self: FakeCluster, *args: Any, **others: Any) -> ClusterSnapshot:
+        found = snapshot(self, *args, **others)
+        reading.set()
+        assert changed.wait(SOON)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeCluster, "snapshot", slow)
+        watching.watcher.start()
+        watching.watcher.follow(["t"])
+        assert reading.wait(SOON)
+        logs.ends[TopicPartition("t", 7)] = 1
+        watching.watcher.refresh_metadata()
+        changed.set()
+        until(lambda: watching.watcher.snapshot.partition(TopicPartition("t", 7)) is not None, "the change")
+
+
 def test_what_a_question_raises_belongs_to_who_asked(logs: Logs, watch: Callable[..., Watch]) -> None:
     run = watch()
     watcher = run.follow("t")
@@ -387,3 +409,34 @@ def test_stop_fails_the_questions_that_are_left_and_wakes_who_waits(logs: Logs, 
         with pytest.raises(TransportError, match="stopping"):
             left.result(SOON)
     assert logs.closed == 1
+
+
+# -- Kafka 0.7 ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_starts_of_segments_stay_known_between_two_looks_at_the_starts_of_logs(
+    logs: Logs, watch: Callable[..., Watch]
+) -> None:
+    logs.segments = {P0: (0, 4, 8)}
+    watcher = watch().follow("t")
+    assert watcher.ends([P0, P1], SOON) == {P0: LogRange(0, 10, (0, 4, 8)), P1: LogRange(0, 20)}
+    logs.ends[P0] = 15
+    until(lambda: watcher.ends([P0, P1], SOON)[P0] == LogRange(0, 15, (0, 4, 8)), "the new end")
+    assert watcher.watermarks(watcher.known([P0]))[P0].segments == (0, 4, 8)
+
+
+def test_a_change_in_zookeeper_refreshes_the_metadata(
+    monkeypatch: pytest.MonkeyPatch, logs: Logs, watch: Callable[..., Watch]
+) -> None:
+    told: list[Callable[[], None]] = []
+
+    def opened(options: object, on_change: Callable[[], None]) -> object:
+        told.append(on_change)
+        return logs.of(options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "open_cluster", opened)
+    watching = watch()
+    watching.follow("t")
+    before = len(watching.snapshots)
+    told[0]()
+    until(lambda: len(watching.snapshots) > before, "a new snapshot")

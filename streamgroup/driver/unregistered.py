@@ -1,0 +1,124 @@
+"""What a run or a read of Kafka 0.7 would leave out: partitions whose broker is not registered, though they are known.
+
+There a partition exists only while its broker does. A stream waits for it; but who ends (a batch read, AvailableNow,
+Once) would tell of success without its records. So that ends with an error, or with a warning where failOnDataLoss is
+false. Known are partitions with a committed offset, with a position in the checkpoint, or with a starting offset.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from streamgroup.driver.subscription import is_subscribed
+from streamgroup.errors import DataLossError, DecodeError, TransportError
+from streamgroup.model import ClusterSnapshot, Dialect, Document, TopicPartition, name07
+from streamgroup.options.types import SourceOptions
+
+if TYPE_CHECKING:
+    from streamgroup.driver.seats import Seat
+
+log = logging.getLogger("streamgroup")
+
+PATIENCE_S = 1.0
+"""How long a stream waits for ZooKeeper to name what it is waiting for; it asks again with the next plan."""
+
+Targets = Mapping[TopicPartition, int]
+
+
+class Unregistered:
+    """See the module; of one run. Used by Spark's thread, without the coordinator's lock: ZooKeeper is asked."""
+
+    def __init__(
+        self, options: SourceOptions, seat: Seat, snapshot: Callable[[], ClusterSnapshot], patience_s: float
+    ) -> None:
+        self._options = options
+        self._seat = seat
+        self._snapshot = snapshot
+        self._patience_s = patience_s
+        self._looked = False
+        self._left_out: frozenset[TopicPartition] = frozenset()
+        """What AvailableNow has no target for: it was known when the run began, and not registered."""
+
+    def begin(self, checkpoint: Document, targets: Targets | None, *, once: bool) -> None:
+        """Before a plan. Says once what a stream waits for; raises DataLossError where Once would leave it out."""
+        snapshot = self._snapshot()
+        if self._looked or snapshot.dialect is not Dialect.KAFKA07:
+            return
+        ends = once or targets is not None
+        try:
+            known = self._known(checkpoint, self._patience_s if ends else PATIENCE_S).keys()
+        except (TransportError, DecodeError) as error:
+            if ends:
+                raise
+            log.debug("which partitions have unregistered brokers: %s", error)
+            self._looked = isinstance(error, DecodeError)  # which is told where it matters, and does not pass
+            return
+        self._looked = True
+        absent = frozenset(
+            tp for tp in known if (snapshot.partition(tp) is None if targets is None else tp not in targets)
+        )
+        if once:
+            self._settle(absent)
+        elif targets is not None:
+            self._left_out = absent
+        elif absent:
+            log.warning(
+                "%s: not registered are the brokers of %s: the others are read, and these once their brokers are back",
+                self._who,
+                _names(absent),
+            )
+
+    def end(self, checkpoint: Document, targets: Targets | None) -> None:
+        """AvailableNow would end, all that is held has been read: raises DataLossError where a broker was away when it
+        began, or has gone before all of its records were read."""
+        snapshot = self._snapshot()
+        if targets is None or snapshot.dialect is not Dialect.KAFKA07:
+            return
+        gone = {tp: end for tp, end in targets.items() if snapshot.partition(tp) is None}
+        read = self._known(checkpoint, self._patience_s) if gone else {}
+        self._settle(self._left_out.union(tp for tp, end in gone.items() if read.get(tp, 0) < end))
+
+    def _known(self, checkpoint: Document, patience_s: float) -> dict[TopicPartition, int]:
+        """How far each partition that is known has been read, as far as can be told: else 0."""
+        known = dict.fromkeys((*self._options.starting.offsets, *self._options.starting.timestamps), 0)
+        known |= {tp: position.offset for tp, position in checkpoint.positions.items()}
+        for tp, committed in self._seat.committed(patience_s).items():
+            known[tp] = max(committed.offset, known.get(tp, 0))
+        return {tp: offset for tp, offset in known.items() if is_subscribed(self._options.subscription, tp)}
+
+    def _settle(self, absent: Collection[TopicPartition]) -> None:
+        if absent:
+            settle(f"{self._who}: this run has not read {_names(absent)}", self._options)
+
+    @property
+    def _who(self) -> str:
+        group = self._options.group
+        return f"group {group.group_id!r}" if group is not None and group.group_id else "no group"
+
+
+def require_brokers(topics: Collection[str], snapshot: ClusterSnapshot, options: SourceOptions) -> None:
+    """Raise DataLossError where a batch read would take a topic of Kafka 0.7 for empty as none of its brokers is there.
+
+    Which partitions such a topic had nobody can tell; nor those of a topic of which some brokers are away.
+    """
+    if snapshot.dialect is not Dialect.KAFKA07:
+        return
+    if empty := sorted(name for name in topics if not snapshot.topics[name].partitions):
+        names = ", ".join(map(repr, empty))
+        settle(f"nothing is read of topic {names}: no broker has registered a partition", options)
+
+
+def settle(what: str, options: SourceOptions) -> None:
+    """Raise DataLossError, or warn where failOnDataLoss is false."""
+    text = f"{what}: in Kafka 0.7 partitions are there only while their broker is registered"
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{text}. Nothing is lost yet. Start the broker and run again; or leave it out with failOnDataLoss=false"
+        )
+    log.warning("%s; left out, since failOnDataLoss=false", text)
+
+
+def _names(partitions: Collection[TopicPartition]) -> str:
+    return ", ".join(map(name07, sorted(partitions)))

@@ -1,0 +1,186 @@
+"""Where the messages of Kafka 0.7's logs end: found by fetching them and walking their frames (R34).
+
+An offset is a byte position, and only segments' starts and logs' ends are told by the brokers. What lies between is
+read here as far as a limit reaches, in pieces, from all brokers at once; nothing is decompressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from streamgroup.errors import BrokerError, DecodeError, TooLarge, TransportError
+from streamgroup.model import Broker, ClusterSnapshot, Dialect, OffsetRange, TopicPartition, broker_partition, name07
+from streamgroup.net.crowd import Crowd, Question
+from streamgroup.options.types import ClientOptions
+from streamgroup.records.messages07 import walk07
+from streamgroup.wire.kafka07 import ErrorCode07, FetchRequest07, FetchResponse07, error07_of
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Of one partition in one go: where a limit lies further away the range ends there."""
+PIECE = 1024 * 1024
+_LEAST_PIECE = 64 * 1024
+_PIECES_AT_ONCE = 32 * 1024 * 1024
+"""Of all partitions together: the driver holds no more."""
+_MOST_POINTS = 512
+"""Boundaries that are kept of one walk: limits change a little from one plan to the next."""
+_LENGTH = 4
+_FRAME_OVERHEAD = 64
+"""What a FETCH answer has beside the messages, generously."""
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One partition's walk: all below `position` is walked."""
+
+    range: OffsetRange
+    leader: Broker
+    position: int
+    piece: int
+    most: int
+    ends: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    over: bool = False
+
+    @property
+    def question(self) -> Question:
+        tp = self.range.partition
+        number = broker_partition(tp.partition)[1]
+        return (self.leader.host, self.leader.port), FetchRequest07(tp.topic, number, self.position, self.piece)
+
+    def take(self, answer: FetchResponse07) -> None:
+        """Go on behind what was fetched. Raises BrokerError, DecodeError."""
+        if answer.error not in (ErrorCode07.NO_ERROR, ErrorCode07.OFFSET_OUT_OF_RANGE):
+            raise BrokerError(
+                error07_of(answer.error), f"walking {name07(self.range.partition)} at position {self.position}"
+            )
+        if not len(answer.records):
+            self.over = True  # retention, or a log that was cut: the ends of the log will tell
+            return
+        records = memoryview(answer.records)
+        try:
+            walked = walk07(records, self.position, check_crcs=self.position == self.range.start)
+        except DecodeError as error:
+            raise not_a_boundary(self.range.partition, error) from error
+        if not len(walked.starts):
+            self._step_over(records)
+            return
+        self._found(walked.boundaries[1:])
+
+    def _step_over(self, records: memoryview) -> None:
+        """A message is larger than the piece: its length tells where it ends."""
+        length = int.from_bytes(records[:_LENGTH], "big", signed=True)
+        announced = f"position {self.position}: a message of {length} bytes is announced"
+        error: DecodeError | None = None
+        if len(records) < self.piece:  # no message goes on in another segment, or behind what is flushed
+            error = DecodeError(f"{announced}, and its segment has {len(records)} more: no message begins there")
+        elif length > self.most:
+            error = TooLarge(
+                f"{announced}, {self.most} can be read: no message begins there, or it is larger than that"
+            )
+        if error is not None:
+            error.base_offset = self.position
+            raise not_a_boundary(self.range.partition, error)
+        self._found(np.array([self.position + _LENGTH + length], np.int64))
+
+    def _found(self, ends: npt.NDArray[np.int64]) -> None:
+        within = ends[ends <= self.range.until]
+        if not self.ends and not len(within):
+            within = ends[:1]  # limits are maxima, but the first message is always taken
+        if len(within):
+            self.ends.append(within)
+        self.position = int(ends[-1])
+        self.over = self.position >= self.range.until or self.position - self.range.start >= MOST_BYTES
+
+    def boundaries(self) -> tuple[int, ...]:
+        """The ends found, thinned out evenly; the first and the last are among them."""
+        ends = np.concatenate(self.ends)
+        if len(ends) > _MOST_POINTS:
+            ends = ends[np.linspace(0, len(ends) - 1, _MOST_POINTS).astype(np.int64)]
+        return tuple(ends.tolist())
+
+
+class Walks:
+    """See the module. Its connections are its own: a large answer holds up no question about the ends of logs."""
+
+    def __init__(self, options: ClientOptions, clock: Callable[[], float]) -> None:
+        self._options = options
+        self._clock = clock
+        self._crowd = Crowd(options, clock, Dialect.KAFKA07)
+
+    def walk(
+        self, wanted: Collection[OffsetRange], snapshot: ClusterSnapshot, deadline: float, enough: float
+    ) -> dict[TopicPartition, tuple[int, ...]]:
+        """The ends of messages in each range, ascending, until the time `enough`; the first one may lie behind it.
+
+        What a broker answers later, until `deadline`, is taken by the next walk from there. Raises DecodeError where a
+        range's start is no boundary, BrokerError for what a broker refuses.
+        """
+        piece = max(_LEAST_PIECE, min(PIECE, _PIECES_AT_ONCE // max(1, len(wanted))))
+        most = self._options.max_frame_bytes - _FRAME_OVERHEAD
+        walks = []
+        for range_ in wanted:
+            leader = snapshot.leader(range_.partition)
+            if leader is not None:
+                walks.append(_Walk(range_, leader, range_.start, min(piece, most), most))
+        while left := [walk for walk in walks if not walk.over]:
+            now = self._clock()
+            if now >= enough:
+                break
+            asked = {walk.question: walk for walk in left}
+            answers = self._crowd.ask_all(asked, deadline, patience=enough - now)
+            for question, walk in asked.items():
+                answer = answers[question]
+                if isinstance(answer, TransportError):
+                    walk.over = True
+                else:
+                    walk.take(answer)
+        return {walk.range.partition: walk.boundaries() for walk in walks if walk.ends}
+
+    def begins(self, tp: TopicPartition, position: int, snapshot: ClusterSnapshot, deadline: float) -> bool:
+        """Whether a message begins at `position` of the log: one is read there, with its checksum.
+
+        Raises TransportError where its broker does not tell, BrokerError where it refuses.
+        """
+        leader = snapshot.leader(tp)
+        if leader is None:
+            raise TransportError(f"{name07(tp)}: its broker is not registered")
+        size = _LEAST_PIECE
+        while True:
+            records = self._fetched(tp, leader, position, size, deadline)
+            try:
+                if len(walk07(records, position, check_crcs=True).starts):
+                    return True
+            except DecodeError as error:
+                return error.base_offset != position
+            length = int.from_bytes(records[:_LENGTH], "big", signed=True)
+            most = self._options.max_frame_bytes - _FRAME_OVERHEAD
+            if len(records) < size or not size < _LENGTH + length <= most:
+                return False  # no message goes on in another segment, or behind what is flushed
+            size = _LENGTH + length
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._crowd.close()
+
+    def _fetched(self, tp: TopicPartition, leader: Broker, position: int, size: int, deadline: float) -> memoryview:
+        request = FetchRequest07(tp.topic, broker_partition(tp.partition)[1], position, size)
+        question = (leader.host, leader.port), request
+        answer = self._crowd.ask_all([question], deadline)[question]
+        if isinstance(answer, TransportError):
+            raise answer
+        if answer.error and answer.error != ErrorCode07.OFFSET_OUT_OF_RANGE:
+            raise BrokerError(error07_of(answer.error), f"reading {name07(tp)} at position {position}")
+        return memoryview(answer.records)
+
+
+def not_a_boundary(tp: TopicPartition, error: DecodeError) -> DecodeError:
+    """`error`, about a position of `tp`, with what to do."""
+    named = type(error)(
+        f"{name07(tp)}: {error}. Positions of Kafka 0.7 are bytes, and only where a message begins can be read on: "
+        "take a position that a consumer has committed, the start of a segment (the name of its file), or earliest"
+    )
+    named.base_offset, named.next_offset = error.base_offset, error.next_offset
+    return named

@@ -1,0 +1,72 @@
+"""A ZooKeeper with the nodes of Kafka 0.7, in memory: what `driver/nodes.py` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from streamgroup.driver.nodes import Nodes
+from streamgroup.errors import TransportError
+from streamgroup.options.types import ClientOptions, ZooKeeperOptions
+from streamgroup.znodes import Subtree, ZNode
+from tests.unit.broker07 import TOPIC, OldBroker
+
+ZOOKEEPER = ZooKeeperOptions((("zk1", 2181),), "/kafka")
+
+
+def client07(**others: object) -> ClientOptions:
+    shorter = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 10, "default_api_timeout_ms": 3_000}
+    given = {"request_timeout_ms": 2_000, **shorter, **others}
+    return ClientOptions((), zookeeper=ZOOKEEPER, **given)  # type: ignore[arg-type]
+
+
+def tree(data: Mapping[str, bytes]) -> dict[str, ZNode]:
+    """Nodes by path; all that is above is there, too."""
+    paths = {path[:i] or "/" for path in data for i in range(len(path) + 1) if path[i : i + 1] in ("/", "")}
+    children: dict[str, list[str]] = {path: [] for path in paths}
+    for path in paths - {"/"}:
+        parent, _, name = path.rpartition("/")
+        children[parent or "/"].append(name)
+    return {path: ZNode(data.get(path, b""), 0, 1, 1, 1, children=tuple(sorted(children[path]))) for path in paths}
+
+
+def registered(
+    brokers: Iterable[OldBroker], partitions: int = 2, topics: Collection[str] = (TOPIC,)
+) -> dict[str, bytes]:
+    """What these brokers register."""
+    nodes = {"/brokers/ids": b"", **{f"/brokers/topics/{topic}": b"" for topic in topics}}
+    for each in brokers:
+        nodes[f"/brokers/ids/{each.node}"] = b"127.0.0.1-1:127.0.0.1:%d" % each.port
+        nodes |= {f"/brokers/topics/{topic}/{each.node}": b"%d" % partitions for topic in topics}
+    return nodes
+
+
+class FakeNodes(Nodes):
+    """`Nodes` whose ZooKeeper is `data`."""
+
+    def __init__(self, data: Mapping[str, bytes]) -> None:
+        self.changes = 0
+        super().__init__(ZOOKEEPER, self._count)
+        self.data = dict(data)
+        self.away = False
+        self.looks: list[list[str]] = []
+
+    def look(self, subtrees: Collection[Subtree], deadline: float) -> Mapping[str, ZNode]:
+        if self.away:
+            raise TransportError("ZooKeeper zk1:2181/kafka: no connection")
+        self.looks.append([subtree.path for subtree in subtrees])
+        nodes = tree(self.data)
+        found = {}
+        for subtree in subtrees:
+            below = subtree.path.count("/") + subtree.depth
+            found |= {
+                path: node
+                for path, node in nodes.items()
+                if (path == subtree.path or path.startswith(f"{subtree.path}/")) and path.count("/") <= below
+            }
+        return found
+
+    def close(self) -> None:
+        """There is no session."""
+
+    def _count(self) -> None:
+        self.changes += 1

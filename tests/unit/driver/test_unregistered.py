@@ -1,0 +1,188 @@
+"""Runs that end while a broker of Kafka 0.7 is away: never with success without its partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgroup.driver.unregistered import Unregistered
+from streamgroup.errors import DataLossError, DecodeError, TransportError
+from streamgroup.model import (
+    EARLIEST,
+    INITIAL_DOCUMENT,
+    ClusterSnapshot,
+    CommittedOffset,
+    Dialect,
+    Document,
+    OffsetSpec,
+    PartitionInfo,
+    Position,
+    TopicInfo,
+    TopicPartition,
+)
+from streamgroup.options.types import GroupOptions, Mode
+from streamgroup.planning.document import to_value
+from tests.unit.broker07 import tp
+from tests.unit.driver.runs import Start, start
+from tests.unit.driver.shells import NODES, Logs, source
+
+__all__ = ["start"]
+
+HERE, AWAY = tp(0, 0), tp(1, 2)
+OTHERS = TopicPartition("not subscribed", 10_002)
+
+
+class FakeSeat:
+    """Offset nodes; `error` is raised instead where there is one."""
+
+    def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.offsets = dict(offsets)
+        self.error: Exception | None = None
+        self.asked = 0
+
+    def committed(self, timeout: float) -> dict[TopicPartition, CommittedOffset]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return {tp: CommittedOffset(offset) for tp, offset in self.offsets.items()}
+
+
+def registered(*partitions: TopicPartition, dialect: Dialect = Dialect.KAFKA07) -> ClusterSnapshot:
+    infos = tuple(PartitionInfo(each.partition, 0) for each in partitions)
+    return ClusterSnapshot(NODES, {"events": TopicInfo("events", infos)}, dialect=dialect)
+
+
+def checkpoint(positions: Mapping[TopicPartition, int]) -> Document:
+    return replace(INITIAL_DOCUMENT, positions={tp: Position(offset) for tp, offset in positions.items()})
+
+
+def run(
+    seat: FakeSeat, snapshot: Callable[[], ClusterSnapshot] = lambda: registered(HERE), **others: Any
+) -> Unregistered:
+    options = replace(source(topics=("events",)), **others)
+    return Unregistered(options, seat, snapshot, 1.0)  # type: ignore[arg-type]
+
+
+KNOWN = [
+    ({HERE: 5, AWAY: 5, OTHERS: 5}, {}, {}),
+    ({}, {HERE: 5, AWAY: 5, OTHERS: 5}, {}),
+    ({}, {}, {"starting": OffsetSpec(EARLIEST, offsets={HERE: 0, AWAY: 5, OTHERS: 0})}),
+    ({}, {}, {"starting": OffsetSpec(EARLIEST, timestamps={HERE: 0, AWAY: 5, OTHERS: 0})}),
+]
+TOLD = r"group 'g': this run has not read events 1-2: .*Start the broker and run again.*failOnDataLoss=false"
+
+
+@pytest.mark.parametrize(("offsets", "positions", "others"), KNOWN)
+def test_what_is_known_is_not_left_out_by_a_run_that_ends(
+    offsets: dict[TopicPartition, int], positions: dict[TopicPartition, int], others: dict[str, Any]
+) -> None:
+    once = run(FakeSeat(offsets), **others)
+    with pytest.raises(DataLossError, match=TOLD):
+        once.begin(checkpoint(positions), None, once=True)
+    available = run(FakeSeat(offsets), **others)
+    available.begin(checkpoint(positions), {HERE: 9}, once=False)
+    with pytest.raises(DataLossError, match=TOLD):
+        available.end(checkpoint({HERE: 9}), {HERE: 9})
+
+
+@pytest.mark.parametrize(("offsets", "positions", "others"), KNOWN)
+def test_without_fail_on_data_loss_it_is_left_out_with_a_warning(
+    offsets: dict[TopicPartition, int],
+    positions: dict[TopicPartition, int],
+    others: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lenient = run(FakeSeat(offsets), fail_on_data_loss=False, **others)
+    lenient.begin(checkpoint(positions), {HERE: 9}, once=False)
+    lenient.end(checkpoint({HERE: 9}), {HERE: 9})
+    (said,) = caplog.messages
+    assert "has not read events 1-2" in said
+    assert "left out, since failOnDataLoss=false" in said
+
+
+def test_a_stream_says_once_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    seat = FakeSeat({HERE: 5, AWAY: 5})
+    stream = run(seat)
+    for error in (TransportError("slow"), None, None):
+        seat.error = error
+        stream.begin(INITIAL_DOCUMENT, None, once=False)
+        stream.end(INITIAL_DOCUMENT, None)
+    assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
+        "group 'g': not registered are the brokers of events 1-2: the others are read, and these once their brokers "
+        "are back"
+    ]
+    assert seat.asked == 2
+
+
+def test_garbage_in_an_offset_node_stops_no_stream_but_a_run_that_would_end() -> None:
+    seat = FakeSeat({})
+    seat.error = DecodeError("/consumers/g/offsets/other/1-2 should hold a number")
+    stream, once = run(seat), run(seat)
+    for _ in range(3):
+        stream.begin(INITIAL_DOCUMENT, None, once=False)
+    assert seat.asked == 1
+    with pytest.raises(DecodeError):
+        once.begin(INITIAL_DOCUMENT, None, once=True)
+
+
+@pytest.mark.parametrize(("read", "whole"), [(None, False), (299, False), (300, True)])
+def test_a_broker_that_goes_while_the_run_reads_it(read: int | None, whole: bool) -> None:
+    """Whoever has read it: the run itself, or another member, whose commit tells."""
+    for seat, positions in ((FakeSeat({AWAY: read} if read else {}), {}), (FakeSeat({}), {AWAY: read} if read else {})):
+        there = [HERE, AWAY]
+        available = run(seat, lambda there=there: registered(*there))  # type: ignore[misc]
+        targets = {HERE: 9, AWAY: 300}
+        available.begin(INITIAL_DOCUMENT, targets, once=False)
+        available.end(checkpoint({HERE: 9}), targets)
+        there.remove(AWAY)
+        if whole:
+            available.end(checkpoint(positions), targets)
+        else:
+            with pytest.raises(DataLossError, match=TOLD):
+                available.end(checkpoint(positions), targets)
+
+
+def test_what_comes_back_while_the_run_reads_has_no_target_and_is_not_read() -> None:
+    there = [HERE]
+    available = run(FakeSeat({AWAY: 5}), lambda: registered(*there))
+    available.begin(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+    there.append(AWAY)
+    with pytest.raises(DataLossError, match=TOLD):
+        available.end(INITIAL_DOCUMENT, {HERE: 9})
+
+
+def test_what_others_commit_in_a_topic_that_grows_is_no_reason() -> None:
+    seat = FakeSeat({HERE: 5})
+    available = run(seat, lambda: registered(HERE, AWAY))
+    available.begin(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+    seat.offsets[AWAY] = 5
+    available.end(INITIAL_DOCUMENT, {HERE: 9})
+
+
+def test_partitions_of_later_brokers_do_not_come_and_go() -> None:
+    seat = FakeSeat({HERE: 5, AWAY: 5})
+    for once in (True, False):
+        later = run(seat, lambda: registered(HERE, dialect=Dialect.KAFKA))
+        later.begin(INITIAL_DOCUMENT, {HERE: 9}, once=once)
+        later.end(INITIAL_DOCUMENT, {HERE: 9})
+    assert seat.asked == 0
+
+
+@pytest.mark.parametrize("trigger", ["available", "once"])
+def test_a_query_ends_with_an_error_rather_than_without_a_broker(start: Start, trigger: str) -> None:
+    off = source(topics=("events",), group=GroupOptions("", mode=Mode.OFF))
+    query = start(off, logs=Logs(ends={HERE: 10}, dialect=Dialect.KAFKA07))
+    document = to_value(checkpoint({HERE: 4, AWAY: 5}))
+    told = r"no group: this run has not read events 1-2"
+    if trigger == "once":
+        with pytest.raises(DataLossError, match=told):
+            query.latest(document, once=True)
+        return
+    query.coordinator.prepare_available_now()
+    first = query.batch(document)
+    with pytest.raises(DataLossError, match=told):
+        query.latest(first)
