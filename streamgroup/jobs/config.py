@@ -13,7 +13,7 @@ from typing import Any
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.keys import OPTIONS, SECTIONS, SOURCE
-from streamgroup.options.parse import parse_source
+from streamgroup.options.parse import follows_references, parse_source
 
 MEMBER = "{member}"
 MEMBER_VARIABLE = "STREAMGROUP_MEMBER"
@@ -170,7 +170,7 @@ class _Reading:
             self.problems.append('[source] is missing: it holds the options of format("streamgroup")')
             return {}
         try:
-            options: dict[str, str] = self._filled("[source]", OPTIONS.read(content))
+            options = {name: self._option(name, text) for name, text in OPTIONS.read(content).items()}
         except ValueError as error:
             self.problems.append(f"[source]: {error}")
             return {}
@@ -179,6 +179,13 @@ class _Reading:
         except ConfigError as error:
             self.problems.append(f"[source]: {error}")
         return options
+
+    def _option(self, name: str, text: str) -> str:
+        """An option's text, filled in. The reference to a secret stays one: the driver follows it, so that the secret
+        enters no plan."""
+        filled = self._filled_text(f"[source] {name}", text)
+        keeps = _REFERENCE.fullmatch(text) and follows_references(name)
+        return text if keeps else filled
 
     def _filled(self, place: str, value: Any) -> Any:
         """`value` with `{member}` and `env:NAME` replaced in all texts of it."""

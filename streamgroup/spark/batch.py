@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from streamgroup.model import FetchTask
 from streamgroup.options.types import SourceOptions
-from streamgroup.spark.tasks import TaskPartition, read_task
+from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +20,9 @@ class GroupBatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": task_options(self._options)}
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of this read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from streamgroup.errors import ConfigError
 from streamgroup.options.parse import parse_source
+from streamgroup.options.secrets import is_secret
 from streamgroup.options.types import SourceOptions
 from streamgroup.spark.schema import row_schema
 
@@ -35,6 +36,7 @@ class StreamGroupDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        self._has_reader = False
         require_pyspark(pyspark.__version__)
 
     @classmethod
@@ -43,9 +45,8 @@ class StreamGroupDataSource(DataSource):
         return "streamgroup"
 
     def schema(self) -> StructType:
-        """The rows' schema. It depends on `includeHeaders` alone, so that bad options fail where they matter."""
-        include = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return row_schema(include)
+        """The rows' schema. It looks at the options that add a column alone: bad ones fail where they matter."""
+        return row_schema(self._includes("includeHeaders"), self._includes("includeInnerIndex"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of `spark.read`."""
@@ -67,9 +68,20 @@ class StreamGroupDataSource(DataSource):
         """There is no sink: raises ConfigError, which Spark shows."""
         raise ConfigError(_NO_SINK)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Who has made a reader travels on with it, into every task, where nobody needs a secret."""
+        state = dict(self.__dict__)
+        if self._has_reader:
+            state["options"] = {name: value for name, value in self.options.items() if not is_secret(name)}
+        return state
+
+    def _includes(self, option: str) -> bool:
+        return str(self.options.get(option, "false")).strip().lower() == "true"
+
     def _parse(self, schema: StructType, *, streaming: bool) -> SourceOptions:
         parsed = parse_source(self.options, streaming=streaming)
-        expected = row_schema(parsed.fetch.include_headers)
+        self._has_reader = True
+        expected = row_schema(parsed.fetch.include_headers, parsed.fetch.include_inner_index)
         if [(f.name, f.dataType) for f in schema.fields] != [(f.name, f.dataType) for f in expected.fields]:
             raise ConfigError(
                 "streamgroup has a fixed schema, as Spark's own Kafka source has: leave out .schema(...) and select "

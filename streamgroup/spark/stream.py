@@ -22,7 +22,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT
 from streamgroup.options.types import SourceOptions
 from streamgroup.planning.document import to_value
-from streamgroup.spark.tasks import TaskPartition, read_task
+from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._coordinator: Coordinator | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_coordinator": None}
+        return {"_options": task_options(self._options), "_coordinator": None}
 
     def _coordinate(self) -> Coordinator:
         if self._coordinator is None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from streamgroup.advice import NOT_KEPT
 from streamgroup.errors import ConfigError
 from streamgroup.model import FetchTask
 from streamgroup.options.types import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def task_options(options: SourceOptions) -> SourceOptions:
+    """What of the options travels to the executors: they read from brokers, and have no business with ZooKeeper."""
+    return replace(options, client=replace(options.client, zookeeper=None))
 
 
 class TaskPartition(InputPartition):
@@ -32,10 +39,12 @@ def read_task(partition: InputPartition, options: SourceOptions) -> Iterator[pa.
 
     if not isinstance(partition, TaskPartition):
         raise ConfigError(f"not a partition of streamgroup: {partition!r}")
+    kept = options.group.kept if options.group else NOT_KEPT
     return read(
         partition.task,
         options.client,
         options.fetch,
         fail_on_data_loss=options.fail_on_data_loss,
-        group=(options.group.group_id or None) if options.group else None,
+        group=kept.group or None,
+        keeper=kept.keeper,
     )

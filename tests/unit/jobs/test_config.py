@@ -217,3 +217,19 @@ def test_secrets_stand_in_no_message_and_no_repr(tmp_path: Path) -> None:
     assert "canary" not in shown
     shown = problem(tmp_path, SOURCE + CONSOLE + 'options.password = ["canary"]\nformat2 = "canary"')
     assert "canary" not in shown
+
+
+def test_the_reference_to_a_secret_of_the_source_stays_one(tmp_path: Path) -> None:
+    """The driver follows it: so the secret enters neither Spark's plan nor what travels to executors."""
+    zookeeper = '[source]\nzookeeper.connect = "zk"\nzookeeper.username = "bob"\nzookeeper.password = "env:ZK"\n'
+    text = zookeeper + 'kafka.group.id = "env:GROUP"\nsubscribe = "t"\n' + CONSOLE
+    source = read(tmp_path, text, ZK="canary", GROUP="g").source
+    assert (source["zookeeper.password"], source["kafka.group.id"]) == ("env:ZK", "g")
+    assert "environment variable ZK, which is not set" in problem(tmp_path, text.replace("env:GROUP", "g"))
+
+
+@pytest.mark.parametrize(
+    "file", sorted((Path(__file__).parents[3] / "conf").glob("*.toml")), ids=lambda file: file.name
+)
+def test_the_examples_are_jobs(file: Path) -> None:
+    assert load(file, "a", {}).member == "a"

@@ -21,6 +21,7 @@ from streamgroup.planning.document import to_value
 from streamgroup.spark import drain as module
 from streamgroup.spark.drain import DrainResult, drain
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.waiting import wait_until
 
 __all__ = ["home", "serve"]
 
@@ -292,11 +293,9 @@ def test_a_drain_tells_what_spark_reports_of_the_last_batch_as_a_listener_would(
     query = FakeQuery([progress((None, offset("r1", "l0")), batch=4)], execution=Execution(last))
 
     def sink() -> None:
+        wait_until(lambda: [batch for _, batch in ours.told] == [4], "the batch before is told", 5)
         query.recentProgress.append(progress((None, last), batch=5))
-        deadline = time.monotonic() + 5
-        while (json.loads(last), 5) not in ours.told:
-            assert time.monotonic() < deadline, "never told"
-            time.sleep(0.01)
+        wait_until(lambda: (json.loads(last), 5) in ours.told, "the last batch is told", 5)
 
     ours.while_draining = sink
     assert run_drain(query).drained

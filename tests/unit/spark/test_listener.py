@@ -124,7 +124,9 @@ def test_a_query_that_has_ended_is_told_nothing_and_nothing_is_said(
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("event", [None, SimpleNamespace(progress=None), progress(object())], ids=str)
+@pytest.mark.parametrize(
+    "event", [None, SimpleNamespace(progress=None), progress(object())], ids=["nothing", "no progress", "no text"]
+)
 def test_nothing_is_raised_into_sparks_bus(heard: GroupListener, event: Any) -> None:
     heard.onQueryStarted(event)
     heard.onQueryProgress(event)

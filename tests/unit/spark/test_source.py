@@ -50,6 +50,32 @@ def test_a_reader_travels_to_the_executors_without_its_coordinator() -> None:
     assert copied.__getstate__()["_coordinator"] is None
 
 
+OLD = {
+    "zookeeper.connect": "localhost:2181",
+    "zookeeper.username": "bob",
+    "zookeeper.password": "canary",
+    "subscribe": "t",
+}
+
+
+@pytest.mark.parametrize("method", ["reader", "streamReader"])
+def test_no_secret_travels_to_the_executors(method: str) -> None:
+    """Spark pickles the reader into each task, and the source with it."""
+    source = DefaultSource(dict(OLD))
+    planner = pickle.loads(pickle.dumps(source))
+    assert planner.options["zookeeper.password"] == "canary", "who plans needs it"
+    reader = getattr(planner, method)(row_schema(False))
+    travels = pickle.dumps((reader, planner))
+    assert b"canary" not in travels
+    assert b"2181" not in pickle.dumps(reader)
+    assert planner.options["zookeeper.password"] == "canary"
+
+
+def test_the_inner_index_is_a_column_where_it_is_asked_for() -> None:
+    fields = DefaultSource({"includeInnerIndex": "true", "includeHeaders": "true"}).schema().fields
+    assert [field.simpleString() for field in fields[-2:]] == [row_schema(True).fields[-1].simpleString(), "inner:int"]
+
+
 def test_there_is_no_sink_and_the_error_says_so() -> None:
     source = DefaultSource({})
     with pytest.raises(ConfigError, match="no sink yet"):
