@@ -52,6 +52,9 @@ class BackgroundKafka:
     data_dir: str
     keep: bool
     nodes: tuple[BackgroundNode, ...]
+    """Its ZooKeeper, where it has one of its own, and then the brokers."""
+    zookeeper_connect: str = ""
+    """Empty where brokers are not registered in ZooKeeper."""
 
     @property
     def running(self) -> bool:
@@ -64,7 +67,14 @@ class BackgroundKafka:
 
 
 def up(
-    version: str, brokers: int, config: Mapping[str, str], port: int | None, data_dir: Path | None
+    version: str,
+    brokers: int,
+    config: Mapping[str, str],
+    port: int | None,
+    data_dir: Path | None,
+    *,
+    zookeeper: str | None = None,
+    zookeeper_port: int | None = None,
 ) -> tuple[BackgroundKafka, bool]:
     """Start a cluster that outlives this process; the second value tells whether one of that kind ran already.
 
@@ -73,7 +83,7 @@ def up(
     with _state_locked():
         known = load()
         if known is not None and known.running:
-            size = sum(node.name != "controller" for node in known.nodes)
+            size = sum(node.name.startswith("broker-") for node in known.nodes)
             if (known.version, size) != (version, brokers):
                 raise StreamGroupError(
                     f"Kafka {known.version} with {size} brokers runs already at {known.bootstrap_servers}; "
@@ -85,13 +95,24 @@ def up(
         directory = data_dir or state_directory() / "kafka-data"
         if data_dir is None:
             shutil.rmtree(directory, ignore_errors=True)  # left by a start that failed; its log was shown
-        server = KafkaServer(version, brokers, config, port=port, data_dir=directory, detached=True).start()
-        nodes = tuple(
-            BackgroundNode(node.process.name.rsplit(" ", 1)[-1], node.pid, str(node.properties), start_ticks(node.pid))
-            for node in server.nodes
-            if node.pid is not None
+        server = KafkaServer(
+            version,
+            brokers,
+            config,
+            port=port,
+            data_dir=directory,
+            detached=True,
+            zookeeper=zookeeper,
+            zookeeper_port=zookeeper_port,
+        ).start()
+        started = BackgroundKafka(
+            version,
+            server.bootstrap_servers,
+            str(directory),
+            data_dir is not None,
+            tuple(_nodes_of(server)),
+            server.zookeeper_connect,
         )
-        started = BackgroundKafka(version, server.bootstrap_servers, str(directory), data_dir is not None, nodes)
         _state_file().write_text(json.dumps(started.as_json(), indent=1) + "\n")
         return started, False
 
@@ -145,6 +166,16 @@ def start_ticks(pid: int) -> int | None:
         return None
     # The name in parentheses may hold anything; field 22 is the 20th after it (proc(5)).
     return int(stat.rpartition(")")[2].split()[19])
+
+
+def _nodes_of(server: KafkaServer) -> Iterator[BackgroundNode]:
+    """All processes, each after those that it needs."""
+    processes = [(node.name, node.pid, node.properties) for node in server.nodes]
+    if server.zookeeper is not None:
+        processes.insert(0, ("zookeeper", server.zookeeper.pid, server.zookeeper.configuration))
+    for name, pid, file in processes:
+        if pid is not None:
+            yield BackgroundNode(name, pid, str(file), start_ticks(pid))
 
 
 def _end(node: BackgroundNode) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,107 +14,25 @@ from types import TracebackType
 from typing import Self
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing import kraft
-from streamgroup.testing.jars import resolve
-from streamgroup.testing.java import java_command, logging_jars
+from streamgroup.testing.java import java_command
+from streamgroup.testing.keeper import Keeper, refuse_owned
+from streamgroup.testing.kraft import KRaft
 from streamgroup.testing.logs import write_log4j2
-from streamgroup.testing.ports import LOOPBACK, free_ports
-from streamgroup.testing.probe import brokers_known_to
+from streamgroup.testing.node import KafkaNode, NodePlan, properties_text
+from streamgroup.testing.ports import LOOPBACK
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, ServerStartError, on_free_ports
 from streamgroup.testing.proxy import Proxy
-from streamgroup.testing.releases import DEFAULT_VERSION, release_of
+from streamgroup.testing.registered import Registered
+from streamgroup.testing.releases import DEFAULT_VERSION, Quorum, Release, release_of
+from streamgroup.testing.tools import kafka_classpath
+from streamgroup.testing.zookeeper import ZooKeeperServer
 
 JVM_FLAGS = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Small and quick to start; for a benchmark take `jvm_flags=("-Xmx1g",)`."""
 
 _POLL_S = 0.05
-_OWN_LOGGING = ("slf4j-api", "log4j", "slf4j-log4j", "slf4j-reload4j", "reload4j")
 _MAIN_CLASS = "kafka.Kafka"
-_ANNOUNCEMENT = "Kafka Server started"
-_NOTE = "streamgroup.json"
-
-
-def kafka_classpath(version: str) -> tuple[Path, ...]:
-    """The jars of a Kafka version, resolved if they are not in the cache, with PySpark's logging instead of its own."""
-    release = release_of(version)
-    jars: list[Path] = []
-    for coordinate in (release.coordinate, *release.extra):
-        jars.extend(resolve(coordinate.organisation, coordinate.module, coordinate.revision))
-    return (*logging_jars(), *(jar for jar in jars if not jar.name.startswith(_OWN_LOGGING)))
-
-
-def java_tool(version: str, main_class: str, *arguments: str, jvm_flags: Sequence[str] = ("-Xmx256m",)) -> list[str]:
-    """The argv of one of Kafka's own tools, for `subprocess`.
-
-    For instance `org.apache.kafka.tools.consumer.ConsoleConsumer` and
-    `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand`, which the shell scripts of a Kafka start too.
-    """
-    tools = release_of(version).tools
-    # Alone: of its dependencies the tools that talk to brokers need none that the broker does not have.
-    own = () if tools is None else resolve(tools.organisation, tools.module, tools.revision, transitive=False)
-    flags = (*jvm_flags, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    return java_command(main_class, arguments, classpath=(*kafka_classpath(version), *own), flags=flags)
-
-
-class KafkaNode:
-    """One process of a `KafkaServer`: a broker, a controller, or both."""
-
-    def __init__(self, plan: kraft.NodePlan, properties: Path, process: ServerProcess) -> None:
-        self.node_id = plan.node_id
-        self.port = plan.port
-        self.properties = properties
-        self.process = process
-        self._shown = plan.advertised_port or plan.port
-        self._internal = plan.internal_port or plan.port
-
-    @property
-    def address(self) -> str:
-        """`host:port` for clients, of its proxy where it has one; of a controller apart, empty."""
-        return "" if self._shown is None else f"{LOOPBACK}:{self._shown}"
-
-    @property
-    def direct_address(self) -> str:
-        """`host:port` of the listener that the brokers use among themselves: past its proxy."""
-        return "" if self._internal is None else f"{LOOPBACK}:{self._internal}"
-
-    @property
-    def pid(self) -> int | None:
-        """The id of its process; None before the first start."""
-        return self.process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether its process exists (it may be paused)."""
-        return self.process.alive
-
-    @property
-    def log(self) -> Path:
-        """Where it logs."""
-        return self.process.log
-
-    def kill(self) -> None:
-        """SIGKILL: a crash. Data and port stay."""
-        self.process.kill()
-
-    def pause(self) -> None:
-        """SIGSTOP: connections stay open and nobody answers."""
-        self.process.pause()
-
-    def resume(self) -> None:
-        """SIGCONT, after `pause`."""
-        self.process.resume()
-
-    def stop(self) -> None:
-        """SIGTERM: hands its partitions over first."""
-        self.process.stop()
-
-    def restart(self) -> None:
-        """Start it again with its data on its port, and wait until it serves; stop it first if it runs."""
-        self.process.restart()
-
-    def __repr__(self) -> str:
-        state = "alive" if self.alive else "down"
-        return f"<{self.process.name} {self.address} {state}>"
+_EMULATOR = "streamgroup.testing.kafka07"
 
 
 class KafkaServer:
@@ -124,14 +43,16 @@ class KafkaServer:
             kafka.brokers[1].restart()
 
     One broker is a process that is its own controller. Several have their controller in a process apart
-    (`controller`), so that any of them may be killed. Broker ids are 0, 1, ...
+    (`controller`), so that any of them may be killed. Broker ids are 0, 1, ... Releases before 3 register in
+    ZooKeeper (`zookeeper_connect`): in one that is started with them, on `zookeeper_port` or a free one, or in that at
+    `zookeeper="host:port/chroot"`.
 
     `config` overrides the brokers' configuration (Kafka's names; see `kraft.defaults`). `port` fixes the first
     broker's port, the next ones follow it. A `data_dir` is kept and may be started again; without one everything lies
     in a temporary directory that goes with the server (unless its start failed, when it is kept for its logs).
     With `detached` the processes outlive this one. With `proxied` clients reach each broker through a `Proxy` of its
     own (`proxies`, by broker id), since that is what the brokers advertise. What begins at `direct_servers` goes past
-    the proxies, as the brokers do among themselves.
+    the proxies, as the brokers do among themselves; 0.8 and 0.9 have one address for all, that of the proxy.
     """
 
     def __init__(
@@ -146,6 +67,8 @@ class KafkaServer:
         start_timeout_s: float = START_TIMEOUT_S,
         detached: bool = False,
         proxied: bool = False,
+        zookeeper: str | None = None,
+        zookeeper_port: int | None = None,
     ) -> None:
         if proxied and detached:
             raise ConfigError(
@@ -153,8 +76,16 @@ class KafkaServer:
             )
         if brokers < 1:
             raise ConfigError(f"brokers={brokers}: at least one is needed")
-        release_of(version)
-        kraft.refuse_owned(config or {})
+        self._release = release_of(version)
+        self._keeper = _keeper_of(
+            self._release,
+            brokers,
+            zookeeper=zookeeper,
+            zookeeper_port=zookeeper_port,
+            detached=detached,
+            start_timeout_s=start_timeout_s,
+        )
+        refuse_owned(self._keeper.owned, config or {})
         self.version = version
         self._count = brokers
         self._config = {key: _property(value) for key, value in (config or {}).items()}
@@ -175,12 +106,29 @@ class KafkaServer:
 
     @property
     def controller(self) -> KafkaNode:
-        """The process that holds the metadata: the broker itself where there is one."""
-        return self._started()[0]
+        """The process that holds the metadata: the broker itself where there is one.
+
+        Of brokers that register in ZooKeeper the one that they have elected: another one after it has died.
+        """
+        nodes = self._started()
+        elected = self._keeper.controller([node.plan for node in nodes])
+        return next(node for node in nodes if node.node_id == elected)
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """`host:port` of the ZooKeeper, with its chroot, that the brokers register in; empty under KRaft."""
+        self._started()
+        return self._keeper.zookeeper_connect
+
+    @property
+    def zookeeper(self) -> ZooKeeperServer | None:
+        """The ZooKeeper that was started for the brokers; None under KRaft and where `zookeeper=` was given."""
+        self._started()
+        return self._keeper.server if isinstance(self._keeper, Registered) else None
 
     @property
     def nodes(self) -> tuple[KafkaNode, ...]:
-        """All processes, the controller first."""
+        """All processes, a controller apart first; without ZooKeeper."""
         return self._nodes
 
     @property
@@ -215,18 +163,18 @@ class KafkaServer:
         """
         if any(node.alive for node in self._nodes):
             raise ConfigError(f"Kafka {self.version} at {self.bootstrap_servers} runs already")
-        classpath = kafka_classpath(self.version)
-        bootstrap = kraft.bootstrap_checkpoint(self.version, classpath)
+        classpath = () if self._release.emulated else kafka_classpath(self.version)
         self._dir = home = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-kafka-"))
-        cluster_id = self._cluster_id(home)
 
         def start_nodes() -> None:
-            self._nodes = tuple(self._make_nodes(home, cluster_id, classpath, bootstrap))
+            self._nodes = tuple(self._make_nodes(home, classpath))
             for broker, proxy in zip(self.brokers, self._proxies, strict=self._proxied):
                 proxy.upstream = (LOOPBACK, broker.port or 0)
             self._start_nodes()
 
         with contextlib.ExitStack() as on_error:
+            on_error.callback(self._keeper.close, keep=True)
+            self._keeper.open(home, classpath)
             count = self._count if self._proxied else 0
             self._proxies = tuple(on_error.enter_context(Proxy()) for _ in range(count))
             on_free_ports(start_nodes, fixed=self._first_port is not None)
@@ -235,9 +183,11 @@ class KafkaServer:
 
     def stop(self) -> None:
         """End all processes; without a `data_dir` of the caller's own, remove everything."""
+        keep = self._given_dir is not None
         for node in reversed(self._nodes):
             # What is thrown away needs no good order.
-            node.stop() if self._given_dir else node.kill()
+            node.stop() if keep or self._keeper.orderly else node.kill()
+        self._keeper.close(keep=keep)
         for proxy in self._proxies:
             proxy.stop()
         if self._dir is not None and self._given_dir is None:
@@ -281,7 +231,7 @@ class KafkaServer:
         """Launch all, then wait for all: they need each other."""
         with _all_killed_on_error(self._nodes):
             for node in self._nodes:
-                node.process.launch()
+                node.launch()
             for node in self._nodes:
                 node.process.await_ready()
             self._await_acquaintance()
@@ -291,7 +241,7 @@ class KafkaServer:
         everybody = {broker.node_id for broker in self.brokers}
         deadline = time.monotonic() + self._start_timeout_s
         for broker in self.brokers:
-            while (known := brokers_known_to(LOOPBACK, broker.port or 0)) != everybody:
+            while (known := self._keeper.known_to(broker.plan)) != everybody:
                 if time.monotonic() >= deadline:
                     raise ServerStartError(
                         f"{broker.process.name} knows brokers {sorted(known)} after {self._start_timeout_s:.0f} s, not "
@@ -299,58 +249,60 @@ class KafkaServer:
                     )
                 time.sleep(_POLL_S)
 
-    def _cluster_id(self, directory: Path) -> str:
-        """Of the cluster in `directory`, made anew where it is empty."""
-        note = directory / _NOTE
-        if note.exists():
-            known = json.loads(note.read_text())
-            if known["brokers"] != self._count:
-                raise ConfigError(
-                    f"{directory} holds a cluster of {known['brokers']} brokers, not {self._count}; "
-                    f"start it with brokers={known['brokers']} or give another data_dir"
-                )
-            return str(known["cluster_id"])
-        directory.mkdir(parents=True, exist_ok=True)
-        cluster_id = kraft.random_id()
-        note.write_text(json.dumps({"cluster_id": cluster_id, "brokers": self._count}) + "\n")
-        return cluster_id
+    def _command(self, properties: Path, classpath: Iterable[Path]) -> list[str]:
+        if self._release.emulated:
+            return [sys.executable, "-m", _EMULATOR, str(properties)]
+        flags = (*self._jvm_flags, write_log4j2(properties.parent))
+        return java_command(_MAIN_CLASS, [str(properties)], classpath=classpath, flags=flags)
 
-    def _make_nodes(
-        self, directory: Path, cluster_id: str, classpath: Iterable[Path], bootstrap: Path
-    ) -> Iterator[KafkaNode]:
-        proxies = [proxy.port for proxy in self._proxies]
-        controller_port, *ports = free_ports(1 + len(proxies) + self._count)
-        internal, ports = ports[: len(proxies)], ports[len(proxies) :]
-        if self._first_port is not None:
-            ports = list(range(self._first_port, self._first_port + self._count))
-        plans = kraft.plan_nodes(ports, controller_port, proxies, internal)
+    def _serves(self, plan: NodePlan) -> bool:
+        """A broker serves when it answers and knows of itself.
+
+        A controller apart speaks no Metadata; that it works shows when its brokers are in service.
+        """
+        return plan.port is None or plan.node_id in self._keeper.known_to(plan)
+
+    def _make_nodes(self, home: Path, classpath: Sequence[Path]) -> Iterator[KafkaNode]:
+        plans = self._keeper.plan(self._first_port, [proxy.port for proxy in self._proxies])
         for plan in plans:
-            home = directory / plan.name
-            kraft.format_node(plan, home / "data", cluster_id, bootstrap)
-            file = home / "server.properties"
-            file.write_text(kraft.properties_text(kraft.properties(plan, plans, home / "data", self._config)))
-            flags = (*self._jvm_flags, write_log4j2(home))
+            directory = home / plan.name
+            directory.mkdir(parents=True, exist_ok=True)
+            file = directory / "server.properties"
+            file.write_text(properties_text(self._keeper.properties(plan, plans, directory, self._config)))
             process = ServerProcess(
                 f"Kafka {self.version} {plan.name}",
-                java_command(_MAIN_CLASS, [str(file)], classpath=classpath, flags=flags),
-                home / "server.log",
-                _readiness(plan),
-                announces=_ANNOUNCEMENT,
+                self._command(file, classpath),
+                directory / "server.log",
+                functools.partial(self._serves, plan),
+                announces=self._release.announcement,
                 start_timeout_s=self._start_timeout_s,
                 detached=self._detached,
             )
-            yield KafkaNode(plan, file, process)
+            yield KafkaNode(plan, file, process, functools.partial(self._keeper.admit, plan))
 
 
-def _readiness(plan: kraft.NodePlan) -> Callable[[], bool]:
-    """A broker serves when it answers and lists itself: KRaft lists only brokers that are not fenced.
-
-    A controller apart speaks no Metadata; that it works shows when its brokers are in service.
-    """
-    port = plan.port
-    if port is None:
-        return lambda: True
-    return lambda: plan.node_id in brokers_known_to(LOOPBACK, port)
+def _keeper_of(
+    release: Release,
+    brokers: int,
+    *,
+    zookeeper: str | None,
+    zookeeper_port: int | None,
+    detached: bool,
+    start_timeout_s: float,
+) -> Keeper:
+    if release.quorum is Quorum.ZOOKEEPER:
+        return Registered(
+            release,
+            brokers,
+            zookeeper=zookeeper,
+            zookeeper_port=zookeeper_port,
+            detached=detached,
+            start_timeout_s=start_timeout_s,
+        )
+    for name, given in (("zookeeper", zookeeper), ("zookeeper_port", zookeeper_port)):
+        if given is not None:
+            raise ConfigError(f"{name}={given}: Kafka {release.version} runs without ZooKeeper here")
+    return KRaft(release.version, brokers)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""How a KRaft cluster is laid out on disk: properties, and the files that formatting a node leaves."""
+"""A cluster that keeps its own metadata (KRaft): properties, and the files that formatting a node leaves."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from streamgroup.errors import ConfigError
 from streamgroup.testing.directories import cache_directory
 from streamgroup.testing.java import java_command
-from streamgroup.testing.ports import LOOPBACK
+from streamgroup.testing.keeper import recall
+from streamgroup.testing.node import NodePlan, listeners_text, properties_text
+from streamgroup.testing.ports import LOOPBACK, free_ports
+from streamgroup.testing.probe import brokers_known_to
 from streamgroup.testing.processes import ServerStartError
 
 SEPARATE_CONTROLLER_ID = 1_000
@@ -43,26 +44,56 @@ OWNED = frozenset(
 """What follows from where the processes are put, and so is not for `config`."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodePlan:
-    """One process of a cluster. A port of None: it does not have that role."""
+class KRaft:
+    """The `Keeper` of a cluster whose controllers keep its metadata.
 
-    node_id: int
-    port: int | None
-    controller_port: int | None
-    advertised_port: int | None = None
-    """Where clients are sent instead of to `port`: a proxy. Then the brokers have a listener of their own."""
-    internal_port: int | None = None
+    One broker is a process that is its own controller. Several have their controller in a process apart, so that any
+    of them may be killed.
+    """
 
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """As in `process.roles`."""
-        return (("broker",) if self.port is not None else ()) + (("controller",) if self.controller_port else ())
+    owned = OWNED
+    zookeeper_connect = ""
+    orderly = False
 
-    @property
-    def name(self) -> str:
-        """Of its directory and in messages."""
-        return f"broker-{self.node_id}" if self.port is not None else "controller"
+    def __init__(self, version: str, brokers: int) -> None:
+        self._version = version
+        self._brokers = brokers
+        self._bootstrap = Path()
+        self._cluster_id = ""
+
+    def open(self, home: Path, classpath: Sequence[Path]) -> None:
+        """Have the first metadata of a new cluster, and the id of this one."""
+        self._bootstrap = bootstrap_checkpoint(self._version, classpath)
+        self._cluster_id = recall(home, self._brokers, "kraft", {"cluster_id": random_id()})["cluster_id"]
+
+    def plan(self, first_port: int | None, proxies: Sequence[int]) -> tuple[NodePlan, ...]:
+        """The controller apart first, where there is one."""
+        controller_port, *ports = free_ports(1 + len(proxies) + self._brokers)
+        internal, ports = ports[: len(proxies)], ports[len(proxies) :]
+        if first_port is not None:
+            ports = list(range(first_port, first_port + self._brokers))
+        return plan_nodes(ports, controller_port, proxies, internal)
+
+    def properties(
+        self, node: NodePlan, nodes: Sequence[NodePlan], home: Path, config: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Of one node, formatted."""
+        format_node(node, home / "data", self._cluster_id, self._bootstrap)
+        return properties(node, nodes, home / "data", config)
+
+    def admit(self, node: NodePlan) -> None:
+        """A broker waits by itself until the session of its predecessor is over."""
+
+    def known_to(self, node: NodePlan) -> frozenset[int]:
+        """A broker lists those that are not fenced."""
+        return brokers_known_to(LOOPBACK, node.port or 0)
+
+    def controller(self, nodes: Sequence[NodePlan]) -> int:
+        """The only one that there is."""
+        return nodes[0].node_id
+
+    def close(self, *, keep: bool) -> None:
+        """There is nothing beside the nodes."""
 
 
 def plan_nodes(
@@ -111,13 +142,6 @@ def defaults(brokers: int) -> dict[str, str]:
     }
 
 
-def refuse_owned(config: Mapping[str, object]) -> None:
-    """Raise ConfigError for a key of OWNED."""
-    refused = sorted(OWNED & config.keys())
-    if refused:
-        raise ConfigError(f"config: {', '.join(refused)}: set by KafkaServer itself; use brokers=, port=, data_dir=")
-
-
 def properties(node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Mapping[str, str]) -> dict[str, str]:
     """The `server.properties` of one node: the defaults, over them `config`, over it what follows from the plan."""
     brokers = [each for each in nodes if each.port is not None]
@@ -126,7 +150,7 @@ def properties(node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Ma
     own = {
         "process.roles": ",".join(node.roles),
         "node.id": str(node.node_id),
-        "listeners": _listeners(listeners),
+        "listeners": listeners_text(listeners),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(f"{v.node_id}@{LOOPBACK}:{v.controller_port}" for v in voters),
@@ -134,19 +158,9 @@ def properties(node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Ma
     }
     if node.port is not None:
         shown = {"PLAINTEXT": node.advertised_port or node.port, "INTERNAL": node.internal_port}
-        own["advertised.listeners"] = _listeners(shown)
+        own["advertised.listeners"] = listeners_text(shown)
         own["inter.broker.listener.name"] = "PLAINTEXT" if node.internal_port is None else "INTERNAL"
     return {**defaults(len(brokers)), **config, **own}
-
-
-def _listeners(ports: Mapping[str, int | None]) -> str:
-    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items() if port is not None)
-
-
-def properties_text(values: Mapping[str, str]) -> str:
-    """As Java reads it: backslashes doubled, line ends escaped."""
-    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in values.items()}
-    return "".join(f"{key}={value}\n" for key, value in escaped.items())
 
 
 def random_id() -> str:

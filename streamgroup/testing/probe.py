@@ -10,38 +10,92 @@ import socket
 import struct
 
 _TIMEOUT_S = 2.0
-_METADATA_V0 = struct.pack(">hhih5si", 3, 0, 0, 5, b"probe", 0)
-"""Metadata v0 (api key, version, correlation id, client id, no topic named): every Kafka since 0.8 answers it."""
+_METADATA_V0 = struct.pack(">hhih5s", 3, 0, 0, 5, b"probe")
+"""The header of Metadata v0 (api key, version, correlation id, client id): every Kafka since 0.8 answers it."""
 
-_MAX_BROKERS = 1_000
+_NO_TOPIC_NAMED = struct.pack(">i", 0)
+
+_MAX_COUNT = 1_000
 _MAX_ANSWER = 64 * 1024
 
 
 def brokers_known_to(host: str, port: int) -> frozenset[int]:
     """The ids of the brokers that are in service as the broker at `host:port` knows them; empty where it is silent."""
+    answer = _metadata(host, port, _NO_TOPIC_NAMED)
     try:
-        with socket.create_connection((host, port), _TIMEOUT_S) as connection:
-            connection.settimeout(_TIMEOUT_S)
-            connection.sendall(struct.pack(">i", len(_METADATA_V0)) + _METADATA_V0)
-            # The brokers stand first; the topics after them may be many and do not matter.
-            return broker_ids(_read(connection))
-    except (OSError, struct.error):
+        # The brokers stand first; the topics after them may be many and do not matter.
+        return frozenset() if answer is None else broker_ids(answer)
+    except struct.error:
         return frozenset()
+
+
+def accepts(host: str, port: int) -> bool:
+    """Whether anybody listens at `host:port`; all that can be asked of Kafka 0.7."""
+    try:
+        socket.create_connection((host, port), _TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def answers_metadata(host: str, port: int) -> bool:
+    """Whether a broker answers at `host:port`. One of 0.8 knows no brokers, not even itself, before the first topic."""
+    return _metadata(host, port, _NO_TOPIC_NAMED) is not None
+
+
+def leaders_known_to(host: str, port: int, topic: str) -> dict[int, int]:
+    """The leaders of a topic's partitions as the broker at `host:port` knows them; without those that have none."""
+    name = topic.encode()
+    answer = _metadata(host, port, struct.pack(f">ih{len(name)}s", 1, len(name), name))
+    try:
+        return {} if answer is None else partition_leaders(answer)
+    except struct.error:
+        return {}
 
 
 def broker_ids(answer: bytes) -> frozenset[int]:
     """The broker ids in a Metadata v0 answer without its length. Raises struct.error where it is too short."""
+    return frozenset(_brokers(answer)[0])
+
+
+def partition_leaders(answer: bytes) -> dict[int, int]:
+    """The leaders of the partitions of the only topic in a Metadata v0 answer. Raises struct.error as `broker_ids`."""
+    _, at = _brokers(answer)
+    topics, error, name_length = struct.unpack_from(">ihh", answer, at)
+    if topics != 1 or error:
+        return {}
+    at += 8 + name_length
+    (count,) = struct.unpack_from(">i", answer, at)
+    at += 4
+    leaders = {}
+    for _ in range(_counted(count)):
+        _, partition, leader = struct.unpack_from(">hii", answer, at)
+        at += 10
+        for _ in ("replicas", "in sync"):
+            (replicas,) = struct.unpack_from(">i", answer, at)
+            at += 4 + 4 * _counted(replicas)
+        if leader >= 0:
+            leaders[partition] = leader
+    return leaders
+
+
+def _brokers(answer: bytes) -> tuple[list[int], int]:
+    """The ids, and where what stands after the brokers begins."""
     _, count = struct.unpack_from(">ii", answer)
-    if not 0 <= count <= _MAX_BROKERS:
-        raise struct.error(f"not a number of brokers: {count}")
     ids, at = [], 8
-    for _ in range(count):
+    for _ in range(_counted(count)):
         node_id, host_length = struct.unpack_from(">ih", answer, at)
         at += 6 + host_length
         struct.unpack_from(">i", answer, at)
         at += 4
         ids.append(node_id)
-    return frozenset(ids)
+    return ids, at
+
+
+def _counted(count: int) -> int:
+    if not 0 <= count <= _MAX_COUNT:
+        raise struct.error(f"not a number of brokers or partitions: {count}")
+    return count
 
 
 def zookeeper_serves(host: str, port: int, data: str) -> bool:
@@ -59,6 +113,17 @@ def zookeeper_serves(host: str, port: int, data: str) -> bool:
     except OSError:
         return False
     return f"dataDir={data}/".encode() in answer
+
+
+def _metadata(host: str, port: int, topics: bytes) -> bytes | None:
+    """The beginning of an answer without its length; None where nobody answers."""
+    try:
+        with socket.create_connection((host, port), _TIMEOUT_S) as connection:
+            connection.settimeout(_TIMEOUT_S)
+            connection.sendall(struct.pack(">i", len(_METADATA_V0) + len(topics)) + _METADATA_V0 + topics)
+            return _read(connection)
+    except (OSError, struct.error):
+        return None
 
 
 def _read(connection: socket.socket) -> bytes:

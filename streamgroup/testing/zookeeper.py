@@ -1,4 +1,4 @@
-"""A real ZooKeeper on the loopback, from the jars of PySpark."""
+"""A real ZooKeeper on the loopback, from the jars of PySpark; or the one that Kafka 0.7 and 0.8.0 were run with."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from types import TracebackType
 from typing import Self
 
 from streamgroup.errors import ConfigError
+from streamgroup.testing.jars import resolve
 from streamgroup.testing.java import java_command, logging_jars, pyspark_jar_files
-from streamgroup.testing.kraft import properties_text
 from streamgroup.testing.logs import write_log4j2
+from streamgroup.testing.node import properties_text
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import zookeeper_serves
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, on_free_ports
 
 JVM_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
+_CONFIGURATION = "zoo.cfg"
 _MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+VERSIONS_APART = ("3.3.6",)
+"""Versions that are resolved. This one has no transactions (3.4), and drops the request without an answer."""
+
 _JARS = ("zookeeper-*.jar", "netty-*.jar", "metrics-core-*.jar", "snappy-java-*.jar", "commons-io-*.jar")
 
 
@@ -30,7 +35,8 @@ class ZooKeeperServer:
             KazooClient(zookeeper.connect_string)
 
     `tick_time_ms` bounds the sessions: from 2 to 20 ticks. A `data_dir` is kept and may be started again; without one
-    everything lies in a temporary directory that goes with the server (unless its start failed).
+    everything lies in a temporary directory that goes with the server (unless its start failed). `version` is 3.3.6,
+    or None for PySpark's.
     """
 
     def __init__(
@@ -42,7 +48,13 @@ class ZooKeeperServer:
         jvm_flags: Sequence[str] = JVM_FLAGS,
         start_timeout_s: float = START_TIMEOUT_S,
         detached: bool = False,
+        version: str | None = None,
     ) -> None:
+        if version is not None and version not in VERSIONS_APART:
+            raise ConfigError(
+                f"ZooKeeper {version} cannot be started here; these can: {', '.join(VERSIONS_APART)}, PySpark's"
+            )
+        self._version = version
         self._tick_time_ms = tick_time_ms
         self._fixed_port = port
         self._given_dir = Path(data_dir).absolute() if data_dir is not None else None
@@ -58,6 +70,11 @@ class ZooKeeperServer:
         """`host:port`."""
         self._started()
         return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def configuration(self) -> Path:
+        """Its `zoo.cfg`."""
+        return self._started().log.with_name(_CONFIGURATION)
 
     @property
     def pid(self) -> int | None:
@@ -124,18 +141,27 @@ class ZooKeeperServer:
 
     def _make_process(self, directory: Path, port: int) -> ServerProcess:
         directory.mkdir(parents=True, exist_ok=True)
-        file = directory / "zoo.cfg"
+        file = directory / _CONFIGURATION
         file.write_text(properties_text(configuration(directory / "data", port, self._tick_time_ms)))
         flags = (*self._jvm_flags, write_log4j2(directory))
-        classpath = (*logging_jars(), *pyspark_jar_files(*_JARS))
+        jars = zookeeper_jars(self._version)
+        (directory / "data").mkdir(exist_ok=True)  # 3.3 does not make it
         return ServerProcess(
             "ZooKeeper",
-            java_command(_MAIN_CLASS, [str(file)], classpath=classpath, flags=flags),
+            java_command(_MAIN_CLASS, [str(file)], classpath=(*logging_jars(), *jars), flags=flags),
             directory / "server.log",
             lambda: zookeeper_serves(LOOPBACK, port, str(directory / "data")),
             start_timeout_s=self._start_timeout_s,
             detached=self._detached,
         )
+
+
+def zookeeper_jars(version: str | None) -> tuple[Path, ...]:
+    """What a server of this version runs from, beside its logging."""
+    if version is None:
+        return pyspark_jar_files(*_JARS)
+    # Alone: its dependencies are its logging and what Sun's JMX needed before it came with Java.
+    return resolve("org.apache.zookeeper", "zookeeper", version, transitive=False)
 
 
 def configuration(data: Path, port: int, tick_time_ms: int) -> dict[str, str]:

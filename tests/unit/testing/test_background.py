@@ -62,6 +62,23 @@ def test_a_number_that_nobody_has_is_dead() -> None:
     assert start_ticks(2**22 + 1) is None
 
 
+def test_a_state_file_from_before_there_was_a_zookeeper_is_read(node: BackgroundNode, state: Path) -> None:
+    remember(state, node, state, keep=True)
+    values = json.loads((state / "kafka.json").read_text())
+    del values["zookeeper_connect"]
+    (state / "kafka.json").write_text(json.dumps(values))
+    known = background.load()
+    assert known is not None
+    assert known.zookeeper_connect == ""
+
+
+def test_a_zookeeper_beside_the_brokers_is_none_of_them(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
+    known = remember(state, node, tmp_path / "data", keep=True)
+    nodes = (dataclasses.replace(node, name="zookeeper"), node)
+    (state / "kafka.json").write_text(json.dumps(dataclasses.replace(known, nodes=nodes).as_json()))
+    assert background.up("4.1.1", 1, {}, None, None)[1]
+
+
 def test_down_ends_our_process_and_removes_our_data(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

@@ -14,8 +14,25 @@ from streamgroup.testing.zookeeper import configuration
 
 
 def test_an_unknown_version_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"Kafka 0\.7 cannot be started here; these can: .*3\.9\.1.*4\.1\.1"):
-        KafkaServer("0.7")
+    with pytest.raises(ConfigError, match=r"Kafka 2\.0\.0 cannot be started here; these can: 0\.7.*3\.9\.1.*4\.1\.1"):
+        KafkaServer("2.0.0")
+
+
+def test_a_zookeeper_for_brokers_that_know_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper=127\.0\.0\.1:2181: Kafka 4\.1\.1 runs without ZooKeeper"):
+        KafkaServer("4.1.1", zookeeper="127.0.0.1:2181")
+    with pytest.raises(ConfigError, match="zookeeper_port=2181: Kafka 4"):
+        KafkaServer("4.1.1", zookeeper_port=2181)
+
+
+def test_a_port_is_for_a_zookeeper_that_is_started() -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper=zk1:2181 with zookeeper_port=2181"):
+        KafkaServer("0.8.2.2", zookeeper="zk1:2181", zookeeper_port=2181)
+
+
+def test_a_zookeeper_of_an_unknown_version_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"ZooKeeper 3\.4\.6 cannot be started here; these can: 3\.3\.6"):
+        ZooKeeperServer(version="3.4.6")
 
 
 def test_no_brokers_are_refused() -> None:
@@ -32,7 +49,9 @@ def test_proxies_cannot_outlive_the_process_that_they_are_threads_of() -> None:
         KafkaServer(proxied=True, detached=True)
 
 
-@pytest.mark.parametrize("name", ["bootstrap_servers", "direct_servers", "controller", "data_dir"])
+@pytest.mark.parametrize(
+    "name", ["bootstrap_servers", "direct_servers", "controller", "data_dir", "zookeeper", "zookeeper_connect"]
+)
 def test_a_server_that_was_not_started_says_so(name: str) -> None:
     with pytest.raises(ConfigError, match="was not started"):
         getattr(KafkaServer(), name)

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.testing.ports import LOOPBACK, free_ports
-from streamgroup.testing.probe import broker_ids, brokers_known_to, zookeeper_serves
+from streamgroup.testing.probe import (
+    accepts,
+    answers_metadata,
+    broker_ids,
+    brokers_known_to,
+    leaders_known_to,
+    partition_leaders,
+    zookeeper_serves,
+)
 
 Serve = Callable[[bytes], int]
 
@@ -19,12 +27,11 @@ Serve = Callable[[bytes], int]
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """A server that answers its one client's first bytes with these, then closes."""
-    listeners: list[socket.socket] = []
+    started: list[tuple[threading.Thread, socket.socket]] = []
 
     def start(answer: bytes) -> int:
         listener = socket.create_server((LOOPBACK, 0))
         listener.settimeout(10)
-        listeners.append(listener)
 
         def run() -> None:
             connection, _ = listener.accept()
@@ -32,11 +39,14 @@ def serve() -> Iterator[Serve]:
                 connection.recv(1024)
                 connection.sendall(answer)
 
-        threading.Thread(target=run, daemon=True).start()
+        thread = threading.Thread(target=run, daemon=True)
+        started.append((thread, listener))
+        thread.start()
         return int(listener.getsockname()[1])
 
     yield start
-    for listener in listeners:
+    for thread, listener in started:
+        thread.join(10)
         listener.close()
 
 
@@ -53,6 +63,40 @@ def test_the_brokers_of_a_metadata_answer_are_found(serve: Serve) -> None:
     topics = struct.pack(">i", 0)
     port = serve(framed(metadata((0, "127.0.0.1"), (7, "a-longer-host"), (3, "")) + topics))
     assert brokers_known_to(LOOPBACK, port) == {0, 3, 7}
+
+
+def topic(error: int, *partitions: tuple[int, int, int]) -> bytes:
+    """Of one topic: partitions as (error, number, leader), each with two replicas of which one is in sync."""
+    rows = b"".join(struct.pack(">hiiiiiii", *partition, 2, 0, 1, 1, 0) for partition in partitions)
+    return struct.pack(">ihh2si", 1, error, 2, b"t8", len(partitions)) + rows
+
+
+def test_the_leaders_of_a_topic_are_found_and_partitions_without_one_left_out(serve: Serve) -> None:
+    port = serve(framed(metadata((0, "h"), (1, "h")) + topic(0, (0, 2, 1), (5, 1, -1), (9, 0, 0))))
+    assert leaders_known_to(LOOPBACK, port, "t8") == {0: 0, 2: 1}
+
+
+def test_a_topic_that_is_not_there_yet_has_no_leaders() -> None:
+    assert partition_leaders(metadata((0, "h")) + topic(3)) == {}
+
+
+def test_an_answer_that_ends_within_a_topic_has_no_leaders(serve: Serve) -> None:
+    assert leaders_known_to(LOOPBACK, serve(framed((metadata((0, "h")) + topic(0, (0, 0, 0)))[:-5])), "t8") == {}
+    huge = metadata((0, "h")) + struct.pack(">ihh2si", 1, 0, 2, b"t8", 2**31 - 1)
+    with pytest.raises(struct.error, match="not a number"):
+        partition_leaders(huge)
+
+
+def test_a_broker_that_knows_no_brokers_answers_all_the_same(serve: Serve) -> None:
+    assert answers_metadata(LOOPBACK, serve(framed(metadata() + struct.pack(">i", 0))))
+    assert brokers_known_to(LOOPBACK, serve(framed(metadata() + struct.pack(">i", 0)))) == frozenset()
+
+
+def test_whether_anybody_listens(serve: Serve) -> None:
+    assert accepts(LOOPBACK, serve(b""))
+    (port,) = free_ports(1)
+    assert not accepts(LOOPBACK, port)
+    assert not answers_metadata(LOOPBACK, port)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,33 @@
+"""An emulated Kafka 0.7: no registry of packages has the real one, so this does what was seen of it, byte by byte.
+
+    with Kafka07Server(brokers=2, config={"num.partitions": 3}) as kafka:
+        with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
+            producer.produce("events", [b"one", b"two"], codec="gzip")
+
+Brokers are processes of their own with their nodes in a real ZooKeeper. Without processes: `BrokerServer`, whose
+threads and port are of this process, and `Handler`, which has no sockets at all.
+"""
+
+from __future__ import annotations
+
+from streamgroup.testing.kafka07.broker import serve
+from streamgroup.testing.kafka07.cluster import Kafka07Server
+from streamgroup.testing.kafka07.config import BrokerConfig, broker_config
+from streamgroup.testing.kafka07.handler import Handler, Reply
+from streamgroup.testing.kafka07.logs import Logs
+from streamgroup.testing.kafka07.producer import Compressed, Producer07, message_set
+from streamgroup.testing.kafka07.server import BrokerServer
+
+__all__ = [
+    "BrokerConfig",
+    "BrokerServer",
+    "Compressed",
+    "Handler",
+    "Kafka07Server",
+    "Logs",
+    "Producer07",
+    "Reply",
+    "broker_config",
+    "message_set",
+    "serve",
+]

@@ -1,0 +1,113 @@
+"""What a 0.7 broker does with one request: answers, is silent, or closes the connection.
+
+No sockets: a frame in, a `Reply` out. Whatever a request does wrong that FETCH has no error for ends the connection.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from streamgroup.errors import DecodeError
+from streamgroup.testing.kafka07.log import NegativeSize, OffsetOutOfRange
+from streamgroup.testing.kafka07.logs import IllegalTopic, Logs, WrongPartition
+from streamgroup.wire.kafka07 import (
+    EARLIEST_TIME,
+    LATEST_TIME,
+    ErrorCode07,
+    FetchRequest07,
+    FetchResponse07,
+    MultiFetchRequest07,
+    MultiProduceRequest07,
+    OffsetsRequest07,
+    OffsetsResponse07,
+    ProduceRequest07,
+    decode_request,
+)
+from streamgroup.wire.primitives import Bytes
+
+_HEADER = struct.Struct(">ih")
+_ERRORS: dict[type[Exception], ErrorCode07] = {
+    OffsetOutOfRange: ErrorCode07.OFFSET_OUT_OF_RANGE,
+    WrongPartition: ErrorCode07.WRONG_PARTITION,
+    IllegalTopic: ErrorCode07.UNKNOWN,
+}
+
+
+class Reply(NamedTuple):
+    """What the broker sends, and whether it closes the connection after that; `why` is for its log."""
+
+    data: bytes = b""
+    close: bool = False
+    why: str = ""
+
+
+class Handler:
+    """The requests of any number of connections against one broker's logs. For use by several threads."""
+
+    def __init__(self, logs: Logs) -> None:
+        self._logs: Final = logs
+
+    def handle(self, frame: Bytes) -> Reply:
+        """Do what `frame` (a request without its size) asks. Raises OSError where the disk fails."""
+        try:
+            request = decode_request(frame)
+            return _HANDLERS[type(request)](self, request)
+        except (DecodeError, IllegalTopic, WrongPartition, ValueError) as error:
+            return Reply(close=True, why=f"{type(error).__name__}: {error}")
+
+    def _produce(self, request: ProduceRequest07) -> Reply:
+        self._logs.find_or_make(request.topic, request.partition).append(request.messages)
+        return Reply()
+
+    def _multi_produce(self, request: MultiProduceRequest07) -> Reply:
+        for produce in request.produces:
+            self._produce(produce)
+        return Reply()
+
+    def _fetch(self, request: FetchRequest07) -> Reply:
+        try:
+            log = self._logs.find(request.topic, request.partition)
+            records = b"" if log is None else log.read(request.offset, request.max_size)
+        except NegativeSize as error:
+            # The size of the answer is computed and sent before anybody looks at it.
+            return Reply(_HEADER.pack(error.size + 2, ErrorCode07.NO_ERROR), close=True, why=str(error))
+        except tuple(_ERRORS) as error:
+            return Reply(FetchResponse07(_ERRORS[type(error)]).encode())
+        return Reply(FetchResponse07(ErrorCode07.NO_ERROR, records).encode())
+
+    def _multi_fetch(self, request: MultiFetchRequest07) -> Reply:
+        """One answer after the other; what the header says of their sizes is computed before, nonsense included."""
+        parts = []
+        size = 2
+        for fetch in request.fetches:
+            part = self._fetch(fetch)
+            parts.append(part)
+            size += 4 + _HEADER.unpack_from(part.data)[0]
+        sent = []
+        for part in parts:
+            sent.append(part.data)
+            if part.close:
+                break
+        data = _HEADER.pack(size, ErrorCode07.NO_ERROR) + b"".join(sent)
+        failed = next((part for part in parts if part.close), Reply())
+        return Reply(data, failed.close, failed.why)
+
+    def _offsets(self, request: OffsetsRequest07) -> Reply:
+        log = self._logs.find(request.topic, request.partition)
+        if log is not None:
+            offsets = log.offsets(request.time, request.max_offsets)
+        else:
+            # Without a log nobody looks at the maximum.
+            offsets = [0] if request.time in (LATEST_TIME, EARLIEST_TIME) else []
+        return Reply(OffsetsResponse07(tuple(offsets)).encode())
+
+
+_HANDLERS: dict[type, Callable[[Handler, Any], Reply]] = {
+    FetchRequest07: Handler._fetch,
+    MultiFetchRequest07: Handler._multi_fetch,
+    OffsetsRequest07: Handler._offsets,
+    ProduceRequest07: Handler._produce,
+    MultiProduceRequest07: Handler._multi_produce,
+}

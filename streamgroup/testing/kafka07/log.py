@@ -1,0 +1,243 @@
+"""One partition's log: its segments as Kafka 0.7 keeps them on disk.
+
+`<log.dir>/<topic>-<partition>/<start offset, 20 digits>.kafka` holds the very bytes that came, from that offset on.
+What has been appended is visible once it is flushed. A `Log` may be used by several threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from streamgroup.errors import DecodeError, StreamGroupError
+from streamgroup.testing.kafka07.config import BrokerConfig
+from streamgroup.testing.kafka07.messages import check_set, messages_of
+from streamgroup.wire.kafka07 import EARLIEST_TIME, LATEST_TIME
+from streamgroup.wire.primitives import Bytes
+
+SUFFIX = ".kafka"
+
+
+class OffsetOutOfRange(StreamGroupError):
+    """The log does not hold the offset, or has not flushed it yet."""
+
+
+class NegativeSize(StreamGroupError):
+    """A FETCH of fewer than no bytes: the broker notices only while it sends."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"a FETCH of {size} bytes")
+        self.size = size
+
+
+class DamagedLog(StreamGroupError):
+    """The segments on disk do not follow on each other: Kafka refuses to start, too."""
+
+
+class Segment:
+    """One file. `size` bytes are written, the first `visible` of them flushed; offsets begin at `start`."""
+
+    __slots__ = ("path", "size", "start", "visible")
+
+    def __init__(self, path: Path, start: int) -> None:
+        self.path: Final = path
+        self.start: Final = start
+        self.size = self.visible = path.stat().st_size
+
+    @property
+    def end(self) -> int:
+        """The offset behind what is visible of it."""
+        return self.start + self.visible
+
+    def modified_ms(self) -> int:
+        """When it was last written to."""
+        return self.path.stat().st_mtime_ns // 1_000_000
+
+    def read(self, offset: int, max_size: int) -> bytes:
+        """At most `max_size` bytes from `offset` on: never beyond what is visible, nor beyond the segment."""
+        if max_size < 0:
+            raise NegativeSize(max_size)
+        with self.path.open("rb", buffering=0) as file:
+            return os.pread(file.fileno(), min(max_size, self.end - offset), offset - self.start)
+
+
+class Log:
+    """The segments of one partition, the oldest first; there is always one, and only the last is written to."""
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        config: BrokerConfig,
+        *,
+        recover: bool,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open what is there, or make it. With `recover` the last segment ends with its last good message."""
+        self.topic: Final = topic
+        self._directory: Final = directory
+        self._config: Final = config
+        self._clock: Final = clock
+        self._lock = threading.Lock()
+        self._unflushed = 0
+        self._flushed_at = clock()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._segments = _load(directory)
+        if recover:
+            _recover(self._segments[-1])
+        self._file = self._segments[-1].path.open("ab")
+
+    @property
+    def end(self) -> int:
+        """The offset behind what is visible."""
+        with self._lock:
+            return self._segments[-1].end
+
+    def append(self, messages: Bytes) -> None:
+        """Check a message set and append its whole messages; drop it where a payload is too large.
+
+        Raises DecodeError where anything in it is damaged: then nothing is appended.
+        """
+        checked = check_set(messages, self._config.max_message_size)
+        if checked is None:
+            return
+        with self._lock:
+            if self._segments[-1].size > self._config.log_file_size:
+                self._roll()
+            last = self._segments[-1]
+            self._file.write(memoryview(messages)[: checked.valid])
+            self._file.flush()
+            last.size += checked.valid
+            self._unflushed += checked.messages
+            if self._unflushed >= self._config.flush_interval:
+                self._flush()
+
+    def read(self, offset: int, max_size: int) -> bytes:
+        """The bytes from `offset` on; empty at the end. Raises OffsetOutOfRange and NegativeSize."""
+        with self._lock:
+            first, last = self._segments[0], self._segments[-1]
+            if not first.start <= offset <= last.end:
+                raise OffsetOutOfRange(f"{offset} is not in [{first.start}, {last.end}]")
+            if offset == last.end:
+                return b""
+            segment = next(s for s in reversed(self._segments) if s.start <= offset)
+            return segment.read(offset, max_size)
+
+    def offsets(self, at_ms: int, most: int) -> list[int]:
+        """Boundaries as of a time, newest first: the log's end, which is as new as can be, and the segments' starts.
+
+        Raises ValueError where `most` is negative.
+        """
+        if most < 0:
+            raise ValueError(f"an OFFSETS of {most} offsets")
+        with self._lock:
+            known = [(segment.start, segment.modified_ms()) for segment in self._segments]
+            last = self._segments[-1]
+            if last.visible:
+                known.append((last.end, int(self._clock() * 1000)))
+        if at_ms == EARLIEST_TIME:
+            known = known[:1]
+        elif at_ms != LATEST_TIME:
+            while known and known[-1][1] > at_ms:
+                known.pop()
+        return [offset for offset, _ in reversed(known)][:most]
+
+    def flush_if_due(self) -> None:
+        """Flush where the last flush is older than the interval of this topic."""
+        interval = self._config.topic_flush_intervals_ms.get(self.topic, self._config.flush_interval_ms)
+        with self._lock:
+            if (self._clock() - self._flushed_at) * 1000 >= interval:
+                self._flush()
+
+    def clean_up(self) -> int:
+        """Remove the oldest segments, by age and then by size, as long as they are too many; how many were."""
+        oldest_ms = self._clock() * 1000 - self._config.topic_retention_ms.get(self.topic, self._config.retention_ms)
+        with self._lock:
+            expired = self._remove_while(lambda segment: segment.modified_ms() < oldest_ms)
+            most = self._config.retention_bytes
+            surplus = sum(segment.visible for segment in self._segments) - most
+
+            def too_much(segment: Segment) -> bool:
+                nonlocal surplus
+                surplus -= segment.visible
+                return surplus >= 0
+
+            return expired + (self._remove_while(too_much) if most >= 0 and surplus >= 0 else 0)
+
+    def close(self) -> None:
+        """Flush and let go of the file."""
+        with self._lock:
+            self._flush()
+            self._file.close()
+
+    def _flush(self) -> None:
+        """Make visible what was appended: nothing, where that are no messages.
+
+        Nothing is forced to the disk: what is written outlives the process, and no test pulls the plug.
+        """
+        if self._unflushed:
+            self._segments[-1].visible = self._segments[-1].size
+            self._unflushed = 0
+            self._flushed_at = self._clock()
+
+    def _roll(self) -> None:
+        """Begin a new segment where the last one ends."""
+        self._flush()
+        last = self._segments[-1]
+        self._file.close()
+        # Compressed messages with nothing in them, which no flush has counted: the real broker leaves them in the file
+        # as well, under offsets that the next one has too, and then refuses to start.
+        os.truncate(last.path, last.visible)
+        last.size = last.visible
+        if last.visible:
+            self._segments.append(_new_segment(self._directory, last.end))
+        self._file = self._segments[-1].path.open("ab")
+
+    def _remove_while(self, surplus: Callable[[Segment], bool]) -> int:
+        count = 0
+        while count < len(self._segments) and surplus(self._segments[count]):
+            count += 1
+        if count == len(self._segments):
+            if self._segments[-1].visible:
+                self._roll()
+            else:
+                # An empty one is kept, as if it were new: its successor would have the same name.
+                os.utime(self._segments[-1].path, (self._clock(), self._clock()))
+                count -= 1
+        removed, self._segments = self._segments[:count], self._segments[count:]
+        for segment in removed:
+            segment.path.unlink()
+        return count
+
+
+def _new_segment(directory: Path, start: int) -> Segment:
+    path = directory / f"{start:020}{SUFFIX}"
+    path.write_bytes(b"")
+    return Segment(path, start)
+
+
+def _load(directory: Path) -> list[Segment]:
+    """The segments in `directory`, a first one where there are none. Raises DamagedLog where they leave a gap."""
+    segments = sorted((Segment(path, int(path.stem)) for path in directory.glob(f"*{SUFFIX}")), key=lambda s: s.start)
+    for before, after in itertools.pairwise(segments):
+        if before.end != after.start:
+            raise DamagedLog(f"{before.path} ends at {before.end}, but the next segment begins at {after.start}")
+    return segments or [_new_segment(directory, 0)]
+
+
+def _recover(segment: Segment) -> None:
+    """Cut a segment behind its last whole and good message: a crash may have left a part of one."""
+    good = 0
+    try:
+        for message in messages_of(segment.path.read_bytes()):
+            good += message.size
+    except DecodeError:
+        pass
+    if good < segment.size:
+        os.truncate(segment.path, good)
+        segment.size = segment.visible = good

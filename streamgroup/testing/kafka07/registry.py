@@ -1,0 +1,173 @@
+"""What a 0.7 broker writes into ZooKeeper: itself, and its partitions of every topic, all as ephemeral nodes.
+
+    /brokers/ids/<id>              <host>-<start in ms>:<host>:<port>
+    /brokers/topics/<topic>/<id>   the number of partitions
+
+A topic is written a moment after its first PRODUCE, by a thread; after the session has expired everything is, anew.
+Parents have null data, as the real broker's client makes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
+
+from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.testing.kafka07.config import BrokerConfig
+
+IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+
+_STOP_TIMEOUT_S = 10.0
+
+
+class AlreadyRegistered(StreamGroupError):
+    """Another broker has this id, or this one's last session has not expired yet."""
+
+
+class _Task:
+    """What the thread is told beside the names of topics."""
+
+    NEW_SESSION = object()
+    STOP = object()
+
+
+class Registry:
+    """One broker's session with ZooKeeper. `topics` tells those it has; `port` is what clients are to connect to."""
+
+    def __init__(
+        self, config: BrokerConfig, port: int, topics: Callable[[], list[str]], report: Callable[[str], None]
+    ) -> None:
+        self._config: Final = config
+        self._port: Final = port
+        self._topics: Final = topics
+        self._report: Final = report
+        self._tasks: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="kafka07-registry", daemon=True)
+        self._lost = False
+        self._client = KazooClient(
+            hosts=config.zookeeper,
+            timeout=config.session_timeout_ms / 1000,
+            connection_retry=KazooRetry(max_tries=-1, max_delay=0.5),
+        )
+
+    def start(self) -> None:
+        """Connect, and register the broker and its topics.
+
+        Raises AlreadyRegistered, and TransportError where ZooKeeper does not answer in time.
+        """
+        self._client.add_listener(self._heard)
+        try:
+            self._client.start(self._config.connection_timeout_ms / 1000)
+            self._register_all()
+        except KazooTimeoutError as error:
+            self._close()
+            where, limit = self._config.zookeeper, self._config.connection_timeout_ms
+            raise TransportError(f"no ZooKeeper at {where} within {limit:.0f} ms: is it running?") from error
+        except KazooException as error:
+            self._close()
+            raise TransportError(f"ZooKeeper at {self._config.zookeeper}: {type(error).__name__}: {error}") from error
+        except BaseException:
+            self._close()
+            raise
+        self._thread.start()
+
+    def announce(self, topic: str) -> None:
+        """Have `topic` registered soon."""
+        self._tasks.put(topic)
+
+    def stop(self) -> None:
+        """End the session: all nodes go at once."""
+        if self._thread.is_alive():
+            self._tasks.put(_Task.STOP)
+            self._thread.join(_STOP_TIMEOUT_S)
+        self._close()
+
+    def _close(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def _heard(self, state: str) -> None:
+        # kazoo calls this from its own thread, which must not wait for ZooKeeper.
+        if state == KazooState.LOST:
+            self._lost = True
+        elif state == KazooState.CONNECTED and self._lost:
+            self._lost = False
+            self._tasks.put(_Task.NEW_SESSION)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not _Task.STOP:
+            try:
+                if task is _Task.NEW_SESSION:
+                    self._report(
+                        f"re-registering broker {self._config.broker_id} in ZooKeeper: its session had expired"
+                    )
+                    self._register_all()
+                else:
+                    self._register_topic(str(task))
+            except (KazooException, AlreadyRegistered) as error:
+                # A later session registers everything again.
+                self._report(f"not registered: {type(error).__name__}: {error}")
+
+    def _register_all(self) -> None:
+        config = self._config
+        path = f"{IDS}/{config.broker_id}"
+        creator = f"{config.host}-{int(time.time() * 1000)}"
+        try:
+            self._create(path, f"{creator}:{config.host}:{self._port}")
+        except NodeExistsError:
+            raise AlreadyRegistered(
+                f"A broker is already registered on the path {path}. Either its brokerid is in use, or this broker was "
+                "restarted before its last session expired: wait for the session timeout, then start it again"
+            ) from None
+        for topic in self._topics():
+            self._register_topic(topic)
+
+    def _register_topic(self, topic: str) -> None:
+        path, count = f"{TOPICS}/{topic}/{self._config.broker_id}", str(self._config.partitions_of(topic))
+        try:
+            self._create(path, count)
+        except NodeExistsError:
+            # Of the session before, perhaps; with the same data that is fine by the real broker.
+            with contextlib.suppress(NoNodeError):
+                found, _ = self._retried(self._client.get, path)
+                if found != count.encode():
+                    raise
+        self._report(f"registered {path}: {count}")
+
+    def _create(self, path: str, data: str) -> None:
+        """An ephemeral node, and its parents where they are not there yet. Raises NodeExistsError."""
+        try:
+            self._retried(self._client.create, path, data.encode(), ephemeral=True)
+        except NoNodeError:
+            _make(self._client, posixpath.dirname(path))
+            self._retried(self._client.create, path, data.encode(), ephemeral=True)
+
+    def _retried(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        return KazooRetry(max_tries=-1, max_delay=0.5, deadline=self._config.session_timeout_ms / 1000)(
+            call, *args, **named
+        )
+
+
+def _make(client: KazooClient, path: str) -> None:
+    """A persistent node without data, and its parents."""
+    if path == "/":
+        raise ConfigError(f"ZooKeeper has no {client.chroot}: the chroot of zk.connect has to be made first")
+    try:
+        client.create(path, None)
+    except NodeExistsError:
+        pass
+    except NoNodeError:
+        _make(client, posixpath.dirname(path))
+        with contextlib.suppress(NodeExistsError):
+            client.create(path, None)

@@ -1,0 +1,165 @@
+"""The sockets of an emulated broker: a thread that accepts, a thread per connection, and the broker's own chores."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from streamgroup.errors import ConfigError
+from streamgroup.testing.kafka07.config import BrokerConfig
+from streamgroup.testing.kafka07.handler import Handler, Reply
+from streamgroup.testing.kafka07.logs import Logs
+from streamgroup.testing.ports import LOOPBACK
+
+_LENGTH = 4
+_BACKLOG = 64
+_FIRST_CLEANUP_S = 60.0
+_STOP_TIMEOUT_S = 10.0
+
+Report = Callable[[str], None]
+
+
+def _silent(line: str) -> None:
+    """Reports to nobody."""
+
+
+class BrokerServer:
+    """One broker without ZooKeeper: its logs, its port on 127.0.0.1 and its chores, as threads of this process.
+
+        with BrokerServer(BrokerConfig(broker_id=0, log_dir=directory, port=0)) as broker:
+            socket.create_connection((LOOPBACK, broker.port))
+
+    Nothing is answered before `open()`: the real broker listens before it has registered itself, and answers after.
+    """
+
+    def __init__(self, config: BrokerConfig, report: Report = _silent) -> None:
+        """Raises DamagedLog where the logs are, OSError where the port is taken."""
+        self.logs: Final = Logs(config)
+        self._config: Final = config
+        self._report: Final = report
+        self._handler: Final = Handler(self.logs)
+        self._opened = threading.Event()
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.create_server((LOOPBACK, config.port), backlog=_BACKLOG)
+        self.port: Final[int] = self._listener.getsockname()[1]
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def start(self) -> Self:
+        """Accept connections, whose requests wait for `open()`."""
+        if self._threads:
+            raise ConfigError(f"the broker at {self.address} runs already")
+        first_cleanup_s = min(_FIRST_CLEANUP_S, self._config.cleanup_interval_ms / 1000)
+        flush_s, cleanup_s = self._config.flush_scheduler_ms / 1000, self._config.cleanup_interval_ms / 1000
+        self._begin(self._accept, "kafka07-acceptor")
+        self._begin(lambda: self._repeat(self.logs.flush_due, flush_s, flush_s), "kafka07-flusher")
+        self._begin(lambda: self._repeat(self._clean_up, first_cleanup_s, cleanup_s), "kafka07-cleaner")
+        return self
+
+    def open(self) -> None:
+        """Answer from now on."""
+        self._opened.set()
+
+    def stop(self) -> None:
+        """Close all connections, then the logs, in good order. A second call does nothing."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._opened.set()
+        with self._lock:
+            sockets, threads = [self._listener, *self._connections], list(self._threads)
+        for each in sockets:
+            # Wakes the thread that waits in it, as a close would not; the thread then closes it.
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(_STOP_TIMEOUT_S)
+        self._listener.close()
+        self.logs.close()
+
+    def __enter__(self) -> Self:
+        self.start().open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def _begin(self, run: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        with self._lock:
+            self._threads = [other for other in self._threads if other.is_alive()] + [thread]
+            thread.start()
+
+    def _repeat(self, act: Callable[[], object], first_s: float, then_s: float) -> None:
+        wait_s = first_s
+        while not self._stopping.wait(wait_s):
+            act()
+            wait_s = then_s
+
+    def _clean_up(self) -> None:
+        removed = self.logs.clean_up()
+        if removed:
+            self._report(f"retention removed {removed} segments")
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                self._connections.add(connection)
+            self._begin(functools.partial(self._serve, connection), "kafka07-connection")
+
+    def _serve(self, connection: socket.socket) -> None:
+        """One request after the other: the next is read when the answer is on its way."""
+        try:
+            peer = "{}:{}".format(*connection.getpeername())
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._opened.wait()
+            while not self._stopping.is_set():
+                reply = self._next_reply(connection)
+                connection.sendall(reply.data)
+                if reply.close:
+                    self._report(f"closing the connection of {peer}: {reply.why}")
+                    return
+        except (OSError, EOFError):
+            pass  # the client is gone
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
+            connection.close()
+
+    def _next_reply(self, connection: socket.socket) -> Reply:
+        size = int.from_bytes(_exactly(connection, _LENGTH), "big", signed=True)
+        if not 0 < size <= self._config.max_request_bytes:
+            return Reply(close=True, why=f"a request of {size} bytes; {self._config.max_request_bytes} are allowed")
+        frame = _exactly(connection, size)
+        try:
+            return self._handler.handle(frame)
+        except OSError as error:
+            # The real one halts.
+            return Reply(close=True, why=f"the disk has failed: {error}")
+
+
+def _exactly(connection: socket.socket, count: int) -> memoryview:
+    """The next `count` bytes. Raises EOFError where the stream ends before."""
+    data = memoryview(bytearray(count))
+    filled = 0
+    while filled < count:
+        received = connection.recv_into(data[filled:])
+        if not received:
+            raise EOFError
+        filled += received
+    return data.toreadonly()

@@ -1,0 +1,42 @@
+"""Kafka's classes: those that a broker runs from, and its own tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamgroup.errors import ConfigError
+from streamgroup.testing.jars import resolve
+from streamgroup.testing.java import java_command, logging_jars
+from streamgroup.testing.releases import Coordinate, release_of
+
+_OWN_LOGGING = ("slf4j-api", "log4j", "slf4j-log4j", "slf4j-reload4j", "reload4j")
+
+
+def kafka_classpath(version: str) -> tuple[Path, ...]:
+    """The jars of a Kafka version, resolved if they are not in the cache, with PySpark's logging instead of its own."""
+    release = release_of(version)
+    if release.emulated:
+        raise ConfigError(f"Kafka {version} is emulated here, by a program in Python: it has neither jars nor tools")
+    jars = list(_jars(release.coordinate))
+    for extra in release.extra:
+        jars.extend(_jars(extra, transitive=False))
+    return (*logging_jars(), *(jar for jar in jars if not jar.name.startswith(_OWN_LOGGING)))
+
+
+def java_tool(version: str, main_class: str, *arguments: str, jvm_flags: Sequence[str] = ("-Xmx256m",)) -> list[str]:
+    """The argv of one of Kafka's own tools, for `subprocess`.
+
+    For instance `org.apache.kafka.tools.consumer.ConsoleConsumer` and
+    `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand`, which the shell scripts of a Kafka start too. Before
+    3.x they are `kafka.tools.ConsoleConsumer`, `kafka.admin.ConsumerGroupCommand` and their kin.
+    """
+    tools = release_of(version).tools
+    # Alone: of its dependencies the tools that talk to brokers need none that the broker does not have.
+    own = () if tools is None else _jars(tools, transitive=False)
+    flags = (*jvm_flags, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    return java_command(main_class, arguments, classpath=(*kafka_classpath(version), *own), flags=flags)
+
+
+def _jars(of: Coordinate, *, transitive: bool = True) -> tuple[Path, ...]:
+    return resolve(of.organisation, of.module, of.revision, transitive=transitive)

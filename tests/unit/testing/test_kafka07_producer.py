@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import snappy
+
+from streamgroup.errors import ConfigError, DecodeError, EncodeError, TransportError, UnsupportedCodec
+from streamgroup.testing.kafka07 import BrokerServer, Compressed, Producer07, message_set
+from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy, compress_snappy_raw, decompress
+from streamgroup.testing.ports import free_ports
+from streamgroup.wire.kafka07 import FetchRequest07, message07, message_set07
+from tests.kafka07_samples import samples
+from tests.unit.testing.kafka07_broker import config, connect, read_frame
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerServer]:
+    with BrokerServer(config(tmp_path)) as server:
+        yield server
+
+
+def fetched(broker: BrokerServer, topic: str, partition: int = 0) -> bytes:
+    with connect(broker.address) as connection:
+        connection.sendall(FetchRequest07(topic, partition, 0, 1 << 22).encode())
+        return read_frame(connection)[2:]
+
+
+# What is written
+
+
+def test_what_is_produced_is_there_when_the_call_returns(broker: BrokerServer) -> None:
+    with Producer07(broker.address) as producer:
+        producer.produce("t", [b"a", b"b"], partition=1)
+        assert fetched(broker, "t", 1) == message_set07([b"a", b"b"])
+        producer.produce("t", [b"c"], partition=1, magic=0)
+        assert fetched(broker, "t", 1) == message_set07([b"a", b"b"]) + message07(b"c", magic=0)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "snappy-raw"])
+def test_a_codec_makes_one_message_of_all(broker: BrokerServer, codec: str) -> None:
+    with Producer07(broker.address) as producer:
+        producer.produce("t", [b"a", b"b"], codec=codec, partition=0, magic=0)
+    data = fetched(broker, "t")
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    assert decompress(data[5] & 3, data[10:]) == message_set07([b"a", b"b"], magic=0)
+
+
+def test_messages_may_be_mixed_and_nested(broker: BrokerServer) -> None:
+    payloads = [b"a", Compressed("gzip", [b"b", Compressed("snappy", [b"c"])]), b"d"]
+    with Producer07(broker.address) as producer:
+        producer.produce("t", payloads, partition=0)
+    assert fetched(broker, "t") == message_set(payloads)
+
+
+def test_several_partitions_in_one_request(broker: BrokerServer) -> None:
+    with Producer07(broker.address) as producer:
+        producer.produce_many([("t", 0, [b"a"]), ("u", 2, [b"b", b"c"]), ("t", 0, [b"d"])])
+        producer.produce_many([])
+    assert fetched(broker, "t") == message_set07([b"a", b"d"])
+    assert fetched(broker, "u", 2) == message_set07([b"b", b"c"])
+
+
+# What goes wrong
+
+
+def test_a_refusal_is_an_error_and_the_next_call_connects_again(broker: BrokerServer) -> None:
+    with Producer07(broker.address) as producer:
+        producer.produce("t", [b"a"], partition=0)
+        with pytest.raises(TransportError, match=rf"broker {broker.address} did not take the messages for a/b: .*log"):
+            producer.produce("a/b", [b"x"])
+        producer.produce("t", [b"b"], partition=0)
+    assert fetched(broker, "t") == message_set07([b"a", b"b"])
+
+
+def test_no_broker_is_an_error() -> None:
+    with (
+        Producer07(f"127.0.0.1:{free_ports(1)[0]}", timeout_s=2) as producer,
+        pytest.raises(TransportError, match="Connection refused"),
+    ):
+        producer.produce("t", [b"a"])
+
+
+def test_a_message_that_the_broker_would_drop_is_an_error(broker: BrokerServer) -> None:
+    with Producer07(broker.address, max_message_size=100) as producer:
+        with pytest.raises(EncodeError, match="a message of 101 bytes, the broker drops what is beyond 100"):
+            producer.produce("t", [b"x", bytes(101)], partition=0)
+        producer.produce("t", [bytes(100)], partition=0)
+        producer.produce("t", [bytes(100)] * 100, codec="gzip", partition=0)
+
+
+@pytest.mark.parametrize("given", [{}, {"address": "a:1", "zookeeper": "b:2"}])
+def test_a_producer_goes_to_one_broker_or_to_those_of_a_zookeeper(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="either the address of a broker or a ZooKeeper"):
+        Producer07(**given)
+
+
+def test_an_unknown_codec_is_an_error(broker: BrokerServer) -> None:
+    with Producer07(broker.address) as producer, pytest.raises(ConfigError, match="zstd: no codec of Kafka"):
+        producer.produce("t", [b"a"], codec="zstd")
+
+
+# The codecs, held against others
+
+
+TEXT = b"some text, some text, some text " * 3000
+
+
+def test_gzip_is_what_others_read_and_write() -> None:
+    assert gzip.decompress(compress_gzip(TEXT)) == TEXT
+    assert decompress(1, gzip.compress(TEXT[:10]) + gzip.compress(TEXT[10:]) + b"behind") == TEXT
+    assert compress_gzip(TEXT) == compress_gzip(TEXT)
+
+
+def test_raw_snappy_is_what_others_read_and_write() -> None:
+    assert snappy.decompress(compress_snappy_raw(TEXT)) == TEXT
+    assert decompress(2, snappy.compress(TEXT)) == TEXT
+
+
+def test_snappy_in_blocks_is_as_java_writes_it() -> None:
+    packed = compress_snappy(TEXT)
+    assert packed[:16] == b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    blocks, at = [], 16
+    while at < len(packed):
+        (size,) = struct.unpack_from(">i", packed, at)
+        blocks.append(snappy.decompress(packed[at + 4 : at + 4 + size]))
+        at += 4 + size
+    assert [len(block) for block in blocks] == [32768, 32768, len(TEXT) - 65536]
+    assert b"".join(blocks) == TEXT == decompress(2, packed)
+
+
+def test_captured_wrappers_are_read() -> None:
+    sent = {sample.name: sample.sent for sample in samples()}
+    framed = sent["PRODUCE snappy xerial-framed (magic1 x2) to s1/0"]
+    raw = sent["PRODUCE snappy RAW block (magic1 x2) to s2/0"]
+    # Request and set: 18 bytes, message: 10.
+    expected = message_set07([b"s-a", b"s-b"])
+    assert decompress(2, framed[28:]) == decompress(2, raw[28:]) == expected
+    assert compress_snappy(expected)[:16] == framed[28:44]
+
+
+@pytest.mark.parametrize("codec", [0, 3])
+def test_other_codecs_are_refused(codec: int) -> None:
+    with pytest.raises(UnsupportedCodec):
+        decompress(codec, b"")
+
+
+@pytest.mark.parametrize("codec", [1, 2])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x1f\x8b", b"\x82SNAPPY\x00", b"\x82SNAPPY\x00" + bytes(8) + b"\xff\xff\xff\xff"]
+)
+def test_damaged_data_is_a_decode_error(codec: int, data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decompress(codec, data)
