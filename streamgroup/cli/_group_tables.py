@@ -1,40 +1,31 @@
-"""The tables of `streamgroup groups`: what the brokers said, as rows; and rows as text or JSON. Pure.
+"""The tables of `streamgroup groups`: what the brokers said, as rows. Pure.
 
-Columns and their order are those of kafka-consumer-groups.sh. An unknown value is None: `-` in text, null in JSON.
+Columns and their order are those of kafka-consumer-groups.sh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
+from streamgroup.cli._tables import Column, PartitionName
 from streamgroup.driver.trouble import Kind
 from streamgroup.errors import DecodeError
-from streamgroup.model import Broker, CommittedOffset, TopicPartition
+from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.consumer import PROTOCOL_TYPE, decode_assignment, each_partition
 from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember, ListedGroup
 
 DEAD = "Dead"
 EMPTY = "Empty"
-_NARROWEST = 12
-REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
+STABLE = "Stable"
+PREPARING = "PreparingRebalance"
+REBALANCING = frozenset({PREPARING, "CompletingRebalance"})
+"""The states of groups, in the brokers' words."""
 
-R = TypeVar("R")
 
-
-@dataclass(frozen=True, slots=True)
-class Column(Generic[R]):
-    """One column: its title, its name in JSON, its value of a row.
-
-    In text some are shown with --verbose only, some only if a row has a value there.
-    """
-
-    title: str
-    name: str
-    of: Callable[[R], Any]
-    verbose: bool = False
-    if_any: bool = False
+def _number(partition: int) -> PartitionName:
+    return partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +37,8 @@ class OffsetRow:
     committed: CommittedOffset | None
     log_end: int | None
     member: DescribedGroupMember | None
+    name: PartitionName | None = None
+    """The partition's, as the cluster's tools show it."""
 
     @property
     def lag(self) -> int | None:
@@ -71,14 +64,15 @@ class MemberRow:
     member: DescribedGroupMember
     assigned: tuple[TopicPartition, ...] | None
     trouble: Trouble | None = None
+    name_of: Callable[[int], PartitionName] = _number
 
 
 @dataclass(frozen=True, slots=True)
 class StateRow:
-    """A group as a whole."""
+    """A group as a whole; `coordinator` is who keeps it."""
 
     group: DescribedGroup
-    coordinator: Broker
+    coordinator: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +92,18 @@ def _of_member(read: Callable[[DescribedGroupMember], str]) -> Callable[[OffsetR
     return lambda row: None if row.member is None else read(row.member) or None
 
 
+def _assignment(row: MemberRow) -> str | None:
+    """`orders(0,1),payments(2)`."""
+    topics: dict[str, list[str]] = {}
+    for tp in row.assigned or ():
+        topics.setdefault(tp.topic, []).append(str(row.name_of(tp.partition)))
+    return ",".join(f"{topic}({','.join(names)})" for topic, names in topics.items()) or None
+
+
 OFFSETS: tuple[Column[OffsetRow], ...] = (
     Column("GROUP", "group", lambda row: row.group),
     Column("TOPIC", "topic", lambda row: row.partition and row.partition.topic),
-    Column("PARTITION", "partition", lambda row: None if row.partition is None else row.partition.partition),
+    Column("PARTITION", "partition", lambda row: row.name),
     Column("LEADER-EPOCH", "leader_epoch", lambda row: _known_epoch(row.committed), verbose=True),
     Column("CURRENT-OFFSET", "current_offset", lambda row: None if row.committed is None else row.committed.offset),
     Column("LOG-END-OFFSET", "log_end_offset", lambda row: row.log_end),
@@ -117,7 +119,7 @@ MEMBERS: tuple[Column[MemberRow], ...] = (
     Column("HOST", "host", lambda row: row.member.client_host or None),
     Column("CLIENT-ID", "client_id", lambda row: row.member.client_id or None),
     Column("#PARTITIONS", "partitions", lambda row: None if row.assigned is None else len(row.assigned)),
-    Column("ASSIGNMENT", "assignment", lambda row: _assignment(row.assigned), verbose=True),
+    Column("ASSIGNMENT", "assignment", _assignment, verbose=True),
 )
 TROUBLE: Column[MemberRow] = Column("TROUBLE", "trouble", lambda row: row.trouble)
 """In JSON a column of the members, in text tables of their own."""
@@ -134,7 +136,7 @@ EVENTS: tuple[Column[EventRow], ...] = (
 )
 STATES: tuple[Column[StateRow], ...] = (
     Column("GROUP", "group", lambda row: row.group.group_id),
-    Column("COORDINATOR (ID)", "coordinator", lambda row: _address(row.coordinator)),
+    Column("COORDINATOR (ID)", "coordinator", lambda row: row.coordinator),
     Column("ASSIGNMENT-STRATEGY", "assignment_strategy", lambda row: row.group.protocol_data or None),
     Column("STATE", "state", lambda row: row.group.group_state or None),
     Column("#MEMBERS", "members", lambda row: len(row.group.members)),
@@ -167,6 +169,7 @@ def offset_rows(
     group: DescribedGroup,
     committed: Mapping[TopicPartition, CommittedOffset],
     log_ends: Mapping[TopicPartition, int],
+    name_of: Callable[[int], PartitionName] = _number,
 ) -> list[OffsetRow]:
     """Every partition that a member holds or that has a commit, by topic and number; then the members without any."""
     holders: dict[TopicPartition, DescribedGroupMember] = {}
@@ -177,17 +180,21 @@ def offset_rows(
         if not assigned:
             idle.append(member)
     rows = [
-        OffsetRow(group.group_id, tp, committed.get(tp), log_ends.get(tp), holders.get(tp))
+        OffsetRow(group.group_id, tp, committed.get(tp), log_ends.get(tp), holders.get(tp), name_of(tp.partition))
         for tp in sorted({*holders, *committed})
     ]
     return rows + [OffsetRow(group.group_id, None, None, None, member) for member in idle]
 
 
-def member_rows(group: DescribedGroup, troubles: Mapping[str, Trouble] | None = None) -> list[MemberRow]:
+def member_rows(
+    group: DescribedGroup,
+    troubles: Mapping[str, Trouble] | None = None,
+    name_of: Callable[[int], PartitionName] = _number,
+) -> list[MemberRow]:
     """The members by id; `troubles` are the counters of those whose coordinators could be asked, by member id."""
     told = troubles or {}
     return [
-        MemberRow(group.group_id, member, assigned_to(member), told.get(member.member_id))
+        MemberRow(group.group_id, member, assigned_to(member), told.get(member.member_id), name_of)
         for member in _sorted(group.members)
     ]
 
@@ -208,57 +215,5 @@ def _sorted(members: Iterable[DescribedGroupMember]) -> list[DescribedGroupMembe
     return sorted(members, key=lambda member: member.member_id)
 
 
-# -- text and JSON -----------------------------------------------------------------------------------------------------
-
-
-def table(columns: Sequence[Column[R]], rows: Sequence[R], *, verbose: bool = False, width: int | None = None) -> str:
-    """The rows under their titles, columns padded; scripts split it at white space, as they do with Kafka's tool.
-
-    Where that is wider than `width`, the first column is shortened, to 12 characters at least.
-    """
-    shown = [c for c in columns if _is_shown(c, rows, verbose)]
-    cells = [[column.title for column in shown]] + [[_cell(column.of(row)) for column in shown] for row in rows]
-    if width is not None:
-        _shorten_first(cells, width)
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
-    )
-
-
-def _shorten_first(cells: list[list[str]], width: int) -> None:
-    others = [max(map(len, column)) for column in zip(*cells, strict=True)][1:]
-    most = max(_NARROWEST, width - sum(others) - 2 * len(others))
-    for line in cells:
-        line[0] = line[0] if len(line[0]) <= most else line[0][: most - 1] + "…"
-
-
-def json_rows(columns: Sequence[Column[R]], rows: Iterable[R]) -> list[dict[str, Any]]:
-    """The rows for programs: every column, whatever is shown in text."""
-    return [{column.name: column.of(row) for column in columns} for row in rows]
-
-
-def _is_shown(column: Column[R], rows: Sequence[R], verbose: bool) -> bool:
-    if column.if_any:
-        return any(column.of(row) is not None for row in rows)
-    return verbose or not column.verbose
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None or value == "" else str(value)
-
-
 def _known_epoch(committed: CommittedOffset | None) -> int | None:
     return None if committed is None or committed.leader_epoch < 0 else committed.leader_epoch
-
-
-def _address(coordinator: Broker) -> str:
-    return f"{coordinator.host}:{coordinator.port} ({coordinator.node_id})"
-
-
-def _assignment(assigned: Iterable[TopicPartition] | None) -> str | None:
-    """`orders(0,1),payments(2)`."""
-    topics: dict[str, list[str]] = {}
-    for tp in assigned or ():
-        topics.setdefault(tp.topic, []).append(str(tp.partition))
-    return ",".join(f"{topic}({','.join(numbers)})" for topic, numbers in topics.items()) or None

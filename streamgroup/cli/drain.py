@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from streamgroup.cli import _group_tables as tables
+from streamgroup.cli import _tables as tables
 from streamgroup.driver import control
 from streamgroup.driver.drains import drain_together
 from streamgroup.errors import StreamGroupError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,12 +13,10 @@ import click
 
 from streamgroup.cli import _group_tables as tables
 from streamgroup.cli import _local
-from streamgroup.cli._cluster import cluster_of
+from streamgroup.cli._cluster import client_options, cluster_options
+from streamgroup.cli._group_stores import GroupStore, opened_store
+from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.errors import StreamGroupError
-from streamgroup.model import LATEST, TopicPartition
-from streamgroup.net import admin
-from streamgroup.net.cluster import Cluster
-from streamgroup.options.types import Isolation
 from streamgroup.wire.messages.admin import DescribedGroup, ListedGroup
 
 _NOT_HERE = (
@@ -31,7 +30,7 @@ class NoSuchGroup(StreamGroupError):
 
 
 @click.command()
-@click.option("-b", "--bootstrap-server", required=True, metavar="HOST:PORT", help="Brokers to begin with.")
+@cluster_options
 @click.option("--list", "list_groups", is_flag=True, help="The groups' names.")
 @click.option("--describe", is_flag=True, help="Offsets and lag, or what else is asked for.")
 @click.option("--group", "names", multiple=True, metavar="GROUP", help="Which to describe; repeatable.")
@@ -46,7 +45,8 @@ class NoSuchGroup(StreamGroupError):
 @click.option("--json", "as_json", is_flag=True, help="For programs: all columns, null for what is not known.")
 def groups(
     *,
-    bootstrap_server: str,
+    bootstrap_server: str | None,
+    zookeeper: str | None,
     list_groups: bool,
     describe: bool,
     names: tuple[str, ...],
@@ -56,40 +56,41 @@ def groups(
     timeout: int,
     as_json: bool,
 ) -> None:
-    """List or describe the consumer groups of a cluster."""
+    """List or describe the consumer groups of a cluster: those that its brokers keep, or that ZooKeeper does."""
     if list_groups == describe:
         raise click.UsageError("give either --list or --describe")
     if describe and bool(names) == all_groups:
         raise click.UsageError("--describe takes either --group or --all-groups")
     if list_groups and (names or all_groups or verbose or view not in (None, "state")):
         raise click.UsageError("--list takes only --state besides")
-    cluster = cluster_of(bootstrap_server, "streamgroup-groups", timeout)
-    try:
-        deadline = cluster.deadline(timeout)
-        if list_groups:
-            _list(cluster, deadline, states=view == "state", as_json=as_json)
-        else:
-            _describe(cluster, deadline, names, view=view or "offsets", verbose=verbose, as_json=as_json)
-    finally:
-        cluster.close()
+    with opened_store(client_options(bootstrap_server, zookeeper, "streamgroup-groups", timeout)) as store:
+        deadline = time.monotonic() + timeout / 1000
+        try:
+            if list_groups:
+                _list(store, deadline, states=view == "state", as_json=as_json)
+            else:
+                _describe(store, deadline, names, view=view or "offsets", verbose=verbose, as_json=as_json)
+        finally:
+            for note in dict.fromkeys(store.notes):
+                click.echo(f"Warning: {note}", err=True)
 
 
-def _list(cluster: Cluster, deadline: float, *, states: bool, as_json: bool) -> None:
-    found = tables.consumer_groups(admin.list_groups(cluster, deadline).values())
+def _list(store: GroupStore, deadline: float, *, states: bool, as_json: bool) -> None:
+    found = tables.consumer_groups(store.list_groups(deadline).values())
     if states or as_json:
-        found = _with_states(cluster, deadline, found)
+        found = _with_states(store, deadline, found)
     if as_json:
         _print_json(tables.LISTED, found)
     elif states:
-        click.echo(tables.table(tables.LISTED, found))
+        click.echo(table(tables.LISTED, found))
     elif found:
         click.echo("\n".join(group.group_id for group in found))
 
 
-def _with_states(cluster: Cluster, deadline: float, found: list[ListedGroup]) -> list[ListedGroup]:
+def _with_states(store: GroupStore, deadline: float, found: list[ListedGroup]) -> list[ListedGroup]:
     """Brokers before 2.6 list names only: ask for what is missing."""
     stateless = [group.group_id for group in found if not group.group_state]
-    described = admin.describe_groups(cluster, stateless, deadline)
+    described = store.describe(stateless, deadline)
     return [
         ListedGroup(
             group_id=group.group_id,
@@ -101,62 +102,52 @@ def _with_states(cluster: Cluster, deadline: float, found: list[ListedGroup]) ->
 
 
 def _describe(
-    cluster: Cluster, deadline: float, names: Sequence[str], *, view: str, verbose: bool, as_json: bool
+    store: GroupStore, deadline: float, names: Sequence[str], *, view: str, verbose: bool, as_json: bool
 ) -> None:
     """Show the groups that exist, then fail for those that do not."""
     if not names:
-        names = [group.group_id for group in tables.consumer_groups(admin.list_groups(cluster, deadline).values())]
-    described = admin.describe_groups(cluster, names, deadline)
+        names = [group.group_id for group in tables.consumer_groups(store.list_groups(deadline).values())]
+    described = store.describe(names, deadline)
     alive = [group for group in described.values() if group.group_state != tables.DEAD]
     if view == "offsets":
-        _show(tables.OFFSETS, [_offsets(cluster, deadline, group) for group in alive], verbose, as_json)
+        _show(tables.OFFSETS, [_offsets(store, deadline, group) for group in alive], verbose, as_json)
     elif view == "members":
-        _show_members(alive, deadline, verbose=verbose, as_json=as_json)
+        _show_members(store, alive, deadline, verbose=verbose, as_json=as_json)
     else:
-        rows = [tables.StateRow(group, cluster.coordinator(group.group_id, deadline)) for group in alive]
+        rows = [tables.StateRow(group, store.coordinator(group.group_id, deadline)) for group in alive]
         _show(tables.STATES, [rows] if rows else [], verbose, as_json)
     for group in alive:
         _remark(group, view)
     if missing := sorted(name for name, group in described.items() if group.group_state == tables.DEAD):
         raise NoSuchGroup(
             "; ".join(f"consumer group {name!r} does not exist" for name in missing)
-            + " (groups of the KIP-848 protocol cannot be described yet)"
+            + (f" ({store.unseen})" if store.unseen else "")
         )
 
 
-def _offsets(cluster: Cluster, deadline: float, group: DescribedGroup) -> list[tables.OffsetRow]:
-    # As Kafka's tool: the last complete commits, without waiting for open transactions.
-    committed = admin.committed(cluster, group.group_id, deadline, stable=False)
+def _offsets(store: GroupStore, deadline: float, group: DescribedGroup) -> list[tables.OffsetRow]:
+    committed = store.committed(group.group_id, deadline)
     held = (tables.assigned_to(member) or () for member in group.members)
     partitions = {*committed, *(tp for assigned in held for tp in assigned)}
-    return tables.offset_rows(group, committed, _log_ends(cluster, deadline, partitions))
+    return tables.offset_rows(group, committed, store.log_ends(partitions, deadline), store.name_of)
 
 
-def _log_ends(cluster: Cluster, deadline: float, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The high watermarks of those that have a leader: a deleted topic's commits are still shown."""
-    wanted = list(partitions)
-    snapshot = cluster.snapshot({tp.topic for tp in wanted}, deadline)
-    led = {tp: LATEST for tp in wanted if snapshot.leader(tp) is not None}
-    if not led:
-        return {}
-    listed = cluster.list_offsets(led, Isolation.READ_UNCOMMITTED, deadline)
-    return {tp: answer.offset for tp, answer in listed.items()}
-
-
-def _show(columns: Sequence[tables.Column[Any]], parts: list[list[Any]], verbose: bool, as_json: bool) -> None:
+def _show(columns: Sequence[Column[Any]], parts: list[list[Any]], verbose: bool, as_json: bool) -> None:
     """One table for each part that has rows; JSON is one list of all."""
     if as_json:
         _print_json(columns, [row for rows in parts for row in rows])
         return
-    shown = [tables.table(columns, rows, verbose=verbose) for rows in parts if rows]
+    shown = [table(columns, rows, verbose=verbose) for rows in parts if rows]
     if shown:
         click.echo("\n\n".join(shown))
 
 
-def _show_members(groups: Sequence[DescribedGroup], deadline: float, *, verbose: bool, as_json: bool) -> None:
+def _show_members(
+    store: GroupStore, groups: Sequence[DescribedGroup], deadline: float, *, verbose: bool, as_json: bool
+) -> None:
     """The members, then the counters of those whose coordinators run here."""
     troubles = _local.troubles({group.group_id for group in groups}, deadline)
-    parts = [tables.member_rows(group, troubles) for group in groups]
+    parts = [tables.member_rows(group, troubles, store.name_of) for group in groups]
     if as_json:
         _print_json((*tables.MEMBERS, tables.TROUBLE), [row for rows in parts for row in rows])
         return
@@ -170,15 +161,15 @@ def _show_members(groups: Sequence[DescribedGroup], deadline: float, *, verbose:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     click.echo()
     if verbose:
-        click.echo(tables.table(tables.EVENTS, tables.event_rows(members)))
+        click.echo(table(tables.EVENTS, tables.event_rows(members)))
     else:
-        click.echo(tables.table(tables.COUNTS, members, width=width))
+        click.echo(table(tables.COUNTS, members, width=width))
     if any(row.trouble is None for row in members):
         click.echo(_NOT_HERE.format(who="-: not every member"))
 
 
-def _print_json(columns: Sequence[tables.Column[Any]], rows: Iterable[Any]) -> None:
-    click.echo(json.dumps(tables.json_rows(columns, rows), indent=2))
+def _print_json(columns: Sequence[Column[Any]], rows: Iterable[Any]) -> None:
+    click.echo(json.dumps(json_rows(columns, rows), indent=2))
 
 
 def _remark(group: DescribedGroup, view: str) -> None:

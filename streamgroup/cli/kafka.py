@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES
+
+if TYPE_CHECKING:
+    from streamgroup.testing.background import BackgroundKafka
 
 
 @click.group()
@@ -34,14 +39,41 @@ def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
     type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
     help="Keep the data here; without it `down` removes them.",
 )
-def up(version: str, brokers: int, port: int | None, config: dict[str, str], data_dir: Path | None) -> None:
-    """Start it and print its bootstrap servers."""
+@click.option(
+    "--zookeeper", metavar="HOST:PORT/CHROOT", help="Of versions before 3; without it one is started with the brokers."
+)
+@click.option("--zookeeper-port", type=click.IntRange(1024, 65535), help="Of the one that is started. [default: free]")
+def up(
+    *,
+    version: str,
+    brokers: int,
+    port: int | None,
+    config: dict[str, str],
+    data_dir: Path | None,
+    zookeeper: str | None,
+    zookeeper_port: int | None,
+) -> None:
+    """Start it and print its bootstrap servers; of versions before 3 its zookeeper.connect, too.
+
+    Version 0.7 is an emulated broker: consumers find its brokers in ZooKeeper alone.
+    """
     from streamgroup.testing import background  # noqa: PLC0415
 
-    known, ran_already = background.up(version, brokers, config, port, data_dir)
+    known, ran_already = background.up(
+        version, brokers, config, port, data_dir, zookeeper=zookeeper, zookeeper_port=zookeeper_port
+    )
     if ran_already:
         click.echo(f"Kafka {known.version} runs already; its options were left as they are", err=True)
-    click.echo(known.bootstrap_servers)
+    for line in _ways_in(known):
+        click.echo(line)
+
+
+def _ways_in(known: BackgroundKafka) -> Iterator[str]:
+    """What a client is to be given."""
+    if not RELEASES[known.version].emulated:
+        yield known.bootstrap_servers
+    if known.zookeeper_connect:
+        yield f"zookeeper.connect={known.zookeeper_connect}"
 
 
 @kafka.command()
@@ -53,7 +85,7 @@ def down() -> None:
     if known is None:
         click.echo("no Kafka runs in the background")
     else:
-        click.echo(f"Kafka {known.version} at {known.bootstrap_servers} has ended")
+        click.echo(f"Kafka {known.version} at {', '.join(_ways_in(known))} has ended")
 
 
 @kafka.command()
@@ -70,7 +102,7 @@ def status(as_json: bool) -> None:
     elif known is None:
         click.echo("no Kafka runs in the background; start one: streamgroup kafka up")
     else:
-        click.echo(f"Kafka {known.version} at {known.bootstrap_servers}, data in {known.data_dir}")
+        click.echo(f"Kafka {known.version} at {', '.join(_ways_in(known))}, data in {known.data_dir}")
         for node in known.nodes:
             click.echo(f"  {node.name}  pid {node.pid}  {'alive' if node.alive else 'dead'}")
     if not running:

@@ -1,21 +1,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner, Result
 
 from streamgroup.cli import _group_tables as tables
 from streamgroup.cli import groups as module
+from streamgroup.cli._tables import json_rows
 from streamgroup.errors import ConfigError
-from streamgroup.model import Broker, ClusterSnapshot, CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.net.listing import ListedOffset
+from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.options.types import ClientOptions
 from streamgroup.wire.consumer import ConsumerAssignment, by_topic, encode_assignment
 from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember, ListedGroup
-
-BROKER = Broker(7, "broker", 9092)
 
 
 def orders(partition: int) -> TopicPartition:
@@ -43,53 +42,60 @@ def group(name: str = "g", *members: DescribedGroupMember, state: str = "Stable"
     )
 
 
-class FakeCluster:
-    """A cluster with `orders`, of which partition 3 has no leader; every log ends at 100."""
+class FakeStore:
+    """A cluster with `orders`, of which partition 3 has no leader; every log ends at 100.
 
-    closed = False
+    Groups: `g` with two members, `done` without any, `turning` rebalancing, a Connect cluster's group.
+    """
 
-    def deadline(self, timeout_ms: int) -> float:
-        return timeout_ms / 1000
+    def __init__(self) -> None:
+        self.closed = False
+        self.notes: list[str] = []
+        self.unseen = "some are not seen"
+        self._described = {
+            "g": group("g", member("a", orders(0), orders(1)), member("b", instance="b")),
+            "done": group("done", state="Empty"),
+            "turning": group("turning", state="PreparingRebalance"),
+        }
+        self._commits = {
+            "g": {orders(0): CommittedOffset(90, leader_epoch=4), orders(3): CommittedOffset(5)},
+            "done": {TopicPartition("deleted", 0): CommittedOffset(1)},
+        }
 
-    def snapshot(self, topics: Collection[str], deadline: float) -> ClusterSnapshot:
-        known = TopicInfo("orders", tuple(PartitionInfo(n, -1 if n == 3 else 7) for n in range(4)))
-        return ClusterSnapshot({7: BROKER}, {name: known for name in topics if name == "orders"})
+    def list_groups(self, deadline: float) -> dict[str, ListedGroup]:
+        listed = [
+            ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable") for name in ("turning", "g")
+        ]
+        listed += [ListedGroup(group_id="done"), ListedGroup(group_id="sink", protocol_type="connect")]
+        return {g.group_id: g for g in listed}
 
-    def coordinator(self, group: str, deadline: float) -> Broker:
-        return BROKER
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+        return {name: self._described.get(name, group("", state="Dead")) for name in names}
 
-    def list_offsets(
-        self, wanted: Mapping[TopicPartition, int], isolation: object, deadline: float
-    ) -> dict[TopicPartition, ListedOffset]:
-        assert all(tp.topic == "orders" and tp.partition != 3 for tp in wanted), "would be asked for until the deadline"
-        return {tp: ListedOffset(100) for tp in wanted}
+    def committed(self, name: str, deadline: float) -> Mapping[TopicPartition, CommittedOffset]:
+        return self._commits.get(name, {})
 
-    def close(self) -> None:
-        self.closed = True
+    def log_ends(self, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
+        return {tp: 100 for tp in partitions if tp.topic == "orders" and tp.partition != 3}
+
+    def coordinator(self, name: str, deadline: float) -> str:
+        return "broker:9092 (7)"
+
+    def name_of(self, partition: int) -> int | str:
+        return partition
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Groups: `g` with two members, `done` without any, `turning` rebalancing, a Connect cluster's group."""
-    fake = FakeCluster()
-    described = {
-        "g": group("g", member("a", orders(0), orders(1)), member("b", instance="b")),
-        "done": group("done", state="Empty"),
-        "turning": group("turning", state="PreparingRebalance"),
-    }
-    commits = {
-        "g": {orders(0): CommittedOffset(90, leader_epoch=4), orders(3): CommittedOffset(5)},
-        "done": {TopicPartition("deleted", 0): CommittedOffset(1)},
-    }
-    listed = [ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable") for name in ("turning", "g")]
-    listed += [ListedGroup(group_id="done"), ListedGroup(group_id="sink", protocol_type="connect")]
-    dead = group("", state="Dead")
-    monkeypatch.setattr(module, "cluster_of", lambda *_: fake)
-    monkeypatch.setattr(module.admin, "list_groups", lambda *_: {g.group_id: g for g in listed})
-    monkeypatch.setattr(
-        module.admin, "describe_groups", lambda _, names, __: {name: described.get(name, dead) for name in names}
-    )
-    monkeypatch.setattr(module.admin, "committed", lambda _, name, __, stable: commits.get(name, {}))
+def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
+    fake = FakeStore()
+
+    @contextmanager
+    def opened(options: ClientOptions) -> Iterator[FakeStore]:
+        assert options.bootstrap_servers == (("broker", 9092),)
+        yield fake
+        fake.closed = True
+
+    monkeypatch.setattr(module, "opened_store", opened)
     return fake
 
 
@@ -102,12 +108,12 @@ def cells(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_list_names_the_groups_of_consumers(cluster: FakeCluster) -> None:
+def test_list_names_the_groups_of_consumers(store: FakeStore) -> None:
     assert run("--list").stdout == "done\ng\nturning\n"
-    assert cluster.closed
+    assert store.closed
 
 
-def test_list_with_states_asks_for_those_that_an_old_broker_does_not_list(cluster: FakeCluster) -> None:
+def test_list_with_states_asks_for_those_that_an_old_broker_does_not_list(store: FakeStore) -> None:
     assert cells(run("--list", "--state").stdout) == [
         "GROUP STATE",
         "done Empty",
@@ -116,7 +122,7 @@ def test_list_with_states_asks_for_those_that_an_old_broker_does_not_list(cluste
     ]
 
 
-def test_describe_has_the_columns_of_kafkas_tool_and_dashes_for_what_is_not_known(cluster: FakeCluster) -> None:
+def test_describe_has_the_columns_of_kafkas_tool_and_dashes_for_what_is_not_known(store: FakeStore) -> None:
     result = run("--describe", "--group", "g")
     assert cells(result.stdout) == [
         "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID",
@@ -128,28 +134,28 @@ def test_describe_has_the_columns_of_kafkas_tool_and_dashes_for_what_is_not_know
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_describe_verbose_shows_the_leader_epochs_of_the_commits(cluster: FakeCluster) -> None:
+def test_describe_verbose_shows_the_leader_epochs_of_the_commits(store: FakeStore) -> None:
     lines = cells(run("--describe", "--group", "g", "--offsets", "--verbose").stdout)
     assert [line.split()[3] for line in lines] == ["LEADER-EPOCH", "4", "-", "-", "-"]
 
 
-def test_commits_of_a_deleted_topic_are_shown_without_a_log_end(cluster: FakeCluster) -> None:
+def test_commits_of_a_deleted_topic_are_shown_without_a_log_end(store: FakeStore) -> None:
     result = run("--describe", "--group", "done")
     assert cells(result.stdout)[1] == "done deleted 0 1 - - - - -"
     assert result.stderr == "Consumer group 'done' has no active members.\n"
 
 
-def test_a_rebalance_is_remarked(cluster: FakeCluster) -> None:
+def test_a_rebalance_is_remarked(store: FakeStore) -> None:
     result = run("--describe", "--group", "turning")
     assert (result.stdout, result.stderr) == ("", "Warning: Consumer group 'turning' is rebalancing.\n")
 
 
-def test_all_groups_are_tables_one_after_the_other(cluster: FakeCluster) -> None:
+def test_all_groups_are_tables_one_after_the_other(store: FakeStore) -> None:
     first, second = run("--describe", "--all-groups").stdout.split("\n\n")
     assert (first.split()[9], second.split()[9]) == ("done", "g")
 
 
-def test_members_show_instances_where_there_are_any(cluster: FakeCluster) -> None:
+def test_members_show_instances_where_there_are_any(store: FakeStore) -> None:
     assert cells(run("--describe", "--group", "g", "--members").stdout) == [
         "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS",
         "g a-1 - /10.0.0.1 a 2",
@@ -157,7 +163,7 @@ def test_members_show_instances_where_there_are_any(cluster: FakeCluster) -> Non
     ]
 
 
-def test_members_verbose_show_their_assignment(cluster: FakeCluster) -> None:
+def test_members_verbose_show_their_assignment(store: FakeStore) -> None:
     lines = cells(run("--describe", "--group", "g", "--members", "--verbose").stdout)
     assert [line.split()[-1] for line in lines] == ["ASSIGNMENT", "orders(0,1)", "-"]
 
@@ -172,7 +178,7 @@ TROUBLES = {
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster) -> None:
+def here(monkeypatch: pytest.MonkeyPatch, store: FakeStore) -> None:
     """Member a's coordinator runs on this machine."""
     asked = lambda groups, deadline: TROUBLES if "g" in groups else {}  # noqa: E731
     monkeypatch.setattr(module._local, "troubles", asked)
@@ -209,7 +215,7 @@ def test_members_as_json_have_their_counters_or_null() -> None:
 
 
 def test_where_nobody_can_be_asked_the_table_is_that_of_kafkas_tool_alone(
-    monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster
+    monkeypatch: pytest.MonkeyPatch, store: FakeStore
 ) -> None:
     monkeypatch.setattr(module._local, "troubles", lambda groups, deadline: {})
     result = run("--describe", "--group", "g", "--members")
@@ -218,20 +224,22 @@ def test_where_nobody_can_be_asked_the_table_is_that_of_kafkas_tool_alone(
     assert run("--describe", "--group", "done", "--members").stderr == "Consumer group 'done' has no active members.\n"
 
 
-def test_state_shows_the_coordinator(cluster: FakeCluster) -> None:
+def test_state_shows_the_coordinator(store: FakeStore) -> None:
     assert cells(run("--describe", "--group", "g", "--state").stdout) == [
         "GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE #MEMBERS",
         "g broker:9092 (7) range Stable 2",
     ]
 
 
-def test_groups_that_do_not_exist_fail_after_the_others_were_shown(cluster: FakeCluster) -> None:
+def test_groups_that_do_not_exist_fail_after_the_others_were_shown(store: FakeStore) -> None:
     result = run("--describe", "--group", "g", "--group", "absent", "--state")
     assert "g  " in result.stdout
-    assert "'absent' does not exist" in str(result.exception)
+    assert str(result.exception) == "consumer group 'absent' does not exist (some are not seen)"
+    store.unseen = ""
+    assert str(run("--describe", "--group", "absent").exception) == "consumer group 'absent' does not exist"
 
 
-def test_json_has_every_column_and_null_for_what_is_not_known(cluster: FakeCluster) -> None:
+def test_json_has_every_column_and_null_for_what_is_not_known(store: FakeStore) -> None:
     rows = json.loads(run("--describe", "--all-groups", "--json").stdout)
     assert [row["group"] for row in rows] == ["done", "g", "g", "g", "g"]
     assert rows[1] == {
@@ -263,7 +271,7 @@ def test_json_has_every_column_and_null_for_what_is_not_known(cluster: FakeClust
         ("--list", "--verbose"),
     ],
 )
-def test_arguments_that_contradict_each_other_are_refused(cluster: FakeCluster, arguments: tuple[str, ...]) -> None:
+def test_arguments_that_contradict_each_other_are_refused(store: FakeStore, arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
 
 
@@ -280,32 +288,11 @@ def test_an_assignment_that_nobody_can_read_is_unknown_not_empty() -> None:
     strange = DescribedGroupMember(member_id="m", member_assignment=b"\x00\x01\xff")
     (row,) = tables.member_rows(group("g", strange))
     assert row.assigned is None
-    assert tables.json_rows(tables.MEMBERS, [row])[0]["partitions"] is None
+    assert json_rows(tables.MEMBERS, [row])[0]["partitions"] is None
 
 
 def test_a_member_that_waits_for_its_assignment_has_none() -> None:
     assert tables.assigned_to(DescribedGroupMember(member_id="m", member_assignment=b"")) == ()
-
-
-def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    columns: tuple[tables.Column[Any], ...] = (
-        tables.Column("A", "a", lambda row: row[0]),
-        tables.Column("LONG-TITLE", "b", lambda row: row[1]),
-        tables.Column("C", "c", lambda row: row[2]),
-    )
-    text = tables.table(columns, [("wide cell", 1, None), ("", 2, "x")])
-    assert text == "A          LONG-TITLE  C\nwide cell  1           -\n-          2           x"
-
-
-def test_a_table_that_is_too_wide_is_shortened_in_its_first_column() -> None:
-    columns: tuple[tables.Column[Any], ...] = (
-        tables.Column("ID", "id", lambda row: row),
-        tables.Column("OTHER", "other", lambda row: 1),
-    )
-    ids = ["streamgroup-0123456789", "short"]
-    assert tables.table(columns, ids, width=22).splitlines()[1:] == ["streamgroup-01…  1", "short            1"]
-    assert tables.table(columns, ids, width=5).splitlines()[1] == "streamgroup…  1", "never less than that"
-    assert tables.table(columns, ids, width=100) == tables.table(columns, ids)
 
 
 def test_a_commit_ahead_of_the_log_shows_as_negative_lag() -> None:

@@ -51,12 +51,30 @@ def test_up_hands_all_its_options_on_and_prints_the_bootstrap_servers(
 ) -> None:
     asked: list[object] = []
 
-    def up(*arguments: object) -> tuple[BackgroundKafka, bool]:
-        asked.extend(arguments)
+    def up(*arguments: object, **named: object) -> tuple[BackgroundKafka, bool]:
+        asked.extend([*arguments, named])
         return BackgroundKafka("3.9.1", "127.0.0.1:5000", str(tmp_path), True, ()), False
 
     monkeypatch.setattr(background, "up", up)
     options = ["--version", "3.9.1", "--brokers", "2", "--port", "5000", "--data-dir", str(tmp_path)]
-    result = run("up", *options, "--config", "a=b=c", "--config", "d=")
+    result = run("up", *options, "--config", "a=b=c", "--config", "d=", "--zookeeper-port", "2181")
     assert (result.exit_code, result.output) == (0, "127.0.0.1:5000\n")
-    assert asked == ["3.9.1", 2, {"a": "b=c", "d": ""}, 5000, tmp_path]
+    assert asked == ["3.9.1", 2, {"a": "b=c", "d": ""}, 5000, tmp_path, {"zookeeper": None, "zookeeper_port": 2181}]
+
+
+@pytest.mark.parametrize(
+    ("version", "printed"),
+    [
+        ("0.8.2.2", "127.0.0.1:5000\nzookeeper.connect=127.0.0.1:2181/k\n"),
+        ("0.7", "zookeeper.connect=127.0.0.1:2181/k\n"),
+    ],
+)
+def test_up_tells_the_ways_into_an_old_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, printed: str
+) -> None:
+    def up(*_: object, zookeeper: str, **__: object) -> tuple[BackgroundKafka, bool]:
+        return BackgroundKafka(version, "127.0.0.1:5000", str(tmp_path), True, (), zookeeper), False
+
+    monkeypatch.setattr(background, "up", up)
+    result = run("up", "--version", version, "--zookeeper", "127.0.0.1:2181/k")
+    assert (result.exit_code, result.output) == (0, printed)

@@ -1,0 +1,246 @@
+"""What `streamgroup doctor` looks at: each check gives findings. Nothing here prints.
+
+A check that cannot be made is a finding, too: a diagnosis always comes to its end.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import cramjam
+
+from streamgroup.cli._group_stores import opened_store
+from streamgroup.cli._group_tables import DEAD, REBALANCING
+from streamgroup.driver.clusters import open_cluster
+from streamgroup.errors import StreamGroupError
+from streamgroup.model import Broker, ClusterSnapshot, Dialect
+from streamgroup.net.connection import Connection
+from streamgroup.options.types import ClientOptions
+from streamgroup.records import kernel
+from streamgroup.testing.java import java_executable
+from streamgroup.wire.kafka07 import LATEST_TIME, OffsetsRequest07
+from streamgroup.wire.messages.admin import DescribeGroupsRequest, ListGroupsRequest
+from streamgroup.wire.messages.cluster import MetadataRequest
+from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from streamgroup.wire.messages.log import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.wire.schema import Request
+from streamgroup.wire.versions import BrokerVersions
+
+
+class Verdict(Enum):
+    """How a finding is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, how it is, and what was seen: unless all is well, with what to do."""
+
+    subject: str
+    verdict: Verdict
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One API at one broker: its versions there, here, and the one that is spoken. None: there is none."""
+
+    broker: str
+    api: str
+    there: str | None
+    here: str
+    spoken: int | None
+
+
+APIS: tuple[type[Request[Any]], ...] = (
+    MetadataRequest,
+    ListOffsetsRequest,
+    FetchRequest,
+    OffsetForLeaderEpochRequest,
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+    HeartbeatRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    ListGroupsRequest,
+    DescribeGroupsRequest,
+)
+"""What queries and commands ask."""
+
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "kazoo")
+_CODECS = ("gzip", "snappy", "lz4", "zstd")
+_SAMPLE = b"streamgroup" * 20
+_RELEASE_OF_FETCH = {
+    2: "0.10.0",
+    3: "0.10.1",
+    5: "0.11",
+    6: "1.0",
+    7: "1.1",
+    8: "2.0",
+    10: "2.1",
+    11: "2.3",
+    12: "2.7",
+    13: "3.1",
+    15: "3.5",
+    16: "3.7",
+    17: "3.9",
+    18: "4.1",
+}
+"""Which release brought which version of Fetch: brokers do not tell their release, and this API has changed most."""
+
+
+# -- this machine ------------------------------------------------------------------------------------------------------
+
+
+def of_this_machine() -> Iterator[Finding]:
+    """Python, Java, packages, the records kernel, the codecs."""
+    yield Finding("python", Verdict.OK, platform.python_version())
+    yield _tried("java", lambda: str(java_executable()))
+    yield _tried("packages", lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES))
+    if kernel.name() == "compiled":
+        yield Finding("records kernel", Verdict.OK, "compiled")
+    else:
+        what = "numpy alone, which is slower: reinstall streamgroup where a C compiler and Python's headers are"
+        yield Finding("records kernel", Verdict.WARN, what)
+    yield _tried("codecs", _codecs)
+
+
+def _codecs() -> str:
+    for name in _CODECS:
+        codec = getattr(cramjam, name)
+        if bytes(codec.decompress(codec.compress(_SAMPLE))) != _SAMPLE:
+            raise StreamGroupError(f"{name} does not give back what went in: reinstall cramjam")
+    return ", ".join(_CODECS)
+
+
+def _tried(subject: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(subject, Verdict.OK, look())
+    except (StreamGroupError, importlib.metadata.PackageNotFoundError) as error:
+        return Finding(subject, Verdict.FAIL, str(error))
+
+
+# -- the cluster -------------------------------------------------------------------------------------------------------
+
+
+def of_cluster(options: ClientOptions) -> Iterator[Finding | Spoken]:
+    """How the cluster is reached, and what each of its brokers speaks."""
+    where = "zookeeper" if options.zookeeper and not options.bootstrap_servers else "cluster"
+    try:
+        with closing(open_cluster(options)) as cluster:
+            snapshot = cluster.snapshot(None, cluster.deadline())
+    except StreamGroupError as error:
+        yield Finding(where, Verdict.FAIL, str(error))
+        return
+    yield Finding(where, *_of_snapshot(snapshot))
+    for broker in snapshot.brokers.values():
+        yield from _of_broker(broker, snapshot.dialect, options)
+
+
+def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[Verdict, str]:
+    partitions = [info for topic in snapshot.topics.values() for info in topic.partitions]
+    led = sum(info.leader in snapshot.brokers for info in partitions)
+    seen = f"{len(snapshot.brokers)} brokers, {len(snapshot.topics)} topics, {len(partitions)} partitions"
+    if led == len(partitions):
+        return Verdict.OK, seen
+    return Verdict.WARN, f"{seen}, {len(partitions) - led} of them without a leader: they wait until they have one"
+
+
+def _of_broker(broker: Broker, dialect: Dialect, options: ClientOptions) -> Iterator[Finding | Spoken]:
+    subject = f"broker {broker.node_id}"
+    deadline = time.monotonic() + options.default_api_timeout_ms / 1000
+    try:
+        with closing(Connection(broker.host, broker.port, options, dialect=dialect)) as connection:
+            connection.connect(deadline)
+            if dialect is Dialect.KAFKA07:
+                connection.send(OffsetsRequest07("streamgroup-doctor", 0, LATEST_TIME, 1))
+                connection.receive(deadline)
+                seen = "Kafka 0.7: its groups and their offsets are in ZooKeeper, offsets are byte positions"
+                yield Finding(subject, Verdict.OK, f"{broker.host}:{broker.port} speaks {seen}")
+                return
+            versions = connection.versions
+    except StreamGroupError as error:
+        yield Finding(subject, Verdict.FAIL, str(error))
+        return
+    yield Finding(subject, *_of_versions(f"{broker.host}:{broker.port}", versions, options))
+    yield from (_spoken(subject, api, versions) for api in APIS)
+
+
+def _of_versions(address: str, versions: BrokerVersions, options: ClientOptions) -> tuple[Verdict, str]:
+    told = f"{address} speaks {release_of(versions)}"
+    if versions.speaks(JoinGroupRequest, JoinGroupRequest.VERSIONS[0]) or JoinGroupRequest.API_KEY in versions.ranges:
+        return Verdict.OK, f"{told}: it keeps groups"
+    if options.zookeeper is not None:
+        return Verdict.OK, f"{told}: its groups are in ZooKeeper"
+    return Verdict.WARN, (
+        f"{told}, which has no group protocol: give --zookeeper here and 'zookeeper.connect' to queries, or let them "
+        "read without a group's other members (group.mode=commit)"
+    )
+
+
+def release_of(versions: BrokerVersions) -> str:
+    """Kafka's release as far as the versions show it."""
+    if versions.release:
+        return f"Kafka {versions.release}"
+    newest = versions.ranges.get(FetchRequest.API_KEY, (0, 0))[1]
+    since = max((fetch for fetch in _RELEASE_OF_FETCH if fetch <= newest), default=None)
+    if since is None:
+        return "a protocol without Fetch that is known here"
+    return f"Kafka {_RELEASE_OF_FETCH[since]} or later (Fetch v{newest})"
+
+
+def _spoken(broker: str, api: type[Request[Any]], versions: BrokerVersions) -> Spoken:
+    here = "{}-{}".format(*api.VERSIONS)
+    if api.API_KEY not in versions.ranges:
+        return Spoken(broker, api.NAME, None, here, None)
+    there = "{}-{}".format(*versions.ranges[api.API_KEY])
+    try:
+        return Spoken(broker, api.NAME, there, here, versions.highest(api))
+    except StreamGroupError:
+        return Spoken(broker, api.NAME, there, here, None)
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def of_groups(options: ClientOptions, names: Iterable[str]) -> Iterator[Finding]:
+    """Where each group is kept, its state, members and lag."""
+    wanted = tuple(names)
+    if not wanted:
+        return
+    try:
+        with opened_store(options) as store:
+            deadline = time.monotonic() + options.default_api_timeout_ms / 1000
+            for name, group in store.describe(wanted, deadline).items():
+                subject = f"group {name}"
+                if group.group_state == DEAD:
+                    text = "it does not exist: nobody has joined it, or committed to it, yet"
+                    yield Finding(subject, Verdict.WARN, text)
+                    continue
+                commits = store.committed(name, deadline)
+                ends = store.log_ends(commits, deadline)
+                lag = sum(max(0, ends[tp] - commit.offset) for tp, commit in commits.items() if tp in ends)
+                text = (
+                    f"{group.group_state}, {len(group.members)} members, {len(commits)} partitions committed, "
+                    f"lag {lag}, kept by {store.coordinator(name, deadline)}"
+                )
+                verdict = Verdict.WARN if group.group_state in REBALANCING else Verdict.OK
+                yield Finding(subject, verdict, text)
+            for note in dict.fromkeys(store.notes):
+                yield Finding("groups", Verdict.WARN, note)
+    except StreamGroupError as error:
+        yield Finding("groups", Verdict.FAIL, str(error))

@@ -1,0 +1,221 @@
+"""Where groups are looked up: at the brokers, or in the ZooKeeper of Kafka before 0.9.
+
+Both answer in the brokers' words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import Protocol
+
+from streamgroup.cli._group_tables import DEAD, EMPTY, PREPARING, STABLE
+from streamgroup.cli._tables import PartitionName, partition_name
+from streamgroup.driver.clusters import LogCluster, open_cluster
+from streamgroup.errors import DecodeError, UnsupportedVersionError
+from streamgroup.group.registry import formats
+from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry.view import View, owner_subtrees, subtrees, view_of
+from streamgroup.model import LATEST, CommittedOffset, Dialect, TopicPartition
+from streamgroup.net import admin
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.wire.consumer import PROTOCOL_TYPE, ConsumerAssignment, by_topic, encode_assignment
+from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember, ListedGroup
+from streamgroup.znodes import Subtree
+from streamgroup.zookeeper.session import Session
+
+
+class GroupStore(Protocol):
+    """What `streamgroup groups` asks. `notes` are about what could not be read, as far as was asked.
+
+    `unseen`: which groups may be there all the same when `describe` says that they are not, in words; often none.
+    """
+
+    notes: list[str]
+    unseen: str
+
+    def list_groups(self, deadline: float) -> dict[str, ListedGroup]:
+        """All groups by id; a state may be empty."""
+
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+        """State and members; one that does not exist is DEAD."""
+
+    def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+        """The last commits, without waiting for open transactions, as Kafka's own tool shows them."""
+
+    def log_ends(self, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
+        """The ends of those whose leader is there: a deleted topic's commits are still shown."""
+
+    def coordinator(self, group: str, deadline: float) -> str:
+        """Who keeps the group."""
+
+    def name_of(self, partition: int) -> PartitionName:
+        """A partition as this cluster's tools show it."""
+
+
+@contextmanager
+def _told_of_zookeeper() -> Iterator[None]:
+    """A broker that knows no groups may be one whose consumers keep them in ZooKeeper."""
+    try:
+        yield
+    except UnsupportedVersionError as error:
+        raise UnsupportedVersionError(
+            f"{error}. Groups of Kafka before 0.9 are in ZooKeeper: give --zookeeper"
+        ) from error
+
+
+class AtBrokers:
+    """The groups that brokers coordinate: Kafka since 0.9."""
+
+    unseen = "groups of the KIP-848 protocol cannot be described yet"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.notes: list[str] = []
+
+    def list_groups(self, deadline: float) -> dict[str, ListedGroup]:
+        """All groups by id; brokers before 2.6 tell no states."""
+        with _told_of_zookeeper():
+            return admin.list_groups(self._cluster, deadline)
+
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+        """State and members of `names`."""
+        with _told_of_zookeeper():
+            return admin.describe_groups(self._cluster, names, deadline)
+
+    def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+        """The commits in the group's offsets topic."""
+        return admin.committed(self._cluster, group, deadline, stable=False)
+
+    def log_ends(self, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
+        """The high watermarks."""
+        return log_ends(self._cluster, partitions, deadline)
+
+    def coordinator(self, group: str, deadline: float) -> str:
+        """The broker."""
+        found = self._cluster.coordinator(group, deadline)
+        return f"{found.host}:{found.port} ({found.node_id})"
+
+    def name_of(self, partition: int) -> PartitionName:
+        """The number."""
+        return partition
+
+
+class InZooKeeper:
+    """The groups that consumers of Kafka 0.7 and 0.8, and ours beside them, keep in ZooKeeper."""
+
+    unseen = ""
+
+    def __init__(self, session: Session, cluster: LogCluster, dialect: Dialect) -> None:
+        self._session = session
+        self._cluster = cluster
+        self._dialect = dialect
+        self._views: dict[str, View | None] = {}
+        self.notes: list[str] = []
+
+    def list_groups(self, deadline: float) -> dict[str, ListedGroup]:
+        """Whoever has a node below `/consumers`."""
+        found = self._session.look([Subtree("/consumers", 1, watch=False)], deadline).get("/consumers")
+        names = () if found is None else found.children
+        return {name: ListedGroup(group_id=name, protocol_type=PROTOCOL_TYPE) for name in names}
+
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+        """The consumers and what they own; rebalancing are those where a partition is not with whom it falls to."""
+        return {name: self._described(name, self._view(name, deadline)) for name in sorted(names)}
+
+    def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+        """The offset nodes; one that holds no number is noted and left out."""
+        paths = GroupPaths(group, self._dialect)
+        nodes = self._session.look([Subtree(paths.offsets(), 2, watch=False)], deadline)
+        found: dict[TopicPartition, CommittedOffset] = {}
+        for path, node in sorted(nodes.items()):
+            topic, _, name = path.removeprefix(paths.offsets()).lstrip("/").partition("/")
+            if not name:
+                continue
+            try:
+                tp = TopicPartition(topic, formats.partition_in(self._dialect, name))
+                found[tp] = CommittedOffset(formats.read_offset(path, node.data))
+            except DecodeError as error:
+                self.notes.append(str(error))
+        return found
+
+    def log_ends(self, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
+        """The ends that brokers tell; of Kafka 0.7 those that are flushed."""
+        return log_ends(self._cluster, partitions, deadline)
+
+    def coordinator(self, group: str, deadline: float) -> str:
+        """ZooKeeper."""
+        return self._session.where
+
+    def name_of(self, partition: int) -> PartitionName:
+        """`1-2` in Kafka 0.7."""
+        return partition_name(self._dialect, partition)
+
+    def _view(self, group: str, deadline: float) -> View | None:
+        """What the registry shows of `group`; None where it is not there."""
+        paths = GroupPaths(group, self._dialect)
+        wanted = [*subtrees(paths, None, watch=False), *owner_subtrees(paths, None, watch=False)]
+        nodes = self._session.look([Subtree(paths.root, 0, watch=False), *wanted], deadline)
+        if paths.root not in nodes:
+            return None
+        view = view_of(paths, nodes)
+        self.notes += view.notes
+        return view
+
+    @staticmethod
+    def _described(name: str, view: View | None) -> DescribedGroup:
+        if view is None:
+            return DescribedGroup(group_id=name, group_state=DEAD)
+        held: dict[str, list[TopicPartition]] = {consumer_id: [] for consumer_id in view.consumers}
+        for tp, owner in view.owners.items():
+            held.setdefault(owner.consumer_id or "(unreadable)", []).append(tp)
+        moving = {tp: thread for tp, thread in view.shares().items() if _thread(view, tp) != thread}
+        state = (PREPARING if moving else STABLE) if view.consumers else EMPTY
+        return DescribedGroup(
+            group_id=name,
+            group_state=state,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_data="range" if view.consumers else "",
+            members=tuple(_member(consumer_id, tps, name) for consumer_id, tps in sorted(held.items())),
+        )
+
+
+def _thread(view: View, tp: TopicPartition) -> str | None:
+    owner = view.owners.get(tp)
+    return None if owner is None else owner.thread
+
+
+def _member(consumer_id: str, held: Iterable[TopicPartition], group: str) -> DescribedGroupMember:
+    """The host is what consumers put into their ids: `<group>_<host>-<ms>-<8 hex>`."""
+    host, *rest = consumer_id.removeprefix(f"{group}_").rsplit("-", 2)
+    return DescribedGroupMember(
+        member_id=consumer_id,
+        client_host=f"/{host}" if len(rest) == 2 else "",
+        member_assignment=encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(held))),
+    )
+
+
+def log_ends(cluster: LogCluster, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
+    """The ends of the logs of those that have a leader."""
+    wanted = list(partitions)
+    snapshot = cluster.snapshot({tp.topic for tp in wanted}, deadline)
+    led = {tp: LATEST for tp in wanted if snapshot.leader(tp) is not None}
+    if not led:
+        return {}
+    listed = cluster.list_offsets(led, Isolation.READ_UNCOMMITTED, deadline)
+    return {tp: answer.offset for tp, answer in listed.items()}
+
+
+@contextmanager
+def opened_store(options: ClientOptions) -> Iterator[GroupStore]:
+    """Where the groups are: in the ZooKeeper that is named, else at the brokers."""
+    with closing(open_cluster(options)) as cluster:
+        if options.zookeeper is None:
+            assert isinstance(cluster, Cluster)
+            yield AtBrokers(cluster)
+            return
+        with closing(Session(options.zookeeper)) as session:
+            session.connect()
+            dialect = cluster.snapshot((), cluster.deadline()).dialect
+            yield InZooKeeper(session, cluster, dialect)

@@ -1,0 +1,140 @@
+"""`streamgroup topics`: what a cluster has, partition by partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import click
+
+from streamgroup.cli._cluster import cluster_options, opened
+from streamgroup.cli._tables import Column, PartitionName, json_rows, partition_name, table
+from streamgroup.driver.clusters import LogCluster
+from streamgroup.errors import StreamGroupError
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    Broker,
+    ClusterSnapshot,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+)
+from streamgroup.options.types import Isolation
+
+
+class NoSuchTopic(StreamGroupError):
+    """A topic that was asked for does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition; offsets are None where its leader could not be asked. `name` is `1-2` in Kafka 0.7."""
+
+    topic: TopicInfo
+    info: PartitionInfo
+    name: PartitionName
+    leader: Broker | None
+    earliest: int | None
+    latest: int | None
+
+
+def _numbers(of: Callable[[PartitionRow], Sequence[int]]) -> Callable[[PartitionRow], str | None]:
+    return lambda row: ",".join(map(str, of(row))) or None
+
+
+COLUMNS: tuple[Column[PartitionRow], ...] = (
+    Column("TOPIC", "topic", lambda row: row.topic.name),
+    Column("PARTITION", "partition", lambda row: row.name),
+    Column("LEADER", "leader", lambda row: None if row.leader is None else row.leader.node_id),
+    Column("ADDRESS", "address", lambda row: row.leader and f"{row.leader.host}:{row.leader.port}", verbose=True),
+    Column(
+        "LEADER-EPOCH",
+        "leader_epoch",
+        lambda row: row.info.leader_epoch if row.info.leader_epoch >= 0 else None,
+        verbose=True,
+    ),
+    Column("REPLICAS", "replicas", _numbers(lambda row: row.info.replicas), if_any=True),
+    Column("ISR", "isr", _numbers(lambda row: row.info.in_sync), if_any=True),
+    Column("LOG-START-OFFSET", "log_start_offset", lambda row: row.earliest),
+    Column("LOG-END-OFFSET", "log_end_offset", lambda row: row.latest),
+    Column("TOPIC-ID", "topic_id", lambda row: row.topic.topic_id or None, verbose=True),
+)
+
+
+@click.command()
+@cluster_options
+@click.option("--list", "list_topics", is_flag=True, help="The topics' names.")
+@click.option("--describe", is_flag=True, help="Partitions, leaders, the ends of their logs.")
+@click.option("--topic", "names", multiple=True, metavar="TOPIC", help="Which to describe; repeatable. Default: all.")
+@click.option("--exclude-internal", is_flag=True, help="Leave topics of Kafka's own out.")
+@click.option("--verbose", is_flag=True, help="More columns: addresses, leader epochs, topic ids.")
+@click.option("--timeout", type=click.IntRange(1), default=10_000, show_default=True, help="ms in all.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: all columns, null for what is not known.")
+def topics(
+    *,
+    bootstrap_server: str | None,
+    zookeeper: str | None,
+    list_topics: bool,
+    describe: bool,
+    names: tuple[str, ...],
+    exclude_internal: bool,
+    verbose: bool,
+    timeout: int,
+    as_json: bool,
+) -> None:
+    """List or describe the topics of a cluster, of any Kafka from 0.7 on."""
+    if list_topics == describe:
+        raise click.UsageError("give either --list or --describe")
+    if list_topics and (names or verbose):
+        raise click.UsageError("--list takes neither --topic nor --verbose")
+    with closing(opened(bootstrap_server, zookeeper, "streamgroup-topics", timeout)) as cluster:
+        deadline = cluster.deadline(timeout)
+        snapshot = cluster.snapshot(names or None, deadline)
+        shown = [snapshot.topics[name] for name in sorted(snapshot.topics)]
+        if exclude_internal:
+            shown = [topic for topic in shown if not topic.internal]
+        if list_topics:
+            click.echo(json.dumps([t.name for t in shown]) if as_json else "\n".join(t.name for t in shown))
+            return
+        rows = partition_rows(shown, snapshot, *_log_ends(cluster, snapshot, shown, deadline))
+        click.echo(json.dumps(json_rows(COLUMNS, rows), indent=2) if as_json else table(COLUMNS, rows, verbose=verbose))
+    if missing := sorted(set(names) - snapshot.topics.keys()):
+        raise NoSuchTopic("; ".join(f"topic {name!r} does not exist" for name in missing))
+
+
+def partition_rows(
+    shown: Sequence[TopicInfo],
+    snapshot: ClusterSnapshot,
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+) -> list[PartitionRow]:
+    """A row for each partition, by topic and number."""
+    return [
+        PartitionRow(
+            topic,
+            info,
+            partition_name(snapshot.dialect, info.partition),
+            snapshot.brokers.get(info.leader),
+            earliest.get(tp),
+            latest.get(tp),
+        )
+        for topic in shown
+        for info in topic.partitions
+        for tp in (TopicPartition(topic.name, info.partition),)
+    ]
+
+
+def _log_ends(
+    cluster: LogCluster, snapshot: ClusterSnapshot, shown: Sequence[TopicInfo], deadline: float
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Starts and ends of the logs whose leaders are there."""
+    partitions = [TopicPartition(topic.name, info.partition) for topic in shown for info in topic.partitions]
+    led = [tp for tp in partitions if snapshot.leader(tp) is not None]
+    ends = []
+    for at in (EARLIEST, LATEST):
+        listed = cluster.list_offsets(dict.fromkeys(led, at), Isolation.READ_UNCOMMITTED, deadline) if led else {}
+        ends.append({tp: answer.offset for tp, answer in listed.items()})
+    return ends[0], ends[1]

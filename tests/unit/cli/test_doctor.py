@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamgroup.cli import _diagnosis as diagnosis
+from streamgroup.cli import doctor as module
+from streamgroup.cli._diagnosis import Finding, Spoken, Verdict
+from streamgroup.cli.main import main
+from streamgroup.errors import ConfigError, TransportError
+from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
+from streamgroup.net.releases import RELEASES
+from streamgroup.options.types import ClientOptions, ZooKeeperOptions
+from streamgroup.wire.messages.group import JoinGroupRequest
+from streamgroup.wire.messages.log import FetchRequest
+from streamgroup.wire.versions import BrokerVersions
+from tests.unit.cli.clusters import FakeCluster
+
+NOWHERE = ClientOptions((("127.0.0.1", 1),), default_api_timeout_ms=300, retry_backoff_ms=50)
+
+
+def versions(fetch: int, join: int | None = 5) -> BrokerVersions:
+    ranges = {FetchRequest.API_KEY: (0, fetch)}
+    if join is not None:
+        ranges[JoinGroupRequest.API_KEY] = (0, join)
+    return BrokerVersions("broker:9092", ranges)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *arguments])
+
+
+def test_without_a_cluster_it_looks_at_this_machine_alone() -> None:
+    result = run()
+    checks = [line.split()[0] for line in result.stdout.splitlines()[1:]]
+    assert checks == ["python", "java", "packages", "records", "codecs"]
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_cluster_that_cannot_be_reached_is_a_finding_with_the_reason_and_fails() -> None:
+    found = list(diagnosis.of_cluster(NOWHERE))
+    assert [row.verdict for row in found if isinstance(row, Finding)] == [Verdict.FAIL]
+    result = run("-b", "127.0.0.1:1", "--timeout", "300")
+    assert result.exit_code == 1
+    assert "127.0.0.1:1" in result.stdout.splitlines()[-1]
+
+
+def test_groups_that_cannot_be_asked_are_a_finding() -> None:
+    (finding,) = diagnosis.of_groups(NOWHERE, ["g"])
+    assert finding.verdict is Verdict.FAIL
+
+
+def test_a_group_needs_a_cluster() -> None:
+    assert run("--group", "g").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("fetch", "release"),
+    [
+        (2, "Kafka 0.10.0 or later (Fetch v2)"),
+        (4, "Kafka 0.10.1 or later (Fetch v4)"),
+        (17, "Kafka 3.9 or later (Fetch v17)"),
+        (99, "Kafka 4.1 or later (Fetch v99)"),
+    ],
+)
+def test_a_release_shows_in_the_versions_of_fetch(fetch: int, release: str) -> None:
+    assert diagnosis.release_of(versions(fetch)) == release
+
+
+def test_a_release_before_apiversions_is_the_one_that_its_answers_showed() -> None:
+    assert diagnosis.release_of(RELEASES[0].versions("broker:9092")) == "Kafka 0.9"
+
+
+def test_a_broker_without_the_group_protocol_needs_zookeeper() -> None:
+    _, release082, *_ = RELEASES
+    old = release082.versions("broker:9092")
+    verdict, text = diagnosis._of_versions("broker:9092", old, NOWHERE)
+    assert verdict is Verdict.WARN
+    assert "zookeeper.connect" in text
+    with_registry = ClientOptions((), zookeeper=ZooKeeperOptions((("zk1", 2181),)))
+    assert diagnosis._of_versions("broker:9092", old, with_registry) == (
+        Verdict.OK,
+        "broker:9092 speaks Kafka 0.8.2: its groups are in ZooKeeper",
+    )
+
+
+def test_partitions_without_a_leader_are_warned_of() -> None:
+    topic = TopicInfo("orders", (PartitionInfo(0, 1), PartitionInfo(1, -1)))
+    snapshot = ClusterSnapshot({1: Broker(1, "one", 9092)}, {"orders": topic})
+    verdict, text = diagnosis._of_snapshot(snapshot)
+    assert verdict is Verdict.WARN
+    assert text.startswith("1 brokers, 1 topics, 2 partitions, 1 of them without a leader")
+
+
+def test_verbose_shows_which_version_of_each_api_is_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_cluster(options: ClientOptions) -> Iterator[Finding | Spoken]:
+        yield Finding("broker 1", Verdict.OK, "one:9092 speaks Kafka 0.10.0")
+        yield diagnosis._spoken("broker 1", FetchRequest, versions(2))
+        yield diagnosis._spoken("broker 1", JoinGroupRequest, versions(2, join=None))
+
+    monkeypatch.setattr(module.diagnosis, "of_cluster", of_cluster)
+    lines = [" ".join(line.split()) for line in run("-b", "one:9092", "--verbose").stdout.splitlines()]
+    here = "{}-{}".format(*FetchRequest.VERSIONS)
+    assert lines[-3:] == [
+        "BROKER API THERE HERE SPOKEN",
+        f"broker 1 Fetch 0-2 {here} 2",
+        "broker 1 JoinGroup - {}-{} -".format(*JoinGroupRequest.VERSIONS),
+    ]
+    told = json.loads(run("-b", "one:9092", "--json").stdout)
+    assert told["apis"][1]["spoken"] is None
+    assert told["findings"][-1] == {
+        "check": "broker 1",
+        "verdict": "ok",
+        "found": "one:9092 speaks Kafka 0.10.0",
+    }
+
+
+def test_what_is_amiss_on_this_machine_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise ConfigError("no Java: set JAVA_HOME")
+
+    monkeypatch.setattr(diagnosis, "java_executable", none)
+    monkeypatch.setattr(diagnosis.kernel, "name", lambda: "python")
+    found = {row.subject: row for row in diagnosis.of_this_machine()}
+    assert (found["java"].verdict, found["java"].text) == (Verdict.FAIL, "no Java: set JAVA_HOME")
+    assert found["records kernel"].verdict is Verdict.WARN
+
+
+def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    class Silent:
+        def __init__(self, host: str, *_: object, **__: object) -> None:
+            asked.append(host)
+
+        def connect(self, deadline: float) -> None:
+            raise TransportError("cannot connect")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(diagnosis, "open_cluster", lambda _: FakeCluster(Dialect.KAFKA07))
+    monkeypatch.setattr(diagnosis, "Connection", Silent)
+    found = list(diagnosis.of_cluster(NOWHERE))
+    assert asked == ["one", "two"]
+    assert [row.verdict for row in found if isinstance(row, Finding)] == [Verdict.WARN, Verdict.FAIL, Verdict.FAIL]

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamgroup.cli import topics as module
+from streamgroup.cli.main import main
+from streamgroup.model import Dialect
+from tests.unit.cli.clusters import FakeCluster
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> FakeCluster:
+    fake = FakeCluster(getattr(request, "param", Dialect.KAFKA))
+    monkeypatch.setattr(module, "opened", lambda *_: fake)
+    return fake
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["topics", "-b", "broker:9092", *arguments])
+
+
+def cells(text: str) -> list[str]:
+    """The lines of a table, one space between cells."""
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_list_names_the_topics(cluster: FakeCluster) -> None:
+    assert run("--list").stdout == "__own\norders\n"
+    assert cluster.closed
+
+
+def test_internal_topics_can_be_left_out(cluster: FakeCluster) -> None:
+    assert run("--list", "--exclude-internal").stdout == "orders\n"
+    assert json.loads(run("--list", "--exclude-internal", "--json").stdout) == ["orders"]
+
+
+def test_describe_has_a_line_for_each_partition_and_dashes_for_what_no_leader_tells(cluster: FakeCluster) -> None:
+    result = run("--describe", "--topic", "orders")
+    assert cells(result.stdout) == [
+        "TOPIC PARTITION LEADER REPLICAS ISR LOG-START-OFFSET LOG-END-OFFSET",
+        "orders 0 1 1,1 1 10 100",
+        "orders 1 1 1,1 1 10 100",
+        "orders 2 2 2,1 2 10 100",
+        "orders 3 - 3,1 3 - -",
+    ]
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("cluster", [Dialect.KAFKA07], indirect=True)
+def test_partitions_of_kafka_07_have_the_names_that_they_have_there(cluster: FakeCluster) -> None:
+    lines = cells(run("--describe", "--topic", "orders").stdout)
+    assert [line.split()[1] for line in lines[1:]] == ["1-0", "1-1", "2-0", "3-0"]
+
+
+def test_describe_verbose_shows_addresses_epochs_and_topic_ids(cluster: FakeCluster) -> None:
+    titles, first, *_ = cells(run("--describe", "--topic", "orders", "--verbose").stdout)
+    assert titles.split()[3:5] == ["ADDRESS", "LEADER-EPOCH"]
+    assert first == "orders 0 1 one:9092 5 1,1 1 10 100 id-1"
+
+
+def test_json_has_every_column_and_null_for_what_is_not_known(cluster: FakeCluster) -> None:
+    rows = json.loads(run("--describe", "--topic", "orders", "--json").stdout)
+    assert rows[3] == {
+        "topic": "orders",
+        "partition": 3,
+        "leader": None,
+        "address": None,
+        "leader_epoch": 5,
+        "replicas": "3,1",
+        "isr": "3",
+        "log_start_offset": None,
+        "log_end_offset": None,
+        "topic_id": "id-1",
+    }
+
+
+def test_a_topic_that_does_not_exist_fails_after_the_others_were_shown(cluster: FakeCluster) -> None:
+    result = run("--describe", "--topic", "orders", "--topic", "ordres")
+    assert len(result.stdout.splitlines()) == 5
+    assert (result.exit_code, result.stderr) == (1, "Error: topic 'ordres' does not exist\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--list", "--describe"], ["--list", "--topic", "orders"], ["--list", "--verbose"]]
+)
+def test_arguments_that_contradict_each_other_are_refused(cluster: FakeCluster, arguments: list[str]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_without_a_cluster_it_says_what_to_give() -> None:
+    result = CliRunner().invoke(main, ["topics", "--list"])
+    assert result.exit_code == 2
+    assert "give --bootstrap-server, or --zookeeper" in result.stderr
