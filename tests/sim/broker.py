@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import ErrorCode as E
+from streamgroup.group.membership import Membership
 from streamgroup.model import CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.group import (
@@ -26,12 +27,14 @@ from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRe
 from tests.offset_store import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in
 from tests.sim.group import Group, GroupState, Reply
 from tests.sim.kernel import Kernel
+from tests.sim.lines import GroupLines
+from tests.sim.network import Network
+from tests.sim.settings import GROUP_ID
 
 if TYPE_CHECKING:
     from tests.sim.checker import Checker
     from tests.sim.process import Process
 
-GROUP_ID = "g"
 NODES = 3
 VERSIONS = {FindCoordinatorRequest: 4, OffsetCommitRequest: OFFSETS_VERSION, OffsetFetchRequest: OFFSETS_VERSION}
 
@@ -117,6 +120,36 @@ class SimBroker:
         self.group.reload(answer=not crash, ready_at=self.loaded_at)
         return was
 
+    # -- as the keeper of the group -----------------------------------------------------------------------------------
+
+    def seat(self, process: Process, network: Network) -> tuple[Membership, GroupLines]:
+        """What makes a process a member, and what carries that out."""
+        query = process.query
+        config = process.settings.member_config(query.instance_id)
+        return Membership(config, query.chance), GroupLines(process, network, self)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        return self.group.state is GroupState.EMPTY
+
+    def grew(self, topic: str) -> None:
+        """A topic has more partitions: whoever asks for the metadata sees it."""
+
+    def calm_down(self) -> None:
+        """What moves comes to rest by itself."""
+
+    def is_put_out(self, process: Process) -> bool:
+        """Whether the coordinator knows the member no more, or not in its generation."""
+        ledger = process.ledger
+        return bool(self.group.check(ledger.member_id, process.query.instance_id, ledger.generation))
+
+    def is_replaced(self, process: Process) -> bool:
+        """Whether another process has the place of this one's static member."""
+        instance_id = process.query.instance_id
+        static = self.group.static_member(instance_id) if instance_id else None
+        return static is not None and static.member_id != process.membership.member_id
+
     # -- membership ---------------------------------------------------------------------------------------------------
 
     def _join(self, request: JoinGroupRequest, reply: Reply, sender: Process) -> None:
@@ -171,7 +204,7 @@ class SimBroker:
 
     def reset(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """An operator's `--reset-offsets`: a group without members takes commits from anybody."""
-        if self.group.state is not GroupState.EMPTY or self.kernel.now < self.loaded_at:
+        if not self.is_empty or self.kernel.now < self.loaded_at:
             return False
         for tp, offset in offsets.items():
             self._checker.reset(tp, self.offsets.get(tp), offset)

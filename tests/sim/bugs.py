@@ -29,6 +29,7 @@ from tests.sim import checker as words
 from tests.sim import process as simulated
 from tests.sim.broker import SimBroker
 from tests.sim.process import Process
+from tests.sim.settings import Kind
 
 MOST_SEEDS = 1_000
 """Within so many seeds, at most, chance has to catch what no scenario does."""
@@ -48,6 +49,8 @@ class Bug:
     """Random seeds that caught it when they were last looked for. Any change of the code may move them."""
     scenario: str | None = None
     """The directed scenario that catches it, where chance is too rare."""
+    kind: Kind = Kind.KAFKA
+    """In which worlds it is looked for."""
 
     @property
     def seeds(self) -> Iterator[int]:
@@ -62,7 +65,7 @@ class Bug:
             yield
 
 
-def _replace(stack: ExitStack, owner: Any, name: str, new: Any) -> None:
+def replace(stack: ExitStack, owner: Any, name: str, new: Any) -> None:
     stack.enter_context(patch.object(owner, name, new))
 
 
@@ -79,7 +82,7 @@ def commit_before_sink(stack: ExitStack) -> None:
                 self.held[r.partition].move(r.until)
         return ranges
 
-    _replace(stack, Ledger, "handed_out", handed_out)
+    replace(stack, Ledger, "handed_out", handed_out)
 
 
 def commit_what_is_not_held(stack: ExitStack) -> None:
@@ -96,7 +99,7 @@ def commit_what_is_not_held(stack: ExitStack) -> None:
         self._commit = dataclasses.replace(commit, offsets=dict(all_of_them))
         return self._commit
 
-    _replace(stack, Ledger, "commit_due", commit_due)
+    replace(stack, Ledger, "commit_due", commit_due)
 
 
 def accept_old_generations(stack: ExitStack) -> None:
@@ -105,7 +108,7 @@ def accept_old_generations(stack: ExitStack) -> None:
     def refusal_of_commit(self: SimBroker, request: Any) -> int:
         return self.group.check_member(request.member_id, request.group_instance_id)
 
-    _replace(stack, SimBroker, "refusal_of_commit", refusal_of_commit)
+    replace(stack, SimBroker, "refusal_of_commit", refusal_of_commit)
 
 
 def range_end_off_by_one(stack: ExitStack) -> None:
@@ -118,7 +121,7 @@ def range_end_off_by_one(stack: ExitStack) -> None:
             real(held, held.position + 1)
 
     real_sank = Ledger._sank
-    _replace(stack, Ledger, "_sank", sank)
+    replace(stack, Ledger, "_sank", sank)
 
 
 def believe_skipped_batches(stack: ExitStack) -> None:
@@ -130,7 +133,7 @@ def believe_skipped_batches(stack: ExitStack) -> None:
             flight.handed = start.ranges
         return real(self, start)
 
-    _replace(stack, Flights, "prove", prove)
+    replace(stack, Flights, "prove", prove)
 
 
 # -- positions ---------------------------------------------------------------------------------------------------------
@@ -142,7 +145,7 @@ def ahead_without_the_run(stack: ExitStack) -> None:
         asked = checkpoint.run == run or metadata.asked == checkpoint.sequence
         return same and metadata.sequence < checkpoint.sequence and asked
 
-    _replace(stack, positions, "_proven", proven)
+    replace(stack, positions, "_proven", proven)
 
 
 def ahead_from_the_logged_end(stack: ExitStack) -> None:
@@ -153,7 +156,7 @@ def ahead_from_the_logged_end(stack: ExitStack) -> None:
         real(self, start, end, *rest)
         self.checkpoint = end
 
-    _replace(stack, Flights, "replayed", replayed)
+    replace(stack, Flights, "replayed", replayed)
 
 
 def ahead_without_having_asked(stack: ExitStack) -> None:
@@ -163,7 +166,7 @@ def ahead_without_having_asked(stack: ExitStack) -> None:
         same = metadata.lineage == checkpoint.lineage and metadata.run == checkpoint.run
         return same and metadata.sequence < checkpoint.sequence
 
-    _replace(stack, positions, "_proven", proven)
+    replace(stack, positions, "_proven", proven)
 
 
 def no_commit_at_once(stack: ExitStack) -> None:
@@ -175,12 +178,12 @@ def no_commit_at_once(stack: ExitStack) -> None:
         if first:
             self.committed = self.position
 
-    _replace(stack, Start, "commit_at_once", property(lambda self: False))
-    _replace(stack, Held, "move", move)
+    replace(stack, Start, "commit_at_once", property(lambda self: False))
+    replace(stack, Held, "move", move)
 
 
 def starting_offsets_for_all(stack: ExitStack) -> None:
-    _replace(
+    replace(
         stack,
         ledger_module,
         "applies_starting_offsets",
@@ -196,7 +199,7 @@ def fresh_initial_offset(stack: ExitStack) -> None:
         ranges = real(document, committed)
         return [] if document.sequence == 1 else ranges
 
-    _replace(stack, simulated, "replay_ranges", replay)
+    replace(stack, simulated, "replay_ranges", replay)
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
@@ -206,7 +209,7 @@ def plan_while_a_commit_is_unanswered(stack: ExitStack) -> None:
     def settled(self: Ledger) -> bool:
         return all(held.position is not None for held in self.held.values())
 
-    _replace(stack, Ledger, "settled", property(settled))
+    replace(stack, Ledger, "settled", property(settled))
 
 
 def plan_without_a_lease(stack: ExitStack) -> None:
@@ -215,7 +218,7 @@ def plan_without_a_lease(stack: ExitStack) -> None:
     def may_plan(self: Member, now: float) -> bool:
         return self.membership.goes_on and self.ledger.settled and self.ledger.idle
 
-    _replace(stack, Member, "may_plan", may_plan)
+    replace(stack, Member, "may_plan", may_plan)
 
 
 def replay_only_what_is_held(stack: ExitStack) -> None:
@@ -232,19 +235,19 @@ def replay_only_what_is_held(stack: ExitStack) -> None:
         held.update(self.ledger.held)
         return seen
 
-    _replace(stack, Process, "_committed", filtered)
-    _replace(stack, simulated, "replay_ranges", replay)
+    replace(stack, Process, "_committed", filtered)
+    replace(stack, simulated, "replay_ranges", replay)
 
 
 def undo_resets(stack: ExitStack) -> None:
-    _replace(stack, Held, "found_as_seen", lambda self, seen: True)
+    replace(stack, Held, "found_as_seen", lambda self, seen: True)
 
 
 # -- rebalancing -------------------------------------------------------------------------------------------------------
 
 
 def keep_across_a_missed_generation(stack: ExitStack) -> None:
-    _replace(stack, Tenure, "precedes", lambda self, member_id, generation: member_id == self.member_id)
+    replace(stack, Tenure, "precedes", lambda self, member_id, generation: member_id == self.member_id)
 
 
 def believe_stale_answers(stack: ExitStack) -> None:
@@ -259,8 +262,8 @@ def believe_stale_answers(stack: ExitStack) -> None:
     def offsets_found(self: Ledger, member_id: str, generation: int, *rest: Any) -> Any:
         return real_found(self, self.member_id, self.generation, *rest)
 
-    _replace(stack, Member, "_forget_requests", forget_requests)
-    _replace(stack, Ledger, "offsets_found", offsets_found)
+    replace(stack, Member, "_forget_requests", forget_requests)
+    replace(stack, Ledger, "offsets_found", offsets_found)
 
 
 def restarted_leader_does_not_watch(stack: ExitStack) -> None:
@@ -270,12 +273,12 @@ def restarted_leader_does_not_watch(stack: ExitStack) -> None:
         self._joined_anew = False
         real(self, *rest)
 
-    _replace(stack, Membership, "_assigned", assigned)
+    replace(stack, Membership, "_assigned", assigned)
 
 
 def release_early(stack: ExitStack) -> None:
     """A cooperative member gives up what was revoked without waiting for its batch."""
-    _replace(stack, Ledger, "in_use", lambda self, partitions: False)
+    replace(stack, Ledger, "in_use", lambda self, partitions: False)
 
 
 def forget_what_a_predecessor_held(stack: ExitStack) -> None:
@@ -286,7 +289,7 @@ def forget_what_a_predecessor_held(stack: ExitStack) -> None:
         basis = real(data)
         return None if basis is None else dataclasses.replace(basis, withheld=0)
 
-    _replace(stack, leading, "decode_basis", decode_basis)
+    replace(stack, leading, "decode_basis", decode_basis)
 
 
 _BEYOND, _TWICE, _LOST = words.BEYOND_SUNK, words.DUPLICATE, words.LOST

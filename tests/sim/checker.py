@@ -6,10 +6,11 @@ checker believes the brokers and the sinks, never a member's own account of itse
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamgroup.errors import ConfigError, FencedError
+from streamgroup.group.commit_metadata import NOT_FOUNDED
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from tests.sim.group import DYNAMIC
 from tests.sim.kernel import Kernel
@@ -43,7 +44,7 @@ class Violation(Exception):
 class Track:
     """One partition's records, since the operator's last reset of it."""
 
-    __slots__ = ("committed", "deliveries", "frontier", "owner", "starts", "sunk")
+    __slots__ = ("committed", "deliveries", "disowned", "frontier", "owner", "starts", "sunk", "unfenced")
 
     def __init__(self) -> None:
         self.sunk = bytearray()
@@ -55,8 +56,16 @@ class Track:
         self.committed: int | None = None
         self.owner: tuple[int, str] | None = None
         """The generation and the member id of the last accepted commit."""
+        self.unfenced = False
+        """The commit that stands is of a real consumer that did not own the partition (any more)."""
+        self.disowned: set[Process] = set()
+        """Whose owner node a real consumer has deleted, and who has yet to hear of it."""
         self.starts: dict[Process, int] = {}
         """Where `startingOffsets` let a process of the founding generation start."""
+
+    def is_disturbed(self, process: Process) -> bool:
+        """Whether a real consumer has meddled: this process may be below what is committed."""
+        return self.unfenced or process in self.disowned
 
     def mark(self, start: int, until: int) -> None:
         if len(self.sunk) < until:
@@ -72,6 +81,7 @@ class Track:
         self.frontier = self.committed = offset
         self.deliveries.clear()
         self.owner = None
+        self.unfenced = False
 
 
 class Checker:
@@ -82,6 +92,7 @@ class Checker:
         self._logs = logs
         self._tracks: dict[TopicPartition, Track] = {}
         self._founding: int | None = None
+        self._found_nothing: set[Process] = set()
         self._surplus: dict[Process, set[int]] = {}
         self.duplicates = 0
 
@@ -98,12 +109,17 @@ class Checker:
 
     def resolved(self, process: Process, generation: int, tp: TopicPartition, offset: int, *, starting: bool) -> None:
         """Where a gained partition starts was looked up. `startingOffsets` (`starting`) is licensed while nothing is
-        committed, and in the founding generation (R7); any other look-up voids what it had given and nobody committed.
+        committed, or was when the process asked, and in the founding generation (R7); any other look-up voids what it
+        had given and nobody committed.
         """
         starts = self.track(tp).starts
         starts.pop(process, None)
-        if starting and self._founding in {None, generation}:
+        if starting and (self._founding in {None, generation} or process in self._found_nothing):
             starts[process] = offset
+
+    def told(self, process: Process, *, nothing: bool) -> None:
+        """ZooKeeper has told a member what is committed: perhaps nothing. Founders are not all of one generation."""
+        (self._found_nothing.add if nothing else self._found_nothing.discard)(process)
 
     def looked(self, process: Process, positions: Mapping[TopicPartition, Position]) -> None:
         """A plan is made from these positions: where nothing is committed yet, the partition has its start (R6)."""
@@ -123,14 +139,14 @@ class Checker:
                 raise self._violated(
                     SKIPPED, f"{process.name} plans {r}, but only the records below {track.frontier} have sunk"
                 )
-            if r.start < (track.committed or 0) and not self._is_zombie(process):
+            if r.start < (track.committed or 0) and not track.is_disturbed(process) and not self._is_zombie(process):
                 raise self._violated(
                     DUPLICATE, f"{process.name} plans {r}, but the group has committed {track.committed}"
                 )
 
     def _is_zombie(self, process: Process) -> bool:
         """Somebody else has its place, or a late request of its own has put it out: it cannot know yet."""
-        return process.query.is_haunted or process.is_replaced
+        return process.query.is_haunted or process.world.keeper.is_replaced(process)
 
     def filtered(self, process: Process, seen: Mapping[TopicPartition, CommittedOffset]) -> None:
         """A replay has asked what is committed."""
@@ -154,10 +170,10 @@ class Checker:
         track = self.track(range_.partition)
         track.mark(range_.start, range_.until)
         committed = track.committed or 0
-        if range_.start < committed:
+        if range_.start < committed and not track.is_disturbed(process):
             self._surplus.setdefault(process, set()).add(number)
             self.duplicates += min(committed, range_.until) - range_.start
-        for offset in range(max(range_.start, committed), range_.until):
+        for offset in range(max(range_.start, committed), range_.until) if process not in track.disowned else ():
             track.deliveries.setdefault(offset, []).append((process, number))
 
     # -- commits ------------------------------------------------------------------------------------------------------
@@ -166,24 +182,46 @@ class Checker:
         self, process: Process, member_id: str, generation: int, offsets: Mapping[TopicPartition, int]
     ) -> None:
         """The coordinator accepts a commit."""
-        if self._kernel.trace is not None:
-            text = ", ".join(f"{tp}: {offset}" for tp, offset in offsets.items())
-            self._kernel.note("broker", f"accepts of {process.name}, generation {generation}: {text}")
+        self._note_commit(f"{process.name}, generation {generation}", offsets)
         for tp, offset in offsets.items():
-            track = self.track(tp)
-            self._check_owner(tp, track, member_id, generation)
-            self._start(track, process)
-            if track.committed is not None and offset < track.committed:
-                raise self._violated(NON_MONOTONIC, f"{process.name} commits {tp} at {offset} after {track.committed}")
-            if offset > min(track.frontier, self._logs.ends[tp]):
-                raise self._violated(
-                    BEYOND_SUNK,
-                    f"{process.name} commits {tp} at {offset}; the records below {track.frontier} have sunk",
-                )
-            self._settle(track, process, track.committed or 0, offset)
-            track.committed = offset
+            self._check_owner(tp, self.track(tp), member_id, generation)
+            self._accept(process, tp, offset)
         if self._founding is None:
             self._founding = generation
+
+    def registered(
+        self, process: Process, offsets: Mapping[TopicPartition, int], owned: Collection[TopicPartition]
+    ) -> None:
+        """ZooKeeper accepts a commit; `owned` are the partitions whose owner nodes are this session's."""
+        self._note_commit(process.name, offsets)
+        for tp, offset in offsets.items():
+            track = self.track(tp)
+            if tp not in owned and process not in track.disowned:
+                raise self._violated(TWO_OWNERS, f"{process.name} commits {tp} at {offset}, which is not its own")
+            self._accept(process, tp, offset)
+            track.unfenced = tp not in owned
+        if self._founding is None:
+            self._founding = process.ledger.generation
+
+    def _accept(self, process: Process, tp: TopicPartition, offset: int) -> None:
+        track = self.track(tp)
+        self._start(track, process)
+        if track.committed is not None and offset < track.committed and not track.is_disturbed(process):
+            raise self._violated(NON_MONOTONIC, f"{process.name} commits {tp} at {offset} after {track.committed}")
+        self._check_sunk(process.name, tp, offset)
+        self._settle(track, process.query, track.committed or 0, offset)
+        track.committed, track.unfenced = offset, False
+
+    def _check_sunk(self, name: str, tp: TopicPartition, offset: int) -> None:
+        frontier = self.track(tp).frontier
+        if offset > min(frontier, self._logs.ends[tp]):
+            text = f"{name} commits {tp} at {offset}; the records below {frontier} have sunk"
+            raise self._violated(BEYOND_SUNK, text)
+
+    def _note_commit(self, who: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._kernel.trace is not None:
+            text = ", ".join(f"{tp}: {offset}" for tp, offset in offsets.items())
+            self._kernel.note("broker", f"accepts of {who}: {text}")
 
     def _check_owner(self, tp: TopicPartition, track: Track, member_id: str, generation: int) -> None:
         """Member ids end in numbers, in the order in which they were given: a static member's successor has a later."""
@@ -198,18 +236,48 @@ class Checker:
                 )
         track.owner = (generation, member_id)
 
-    def _settle(self, track: Track, process: Process, start: int, until: int) -> None:
+    def _settle(self, track: Track, query: Query | None, start: int, until: int) -> None:
         """One delivery of each record counts, the committing query's last; the others are surplus."""
         for offset in range(start, until):
             deliveries = track.deliveries.pop(offset, None)
-            if deliveries is None or len(deliveries) == 1:
+            if not deliveries or len(deliveries) == 1:
                 continue
-            own = [d for d in deliveries if d[0].query is process.query]
+            own = [d for d in deliveries if d[0].query is query]
             counts = own[-1] if own else deliveries[-1]
             for delivery in deliveries:
                 if delivery is not counts:
                     self.duplicates += 1
                     self._surplus.setdefault(delivery[0], set()).add(delivery[1])
+
+    # -- real consumers -----------------------------------------------------------------------------------------------
+
+    def disowned(self, process: Process, tp: TopicPartition) -> None:
+        """A real consumer has deleted an owner node that another has made since it lost its own: it looks at no owner,
+        and who has lost the node hears of it later. What that one has read meanwhile others may read again."""
+        track = self.track(tp)
+        track.disowned.add(process)
+        for offset, deliveries in track.deliveries.items():
+            track.deliveries[offset] = [d for d in deliveries if d[0] is not process]
+
+    def gives_up(self, process: Process) -> None:
+        """A member claims anew: it looks at who owns what."""
+        for track in self._tracks.values():
+            track.disowned.discard(process)
+
+    def consumed(self, range_: OffsetRange) -> None:
+        """A real consumer has handed these records on. It may: how often is its own affair."""
+        self.track(range_.partition).mark(range_.start, range_.until)
+
+    def committed_by_consumer(self, name: str, offsets: Mapping[TopicPartition, int], *, owns: bool) -> None:
+        """A real consumer has written its offset, forwards or backwards: nothing fences it."""
+        self._note_commit(name if owns else f"{name}, who does not own it", offsets)
+        if self._founding is None:
+            self._founding = NOT_FOUNDED
+        for tp, offset in offsets.items():
+            track = self.track(tp)
+            self._check_sunk(name, tp, offset)
+            self._settle(track, None, track.committed or 0, offset)
+            track.committed, track.unfenced = offset, not owns
 
     def reset(self, tp: TopicPartition, was: CommittedOffset | None, offset: int) -> None:
         """An operator resets the group: what lies between is skipped by his will, the rest has to come again."""
@@ -220,16 +288,12 @@ class Checker:
 
     def lost(self, process: Process, reason: str) -> None:
         """A member believes its membership lost. It licenses a repeated batch only where it is."""
-        unknown = self._is_put_out(process)
+        unknown = process.world.keeper.is_put_out(process)
         silent = self._kernel.now - process.last_alive_at >= process.settings.session_s - 1e-6
         self._kernel.note(process.name, f"lost its membership: {reason}")
+        self.gives_up(process)
         if unknown or silent:
             process.license()
-
-    def _is_put_out(self, process: Process) -> bool:
-        """Whether the coordinator knows the member no more, or not in its generation."""
-        ledger, group = process.ledger, process.world.broker.group
-        return bool(group.check(ledger.member_id, process.query.instance_id, ledger.generation))
 
     def failed(self, query: Query, error: BaseException) -> None:
         """A query has failed by itself."""
@@ -258,7 +322,7 @@ class Checker:
             if track.committed != end:
                 raise self._violated(STUCK, f"{tp}: all has sunk, but committed is {track.committed} of {end}")
         for query in world.queries:
-            if query.process is not None and self._is_put_out(query.process):
+            if query.process is not None and world.keeper.is_put_out(query.process):
                 query.process.license()  # cut off until now, it has not heard of it yet
         for process, batches in self._surplus.items():
             again = sorted(batches - process.licensed)

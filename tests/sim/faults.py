@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from streamgroup.group.events import Lane
 from tests.sim.spark import POINTS, Checkpoint, Directory
 from tests.sim.world import Query, World
+from tests.sim.zkclient import Client
+from tests.sim.zookeeper import Nobody, Session
 
 REQUESTS = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbeat")
 """While one of these is under way a query may be killed, too."""
+OF_REGISTRY = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "Look", "Transact", "Transact")
+"""The same, where the group is in ZooKeeper."""
 KILLS = ("machine", "machine", "coordinator", "jvm")
 
 
@@ -28,7 +32,7 @@ class Fault:
     def befall(self, world: World) -> None:
         query = world.queries[self.query % len(world.queries)]
         world.kernel.note("fault", str(self))
-        FAULTS[self.kind][1](world, query, self)
+        ANY[self.kind][1](world, query, self)
 
     def __str__(self) -> str:
         return f"{self.kind} q{self.query} {self.amount:.2f} {self.way}"
@@ -43,7 +47,7 @@ def _end(query: Query, how: str) -> None:
 
 
 def _kill_at_point(world: World, query: Query, fault: Fault) -> None:
-    points = (*POINTS, *REQUESTS)
+    points = (*POINTS, *(REQUESTS if world.settings.registry is None else OF_REGISTRY))
     how = KILLS[fault.way // len(points) % len(KILLS)]
     query.armed[points[fault.way % len(points)]] = lambda: _end(query, how)
 
@@ -100,7 +104,7 @@ def _move(world: World, query: Query, fault: Fault) -> None:
 
 def _grow(world: World, query: Query, fault: Fault) -> None:
     topics = sorted(world.logs.counts)
-    world.logs.add_partitions(topics[fault.way % len(topics)], 1 + fault.way % 2)
+    world.grow(topics[fault.way % len(topics)], 1 + fault.way % 2)
 
 
 def _copy(world: World, query: Query, fault: Fault) -> None:
@@ -133,7 +137,61 @@ def _reset(world: World, query: Query, fault: Fault) -> None:
     world.operate(near if fault.amount < 0.5 else offsets, ends)
 
 
-FAULTS: dict[str, tuple[int, Callable[[World, Query, Fault], None]]] = {
+# -- of ZooKeeper ------------------------------------------------------------------------------------------------------
+
+
+def _session(query: Query) -> Session | None:
+    client = query.process.lines.client if query.process is not None else None
+    return client.session if isinstance(client, Client) else None
+
+
+def _expire(world: World, query: Query, fault: Fault) -> None:
+    """The session is over, by an operator's will or a server's clock: its process cannot know before it hears of it."""
+    session = _session(query)
+    if session is not None:
+        query.haunted_at = world.kernel.now
+        world.registry.zookeeper.end(session)
+
+
+def _take_over(world: World, query: Query, fault: Fault) -> None:
+    """A second client connects to the session (its machine was copied), and may end it."""
+    session = _session(query)
+    zookeeper = world.registry.zookeeper
+    if session is not None and zookeeper.session(session.session_id) is session:
+        zookeeper.attach(session, Nobody())
+        if fault.way % 2:
+            world.kernel.after(fault.amount, lambda: _end_session(world, query, session))
+
+
+def _end_session(world: World, query: Query, session: Session) -> None:
+    query.haunted_at = world.kernel.now
+    world.registry.zookeeper.end(session)
+
+
+def _servers_away(world: World, query: Query, fault: Fault) -> None:
+    seconds = (1.5 if fault.way % 2 else 0.5) * world.settings.session_s * fault.amount
+    world.registry.zookeeper.go_away(seconds, election=fault.way // 2 % 2 == 0)
+
+
+def _broker_away(world: World, query: Query, fault: Fault) -> None:
+    brokers = world.registry.brokers
+    broker = fault.way % len(brokers)
+    brokers.go(broker, in_order=fault.way // 7 % 2 == 0)
+    world.kernel.after(2.0 * world.settings.session_s * fault.amount, lambda: brokers.come(broker))
+
+
+def _consumer(world: World, query: Query, fault: Fault) -> None:
+    """Something befalls a real consumer."""
+    if world.consumers:
+        consumer = world.consumers[fault.way % len(world.consumers)]
+        seconds = 2.5 * world.settings.session_s * fault.amount
+        acts = (consumer.kill, consumer.stop, lambda: consumer.pause(seconds), lambda: consumer.cut(seconds))
+        acts[fault.way // 2 % len(acts)]()
+
+
+Kinds = dict[str, tuple[int, Callable[[World, Query, Fault], None]]]
+
+_OF_ALL: Kinds = {
     "kill": (6, _kill),
     "kill at a point": (8, _kill_at_point),
     "stop": (4, _stop),
@@ -143,19 +201,33 @@ FAULTS: dict[str, tuple[int, Callable[[World, Query, Fault], None]]] = {
     "break": (8, _break),
     "stall": (8, _stall),
     "cut": (5, _cut),
-    "move the coordinator": (3, _move),
+}
+_OF_KAFKA: Kinds = {"move the coordinator": (3, _move)}
+_OF_CHECKPOINTS: Kinds = {
     "add partitions": (2, _grow),
     "copy a checkpoint": (2, _copy),
     "restore a checkpoint": (2, _restore),
     "delete a checkpoint": (2, _forget),
     "reset offsets": (1, _reset),
 }
+_OF_ZOOKEEPER: Kinds = {
+    "expire a session": (4, _expire),
+    "take a session over": (3, _take_over),
+    "servers away": (3, _servers_away),
+    "broker away": (3, _broker_away),
+    "befall a consumer": (8, _consumer),
+}
+FAULTS: Kinds = _OF_ALL | _OF_KAFKA | _OF_CHECKPOINTS
 """By name: how often (of all), and what it does."""
+REGISTRY_FAULTS: Kinds = _OF_ALL | _OF_CHECKPOINTS | _OF_ZOOKEEPER
+"""The same, where the group is in ZooKeeper."""
+
+ANY: Kinds = FAULTS | REGISTRY_FAULTS
 
 
-def draw(chance: random.Random, seconds: float, queries: int) -> tuple[Fault, ...]:
+def draw(chance: random.Random, seconds: float, queries: int, of: Kinds = FAULTS) -> tuple[Fault, ...]:
     """The faults of a seed, in order. They come in bursts: most of what goes wrong, goes wrong while something does."""
-    kinds, weights = list(FAULTS), [weight for weight, _ in FAULTS.values()]
+    kinds, weights = list(of), [weight for weight, _ in of.values()]
     faults = []
     for _ in range(chance.choice((0, 4, 8, 12, 16))):
         at = chance.uniform(1.0, seconds)

@@ -104,7 +104,7 @@ class Thread:
     def _resume_after(self, seconds: float) -> None:
         self._wait += 1
         wait = self._wait
-        self._kernel.after(seconds, lambda: self._gate(lambda: self._due(wait)))
+        self._kernel.after(seconds, lambda: self._gate(lambda: self._due(wait)) if wait == self._wait else None)
 
     def _due(self, wait: int) -> None:
         if wait == self._wait:

@@ -11,20 +11,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.driver.member import MemberAction
+from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
+from streamgroup.wire.messages.group import HeartbeatResponse, SyncGroupResponse
+from streamgroup.wire.messages.offsets import OffsetCommitResponse
+from tests.sim.kernel import Sleep, Steps, Until
 from tests.sim.network import Line, Network
+from tests.sim.settings import QUESTION_S
 
 if TYPE_CHECKING:
+    from tests.sim.broker import SimBroker
     from tests.sim.process import Process
 
 
 class GroupLines:
     """The group's thread: carries out the member's actions on one connection a lane."""
 
-    def __init__(self, process: Process, network: Network) -> None:
+    def __init__(self, process: Process, network: Network, broker: SimBroker) -> None:
         self._process = process
         self._network = network
+        self._broker = broker
         self._kernel = network.kernel
         self._node: int | None = None
         self._sent_at: dict[int, float] = {}
@@ -34,6 +41,28 @@ class GroupLines:
         self.fragile: set[Lane] = set()
         """Lanes whose connection breaks soon after the next request."""
         self.lines: dict[Lane, Line] = {}
+        self.client = None
+        """It has no session with ZooKeeper."""
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the member wants a Tick."""
+        return self._process.member.wake_at
+
+    def look(self) -> None:
+        """Nothing here waits."""
+
+    def committed(self) -> Steps:
+        """What the group has committed, asked of the coordinator on another connection."""
+        network = self._network
+        yield Until(lambda: self._kernel.now >= network.cut_until, QUESTION_S)
+        yield Sleep(network.latency())
+        while self._kernel.now < max(self._broker.loaded_at, network.cut_until):
+            yield Sleep(0.2)
+        seen = self._broker.fetched()
+        self._process.world.checker.filtered(self._process, seen)
+        yield Sleep(network.latency())
+        return seen
 
     def carry_out(self, actions: Sequence[MemberAction]) -> None:
         self._outbox += actions
@@ -62,7 +91,7 @@ class GroupLines:
         line = self.lines.get(send.lane)
         if line is None:
             node = self._node if send.lane is not Lane.ANY and self._node is not None else 0
-            line = self.lines[send.lane] = Line(self._network, self._process, send.lane, node)
+            line = self.lines[send.lane] = Line(self._network, self._broker, self._process, send.lane, node)
         self._sent_at[send.token] = self._kernel.now
         self._process.later(send.timeout_ms / 1000, partial(self._overdue, send.token))
         line.send(send)
@@ -99,8 +128,10 @@ class GroupLines:
     def answered(self, line: Line, token: int, response: Any) -> None:
         send = line.unanswered.pop(token, None)
         if send is not None and token in self._sent_at and self.lines.get(line.lane) is line:
-            self._process.heard_of(response, self._sent_at.pop(token))
-            version = self._network.broker.version(send.api)
+            sent_at = self._sent_at.pop(token)
+            if _is_to_a_member(response):
+                self._process.heard_of(self._kernel.now if isinstance(response, SyncGroupResponse) else sent_at)
+            version = self._broker.version(send.api)
             self.carry_out(self._process.member.step(ev.Answered(token, response, version), self._kernel.now))
 
     def broken(self, line: Line, reason: str) -> None:
@@ -116,3 +147,15 @@ class GroupLines:
         for line in self.lines.values():
             line.abandon(reset=False)
         self.lines.clear()
+
+
+def _is_to_a_member(response: Any) -> bool:
+    """Whether only a member of the group is answered so."""
+    match response:
+        case HeartbeatResponse(error_code=ErrorCode.NONE | ErrorCode.REBALANCE_IN_PROGRESS):
+            return True
+        case SyncGroupResponse(error_code=ErrorCode.NONE):
+            return True
+        case OffsetCommitResponse():
+            return not any(p.error_code for t in response.topics for p in t.partitions)
+    return False

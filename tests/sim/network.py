@@ -26,15 +26,14 @@ LATE_S = 3.0
 
 
 class Network:
-    """Latencies and faults between one process and the brokers."""
+    """Latencies and faults between one process and the servers."""
 
-    def __init__(self, kernel: Kernel, broker: SimBroker, chance: random.Random, latency_s: float) -> None:
+    def __init__(self, kernel: Kernel, chance: random.Random, latency_s: float) -> None:
         self.kernel = kernel
-        self.broker = broker
         self._chance = chance
         self._latency_s = latency_s
         self.cut_until = 0.0
-        """The process reaches no broker until then."""
+        """The process reaches no server until then."""
 
     def latency(self) -> float:
         """Seconds that a message is under way."""
@@ -52,7 +51,7 @@ class Network:
 class Line:
     """One connection of a process to a node."""
 
-    def __init__(self, network: Network, process: Process, lane: Lane, node: int) -> None:
+    def __init__(self, network: Network, broker: SimBroker, process: Process, lane: Lane, node: int) -> None:
         self.lane = lane
         self.node = node
         self.open = True
@@ -60,6 +59,7 @@ class Line:
         self.stalled_until = 0.0
         self.answers_stalled_until = 0.0
         self._network = network
+        self._broker = broker
         self._process = process
         self._reset = False
         self._broken_at = 0.0
@@ -71,7 +71,7 @@ class Line:
     def send(self, send: Send) -> None:
         """Put a request on the connection."""
         network = self._network
-        request = send.build(network.broker.version(send.api))
+        request = send.build(self._broker.version(send.api))
         self.unanswered[send.token] = send
         self._outward = max(self._outward, network.kernel.now + network.latency())
         network.kernel.at(self._outward, partial(self._arrive, send.token, request))
@@ -85,12 +85,11 @@ class Line:
         return False
 
     def _arrive(self, token: int, request: Any) -> None:
-        network = self._network
         if self._reset or (self.open and self._delayed(partial(self._arrive, token, request), self.stalled_until)):
             return
         if not self.open:
             self._arrive_broken(token, request)
-        elif self.lane is not Lane.ANY and self.node in network.broker.crashed:
+        elif self.lane is not Lane.ANY and self.node in self._broker.crashed:
             self.break_("connection refused")
         elif self._busy:
             self._inbox.append((token, request))
@@ -109,17 +108,17 @@ class Line:
         late = 0.0 if in_time else network.chance() * LATE_S
 
         def serve() -> None:
-            if self.node not in network.broker.crashed:
+            if self.node not in self._broker.crashed:
                 if not in_time:
                     self._process.query.haunted_at = network.kernel.now
                     network.kernel.note(self._process.name, f"a late {type(request).__name__} arrives")
-                network.broker.handle(self.node, request, lambda response: None, self._process)
+                self._broker.handle(self.node, request, lambda response: None, self._process)
 
         network.kernel.after(late, serve)
 
     def _serve(self, token: int, request: Any) -> None:
         self._busy = True
-        self._network.broker.handle(self.node, request, partial(self._answer, token), self._process)
+        self._broker.handle(self.node, request, partial(self._answer, token), self._process)
 
     def _answer(self, token: int, response: Any) -> None:
         network = self._network

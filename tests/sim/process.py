@@ -13,22 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from streamgroup.driver.member import Member, MemberAction, MetadataStale, Resolve
 from streamgroup.driver.patience import FIRST_PATIENCE_S, PATIENCE_S
-from streamgroup.errors import ConfigError, ErrorCode
+from streamgroup.errors import ConfigError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.membership import Membership, State
+from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
 from streamgroup.model import Document, OffsetRange, TopicPartition
 from streamgroup.planning.batch import next_document, replay_ranges
 from streamgroup.planning.document import from_value, to_value
-from streamgroup.wire.messages.group import HeartbeatResponse, SyncGroupResponse
-from streamgroup.wire.messages.offsets import OffsetCommitResponse
-from tests.sim.broker import GROUP_ID
 from tests.sim.kernel import Act, Sleep, Steps, Until
-from tests.sim.lines import GroupLines
 from tests.sim.network import Line, Network
-from tests.sim.settings import METADATA_AGE_S, QUESTION_S, Settings
+from tests.sim.settings import GROUP_ID, METADATA_AGE_S, QUESTION_S, Settings
 
 if TYPE_CHECKING:
     from tests.sim.world import Query, World
@@ -72,9 +68,9 @@ class Process:
         """Whether Spark waits for an answer of this process."""
         self.last_alive_at = -1e9
         """When the newest request was sent that the coordinator answered as to a member."""
-        self._network = Network(world.kernel, world.broker, chance, world.settings.latency_s)
+        self._network = Network(world.kernel, chance, world.settings.latency_s)
         self.ledger = Ledger(GROUP_ID, self.name, f"lineage-{self.name}")
-        self.membership = Membership(world.settings.member_config(query.instance_id), chance)
+        self.membership, self.lines = world.keeper.seat(self, self._network)
         self.member = Member(
             self.membership,
             self.ledger,
@@ -83,7 +79,6 @@ class Process:
             request_timeout_ms=world.settings.request_timeout_ms,
             backoff=SimBackoff(chance),
         )
-        self.lines = GroupLines(self, self._network)
         self.failure: Exception | None = None
         self.draining = self.stopped = False
         self.batch = -1
@@ -100,24 +95,11 @@ class Process:
         self._answer: tuple[Document, tuple[OffsetRange, ...]] | None = None
         self._watch_task = 0
 
-    @property
-    def is_replaced(self) -> bool:
-        """Whether another process has the place of this one's static member."""
-        instance_id = self.query.instance_id
-        static = self.world.broker.group.static_member(instance_id) if instance_id else None
-        return static is not None and static.member_id != self.membership.member_id
+    def __str__(self) -> str:
+        return self.name
 
-    def heard_of(self, response: Any, sent_at: float) -> None:
-        """An answer of the coordinator has come."""
-        match response:
-            case HeartbeatResponse(error_code=ErrorCode.NONE | ErrorCode.REBALANCE_IN_PROGRESS):
-                pass
-            case SyncGroupResponse(error_code=ErrorCode.NONE):
-                sent_at = self.kernel.now
-            case OffsetCommitResponse() if not any(p.error_code for t in response.topics for p in t.partitions):
-                pass
-            case _:
-                return
+    def heard_of(self, sent_at: float) -> None:
+        """Who keeps the group has answered, as to a member, what was sent then."""
         self.last_alive_at = max(self.last_alive_at, sent_at)
 
     def license(self) -> None:
@@ -148,10 +130,11 @@ class Process:
         self.kernel.after(seconds, partial(self.hear, act))
 
     def _changed(self) -> None:
-        wake_at = self.member.wake_at
+        wake_at = self.lines.wake_at
         if wake_at is not None and wake_at != self._wakes_at:
             self._wakes_at = wake_at
             self.kernel.at(wake_at, partial(self.hear, partial(self._wake, wake_at)))
+        self.lines.look()
         self.query.look()
 
     def _wake(self, due: float) -> None:
@@ -193,6 +176,7 @@ class Process:
                 if abandoned or self._gave_up:
                     self.license()
                 self._gave_up = False
+                self.world.checker.gives_up(self)
             case ev.GaveUp(text):
                 self.kernel.note(self.name, text)
                 self._gave_up = True
@@ -352,14 +336,7 @@ class Process:
 
     def _committed(self) -> Steps:
         """A replay's filter: what the group has committed, fetched now (R13)."""
-        network = self._network
-        yield Until(lambda: self.kernel.now >= network.cut_until, QUESTION_S)
-        yield Sleep(network.latency())
-        while self.kernel.now < max(self.world.broker.loaded_at, network.cut_until):
-            yield Sleep(0.2)
-        seen = self.world.broker.fetched()
-        self.world.checker.filtered(self, seen)
-        yield Sleep(network.latency())
+        seen = yield from self.lines.committed()
         return seen
 
     # -- the end -------------------------------------------------------------------------------------------------------

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.sim import faults as drawn_faults
+from tests.sim import scenarios
 from tests.sim import settings as drawn_settings
 from tests.sim.checker import Violation
 from tests.sim.faults import Fault
-from tests.sim.scenarios import SCENARIOS
-from tests.sim.settings import Settings
+from tests.sim.registryscenarios import REGISTRY_SCENARIOS
+from tests.sim.settings import Kind, Settings
 from tests.sim.world import Director, World
+
+SCENARIOS = scenarios.SCENARIOS | REGISTRY_SCENARIOS
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,21 @@ class Result:
     trace: Sequence[str]
 
 
-def plan_of(seed: int) -> Plan:
-    """What this seed means."""
-    chance = random.Random(f"plan {seed}")
-    settings = drawn_settings.draw(chance)
+def kind_of(seed: int) -> Kind:
+    """Of a seed among many: every eighth has ZooKeeper in it, and takes four times as long."""
+    return Kind.ZOOKEEPER if seed % 8 == 7 else Kind.KAFKA
+
+
+def plan_of(seed: int, kind: Kind = Kind.KAFKA) -> Plan:
+    """What this seed means, in a world of this kind."""
+    if kind is Kind.KAFKA:
+        chance = random.Random(f"plan {seed}")
+        settings, kinds = drawn_settings.draw(chance), drawn_faults.FAULTS
+    else:
+        chance = random.Random(f"plan {seed} zookeeper")
+        settings, kinds = drawn_settings.draw_of_registry(chance), drawn_faults.REGISTRY_FAULTS
     seconds = chance.choice((20.0, 40.0, 60.0))
-    return Plan(str(seed), settings, seconds, drawn_faults.draw(chance, seconds, len(settings.queries)))
+    return Plan(str(seed), settings, seconds, drawn_faults.draw(chance, seconds, len(settings.queries), kinds))
 
 
 def plan_of_scenario(name: str) -> Plan:

@@ -76,7 +76,7 @@ def _committed(world: World, tp: TopicPartition, offset: int) -> Callable[[], bo
     return lambda: tp in world.broker.offsets and world.broker.offsets[tp].offset >= offset
 
 
-def _queries(count: int, **how: object) -> tuple[QuerySettings, ...]:
+def queries(count: int, **how: object) -> tuple[QuerySettings, ...]:
     return tuple(QuerySettings(f"q{n}", task_s=0.05, **how) for n in range(count))  # type: ignore[arg-type]
 
 
@@ -276,43 +276,43 @@ def _a_static_member_restarts_before_it_has_given_up(world: World) -> Steps:
 SCENARIOS = {
     "founder-dies": Scenario(
         _founder_dies_reading_nothing.__doc__ or "",
-        Settings(_queries(2), {"a": 1}, starting_latest=True),
+        Settings(queries(2), {"a": 1}, starting_latest=True),
         30.0,
         _founder_dies_reading_nothing,
     ),
     "commit-stalls": Scenario(
         _commit_stalls_while_its_member_rejoins.__doc__ or "",
-        Settings(_queries(2, trigger_s=0.05), {"a": 2}, latency_s=0.05),
+        Settings(queries(2, trigger_s=0.05), {"a": 2}, latency_s=0.05),
         30.0,
         _commit_stalls_while_its_member_rejoins,
     ),
     "generation-missed": Scenario(
         _a_generation_is_missed.__doc__ or "",
-        Settings(_queries(2), {"a": 2}, latency_s=0.05),
+        Settings(queries(2), {"a": 2}, latency_s=0.05),
         30.0,
         _a_generation_is_missed,
     ),
     "old-answer": Scenario(
         _an_old_answer_comes_late.__doc__ or "",
-        Settings(_queries(2, trigger_s=0.1), {"a": 2}, latency_s=0.05, initial_delay_s=1.0),
+        Settings(queries(2, trigger_s=0.1), {"a": 2}, latency_s=0.05, initial_delay_s=1.0),
         20.0,
         _an_old_answer_comes_late,
     ),
     "copies-and-reset": Scenario(
         _copies_around_a_reset.__doc__ or "",
-        Settings(_queries(2, max_rows=3), {"a": 1}),
+        Settings(queries(2, max_rows=3), {"a": 1}),
         60.0,
         _copies_around_a_reset,
     ),
     "reset-into-a-replay": Scenario(
         _reset_while_a_replay_waits_to_join.__doc__ or "",
-        Settings(_queries(1), {"a": 1}, latency_s=0.1),
+        Settings(queries(1), {"a": 1}, latency_s=0.1),
         45.0,
         _reset_while_a_replay_waits_to_join,
     ),
     "asleep": Scenario(
         _asleep_in_sync_group.__doc__ or "",
-        Settings(_queries(2, trigger_s=0.05), {"a": 2}, latency_s=0.05),
+        Settings(queries(2, trigger_s=0.05), {"a": 2}, latency_s=0.05),
         40.0,
         _asleep_in_sync_group,
     ),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from streamgroup.group.timing import MemberConfig
-from tests.sim.broker import GROUP_ID
+from streamgroup.model import Dialect
 
+GROUP_ID = "g"
 QUESTION_S = 60.0
 """`default.api.timeout.ms`."""
 METADATA_AGE_S = 5.0
@@ -17,6 +19,13 @@ METADATA_AGE_S = 5.0
 
 EAGER = ("streamgroup-range", "range", "roundrobin")
 COOPERATIVE = ("cooperative-sticky",)
+
+
+class Kind(Enum):
+    """Who keeps the group of a world."""
+
+    KAFKA = "kafka"
+    ZOOKEEPER = "zookeeper"
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,27 @@ class QuerySettings:
 
 
 @dataclass(frozen=True)
+class ConsumerSettings:
+    """A real consumer in a group in ZooKeeper, with so many streams of each of these topics."""
+
+    name: str
+    topics: tuple[str, ...]
+    streams: int = 1
+    autocommit_s: float = 2.0
+    chunk: int = 5
+    """So many records of a partition it hands on at a time."""
+
+
+@dataclass(frozen=True)
+class RegistrySettings:
+    """A group in ZooKeeper. In 0.7 each of the `brokers` has the topics' partitions for itself."""
+
+    dialect: Dialect = Dialect.KAFKA07
+    brokers: int = 2
+    consumers: tuple[ConsumerSettings, ...] = ()
+
+
+@dataclass(frozen=True)
 class Settings:
     """One world."""
 
@@ -54,6 +84,8 @@ class Settings:
     rebalance_wait_s: float = 3.0
     request_timeout_ms: int = 4_000
     strategies: tuple[str, ...] = EAGER
+    registry: RegistrySettings | None = None
+    """None: the group is Kafka's own."""
 
     def member_config(self, instance_id: str | None) -> MemberConfig:
         return MemberConfig(
@@ -69,25 +101,8 @@ class Settings:
 
 
 def draw(chance: random.Random) -> Settings:
-    """The settings of a seed."""
-    static = chance.random() < 0.35
-    file_sinks = chance.random() < 0.35
-    slow = chance.random() < 0.2
-    listener = chance.random() < 0.3
-    trigger_s = chance.choice((0.1, 0.5, 1.0, 3.0))
-    queries = tuple(
-        QuerySettings(
-            name=f"q{n}",
-            instance_id=f"s{n}" if static and chance.random() < 0.8 else None,
-            file_sink=file_sinks and chance.random() < 0.7,
-            trigger_s=trigger_s * (0.5 + chance.random()),
-            task_s=chance.choice((2.0, 5.0)) if slow else chance.choice((0.05, 0.3, 1.0)),
-            max_rows=chance.choice((None, None, 3, 10)),
-            listener=listener,
-            empty_first=chance.random() < 0.2,
-        )
-        for n in range(chance.choice((1, 2, 2, 3, 3, 4, 5)))
-    )
+    """The settings of a seed of a group that is Kafka's own."""
+    queries = _queries(chance, static=chance.random() < 0.35)
     topics = {"a": chance.randint(1, 4)}
     if chance.random() < 0.3:
         topics["b"] = chance.randint(1, 2)
@@ -102,4 +117,53 @@ def draw(chance: random.Random) -> Settings:
         max_poll_s=chance.choice((7.0, 20.0)),
         rebalance_wait_s=chance.choice((0.5, 3.0)),
         strategies=COOPERATIVE if chance.random() < 0.4 else EAGER,
+    )
+
+
+def draw_of_registry(chance: random.Random) -> Settings:
+    """The settings of a seed of a group in ZooKeeper: no member is static, real consumers may be among them."""
+    dialect = chance.choice((Dialect.KAFKA07, Dialect.KAFKA07, Dialect.KAFKA))
+    brokers = chance.choice((1, 2, 2, 3))
+    topics = {"a": chance.randint(1, 3 if dialect is Dialect.KAFKA07 else 6)}
+    if chance.random() < 0.3:
+        topics["b"] = chance.randint(1, 2)
+    consumers = tuple(
+        ConsumerSettings(
+            name=f"c{n}",
+            topics=tuple(topics) if chance.random() < 0.7 else ("a",),
+            streams=chance.choice((1, 1, 2)),
+            autocommit_s=chance.choice((1.0, 3.0, 10.0)),
+            chunk=chance.choice((2, 5, 20)),
+        )
+        for n in range(chance.choice((0, 0, 1, 1, 2)))
+    )
+    return Settings(
+        queries=_queries(chance, static=False),
+        topics=topics,
+        starting_latest=chance.random() < 0.4,
+        latency_s=chance.choice((0.005, 0.02, 0.1)),
+        produce_every_s=chance.choice((0.5, 1.0, 3.0)),
+        max_poll_s=chance.choice((7.0, 20.0)),
+        rebalance_wait_s=chance.choice((0.5, 3.0, 15.0)),
+        registry=RegistrySettings(dialect, brokers, consumers),
+    )
+
+
+def _queries(chance: random.Random, *, static: bool) -> tuple[QuerySettings, ...]:
+    file_sinks = chance.random() < 0.35
+    slow = chance.random() < 0.2
+    listener = chance.random() < 0.3
+    trigger_s = chance.choice((0.1, 0.5, 1.0, 3.0))
+    return tuple(
+        QuerySettings(
+            name=f"q{n}",
+            instance_id=f"s{n}" if static and chance.random() < 0.8 else None,
+            file_sink=file_sinks and chance.random() < 0.7,
+            trigger_s=trigger_s * (0.5 + chance.random()),
+            task_s=chance.choice((2.0, 5.0)) if slow else chance.choice((0.05, 0.3, 1.0)),
+            max_rows=chance.choice((None, None, 3, 10)),
+            listener=listener,
+            empty_first=chance.random() < 0.2,
+        )
+        for n in range(chance.choice((1, 2, 2, 3, 3, 4, 5)))
     )

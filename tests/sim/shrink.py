@@ -14,7 +14,7 @@ def shrunk(plan: Plan, word: str, *, most: int = MOST_RUNS, on_run: Callable[[],
     """The smallest failing plan that was found within `most` runs, run with its trace.
 
     Delta debugging: halves of the faults, then smaller parts, then single ones; then the time, then queries from the
-    end, then partitions.
+    end, then real consumers, brokers, partitions.
     """
     runs = 0
 
@@ -50,8 +50,14 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, seconds=shorter, faults=tuple(f for f in faults if f.at < shorter))
     if len(settings.queries) > 1:
         yield replace(plan, settings=replace(settings, queries=settings.queries[:-1]))
+    registry = settings.registry
+    if registry is not None and registry.consumers:
+        fewer_consumers = replace(registry, consumers=registry.consumers[:-1])
+        yield replace(plan, settings=replace(settings, registry=fewer_consumers))
+    if registry is not None and registry.brokers > 1:
+        yield replace(plan, settings=replace(settings, registry=replace(registry, brokers=registry.brokers - 1)))
     for topic, count in settings.topics.items():
-        if len(settings.topics) > 1:
+        if len(settings.topics) > 1 and registry is None:
             rest = {name: n for name, n in settings.topics.items() if name != topic}
             yield replace(plan, settings=replace(settings, topics=rest))
         if count > 1:

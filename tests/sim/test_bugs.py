@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.sim.bugs import BUGS, Bug
-from tests.sim.runs import Plan, plan_of, plan_of_scenario, run
-from tests.sim.scenarios import SCENARIOS
+from tests.sim.bugs import Bug
+from tests.sim.registrybugs import ALL_BUGS, go_on_in_a_new_session
+from tests.sim.runs import SCENARIOS, Plan, plan_of, plan_of_scenario, run
+from tests.sim.settings import Kind
 from tests.sim.shrink import shrunk
 
 
@@ -17,13 +19,13 @@ def plans(bug: Bug) -> Iterator[Plan]:
     """What catches it: one plan of these."""
     if bug.scenario is not None:
         yield plan_of_scenario(bug.scenario)
-    yield from map(plan_of, bug.seeds)
+    yield from (plan_of(seed, bug.kind) for seed in bug.seeds)
 
 
 @pytest.mark.timeout(300)  # where a change has moved the known seeds, others are tried
-@pytest.mark.parametrize("name", sorted(BUGS))
+@pytest.mark.parametrize("name", sorted(ALL_BUGS))
 def test_a_planted_bug_is_caught(name: str) -> None:
-    bug = BUGS[name]
+    bug = ALL_BUGS[name]
     with bug.planted():
         caught = next((result for plan in plans(bug) if (result := run(plan)).violation is not None), None)
     assert caught is not None, f"{bug.what} went unnoticed"
@@ -38,7 +40,7 @@ def test_a_directed_scenario_is_clean_without_a_bug(name: str) -> None:
 
 
 def test_a_failing_seed_is_made_small() -> None:
-    bug = BUGS["r5a-logged-end"]
+    bug = ALL_BUGS["r5a-logged-end"]
     with bug.planted():
         failing = next(r for seed in bug.seeds if (r := run(plan_of(seed))).violation is not None and r.plan.faults)
         assert failing.violation is not None
@@ -51,6 +53,13 @@ def test_a_failing_seed_is_made_small() -> None:
 
 def test_the_page_of_the_simulation_names_every_bug_and_what_catches_it() -> None:
     page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
-    for name, bug in BUGS.items():
+    for name, bug in ALL_BUGS.items():
         row = next((line for line in page.splitlines() if line.startswith(f"| `{name}` | {bug.rule} |")), "")
         assert (f"scenario `{bug.scenario}`" if bug.scenario else " seeds |") in row, name
+
+
+def test_the_fence_holds_in_whatever_session_a_commit_is_carried_out() -> None:
+    with ExitStack() as stack:
+        go_on_in_a_new_session(stack)
+        for plan in (plan_of_scenario("commit-waits"), *(plan_of(seed, Kind.ZOOKEEPER) for seed in range(10))):
+            assert run(plan).violation is None

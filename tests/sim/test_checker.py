@@ -25,8 +25,17 @@ class FakeQuery:
         self.process = None
 
 
+class FakeKeeper:
+    def is_replaced(self, process: Any) -> bool:
+        return False
+
+
+class FakeWorld:
+    keeper = FakeKeeper()
+
+
 class FakeProcess:
-    is_replaced = False
+    world = FakeWorld()
 
     def __init__(self, name: str) -> None:
         self.name = name

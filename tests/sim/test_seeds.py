@@ -13,6 +13,7 @@ import pytest
 
 from tests.sim.many import run_seeds
 from tests.sim.runs import plan_of, run
+from tests.sim.settings import Kind
 from tests.sim.shrink import shrunk
 
 SEEDS = 2_000
@@ -22,15 +23,16 @@ SEEDS = 2_000
 def test_2000_seeds_lose_nothing_and_repeat_no_more_than_is_licensed() -> None:
     failed = [f for chunk in run_seeds(0, SEEDS) for f in chunk.failed]
     if failed:
-        seed, word, text = failed[0]
-        small = shrunk(plan_of(seed), word)
+        seed, kind, word, text = failed[0]
+        small = shrunk(plan_of(seed, kind), word)
         trace = "\n".join(small.trace)
-        again = f"python -m tests.sim --seed {seed} --trace"
+        again = f"python -m tests.sim --seed {seed} --world {kind.value} --trace"
         pytest.fail(f"{len(failed)} of {SEEDS} seeds failed; seed {seed}: {text}\n{trace}\n{again}")
 
 
 def digests(seeds: Iterable[int]) -> list[str]:
-    traces = ("\n".join(run(plan_of(seed), tracing=True).trace) for seed in seeds)
+    plans = (plan_of(seed, kind) for seed in seeds for kind in Kind)
+    traces = ("\n".join(run(plan, tracing=True).trace) for plan in plans)
     return [hashlib.sha256(trace.encode()).hexdigest() for trace in traces]
 
 
@@ -47,4 +49,5 @@ def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
 
 
 def test_seeds_differ() -> None:
-    assert run(plan_of(1), tracing=True).trace != run(plan_of(2), tracing=True).trace
+    for kind in Kind:
+        assert run(plan_of(1, kind), tracing=True).trace != run(plan_of(2, kind), tracing=True).trace

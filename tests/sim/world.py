@@ -6,12 +6,15 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from streamgroup.model import TopicPartition
+from streamgroup.model import Dialect, TopicPartition
 from tests.sim import leaving
 from tests.sim.broker import Logs, SimBroker
 from tests.sim.checker import Checker, Violation
 from tests.sim.kernel import Act, Kernel, Sleep, Steps, Thread, Until
+from tests.sim.oldbrokers import Logs07
+from tests.sim.oldconsumer import OldConsumer
 from tests.sim.process import Process, ProcessGone
+from tests.sim.registry import SimRegistry
 from tests.sim.settings import QuerySettings, Settings
 from tests.sim.spark import Checkpoint, Directory, micro_batches
 
@@ -193,6 +196,13 @@ class Query:
             self.kernel.after(self.world.restart_s(), self.start)
 
 
+def _logs_of(settings: Settings) -> Logs:
+    registry = settings.registry
+    if registry is not None and registry.dialect is Dialect.KAFKA07:
+        return Logs07(settings.topics, registry.brokers)
+    return Logs(settings.topics)
+
+
 def _unless(error: BaseException | None) -> None:
     if error is not None:
         raise error
@@ -210,20 +220,42 @@ class World:
         self.settings = settings
         self.chance = random.Random(f"{seed} world")
         self.kernel = Kernel(tracing=tracing)
-        self.logs = Logs(settings.topics)
+        self.logs = _logs_of(settings)
         self.checker = Checker(self.kernel, self.logs)
-        self.broker = SimBroker(
+        self.keeper = self._keeper(settings)
+        """Who keeps the group and its offsets."""
+        self.consumers: list[OldConsumer] = []
+        """The real consumers in it."""
+        if isinstance(self.keeper, SimRegistry):
+            self.consumers = [OldConsumer(self, self.keeper, each) for each in self.keeper.settings.consumers]
+        self.queries = [Query(self, each) for each in settings.queries]
+        self.zombies: list[Query] = []
+        self.runs = 0
+        self.calm = False
+        self._operating = False
+
+    def _keeper(self, settings: Settings) -> SimBroker | SimRegistry:
+        if settings.registry is not None:
+            return SimRegistry(self, settings.registry)
+        return SimBroker(
             self.kernel,
             self.logs,
             self.checker,
             join_version=settings.join_version,
             initial_delay_s=settings.initial_delay_s,
         )
-        self.queries = [Query(self, each) for each in settings.queries]
-        self.zombies: list[Query] = []
-        self.runs = 0
-        self.calm = False
-        self._operating = False
+
+    @property
+    def broker(self) -> SimBroker:
+        """Of a group that is Kafka's own."""
+        assert isinstance(self.keeper, SimBroker), "this group is in ZooKeeper"
+        return self.keeper
+
+    @property
+    def registry(self) -> SimRegistry:
+        """Of a group in ZooKeeper."""
+        assert isinstance(self.keeper, SimRegistry), "this group is Kafka's own"
+        return self.keeper
 
     def restart_s(self) -> float:
         """After how long the supervisor starts a query again."""
@@ -239,6 +271,8 @@ class World:
         else:
             for query in self.queries:
                 self.kernel.after(self.chance.choice((0.0, 0.5, 8.0)), query.start)
+            for consumer in self.consumers:
+                self.kernel.after(self.chance.choice((0.0, 0.5, 8.0)), consumer.start)
             self.kernel.after(0.0, lambda: self._produce(seconds))
         for fault in faults:
             self.kernel.at(fault.at, lambda fault=fault: fault.befall(self))  # type: ignore[misc]
@@ -281,11 +315,22 @@ class World:
             if query.process is not None:
                 query.process.heal()
             self.kernel.after(0.5, query.start)
+        for consumer in self.consumers:
+            consumer.held_down = False
+            consumer.resume()
+            consumer.heal()
+            self.kernel.after(0.5, consumer.start)
+        self.keeper.calm_down()
 
     def _come_to_rest(self) -> None:
         end = self.kernel.now + CALM_S
         while self.kernel.now < end and not self.checker.at_rest():
             self.kernel.run_until(self.kernel.now + 1.0)
+
+    def grow(self, topic: str, count: int) -> None:
+        """A topic gets more partitions; in 0.7 on another broker."""
+        self.logs.add_partitions(topic, count)
+        self.keeper.grew(topic)
 
     def operate(self, offsets: dict[TopicPartition, int], ends: Sequence[str]) -> None:
         """An operator stops all queries, waits until the group is empty, resets it, starts them again."""
@@ -299,12 +344,16 @@ class World:
         for query, end in zip(self.queries, ends, strict=True):
             query.held_down = True
             {"kill": query.kill, "stop": query.stop, "drain": lambda q=query: q.drain(5.0)}[end]()  # type: ignore[misc]
+        for consumer in self.consumers:
+            consumer.held_down = True
+            consumer.stop()
         for _ in range(60):
-            if all(q.process is None for q in self.queries) and self.broker.reset(offsets):
+            down = not any(q.process for q in self.queries) and not any(c.running for c in self.consumers)
+            if down and self.keeper.reset(offsets):
                 break
             yield Sleep(0.5)
-        for query in self.queries:
-            query.held_down = False
-            query.start()
+        for each in (*self.queries, *self.consumers):
+            each.held_down = False
+            each.start()
         self._operating = False
         yield Until(lambda: True, 0)

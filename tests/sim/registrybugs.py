@@ -1,0 +1,233 @@
+"""Bugs to plant where the group is in ZooKeeper. See `bugs.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from streamgroup.driver.member import Member
+from streamgroup.group.registry import claims, stored
+from streamgroup.group.registry import events as rv
+from streamgroup.group.registry.claims import Claims
+from streamgroup.group.registry.machine import Registry
+from streamgroup.group.registry.offsets import FIRST_TOKEN, OffsetsExchange
+from streamgroup.group.registry.stored import committed_subtrees
+from streamgroup.group.table import State
+from streamgroup.model import CommittedOffset
+from streamgroup.znodes import Check, Operation, ZNode
+from streamgroup.zookeeper.watches import Watches
+from tests.sim import checker as words
+from tests.sim.bugs import BUGS, Bug, replace
+from tests.sim.kernel import Steps
+from tests.sim.registrylines import RegistryLines
+from tests.sim.settings import Kind
+from tests.sim.zksession import Unanswered
+
+# -- committing --------------------------------------------------------------------------------------------------------
+
+
+def go_on_in_a_new_session(stack: ExitStack) -> None:
+    """kazoo's client as it comes: what waits for a connection is carried out in whatever session follows."""
+    real_over, real_transact = RegistryLines._over, RegistryLines._transact
+
+    def over(self: RegistryLines, event: rv.Expired) -> None:
+        asked = [action for action in self._work if _is_commit(action)]
+        real_over(self, event)
+        self._work.extend(asked)
+
+    def transact(self: RegistryLines, transactions: Sequence[rv.Transact]) -> Steps:
+        while any(map(_is_commit, transactions)) and not self._session.connected:
+            try:
+                yield from self._session.connect(self._deadline)
+            except Unanswered:
+                continue
+        yield from real_transact(self, transactions)
+
+    replace(stack, RegistryLines, "_over", over)
+    replace(stack, RegistryLines, "_transact", transact)
+
+
+def _is_commit(action: Any) -> bool:
+    return isinstance(action, rv.Transact) and action.token >= FIRST_TOKEN
+
+
+def fence_by_the_owner_nodes(stack: ExitStack) -> None:
+    """A commit asks whether the partitions are owned, not by whom; and the client goes on in a new session."""
+    go_on_in_a_new_session(stack)
+    real = OffsetsExchange._operations
+
+    def operations(self: OffsetsExchange, job: Any) -> tuple[tuple[Operation, ...], tuple[str, ...]]:
+        written, ensured = real(self, job)
+        owners = tuple(Check(self._paths.owner(tp)) for tp in job.chunk)
+        return (*owners, *(each for each in written if not isinstance(each, Check))), ensured
+
+    replace(stack, OffsetsExchange, "_operations", operations)
+
+
+def believe_old_metadata(stack: ExitStack) -> None:
+    """What ours told beside an offset counts, whoever has written the offset since."""
+
+    def read_committed(path: str, offset: ZNode, metadata: ZNode | None) -> CommittedOffset:
+        text = "" if metadata is None else json.dumps(json.loads(metadata.data)["commit"], separators=(",", ":"))
+        return CommittedOffset(int(offset.data), text)
+
+    replace(stack, stored, "read_committed", read_committed)
+
+
+def read_offsets_before_the_claim(stack: ExitStack) -> None:
+    """The real consumers' order: they read them when they compute their share, and claim when others have released."""
+    real = RegistryLines._look
+    known: dict[RegistryLines, dict[str, ZNode]] = {}
+
+    def look(self: RegistryLines, action: rv.Look) -> Steps:
+        offsets = committed_subtrees(self._paths, None)
+        if action.subtrees == offsets and self in known:
+            self._step(rv.Looked(action.token, known.pop(self)))
+            return
+        if any(subtree.path == self._paths.ids for subtree in action.subtrees):
+            with suppress(Unanswered):
+                known[self] = yield from self._session.look(offsets, self._deadline)
+        yield from real(self, action)
+
+    replace(stack, RegistryLines, "_look", look)
+
+
+def commit_after_the_release(stack: ExitStack) -> None:
+    """A commit that is under way when partitions are given up is written all the same."""
+    replace(stack, OffsetsExchange, "_interrupt", lambda self: None)
+
+
+def commit_while_releasing(stack: ExitStack) -> None:
+    """A commit is made while partitions are given up: the fence lets it pass, for the session lives."""
+
+    def may_commit(self: Registry) -> bool:
+        return self._state in {State.JOINING, State.STABLE} and self._connected
+
+    replace(stack, Registry, "may_commit", property(may_commit))
+
+
+# -- claiming ----------------------------------------------------------------------------------------------------------
+
+
+def keep_from_a_waiting_consumer(stack: ExitStack) -> None:
+    """What falls to a real consumer is released when its batch is done, and nobody makes the consumer try again."""
+    replace(stack, claims, "FOREIGN_PATIENCE_S", 1e9)
+    never_poke(stack)
+
+
+def never_poke(stack: ExitStack) -> None:
+    """A real consumer that has given up is left alone."""
+    replace(stack, Claims, "_poke_due", lambda self: None)
+
+
+def take_what_lingers(stack: ExitStack) -> None:
+    """An owner node is deleted, whoever has made it."""
+    replace(stack, Claims, "_is_free", lambda self, tp: True)
+
+
+def believe_in_watches(stack: ExitStack) -> None:
+    """A connection that is back is taken to have missed nothing."""
+
+    def resumed(self: Registry, event: rv.Resumed) -> None:
+        stale = self._view_stale
+        real(self, event)
+        self._view_stale = stale
+
+    real = Registry._resumed
+    replace(stack, Registry, "_resumed", resumed)
+    replace(stack, Watches, "connected", lambda self: None)
+
+
+def plan_while_suspended(stack: ExitStack) -> None:
+    """Whoever was registered when the connection was lost is taken to be still, however long ago that was."""
+
+    def may_plan(self: Member, now: float) -> bool:
+        return self.membership.goes_on and self.ledger.settled and self.ledger.idle
+
+    replace(stack, Member, "may_plan", may_plan)
+    replace(stack, Registry, "goes_on", property(lambda self: self._state is State.STABLE and self._wanted is None))
+
+
+_ZOOKEEPER = Kind.ZOOKEEPER
+
+REGISTRY_BUGS: Mapping[str, Bug] = {
+    "r31-owner-node": Bug(
+        "R31",
+        "a commit fenced by the owner nodes only",
+        fence_by_the_owner_nodes,
+        frozenset({words.TWO_OWNERS}),
+        scenario="commit-waits",
+    ),
+    "r32-version": Bug(
+        "R32",
+        "metadata believed though the offset was written since",
+        believe_old_metadata,
+        frozenset({words.BEYOND_SUNK, words.SKIPPED}),
+        scenario="consumer-after-reset",
+    ),
+    "r33-kept": Bug(
+        "R33",
+        "owner nodes kept from a waiting real consumer",
+        keep_from_a_waiting_consumer,
+        frozenset({words.LOST}),
+        scenario="waiting-consumer",
+    ),
+    "r33-no-poke": Bug(
+        "R33",
+        "a real consumer that has given up is left alone",
+        never_poke,
+        frozenset({words.LOST}),
+        scenario="consumer-gives-up",
+    ),
+    "r36-suspended": Bug(
+        "R36",
+        "plans while suspended, whatever the lease",
+        plan_while_suspended,
+        frozenset({words.DUPLICATE}),
+        known=(9, 17, 125),
+        kind=_ZOOKEEPER,
+    ),
+    "watches-lost": Bug(
+        "R36",
+        "a connection that is back is taken to have missed nothing",
+        believe_in_watches,
+        frozenset({words.LOST, words.STUCK, words.BEYOND_SUNK}),
+        known=(6, 19, 30),
+        kind=_ZOOKEEPER,
+    ),
+    "offsets-before-claim": Bug(
+        "R5",
+        "offsets read before the claim",
+        read_offsets_before_the_claim,
+        frozenset({words.DUPLICATE, words.NON_MONOTONIC}),
+        scenario="waits-for-a-batch",
+    ),
+    "commit-after-release": Bug(
+        "R31",
+        "a commit under way is written after the release",
+        commit_after_the_release,
+        frozenset({words.TWO_OWNERS}),
+        known=(4, 27, 48),
+        kind=_ZOOKEEPER,
+    ),
+    "commit-while-releasing": Bug(
+        "R31",
+        "commits while partitions are given up",
+        commit_while_releasing,
+        frozenset({words.TWO_OWNERS}),
+        known=(19, 27, 78),
+        kind=_ZOOKEEPER,
+    ),
+    "lingering-taken": Bug(
+        "C3",
+        "an owner node deleted, whoever has made it",
+        take_what_lingers,
+        frozenset({words.TWO_OWNERS, words.NON_MONOTONIC}),
+        known=(0, 1),
+        kind=_ZOOKEEPER,
+    ),
+}
+
+ALL_BUGS = {**BUGS, **REGISTRY_BUGS}

@@ -1,0 +1,302 @@
+"""The registry's thread of a process: carries the member's actions out in one session with ZooKeeper.
+
+Mirrors `driver/registry_thread.py`, and of `seats.py` how a replay's filter is read. Where these change, this file
+changes with them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamgroup.driver.member import MemberAction
+from streamgroup.driver.registry_thread import AGAIN_S, CLOSING_S
+from streamgroup.group import events as ev
+from streamgroup.group.events import Lane, Send
+from streamgroup.group.registry import events as rv
+from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry.offsets import OffsetsExchange, Outcome
+from streamgroup.group.registry.stored import committed_in, committed_subtrees
+from streamgroup.znodes import ZNode
+from tests.sim.kernel import Steps, Thread, Until
+from tests.sim.network import Network
+from tests.sim.settings import QUESTION_S
+from tests.sim.zkclient import Client, Wire
+from tests.sim.zksession import SimSession, Unanswered
+from tests.sim.zookeeper import ZooKeeper
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+
+HOP_S = 0.02
+"""From kazoo's threads to this one, at most."""
+FOREVER_S = 1e9
+
+
+@dataclass(eq=False)
+class _Posted:
+    """A question of another thread: what is committed?"""
+
+    until: float
+    answers: list[dict[str, ZNode]] = field(default_factory=list)
+
+
+class RegistryLines:
+    """See the module; it has the interface of `GroupLines`."""
+
+    def __init__(self, process: Process, network: Network, zookeeper: ZooKeeper, paths: GroupPaths) -> None:
+        self.fragile: set[Lane] = set()
+        """Where it is not empty the connection breaks soon after the next request."""
+        self._process = process
+        self._network = network
+        self._kernel = network.kernel
+        self._zookeeper = zookeeper
+        self._paths = paths
+        self._exchange = OffsetsExchange(paths)
+        self._outbox: deque[MemberAction] = deque()
+        self._inbox: deque[Any] = deque()
+        self._work: deque[Any] = deque()
+        """What waits for its turn to be asked of ZooKeeper."""
+        self._questions: deque[_Posted] = deque()
+        self._told_at = 0.0
+        self._life = 0
+        self._session = self._new_session()
+        self._wanted = False
+        self._known: int | None = None
+        """The session that the member knows itself to be in."""
+        self._thread: Thread | None = None
+
+    # -- what others use ----------------------------------------------------------------------------------------------
+
+    @property
+    def wake_at(self) -> float | None:
+        """The thread looks at the time itself."""
+        return None
+
+    @property
+    def client(self) -> Client | None:
+        return self._session.client
+
+    @property
+    def lines(self) -> dict[Lane, Wire]:
+        """The one connection, whatever goes over it."""
+        wire = self.client.wire if self.client is not None else None
+        return {} if wire is None else dict.fromkeys(Lane, wire)
+
+    def carry_out(self, actions: Sequence[MemberAction]) -> None:
+        self._outbox += actions
+        if actions:
+            self._start()
+
+    def committed(self) -> Steps:
+        """What the group has committed, asked in this process's session; waits as long as a replay does."""
+        posted = _Posted(self._kernel.now + QUESTION_S)
+        self._post(posted)
+        yield Until(lambda: bool(posted.answers), QUESTION_S)
+        return committed_in(self._paths, posted.answers[0])
+
+    def look(self) -> None:
+        """Something has changed."""
+        if self._thread is not None:
+            self._thread.look()
+
+    def close(self) -> None:
+        """The process is gone: what it has registered stays until its session is over."""
+        if self._thread is not None:
+            self._thread.kill()
+        self._session.die()
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = Thread(self._kernel, self._run(), self._process.hear, _unless)
+
+    @property
+    def _due(self) -> float:
+        times = (self._process.member.wake_at, self._exchange.wake_at)
+        return min((time for time in times if time is not None), default=FOREVER_S)
+
+    def _is_busy(self, due: float) -> bool:
+        return bool(self._inbox or self._outbox or self._work or self._questions) or self._due != due
+
+    def _run(self) -> Steps:
+        """What was heard goes before what is to be done."""
+        while True:
+            self._sort()
+            due = self._due
+            yield Until(partial(self._is_busy, due), due - self._kernel.now)
+            while self._inbox:
+                yield from self._hear(self._inbox.popleft())
+            if self._kernel.now >= self._due:
+                self._step(ev.Tick())
+            if self._work:
+                yield from self._carry_out_next()
+            elif self._questions:
+                yield from self._ask(self._questions.popleft())
+
+    def _hear(self, each: Any) -> Steps:
+        match each:
+            case (int(life), int(session_id), event) if life == self._life:
+                yield from self._session_tells(session_id, event)
+            case _Posted():
+                self._questions.append(each)
+
+    def _step(self, event: Any) -> None:
+        now = self._kernel.now
+        self._take(self._exchange.hear(event, now))
+        if not self._exchange.takes(event):
+            self._outbox += self._process.member.step(event, now)
+        self._sort()
+        self._process.query.look()
+
+    def _sort(self) -> None:
+        """What is ZooKeeper's waits for its turn, the rest is done."""
+        while self._outbox:
+            action = self._outbox.popleft()
+            if isinstance(action, Send):
+                self._befall(action.api.NAME)
+            self._take(self._exchange.carry_out(action, self._kernel.now))
+
+    def _take(self, outcome: Outcome) -> None:
+        for action in outcome.actions:
+            match action:
+                case rv.OpenSession() | rv.CloseSession() | rv.Look() | rv.Transact():
+                    self._work.append(action)
+                case _:
+                    self._process.act(action)
+        for answer in outcome.answers:
+            self._outbox += self._process.member.step(answer, self._kernel.now)
+
+    # -- the session --------------------------------------------------------------------------------------------------
+
+    def _new_session(self) -> SimSession:
+        self._life += 1
+        return SimSession(self._process, self._network, self._zookeeper, partial(self._leave, self._life))
+
+    def _leave(self, life: int, session_id: int, event: rv.RegistryEvent) -> None:
+        """From kazoo's threads."""
+        self._told_at = max(self._told_at, self._kernel.now + HOP_S * self._network.chance())
+        self._kernel.at(
+            self._told_at, partial(self._process.hear, partial(self._inbox.append, (life, session_id, event)))
+        )
+
+    def _session_tells(self, session_id: int, event: rv.RegistryEvent) -> Steps:
+        match event:
+            case rv.SessionBegan() | rv.Resumed() if self._known is None:
+                if self._wanted:
+                    yield from self._begin()
+            case rv.Expired():
+                if self._known in {None, session_id}:
+                    self._over(event)
+            case rv.Suspended() | rv.Resumed() if session_id == self._known:
+                self._step(event)
+            case rv.Changed() if self._known is not None:
+                self._step(event)
+
+    def _begin(self) -> Steps:
+        try:
+            yield from self._session.connect(self._deadline)
+        except Unanswered:
+            return
+        self._known = self._session.session_id
+        self._step(rv.SessionBegan(self._known, int(self._process.settings.session_s * 1000)))
+
+    def _over(self, event: rv.Expired) -> None:
+        """Nothing that was to be asked in the session that is over may be asked in the next one."""
+        known, self._known = self._known, None
+        self._work = deque(a for a in self._work if isinstance(a, rv.OpenSession | rv.CloseSession))
+        if known is not None:
+            self._step(event)
+        if self._wanted:
+            self._session.open()
+
+    # -- what is asked of ZooKeeper -----------------------------------------------------------------------------------
+
+    @property
+    def _deadline(self) -> float:
+        return self._kernel.now + self._process.settings.session_s
+
+    def _carry_out_next(self) -> Steps:
+        match action := self._work.popleft():
+            case rv.OpenSession():
+                self._wanted = True
+                if self._session.connected:
+                    yield from self._begin()
+                else:
+                    self._session.open()
+            case rv.CloseSession():
+                self._wanted, self._known = False, None
+                yield from self._session.close(CLOSING_S)
+                self._session = self._new_session()
+            case rv.Look():
+                yield from self._look(action)
+            case rv.Transact():
+                transactions = [action]
+                while self._work and isinstance(self._work[0], rv.Transact):
+                    transactions.append(self._work.popleft())
+                yield from self._transact(transactions)
+
+    def _look(self, action: rv.Look) -> Steps:
+        self._befall("Look")
+        sent_at, event = self._kernel.now, None
+        try:
+            nodes = yield from self._session.look(action.subtrees, self._deadline)
+        except Unanswered as reason:
+            event = rv.Unanswered(action.token, str(reason))
+        else:
+            event = rv.Looked(action.token, nodes)
+            if any(node.owner == self._session.session_id for node in nodes.values()):
+                self._process.heard_of(sent_at)
+            if action.subtrees == committed_subtrees(self._paths, None):
+                checker = self._process.world.checker
+                checker.told(self._process, nothing=not committed_in(self._paths, nodes))
+        self._step(event)
+
+    def _transact(self, transactions: Sequence[rv.Transact]) -> Steps:
+        self._befall("Transact")
+        sent_at = self._kernel.now
+        outcomes = yield from self._session.transact_each(transactions, self._deadline)
+        for transaction, outcome in zip(transactions, outcomes, strict=True):
+            if outcome is None:
+                self._process.heard_of(sent_at)
+                self._step(rv.Transacted(transaction.token))
+            elif isinstance(outcome, Unanswered):
+                self._step(rv.Unanswered(transaction.token, str(outcome)))
+            else:
+                self._step(rv.Refused(transaction.token, *outcome))
+
+    def _post(self, posted: _Posted) -> None:
+        self._inbox.append(posted)
+        self._start()
+        self.look()
+
+    def _ask(self, posted: _Posted) -> Steps:
+        try:
+            if not self._wanted:
+                yield from self._session.connect(min(posted.until, self._deadline))
+            nodes = yield from self._session.look(committed_subtrees(self._paths, None), posted.until)
+        except Unanswered:
+            self._process.later(AGAIN_S, partial(self._post, posted))
+        else:
+            posted.answers.append(nodes)
+            self._process.query.look()
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    def _befall(self, what: str) -> None:
+        """What waits for a request to be under way: a connection that breaks, a process that is killed."""
+        if self.fragile and self.client is not None:
+            self.fragile.clear()
+            self.client.fragile = True
+        befalls = self._process.query.armed.pop(what, None)
+        if befalls is not None:
+            self._kernel.after(4 * self._network.latency() * self._network.chance(), befalls)
+
+
+def _unless(error: BaseException | None) -> None:
+    if error is not None:
+        raise error

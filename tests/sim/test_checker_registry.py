@@ -1,0 +1,121 @@
+"""What the checker holds a group in ZooKeeper to, shown to it: what real consumers may do, and ours may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamgroup.model import OffsetRange
+from tests.sim import checker as words
+from tests.sim.test_checker import TP, Play, violated
+
+
+class RegistryPlay(Play):
+    """A story of a group in ZooKeeper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for process in (self.p, self.q):
+            process.ledger = type("Ledger", (), {"generation": 1})()
+
+    def commit_in_zookeeper(self, process: Any, offset: int, *, owned: bool = True) -> None:
+        self.checker.registered(process, {TP: offset}, {TP} if owned else set())
+
+    def consume(self, start: int, until: int) -> None:
+        self.checker.consumed(OffsetRange(TP, start, until))
+
+    def commit_of_consumer(self, offset: int, *, owns: bool = True) -> None:
+        self.checker.committed_by_consumer("c", {TP: offset}, owns=owns)
+
+
+def test_only_the_owner_commits() -> None:
+    play = RegistryPlay()
+    play.sink(play.p, 0, 0, 10)
+    play.commit_in_zookeeper(play.p, 5)
+    with violated(words.TWO_OWNERS):
+        play.commit_in_zookeeper(play.p, 10, owned=False)
+
+
+def test_whose_owner_node_a_real_consumer_has_deleted_may_commit_until_it_claims_anew() -> None:
+    play = RegistryPlay()
+    play.sink(play.p, 0, 0, 10)
+    play.checker.disowned(play.p, TP)
+    play.commit_in_zookeeper(play.p, 10, owned=False)
+    play.checker.gives_up(play.p)
+    with violated(words.TWO_OWNERS):
+        play.commit_in_zookeeper(play.p, 10, owned=False)
+
+
+def test_what_a_real_consumer_hands_on_has_sunk_and_may_be_handed_on_again() -> None:
+    play = RegistryPlay()
+    play.consume(0, 60)
+    play.consume(30, 100)
+    play.commit_of_consumer(100)
+    play.finish()
+    assert not play.checker.duplicates
+
+
+def test_a_real_consumer_may_commit_backwards_and_a_member_goes_on_from_there() -> None:
+    play = RegistryPlay()
+    play.consume(0, 50)
+    play.commit_of_consumer(50)
+    play.commit_of_consumer(30)
+    play.plan(play.p, 30, 100)
+    play.sink(play.p, 0, 30, 100)
+    play.commit_in_zookeeper(play.p, 100)
+    play.finish()
+
+
+def test_a_real_consumer_may_not_commit_beyond_what_has_sunk() -> None:
+    play = RegistryPlay()
+    play.consume(0, 50)
+    with violated(words.BEYOND_SUNK):
+        play.commit_of_consumer(51)
+
+
+def test_a_member_does_not_commit_backwards_by_itself() -> None:
+    play = RegistryPlay()
+    play.consume(0, 50)
+    play.commit_of_consumer(50)
+    with violated(words.NON_MONOTONIC):
+        play.commit_in_zookeeper(play.p, 40)
+
+
+def test_below_what_a_real_consumer_commits_that_owns_nothing_the_owner_may_plan_and_commit() -> None:
+    play = RegistryPlay()
+    play.consume(0, 80)
+    play.commit_of_consumer(80, owns=False)
+    play.plan(play.p, 50, 60)
+    play.sink(play.p, 0, 50, 60)
+    play.commit_in_zookeeper(play.p, 60)
+    with violated(words.NON_MONOTONIC):
+        play.commit_in_zookeeper(play.p, 50)
+
+
+def test_a_members_batch_that_another_member_repeats_counts_beside_what_real_consumers_repeat() -> None:
+    play = RegistryPlay()
+    play.sink(play.p, 0, 0, 100)
+    play.consume(0, 100)
+    play.sink(play.q, 7, 0, 100)
+    play.commit_in_zookeeper(play.q, 100)
+    with violated(words.DUPLICATE):
+        play.finish()
+
+
+def test_a_start_at_the_end_is_licensed_for_who_was_told_that_nothing_is_committed() -> None:
+    play = RegistryPlay()
+    for process in (play.p, play.q):
+        process.ledger.generation = 1 if process is play.p else 2
+        play.checker.told(process, nothing=process is play.p)
+        play.checker.resolved(process, process.ledger.generation, TP, 100, starting=process is play.p)
+    play.commit_in_zookeeper(play.p, 100)
+    play.finish()
+
+
+def test_a_start_at_the_end_of_a_later_generation_loses_what_is_below() -> None:
+    play = RegistryPlay()
+    play.consume(0, 10)
+    play.commit_of_consumer(10)
+    play.checker.told(play.q, nothing=False)
+    play.checker.resolved(play.q, 2, TP, 100, starting=True)
+    with violated(words.SKIPPED):
+        play.plan(play.q, 100, 100)
