@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.messages.offsets import (
@@ -10,9 +10,12 @@ from streamgroup.wire.messages.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
 
@@ -61,3 +64,27 @@ def fetch_answer(group: str, offsets: Mapping[TopicPartition, CommittedOffset], 
         rows.setdefault(tp.topic, []).append(row)
     topics = tuple(OffsetFetchResponseTopics(name=name, partitions=tuple(p)) for name, p in rows.items())
     return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id=group, topics=topics, error_code=code),))
+
+
+def zookeepers_answer(
+    request: OffsetFetchRequest, offsets: Mapping[TopicPartition, CommittedOffset], unknown: Collection[str] = ()
+) -> OffsetFetchResponse:
+    """What a broker answers in v0: for what was asked alone, and without metadata. A partition that has no commit is
+    unknown, as are all of the topics that the broker, which has just started, does not know of yet."""
+
+    def row(topic: str, partition: int) -> OffsetFetchResponsePartition:
+        found = None if topic in unknown else offsets.get(TopicPartition(topic, partition))
+        if found is None:
+            return OffsetFetchResponsePartition(
+                partition_index=partition, committed_offset=-1, metadata="", error_code=3
+            )
+        return OffsetFetchResponsePartition(partition_index=partition, committed_offset=found.offset, metadata="")
+
+    return OffsetFetchResponse(
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=each.name, partitions=tuple(row(each.name, p) for p in each.partition_indexes)
+            )
+            for each in request.topics or ()
+        )
+    )

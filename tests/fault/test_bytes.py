@@ -22,6 +22,7 @@ from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_bas
 from streamgroup.model import TopicPartition
 from streamgroup.planning.document import from_value
 from streamgroup.records.decode import DecodeOptions, decode
+from streamgroup.records.messages07 import decode07, walk07
 from streamgroup.wire.consumer import (
     ConsumerAssignment,
     ConsumerSubscription,
@@ -35,11 +36,15 @@ from streamgroup.wire.frames import decode_response
 from streamgroup.wire.schema import Request
 from tests.unit.records import conftest as kernels
 from tests.unit.records.encoder import reseal
+from tests.unit.records.encoder_sets import message07, wrapper07
+from tests.unit.records.encoder_sets import reseal as reseal_message
+from tests.unit.records.test_messages07 import CAPTURED
 from tests.unit.wire.declared import REQUESTS
 from tests.unit.wire.test_vectors import RELEASES, exchanges
 
 kernel = kernels.kernel
 RECORDS = sorted((Path(__file__).parents[1] / "vectors" / "records").glob("*.bin"))
+MESSAGE_SETS = sorted((Path(__file__).parents[1] / "vectors" / "message_sets").glob("*.bin"))
 END = 2**62
 SLOWEST_S = 0.05
 CAP = 1 << 20
@@ -141,6 +146,72 @@ def test_record_batches(kernel: str, file: Path, checked: bool, cases: int) -> N
         if not checked and len(data) > 61:
             data = reseal(data)
         only_decode_errors(lambda data: decode(data, 0, END, options), data)
+
+
+@CASES
+@pytest.mark.parametrize("file", MESSAGE_SETS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
+def test_message_sets(kernel: str, file: Path, checked: bool, cases: int) -> None:
+    rng = random.Random(file.name)
+    sound = file.read_bytes()
+    options = DecodeOptions(check_crcs=checked, max_decompressed_bytes=CAP)
+    for _ in range(cases // 5):
+        data = mutated(sound, rng)
+        if rng.random() < 0.5 and len(data) > 16:
+            data = reseal_message(data)
+        only_decode_errors(lambda data: decode(data, 0, END, options), data)
+
+
+@CASES
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
+def test_messages_of_kafka_07(kernel: str, checked: bool, cases: int) -> None:
+    rng = random.Random(7)
+    # A wrapper with a right checksum around damage, too: behind it the codecs and the inner messages are reached.
+    sound = [*filter(None, CAPTURED.values())]
+    options = DecodeOptions(check_crcs=checked, include_inner_index=True, max_decompressed_bytes=CAP)
+    for _ in range(cases):
+        data = mutated(rng.choice(sound), rng)
+        match rng.randrange(4):
+            case 0:
+                data = wrapper07(data, rng.choice(["gzip", "snappy", "snappy-raw"]))
+            case 1:
+                data = message07(data[10:], 1, rng.randrange(4))
+        only_decode_errors(lambda data: decode07(data, 0, END, options), data)
+        only_decode_errors(lambda data: walk07(data, 0, check_crcs=checked), data)
+
+
+@pytest.mark.parametrize("file", MESSAGE_SETS, ids=lambda file: file.stem)
+def test_each_flipped_bit_of_a_message_set_is_refused_or_changes_no_key_or_value(kernel: str, file: Path) -> None:
+    sound = file.read_bytes()
+    rows = keys_and_values(sound)
+    for index in range(len(sound)):
+        damaged = bytearray(sound)
+        damaged[index] ^= 1 << index % 8
+        try:
+            found = keys_and_values(bytes(damaged))
+        except DecodeError:
+            continue
+        assert found == rows[: len(found)]  # an offset, or a size that now reaches beyond the bytes
+
+
+@pytest.mark.parametrize("file", MESSAGE_SETS, ids=lambda file: file.stem)
+def test_what_a_damaged_message_set_allocates_is_bounded(kernel: str, file: Path) -> None:
+    rng, sound = random.Random(2), file.read_bytes()
+    options = DecodeOptions(check_crcs=False, max_decompressed_bytes=CAP)
+    decode(sound, 0, END, options)
+    for _ in range(20):
+        data = mutated(sound, rng) + bytes(61)
+        tracemalloc.start()
+        try:
+            only_decode_errors(lambda data: decode(data, 0, END, options), data)
+            assert tracemalloc.get_traced_memory()[1] < 4 * len(data) + 2 * CAP, data.hex()
+        finally:
+            tracemalloc.stop()
+
+
+def keys_and_values(data: bytes) -> list[tuple[bytes | None, bytes | None]]:
+    decoded = decode(data, 0, END, DecodeOptions())
+    return list(zip(decoded.key.to_pylist(), decoded.value.to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)

@@ -16,10 +16,12 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from streamgroup.cli.main import main
-from streamgroup.testing import KafkaServer, ServerStartError, ZooKeeperServer, java_tool
+from streamgroup.errors import ConfigError
+from streamgroup.testing import KafkaServer, ServerStartError, ZooKeeperServer, create_topic, java_tool
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import brokers_known_to
 from tests.conftest import MakeTopic
+from tests.old_kafka import CODECS, Record, Stored, java_consume, java_produce, stored
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -195,6 +197,114 @@ def test_a_session_ends_when_its_client_is_silent_for_longer_than_its_timeout(zo
     assert gone.wait(DEADLINE_S)
     watcher.stop()
     watcher.close()
+
+
+OLD = {"0.8.2.2": "kafka08", "0.9.0.1": "kafka09", "0.10.2.2": "kafka010", "1.1.1": "kafka11"}
+MAGIC = {"0.8.2.2": 0, "0.9.0.1": 0, "0.10.2.2": 1, "1.1.1": 2}
+
+
+@pytest.fixture(params=OLD)
+def old_kafka(request: pytest.FixtureRequest) -> KafkaServer:
+    server: KafkaServer = request.getfixturevalue(OLD[request.param])
+    return server
+
+
+def test_an_old_brokers_own_producer_and_consumer_agree_across_a_crash(
+    old_kafka: KafkaServer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(old_kafka, 2)
+    records: list[Record] = [(None if n % 2 else f"k{n}", f"value {n} ä") for n in range(40)]
+    java_produce(old_kafka, topic, records, "lz4")
+    # The very first message: whichever of the two partitions has one.
+    logs = [stored(old_kafka, topic, p) for p in range(2)]
+    assert Stored(MAGIC[old_kafka.version], CODECS["lz4"]) in logs
+    before, pid = old_kafka.bootstrap_servers, old_kafka.brokers[0].pid
+    old_kafka.brokers[0].kill()
+    old_kafka.brokers[0].restart()
+    assert (old_kafka.bootstrap_servers, old_kafka.brokers[0].pid == pid) == (before, False)
+    assert sorted(java_consume(old_kafka, topic, 40)) == sorted(value for _, value in records)
+
+
+@pytest.mark.parametrize(
+    "version", ["0.8.2.2", *(pytest.param(each, marks=pytest.mark.long) for each in ("0.9.0.1", "0.10.2.2", "1.1.1"))]
+)
+def test_old_brokers_behind_proxies_in_a_chroot_of_a_zookeeper_that_others_use(
+    zookeeper: ZooKeeperServer, version: str
+) -> None:
+    connect = f"{zookeeper.connect_string}/old/{version}"
+    with KafkaServer(version, 2, proxied=True, zookeeper=connect) as kafka:
+        assert (kafka.zookeeper, kafka.zookeeper_connect) == (None, connect)
+        create_topic(kafka, "t", 4, replication=2)
+        assert {broker.node_id for broker in kafka.brokers} == {0, 1}
+        assert kafka.controller in kafka.brokers
+        with pytest.raises(ConfigError, match="topic t exists"):
+            create_topic(kafka, "t")
+        kafka.controller.kill()
+        wait_until(lambda: kafka_has_a_live_controller(kafka), "another broker is elected")
+    client = KazooClient(connect)
+    client.start(DEADLINE_S)
+    wait_until(lambda: client.get_children("/brokers/ids") == [], "no broker is registered any more")
+    client.stop()
+    client.close()
+
+
+def kafka_has_a_live_controller(kafka: KafkaServer) -> bool:
+    try:
+        return kafka.controller.alive
+    except ConfigError:
+        return False  # there is none at this moment
+
+
+def test_emulated_brokers_register_and_come_back(tmp_path: Path) -> None:
+    with KafkaServer("0.7", 2, {"num.partitions": 3}, data_dir=tmp_path) as kafka:
+        client = KazooClient(kafka.zookeeper_connect)
+        client.start(DEADLINE_S)
+        broker = kafka.brokers[1]
+        found = client.get("/brokers/ids/1")[0].decode()
+        assert found.endswith(f":{LOOPBACK}:{broker.port}")
+        broker.kill()
+        broker.restart()
+        again = client.get("/brokers/ids/1")[0].decode()
+        assert (again != found, again.rpartition(":")[2]) == (True, str(broker.port))
+        client.stop()
+        client.close()
+
+
+def test_a_zookeeper_of_the_old_days_serves_and_drops_transactions() -> None:
+    with ZooKeeperServer(version="3.3.6") as zookeeper:
+        client = KazooClient(zookeeper.connect_string, timeout=4)
+        client.start(DEADLINE_S)
+        assert client.server_version() == (3, 3, 6)
+        client.create("/a", b"plain")
+        assert client.get("/a")[0] == b"plain"
+        transaction = client.transaction()
+        transaction.create("/b")
+        never = transaction.commit_async()
+        wait_until(lambda: "Dropping packet at server of type 14" in zookeeper.log.read_text(), "it is dropped")
+        # And nothing is answered. The next answer of this session would be one too many for kazoo: its end comes first.
+        assert not never.ready()
+        zookeeper.kill()
+        client.stop()
+        client.close()
+
+
+def test_the_command_starts_an_old_one_and_tells_its_zookeeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUP_STATE", str(tmp_path))
+    run = CliRunner().invoke
+    try:
+        up = run(main, ["kafka", "up", "--version", "0.8.2.2"])
+        assert up.exit_code == 0, up.output
+        bootstrap, connect = up.stdout.splitlines()
+        client = KazooClient(connect.removeprefix("zookeeper.connect="))
+        client.start(DEADLINE_S)
+        assert f'"port":{bootstrap.rpartition(":")[2]}'.encode() in client.get("/brokers/ids/0")[0]
+        client.stop()
+        client.close()
+        assert "zookeeper  pid" in run(main, ["kafka", "status"]).output
+    finally:
+        down = run(main, ["kafka", "down"])
+    assert down.exit_code == 0, down.output
+    assert not (tmp_path / "kafka-data").exists()
 
 
 def test_the_command_starts_one_in_the_background_and_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,198 @@
+"""What is spoken with real brokers before 0.10, which know no ApiVersions: 0.8.2.2 and 0.9.0.1."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from streamgroup.errors import UnsupportedVersionError
+from streamgroup.executor.fetcher import read
+from streamgroup.executor.pool import POOL
+from streamgroup.model import EARLIEST, LATEST, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.net.admin import committed, describe_groups, list_groups
+from streamgroup.net.cluster import ANY, Cluster, Node
+from streamgroup.net.connection import Connection
+from streamgroup.net.releases import MEMORY
+from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
+from streamgroup.testing import KafkaServer, Proxy
+from streamgroup.testing.registered import zookeeper_client
+from streamgroup.wire.messages import group as m
+from streamgroup.wire.messages.cluster import MetadataRequest
+from streamgroup.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.conftest import MakeTopic
+from tests.old_kafka import committed_by_tool, java_produce
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+RELEASES = {"kafka08": "0.8.2", "kafka09": "0.9"}
+
+
+@pytest.fixture(params=RELEASES)
+def kafka(request: pytest.FixtureRequest) -> KafkaServer:
+    server: KafkaServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process() -> Iterator[None]:
+    MEMORY.clear()
+    yield
+    POOL.clear()
+
+
+def address(server: KafkaServer) -> tuple[str, int]:
+    host, port = server.bootstrap_servers.rsplit(":", 1)
+    return host, int(port)
+
+
+def options_for(server: KafkaServer) -> ClientOptions:
+    return ClientOptions(bootstrap_servers=(address(server),))
+
+
+@pytest.fixture
+def cluster(kafka: KafkaServer) -> Iterator[Cluster]:
+    made = Cluster(options_for(kafka))
+    yield made
+    made.close()
+
+
+def soon(seconds: float = 30.0) -> float:
+    return time.monotonic() + seconds
+
+
+def release(server: KafkaServer) -> str:
+    return "0.9" if server.version.startswith("0.9") else "0.8.2"
+
+
+def test_a_broker_is_recognised_once_and_remembered(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    make_topic(kafka)
+    with Proxy(address(kafka)) as proxy:
+        for attempt in range(3):
+            connection = Connection(*proxy.address, options_for(kafka))
+            connection.connect(soon())
+            assert connection.versions.release == release(kafka)
+            assert connection.call(MetadataRequest(topics=()), soon()).brokers
+            connection.close()
+            # 0.8.2: ApiVersions, ListGroups, FindCoordinator, in use; 0.9.0: all on one.
+            assert proxy.accepted == {"0.8.2": 4, "0.9": 1}[release(kafka)] + attempt
+
+
+def test_recognising_a_broker_changes_nothing_on_it(make_topic: MakeTopic) -> None:
+    """FindCoordinator for a group would have made the topic of the offsets."""
+    with KafkaServer("0.8.2.2") as fresh:
+        make_topic(fresh, name="orders")
+        cluster = Cluster(options_for(fresh))
+        assert set(cluster.snapshot(None, soon(), refresh=True).topics) == {"orders"}
+        assert set(cluster.snapshot(["missing"], soon(), refresh=True).topics) == set()
+        assert set(cluster.snapshot(None, soon(), refresh=True).topics) == {"orders"}
+        cluster.close()
+
+
+def test_records_are_read_from_end_to_end(kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka)
+    cluster.snapshot([topic], soon())  # recognises 0.9.0 before a producer without acknowledgements could be hurt by it
+    values = [f"v{i}" for i in range(1000)] + ["x" * 200_000]
+    java_produce(kafka, topic, [(None, value) for value in values], "gzip")
+    tp = TopicPartition(topic, 0)
+    wait_until(  # its producer does not wait for acknowledgements
+        lambda: cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon())[tp].offset == len(values),
+        "all that was produced is there",
+    )
+    for isolation in Isolation:
+        starts = cluster.list_offsets({tp: EARLIEST}, isolation, soon())
+        ends = cluster.list_offsets({tp: LATEST}, isolation, soon())
+        assert (starts[tp].offset, ends[tp].offset) == (0, len(values))
+    long_ago, yet_to_come = 1_000, int(time.time() * 1000) + 60_000
+    assert cluster.list_offsets({tp: long_ago}, Isolation.READ_UNCOMMITTED, soon())[tp].offset == 0
+    assert cluster.list_offsets({tp: yet_to_come}, Isolation.READ_UNCOMMITTED, soon())[tp].offset == len(values)
+    snapshot = cluster.snapshot([topic], soon())
+    task = FetchTask((FetchRange(OffsetRange(tp, 0, len(values)), snapshot.leader(tp)),))
+    fetch = FetchOptions(max_partition_bytes=64 * 1024, isolation=Isolation.READ_COMMITTED)
+    rows = [row for batch in read(task, options_for(kafka), fetch) for row in batch.to_pylist()]
+    assert [row["value"].decode() for row in rows] == values
+    assert [row["offset"] for row in rows] == list(range(len(values)))
+
+
+def commit(cluster: Cluster, version: int, node: Node, group: str, at: dict[TopicPartition, int]) -> int:
+    ((tp, offset),) = at.items()
+    row = OffsetCommitRequestPartition(partition_index=tp.partition, committed_offset=offset, committed_metadata="who")
+    request = OffsetCommitRequest(group_id=group, topics=(OffsetCommitRequestTopic(name=tp.topic, partitions=(row,)),))
+    response = cluster.call(request, node, soon(), version=version)
+    return response.topics[0].partitions[0].error_code
+
+
+def test_offsets_are_kept_in_zookeeper_and_in_kafka_apart(
+    kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic, group = make_topic(kafka, 2), f"apart-{release(kafka)}"
+    tp = TopicPartition(topic, 1)
+    assert committed(cluster, group, soon(), in_zookeeper=True) == {}
+    assert commit(cluster, 0, ANY, group, {tp: 5}) == 0
+    coordinator = cluster.coordinator(group, soon())
+    newest = 2 if release(kafka) == "0.9" else 1
+    wait_until(lambda: commit(cluster, newest, coordinator, group, {tp: 7}) == 0, "the coordinator takes the commit")
+    in_zookeeper = committed(cluster, group, soon(), in_zookeeper=True)
+    in_kafka = committed(cluster, group, soon())
+    assert {at: found.offset for at, found in in_zookeeper.items()} == {tp: 5}
+    assert {at: (found.offset, found.metadata) for at, found in in_kafka.items()} == {tp: (7, "who")}
+    with zookeeper_client(kafka.zookeeper_connect) as client:
+        assert client.get(f"/consumers/{group}/offsets/{topic}/1")[0] == b"5"
+    if release(kafka) == "0.8.2":
+        assert committed_by_tool(kafka, group, [topic]) == {(topic, 1): 7}, "it looks in Kafka first"
+
+
+def test_the_group_protocol_of_0_9(kafka09: KafkaServer, make_topic: MakeTopic) -> None:
+    """Join, sync, heartbeat, commit, leave, in the oldest version of each."""
+    cluster, group = Cluster(options_for(kafka09)), "members"
+    tp = TopicPartition(make_topic(kafka09), 0)
+    coordinator = cluster.coordinator(group, soon())
+    protocol = m.JoinGroupRequestProtocol(name="range", metadata=b"subscription")
+
+    def join(member: str = "") -> m.JoinGroupResponse:
+        request = m.JoinGroupRequest(
+            group_id=group, session_timeout_ms=10_000, member_id=member, protocol_type="consumer", protocols=(protocol,)
+        )
+        return cluster.call(request, coordinator, soon())
+
+    too_long = m.JoinGroupRequest(
+        group_id=group, session_timeout_ms=45_000, protocol_type="consumer", protocols=(protocol,)
+    )
+    wait_until(lambda: cluster.call(too_long, coordinator, soon()).error_code == 26, "INVALID_SESSION_TIMEOUT (R26)")
+    joined = join()
+    assert (joined.error_code, joined.leader, len(joined.members)) == (0, joined.member_id, 1)
+    me = {"group_id": group, "generation_id": joined.generation_id, "member_id": joined.member_id}
+    assignment = m.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
+    synced = cluster.call(m.SyncGroupRequest(**me, assignments=(assignment,)), coordinator, soon())  # type: ignore[arg-type]
+    assert (synced.error_code, bytes(synced.assignment)) == (0, b"mine")
+    assert cluster.call(m.HeartbeatRequest(**me), coordinator, soon()).error_code == 0  # type: ignore[arg-type]
+    assert set(list_groups(cluster, soon())) >= {group}
+    assert describe_groups(cluster, [group], soon())[group].group_state == "Stable"
+    row = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
+    fenced = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=joined.generation_id,
+        member_id=joined.member_id,
+        topics=(OffsetCommitRequestTopic(name=tp.topic, partitions=(row,)),),
+    )
+    assert cluster.call(fenced, coordinator, soon()).topics[0].partitions[0].error_code == 0
+    assert committed(cluster, group, soon())[tp].offset == 3
+    assert commit(cluster, 2, coordinator, group, {tp: 9}) == 25, "of no member, while there is one"
+    leave = m.LeaveGroupRequest(group_id=group, member_id=joined.member_id)
+    assert cluster.call(leave, coordinator, soon()).error_code == 0
+    assert cluster.call(m.HeartbeatRequest(**me), coordinator, soon()).error_code == 25  # type: ignore[arg-type]
+    cluster.close()
+
+
+def test_what_0_8_cannot_do_is_told_with_its_release(kafka08: KafkaServer, make_topic: MakeTopic) -> None:
+    make_topic(kafka08)
+    cluster = Cluster(options_for(kafka08))
+    with pytest.raises(UnsupportedVersionError, match=r"ListGroups .*\(Kafka 0\.8\.2\) does not have it"):
+        list_groups(cluster, soon())
+    cluster.close()

@@ -1,0 +1,130 @@
+"""The commands against Kafka 0.7 and 0.8: topics, groups, doctor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamgroup.cli.main import main
+from streamgroup.testing import KafkaServer
+from streamgroup.testing.kafka07 import Kafka07Server, Producer07
+from streamgroup.testing.registered import zookeeper_client
+from tests.conftest import MakeTopic
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.live
+
+CONSUMER = "g_host-1795200126907-19be2887"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--timeout", "20000"])
+
+
+def rows(*arguments: str) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def kafka07() -> Iterator[Kafka07Server]:
+    """Two brokers with three partitions each; in every partition of `orders` are two messages, 30 bytes."""
+    with Kafka07Server(brokers=2, config={"num.partitions": 3}) as kafka:
+        with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
+            for broker in (0, 1):
+                for partition in range(3):
+                    producer.produce("orders", [b"hello", b"world"], broker=broker, partition=partition)
+        with zookeeper_client(kafka.zookeeper_connect) as client:
+            wait_until(lambda: len(_registered(client)) == 2, "both brokers have registered the topic")
+        yield kafka
+
+
+def _registered(client: Any) -> list[str]:
+    path = "/brokers/topics/orders"
+    return client.get_children(path) if client.exists(path) else []
+
+
+def test_topics_of_kafka_07_have_their_partitions_with_the_ends_of_their_logs(kafka07: Kafka07Server) -> None:
+    assert run("topics", "-z", kafka07.zookeeper_connect, "--list").stdout == "orders\n"
+    described = rows("topics", "-z", kafka07.zookeeper_connect, "--describe", "--topic", "orders")
+    assert [(row["partition"], row["leader"], row["log_start_offset"], row["log_end_offset"]) for row in described] == [
+        (f"{broker}-{partition}", broker, 0, 30) for broker in (0, 1) for partition in range(3)
+    ]
+
+
+def test_a_group_of_kafka_07_is_described_as_any_other(kafka07: Kafka07Server) -> None:
+    with zookeeper_client(kafka07.zookeeper_connect) as client:
+        client.create(f"/consumers/g/ids/{CONSUMER}", b'{ "orders": 1 }', ephemeral=True, makepath=True)
+        for broker in (0, 1):
+            for partition in range(3):
+                client.create(
+                    f"/consumers/g/owners/orders/{broker}-{partition}",
+                    f"{CONSUMER}-0".encode(),
+                    ephemeral=True,
+                    makepath=True,
+                )
+        client.create("/consumers/g/offsets/orders/1-2", b"15", makepath=True)
+        described = rows("groups", "-z", kafka07.zookeeper_connect, "--describe", "--group", "g")
+        members = run("groups", "-z", kafka07.zookeeper_connect, "--describe", "--group", "g", "--members", "--verbose")
+        states = rows("groups", "-z", kafka07.zookeeper_connect, "--list", "--state")
+    assert described[-1] == {
+        "group": "g",
+        "topic": "orders",
+        "partition": "1-2",
+        "leader_epoch": None,
+        "current_offset": 15,
+        "log_end_offset": 30,
+        "lag": 15,
+        "consumer_id": CONSUMER,
+        "host": "/host",
+        "client_id": None,
+    }
+    assert "orders(0-0,0-1,0-2,1-0,1-1,1-2)" in members.stdout
+    assert states == [{"group": "g", "state": "Stable"}]
+
+
+def test_doctor_tells_what_brokers_of_kafka_07_speak(kafka07: Kafka07Server) -> None:
+    told = rows("doctor", "-z", kafka07.zookeeper_connect)
+    brokers = [row for row in told["findings"] if row["check"].startswith("broker")]
+    assert [row["verdict"] for row in brokers] == ["ok", "ok"]
+    assert all("speaks Kafka 0.7" in row["found"] for row in brokers)
+
+
+def test_brokers_of_kafka_07_given_as_bootstrap_servers_are_told_of(kafka07: Kafka07Server) -> None:
+    result = CliRunner().invoke(main, ["doctor", "-b", kafka07.bootstrap_servers, "--timeout", "3000"])
+    assert result.exit_code == 1
+    assert "Kafka 0.7 (then give 'zookeeper.connect'" in result.stdout
+
+
+def test_topics_and_groups_of_kafka_082_are_found_through_its_zookeeper(
+    kafka08: KafkaServer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(kafka08, 2)
+    where = ("-z", kafka08.zookeeper_connect)
+    described = rows("topics", *where, "--describe", "--topic", topic)
+    assert [(row["partition"], row["replicas"], row["log_end_offset"]) for row in described] == [
+        (partition, str(kafka08.brokers[0].node_id), 0) for partition in range(2)
+    ]
+    group = f"g-{topic}"
+    with zookeeper_client(kafka08.zookeeper_connect) as client:
+        client.create(f"/consumers/{group}/offsets/{topic}/1", b"0", makepath=True)
+    (row,) = rows("groups", *where, "--describe", "--group", group)
+    assert (row["partition"], row["current_offset"], row["lag"]) == (1, 0, 0)
+
+
+def test_doctor_names_the_release_of_a_broker_that_knows_no_apiversions(kafka08: KafkaServer) -> None:
+    findings = {row["check"]: row for row in rows("doctor", "-b", kafka08.bootstrap_servers)["findings"]}
+    broker = findings[f"broker {kafka08.brokers[0].node_id}"]
+    assert broker["verdict"] == "warn"
+    assert "speaks Kafka 0.8.2, which has no group protocol" in broker["found"]
+
+
+def test_groups_of_an_082_broker_itself_are_an_error_that_names_zookeeper(kafka08: KafkaServer) -> None:
+    result = run("groups", "-b", kafka08.bootstrap_servers, "--list")
+    assert result.exit_code == 1
+    assert "--zookeeper" in result.stderr
