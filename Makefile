@@ -43,7 +43,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP)
-	$(BIN)/pytest tests/unit -q
+	$(BIN)/pytest tests/unit -q --numprocesses 4
 
 jars: $(STAMP) ## what the live tests download, once
 	$(BIN)/python -m tests.bring_jars

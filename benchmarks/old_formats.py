@@ -1,0 +1,174 @@
+"""What decoding the formats before record batches costs beside record batches v2, in one run.
+
+    python -m benchmarks.old_formats [--fetch BYTES] [--batch BYTES] [--size BYTES] [--rounds N] [--kernel NAME]
+
+The same values as record batches v2, as messages of magic 1 and 0, and as messages of Kafka 0.7: one fetch of about
+`--fetch` uncompressed bytes each, plain or in batches (wrappers) of `--batch` bytes. One thread looks ahead through it
+and decodes it into Arrow record batches, checksums and all. The formats take turns, round by round, so that a busy
+machine is busy for all; what is shown is the best round of each, and its rate as a share of that of v2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import struct
+import time
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import cramjam
+
+from benchmarks.decode import batch, record
+from streamgroup.errors import ConfigError
+from streamgroup.records import kernel
+from streamgroup.records.batches import Frames
+from streamgroup.records.decode import DecodeOptions, decode, record_batches
+from streamgroup.records.messages07 import decode07, walk07
+from streamgroup.records.xxhash import xxh32
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "snappy": lambda data: bytes(cramjam.snappy.compress_raw(data)),
+    "lz4": lambda data: bytes(cramjam.lz4.compress(data)),
+}
+END = 2**62
+OPTIONS = DecodeOptions()
+
+
+class Format(NamedTuple):
+    """How a format is written, given values, and read."""
+
+    name: str
+    codecs: tuple[str, ...]
+    write: Callable[[list[list[bytes]], str], bytes]
+    read: Callable[[bytes], int]
+
+
+def message(magic: int, offset: int, value: bytes, codec: str = "none") -> bytes:
+    covered = struct.pack(">bb", magic, CODECS[codec]) + (struct.pack(">q", 1_700_000_000_000) if magic else b"")
+    covered += struct.pack(">ii", -1, len(value)) + value
+    return struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered
+
+
+def message07(value: bytes, codec: str = "none") -> bytes:
+    return struct.pack(">ibbI", len(value) + 6, 1, CODECS[codec], zlib.crc32(value)) + value
+
+
+def write_v2(batches: list[list[bytes]], codec: str) -> bytes:
+    out, base = [], 0
+    for values in batches:
+        out.append(batch(base, [record(delta, None, value, 0) for delta, value in enumerate(values)], codec))
+        base += len(values)
+    return b"".join(out)
+
+
+def write_messages(magic: int) -> Callable[[list[list[bytes]], str], bytes]:
+    def write(batches: list[list[bytes]], codec: str) -> bytes:
+        out, base = [], 0
+        for values in batches:
+            first = base if magic == 0 or codec == "none" else 0
+            inner = b"".join(message(magic, first + index, value) for index, value in enumerate(values))
+            base += len(values)
+            if codec == "none":
+                out.append(inner)
+                continue
+            compressed = COMPRESS[codec](inner)
+            if codec == "lz4" and magic == 0:
+                compressed = broken_lz4(compressed)
+            out.append(message(magic, base - 1, compressed, codec))
+        return b"".join(out)
+
+    return write
+
+
+def broken_lz4(frame: bytes) -> bytes:
+    """With the header checksum that clients wrote before 0.10 (KIP-57)."""
+    at = 6 + (8 if frame[4] & 8 else 0)
+    return frame[:at] + bytes([xxh32(frame[:at]) >> 8 & 0xFF]) + frame[at + 1 :]
+
+
+def write_07(batches: list[list[bytes]], codec: str) -> bytes:
+    sets = (b"".join(map(message07, values)) for values in batches)
+    return b"".join(one if codec == "none" else message07(COMPRESS[codec](one), codec) for one in sets)
+
+
+def read_kafka(data: bytes) -> int:
+    for _ in Frames(memoryview(data), END):
+        pass
+    return sum(found.num_rows for found in record_batches(decode(data, 0, END, OPTIONS), "orders", 0))
+
+
+def read_07(data: bytes) -> int:
+    walk07(data, 0)
+    return sum(found.num_rows for found in record_batches(decode07(data, 0, END, OPTIONS), "orders", 0))
+
+
+FORMATS = (
+    Format("v2", ("none", "gzip", "snappy", "lz4"), write_v2, read_kafka),
+    Format("v1", ("none", "gzip", "snappy", "lz4"), write_messages(1), read_kafka),
+    Format("v0", ("none", "gzip", "snappy", "lz4"), write_messages(0), read_kafka),
+    Format("0.7", ("none", "gzip", "snappy"), write_07, read_07),
+)
+
+
+def values(fetch: int, batch_bytes: int, size: int) -> list[list[bytes]]:
+    """Values of `size` bytes, of words that compress as text does, in batches."""
+    chance = random.Random(size)
+    words = [chance.randbytes(chance.randrange(3, 9)).hex().encode() for _ in range(400)]
+    each = max(1, batch_bytes // size)
+    return [
+        [b" ".join(chance.choices(words, k=size // 6 + 1))[:size] for _ in range(each)]
+        for _ in range(max(1, fetch // (each * size)))
+    ]
+
+
+def best_rounds(codec: str, batches: list[list[bytes]], rounds: int) -> dict[str, float]:
+    """The least seconds of its core that each format took."""
+    rows = sum(map(len, batches))
+    formats = [f for f in FORMATS if codec in f.codecs]
+    written = [(f, f.write(batches, codec)) for f in formats]
+    least = dict.fromkeys((f.name for f in formats), float("inf"))
+    for _ in range(rounds):
+        for one, data in written:
+            began = time.thread_time()
+            found = one.read(data)
+            least[one.name] = min(least[one.name], time.thread_time() - began)
+            if found != rows:
+                raise AssertionError(f"{one.name}, {codec}: {found} rows of {rows}")
+    return least
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fetch", type=int, default=4 << 20, help="uncompressed bytes of a fetch")
+    parser.add_argument("--batch", type=int, default=16 << 10, help="uncompressed bytes of a batch or a wrapper")
+    parser.add_argument("--size", type=int, default=100, help="bytes of a value")
+    parser.add_argument("--rounds", type=int, default=50, help="of each format")
+    parser.add_argument("--kernel", choices=["python", "compiled"], action="append", help="which kernels (both)")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each kernel and codec")
+    arguments = parser.parse_args()
+    batches = values(arguments.fetch, arguments.batch, arguments.size)
+    rows = sum(map(len, batches))
+    for name in arguments.kernel or ("compiled", "python"):
+        try:
+            kernel.use(name)
+        except ConfigError as error:
+            print(error)
+            continue
+        for codec in CODECS:
+            least = best_rounds(codec, batches, arguments.rounds)
+            shares = {form: least["v2"] / seconds for form, seconds in least.items()}
+            if arguments.json:
+                print(json.dumps({"kernel": name, "codec": codec, "seconds": least, "share_of_v2": shares}))
+                continue
+            line = "   ".join(f"{f} {s / rows * 1e9:5.0f} ns ({shares[f]:4.2f})" for f, s in least.items())
+            print(f"{name:<9}{codec:<7} {arguments.size} bytes, per record and share of v2's rate: {line}")
+
+
+if __name__ == "__main__":
+    main()
