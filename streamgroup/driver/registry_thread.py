@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -35,6 +36,8 @@ log = logging.getLogger("streamgroup")
 LONGEST_WAIT_S = 5.0
 CLOSING_S = 0.5
 """How long the end of a session is waited for: else its nodes go when its time is over."""
+GRACE_S = 1.0
+"""What an answer may take longer than its question was worth asking: the thread tells more exactly what is missing."""
 AGAIN_S = 0.1
 """When a question that the connection has failed is asked again."""
 
@@ -111,6 +114,13 @@ class RegistryThread:
         self._inbox.put(_Posted(question, time.monotonic() + timeout, answer))
         self.start()
         return answer
+
+    def ask(self, question: Question[T], timeout: float) -> T:
+        """Ask and wait; raises TransportError after `timeout` seconds, or a little more."""
+        try:
+            return self.post(question, timeout).result(timeout + GRACE_S)
+        except FutureTimeoutError:  # the thread still waits for the answer to what was asked before
+            raise TransportError(f"{self._session.where} did not answer within {timeout:g} s") from None
 
     def answered(self, event: ev.Answered | ev.Failed) -> None:
         """An answer from elsewhere to a request of the member's. From any thread."""

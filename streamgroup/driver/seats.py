@@ -215,7 +215,7 @@ class RegistrySeat:
         def look(session: Session, until: float) -> Committed:
             return committed_in(paths, session.look(committed_subtrees(paths, None), until))
 
-        return larger(found, self.thread.post(look, timeout).result(timeout + 1.0))
+        return larger(found, self.thread.ask(look, timeout))
 
     def described(self, timeout: float) -> Future[DescribedGroup]:
         """By the nodes of the consumers, and those beside them of our members."""

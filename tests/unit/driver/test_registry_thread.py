@@ -293,6 +293,18 @@ def test_a_question_is_asked_again_until_its_time_is_over(running: Running) -> N
         running.thread.post(lambda session, deadline: 1 / 0, SOON).result(SOON)
 
 
+def test_who_waits_for_an_answer_is_told_that_zookeeper_gave_none(running: Running) -> None:
+    """Though the thread itself still waits for the answer to what was asked before."""
+    session = running.in_session()
+    session.gate.clear()
+    running.want(look(1))
+    running.until(lambda: bool(session.looked))
+    with pytest.raises(TransportError, match=r"ZooKeeper zk:2181 did not answer within 0\.5 s"):
+        running.thread.ask(lambda session, deadline: None, 0.5)
+    session.gate.set()
+    assert running.thread.ask(lambda session, deadline: "now", SOON) == "now"
+
+
 def test_a_question_that_is_left_fails_with_the_thread(running: Running) -> None:
     session = running.in_session()
     session.gate.clear()
