@@ -50,6 +50,10 @@ def cluster(kafka: Kafka07Server) -> Iterator[Cluster]:
     client.start()
     if client.exists(f"/consumers/{GROUP}"):
         client.delete(f"/consumers/{GROUP}", recursive=True)
+    for broker in kafka.brokers:  # a test that failed may have left one away, or all without a session
+        if not broker.alive:
+            broker.restart()
+    wait_until(lambda: kafka.registered() == {0, 1}, "the brokers are registered")
     yield Cluster(kafka, client, GROUP)
     client.stop()
     client.close()
