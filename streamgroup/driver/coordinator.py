@@ -11,18 +11,17 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from streamgroup.driver.batch import tasks_of
 from streamgroup.driver.beginning import Beginning
 from streamgroup.driver.claims import Claim
-from streamgroup.driver.clusters import LogCluster
 from streamgroup.driver.leaving import Leaving
 from streamgroup.driver.member import MemberAction, MetadataStale, Resolve
 from streamgroup.driver.modes import ledger_of
-from streamgroup.driver.patience import FIRST_PATIENCE_S, Patience
+from streamgroup.driver.patience import AGAIN_S, FIRST_PATIENCE_S, Patience
 from streamgroup.driver.planner import Logs, Planner
 from streamgroup.driver.proof import Proof
 from streamgroup.driver.resolver import Resolver
@@ -42,8 +41,6 @@ from streamgroup.planning.batch import replay_ranges, whole_batch
 from streamgroup.planning.document import from_value, to_value
 
 log = logging.getLogger("streamgroup")
-
-T = TypeVar("T")
 
 
 class Coordinator:
@@ -137,46 +134,66 @@ class Coordinator:
         """R11: snapshot the ends of all subscribed partitions."""
         self._beginning.open()
         subscription, isolation = self._options.subscription, self._options.fetch.isolation
-        self._planner.targets = self._ask(
-            lambda cluster, deadline: log_ends(cluster, deadline, subscription, isolation)
+        self._planner.targets = self._watcher.ask(
+            lambda cluster, deadline: log_ends(cluster, deadline, subscription, isolation), self._patience_s
         )
 
     @spark_calls
     def latest_offset(self, start: Mapping[str, Any], *, max_rows: int | None, once: bool = False) -> dict[str, Any]:
         """Prove `start` sunk, commit it, and plan the next batch: its document, or `start` where nothing is new."""
-        value = dict(start)
         document = from_value(start)
         self._beginning.open()
         with self._state:
-            again = self._already_planned(document)
+            self._raise_failure()
+            again = self._planner.again(document)
             if again is not None:
                 return to_value(again)
             self._prove(document)
             self._join(document)
             self._leaving.raise_if_ended(FIRST_PATIENCE_S)
+        until = time.monotonic() + self._patience_s  # Once is called once: it leaves nothing to a later call
+        while (planned := self._plan(document, max_rows, once=once)) is None:
+            if not once or self._leaving.wanted:
+                return self._wait_on(dict(start), document)
+            self._planner.require_told(until)
+        return dict(start) if planned is document else to_value(planned)
+
+    def _plan(self, previous: Document, max_rows: int | None, *, once: bool) -> Document | None:
+        """The next batch's document, or `previous` where there is nothing new; None where that cannot be told yet."""
+        with self._state:
             may_plan = self._waiting.until_plannable(once=once, ends=self._planner.targets is not None)
             self._raise_failure()
             if not may_plan:
-                return self._wait_on(value, document)
+                return None
             generation, positions = self._ledger.generation, self._ledger.positions()
         logs = self._watcher.ends(positions, FIRST_PATIENCE_S)
         self._planner.ask(positions, logs, max_rows, FIRST_PATIENCE_S)
-        self._unregistered.begin(document, self._planner.targets, once=once)
+        self._unregistered.begin(previous, self._planner.targets, once=once)
         with self._state:
             self._raise_failure()
-            now = time.monotonic()
-            if self._leaving.wanted or self._ledger.generation != generation or not self._member.may_plan(now):
-                return self._wait_on(value, document)
-            known, moved = self._planner.judge(logs)
-            if moved:
-                self._carry_out(self._member.moved(moved, now))
-            elif (planned := self._planner.next(document, known, max_rows, now=now, once=once)) is not None:
-                self._carry_out(self._member.planned(planned, now))
-                return to_value(planned)
-            if moved or not self._is_done(logs):
-                return self._wait_on(value, document)
-        self._unregistered.end(document, self._planner.targets)
-        return value
+            if self._leaving.wanted or self._ledger.generation != generation:
+                return None
+            planned = self._next(previous, logs, max_rows, once=once)
+        if planned is previous:
+            self._unregistered.end(previous, self._planner.targets)
+        return planned
+
+    def _next(self, previous: Document, logs: Logs, max_rows: int | None, *, once: bool) -> Document | None:
+        """`_plan` with what the brokers have told. The lock is held."""
+        now = time.monotonic()
+        if not self._member.may_plan(now):
+            return None
+        known, moved = self._planner.judge(logs)
+        if moved:
+            self._carry_out(self._member.moved(moved, now))
+        elif once and self._planner.untold:
+            self._state.wait(AGAIN_S)
+        elif (planned := self._planner.next(previous, known, max_rows, now=now, once=once)) is not None:
+            self._carry_out(self._member.planned(planned, now))
+            return planned
+        elif self._is_done(logs):
+            return previous
+        return None
 
     @spark_calls
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
@@ -284,14 +301,6 @@ class Coordinator:
 
     # --- planning ----------------------------------------------------------------------------------------------------
 
-    def _already_planned(self, start: Document) -> Document | None:
-        """The document in flight, where Spark asks again for what it was already given."""
-        self._raise_failure()
-        flight = self._ledger.flight
-        if flight is None or not flight.planned_here or flight.document == start or flight.handed is not None:
-            return None
-        return flight.document if flight.document.sequence > start.sequence else None
-
     def _join(self, checkpoint: Document) -> None:
         """Join on the first call, with the checkpoint known; what of it is not there any more is lost (R8)."""
         self._planner.miss(self._beginning.gone(checkpoint))
@@ -334,9 +343,6 @@ class Coordinator:
         return ranges, self._member.replayed(start, end, ranges, seen, now)
 
     # --- the other threads -------------------------------------------------------------------------------------------
-
-    def _ask(self, question: Callable[[LogCluster, float], T]) -> T:
-        return self._watcher.ask(question, self._patience_s)
 
     def _carry_out(self, actions: list[MemberAction]) -> None:
         self._thread.carry_out(actions)

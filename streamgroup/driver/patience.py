@@ -15,6 +15,8 @@ PATIENCE_S = 0.5
 """R9: a commit is one round trip; `latest_offset` waits for it this long, then returns `start`."""
 FIRST_PATIENCE_S = 1.0
 """R10: the first call waits this long for the first assignment, so that batch 0 is not empty; AvailableNow each."""
+AGAIN_S = 0.1
+"""When Once, which is called once, looks again at what no broker has told yet."""
 SOLO_GRACE_S = 2.0
 """Who is alone waits this much longer than it has patience with members in its group: it then says so itself."""
 

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from streamgroup.advice import KeptOffsets
-from streamgroup.driver.boundaries import BoundaryWalks
+from streamgroup.driver.boundaries import BoundaryWalks, PositionChecks
 from streamgroup.driver.epochs import EpochChecks
 from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.driver.watcher import LogWatcher
+from streamgroup.errors import TransportError
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import UNKNOWN_EPOCH, Dialect, Document, LogRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
@@ -57,8 +58,11 @@ class Planner:
         self._rechecking: dict[TopicPartition, float] = {}
         self.deleted: frozenset[TopicPartition] = frozenset()
         """Partitions held that do not exist any more, and whose loss has been told."""
+        self.untold: frozenset[TopicPartition] = frozenset()
+        """Partitions held, of which nothing could be planned at the last look: their brokers had not told enough."""
         self.epochs = EpochChecks(watcher)
         self._walks = BoundaryWalks(watcher)
+        self._checks = PositionChecks(watcher)
         self.targets: Mapping[TopicPartition, int] | None = None
         """R11: AvailableNow's snapshot of the ends; None under every other trigger."""
 
@@ -91,10 +95,33 @@ class Planner:
         self._ledger.vouched(
             self._watcher.leader_epochs(new) | {tp: suspects[tp].current for tp in answers.keys() & sound.keys()}
         )
+        unsound = self._checks.unsound(positions, logs) if come_and_go else frozenset()
+        plannable = settlement.positions.keys() & watermarks.keys() - unsound
+        left_out = come_and_go and not self._fail_on_data_loss  # those whose brokers are away, as has been said
+        self.untold = frozenset(
+            tp for tp in positions.keys() - plannable if not (left_out and snapshot.partition(tp) is None)
+        )
         return Judged(
-            {tp: known for tp, known in logs.items() if tp in settlement.positions and tp in watermarks},
+            {tp: known for tp, known in logs.items() if tp in plannable},
             {tp: p.offset for tp, p in settlement.positions.items() if p.offset != positions[tp].offset},
         )
+
+    def again(self, start: Document) -> Document | None:
+        """The document in flight, where Spark asks again for what it was already given."""
+        flight = self._ledger.flight
+        if flight is None or not flight.planned_here or flight.document == start or flight.handed is not None:
+            return None
+        return flight.document if flight.document.sequence > start.sequence else None
+
+    def require_told(self, until: float) -> None:
+        """Raise TransportError where it is later than `until`: Trigger.Once would end without what was not told."""
+        if time.monotonic() >= until:
+            group = f"group {self._ledger.group}: " if self._ledger.group else ""
+            names = ", ".join(map(str, sorted(self.untold))) or "its partitions"
+            raise TransportError(
+                f"{group}nothing could be planned of {names} under Trigger.Once: their brokers have not told what the "
+                "logs hold within kafka.default.api.timeout.ms. Nothing is lost; run again, or raise the timeout"
+            )
 
     def _losses(self, verdicts: Mapping[TopicPartition, loss.Verdict]) -> list[Loss]:
         group = self._ledger.group
@@ -135,7 +162,10 @@ class Planner:
         To be called without the lock. Raises BrokerError, DecodeError where a position is no boundary (R34).
         """
         self.epochs.ask(positions, wait)
-        if self._watcher.snapshot.dialect is Dialect.KAFKA07 and max_rows is not None:
+        if self._watcher.snapshot.dialect is not Dialect.KAFKA07:
+            return
+        self._checks.ask(positions, logs, wait)
+        if max_rows is not None:
             self._walks.ask(positions, logs, max_rows, self.targets, wait)
 
     def next(

@@ -61,13 +61,28 @@ class _Walk:
             return
         records = memoryview(answer.records)
         try:
-            walked = walk07(records, self.position, check_crcs=self.position == self.range.start)
+            walked = walk07(records, self.position, self.range.until, check_crcs=self.position == self.range.start)
         except DecodeError as error:
-            raise not_a_boundary(self.range.partition, error) from error
+            ends = self._ends_around(records, error)
+            if len(ends):
+                self._found(ends)
+            else:
+                self._stop_at(error)
+            return
         if not len(walked.starts):
             self._step_over(records)
             return
         self._found(walked.boundaries[1:])
+
+    def _ends_around(self, records: memoryview, error: DecodeError) -> npt.NDArray[np.int64]:
+        """Of the messages before the one that `error` is about, and its own where that can be told: then a message does
+        begin there, and its damage is told by the task, with what steps over it."""
+        ends = np.empty(0, np.int64)
+        if error.base_offset is not None and error.base_offset > self.position:
+            ends = walk07(records, self.position, error.base_offset).boundaries[1:]
+        if error.next_offset is not None:
+            ends = np.append(ends, np.int64(error.next_offset))
+        return ends
 
     def _step_over(self, records: memoryview) -> None:
         """A message is larger than the piece: its length tells where it ends."""
@@ -82,8 +97,15 @@ class _Walk:
             )
         if error is not None:
             error.base_offset = self.position
-            raise not_a_boundary(self.range.partition, error)
+            self._stop_at(error)
+            return
         self._found(np.array([self.position + _LENGTH + length], np.int64))
+
+    def _stop_at(self, error: DecodeError) -> None:
+        """What was found before stands. Raises where that is nothing: the walk's start is no boundary."""
+        if not self.ends:
+            raise not_a_boundary(self.range.partition, error) from error
+        self.over = True
 
     def _found(self, ends: npt.NDArray[np.int64]) -> None:
         within = ends[ends <= self.range.until]
@@ -124,7 +146,8 @@ class Walks:
         for range_ in wanted:
             leader = snapshot.leader(range_.partition)
             if leader is not None:
-                walks.append(_Walk(range_, leader, range_.start, min(piece, most), most))
+                size = min(piece, max(_LEAST_PIECE, range_.until - range_.start), most)
+                walks.append(_Walk(range_, leader, range_.start, size, most))
         while left := [walk for walk in walks if not walk.over]:
             now = self._clock()
             if now >= enough:

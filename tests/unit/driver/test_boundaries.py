@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver.boundaries import BoundaryWalks, require_boundaries
+from streamgroup.driver.boundaries import BoundaryWalks, PositionChecks, require_boundaries
 from streamgroup.driver.cluster07 import Cluster07
 from streamgroup.errors import ConfigError, DecodeError, TransportError
 from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
@@ -84,6 +84,74 @@ def test_a_position_that_is_no_boundary_ends_the_query(walks: BoundaryWalks, wat
     watcher.questions[0].set_exception(DecodeError("position 20: no message begins there"))
     with pytest.raises(DecodeError, match="position 20"):
         walks.ask(POSITIONS, LOGS, 100, None, 0.0)
+
+
+# -- positions that were not planned here ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checks(watcher: FakeWatcher) -> PositionChecks:
+    return PositionChecks(watcher)  # type: ignore[arg-type]
+
+
+def test_a_position_is_sound_once_a_message_was_found_there(checks: PositionChecks, watcher: FakeWatcher) -> None:
+    checks.ask(POSITIONS, LOGS, 0.0)
+    assert checks.unsound(POSITIONS, LOGS) == {A, B}
+    watcher.questions[0].set_result({A: (40,)})
+    checks.ask(POSITIONS, LOGS, 0.0)
+    assert checks.unsound(POSITIONS, LOGS) == {B}, "a broker that has not told yet is asked again"
+    checks.ask(POSITIONS, LOGS, 0.0)
+    watcher.questions[1].set_result({B: (50,)})
+    checks.ask(POSITIONS, LOGS, 0.0)
+    further = {A: Position(40), B: Position(50)}
+    for _ in range(2):
+        checks.ask(further, LOGS, 0.0)
+    assert checks.unsound(further, LOGS) == frozenset()
+    assert len(watcher.questions) == 2, "where the next plans end is known"
+
+
+@pytest.mark.parametrize("told", [0, 50, 110])
+def test_what_the_brokers_have_told_needs_no_look(told: int, checks: PositionChecks, watcher: FakeWatcher) -> None:
+    at = {A: Position(told)}
+    checks.ask(at, {A: LOGS[A]}, 0.0)
+    grown = {A: LogRange(0, 500, (0, 50))}
+    assert checks.unsound(at, grown) == frozenset()
+    assert not watcher.questions
+
+
+@pytest.mark.parametrize("beyond", [-1, 111])
+def test_what_lies_outside_of_the_log_is_not_asked_about(
+    beyond: int, checks: PositionChecks, watcher: FakeWatcher
+) -> None:
+    """It is the data-loss policy's."""
+    checks.ask({A: Position(beyond)}, {A: LOGS[A]}, 0.0)
+    assert checks.unsound({A: Position(beyond)}, LOGS) == frozenset()
+    assert not watcher.questions
+
+
+def test_who_comes_back_or_is_set_back_is_asked_about_anew(checks: PositionChecks, watcher: FakeWatcher) -> None:
+    checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
+    watcher.questions[0].set_result({A: (40,)})
+    checks.ask({A: Position(40)}, {A: LOGS[A]}, 0.0)
+    checks.ask({A: Position(17)}, {A: LOGS[A]}, 0.0)
+    assert checks.unsound({A: Position(17)}, LOGS) == {A}
+    watcher.questions[1].set_result({A: (40,)})
+    checks.ask({}, {}, 0.0)
+    checks.ask({A: Position(40)}, {A: LOGS[A]}, 0.0)
+    assert checks.unsound({A: Position(40)}, LOGS) == {A}
+
+
+def test_a_position_inside_of_a_message_ends_the_query_before_it_is_planned(
+    checks: PositionChecks, watcher: FakeWatcher
+) -> None:
+    checks.ask(POSITIONS, LOGS, 0.0)
+    watcher.questions[0].set_exception(DecodeError("position 20: no message begins there"))
+    with pytest.raises(DecodeError, match="position 20"):
+        checks.ask(POSITIONS, LOGS, 0.0)
+    assert checks.unsound(POSITIONS, LOGS) == {A, B}
+
+
+# -- positions that a batch read is given ------------------------------------------------------------------------------
 
 
 class Brokers(Cluster07):

@@ -290,6 +290,34 @@ def test_a_start_that_is_no_boundary_is_an_error_that_names_it(shift: int, start
     assert raised.value.base_offset == 30 + shift
 
 
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_damaged_message_is_a_message(first: int, start: Start, cluster: Of, tmp_path: Path) -> None:
+    """What tells of its damage, and how to step over it, is the task that reads it."""
+    broker = start()
+    where = broker.produce(0, *values(5))
+    ends = broker.ends[where]
+    damage(tmp_path, ends[3] - 1)
+    assert walked(cluster(broker), where, ends[first], ends[-1]) == tuple(ends[first + 1 :])
+
+
+def test_damage_of_which_nobody_can_tell_the_end_ends_the_walk(start: Start, cluster: Of, tmp_path: Path) -> None:
+    broker = start()
+    where = broker.produce(0, *values(5))
+    ends = broker.ends[where]
+    damage(tmp_path, ends[2] + 1)  # the length
+    assert walked(cluster(broker), where, 0, ends[-1]) == tuple(ends[1:3])
+    with pytest.raises(DecodeError, match=rf"position {ends[2]}\b"):
+        walked(cluster(broker), where, ends[2], ends[-1])
+
+
+def damage(logs: Path, at: int) -> None:
+    """Flip a bit on the disk of the only broker."""
+    (file,) = logs.glob("*/events-0/*.kafka")
+    data = bytearray(file.read_bytes())
+    data[at] ^= 64
+    file.write_bytes(data)
+
+
 def test_what_retention_has_taken_is_not_walked(start: Start, cluster: Of) -> None:
     broker = start(segment=100)
     where = broker.produce(0, *values(20))

@@ -17,6 +17,7 @@ from streamgroup.errors import (
 )
 from streamgroup.model import (
     EARLIEST,
+    LATEST,
     CommittedOffset,
     OffsetRange,
 )
@@ -26,7 +27,7 @@ from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.unit.driver.fake_group import OffsetCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Start, document, ranges, start
-from tests.unit.driver.shells import logs_of, source
+from tests.unit.driver.shells import client, logs_of, source
 
 __all__ = ["start"]
 
@@ -157,6 +158,27 @@ def test_once_waits_for_the_group_and_then_says_that_it_did_not_join(start: Star
 def test_once_reads_everything_when_it_has_joined(start: Start) -> None:
     run = start()
     assert len(from_value(run.latest(once=True)).ranges) == 2
+
+
+def test_once_waits_for_the_leader_that_is_late(start: Start) -> None:
+    """Once is called once: what it does not plan would be left to another run, without a word."""
+    logs = logs_of((10, 10))
+    logs.slow = {P1}
+
+    def heard() -> None:
+        if sum(at == LATEST for at, _ in logs.listings) > 2:
+            logs.slow = set()
+
+    logs.hook = heard
+    assert len(from_value(start(logs=logs).latest(once=True)).ranges) == 2
+
+
+def test_once_tells_what_no_broker_has_told(start: Start) -> None:
+    logs = logs_of((10, 10))
+    logs.slow = {P1}
+    short = source(client=client(default_api_timeout_ms=500))
+    with pytest.raises(TransportError, match=r"group g: nothing could be planned of t-1 under Trigger\.Once: .* again"):
+        start(short, logs=logs).latest(once=True)
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------

@@ -214,11 +214,32 @@ def old(watcher: FakeWatcher) -> FakeWatcher:
     return watcher
 
 
+def sound(made: Planner, watcher: FakeWatcher, logs: dict[TopicPartition, LogRange]) -> None:
+    """A message begins at every position, as the brokers tell."""
+    positions = made._ledger.positions()
+    made.ask(positions, logs, None, 0.0)
+    watcher.questions.pop()[1].set_result({tp: (p.offset + 1,) for tp, p in positions.items()})
+    made.ask(positions, logs, None, 0.0)
+
+
+def test_nothing_is_planned_from_a_position_before_a_message_was_found_there() -> None:
+    watcher = old(FakeWatcher())
+    logs = {P0: LogRange(0, 10), P1: LogRange(0, 10)}
+    made = planner(FakeLedger({P0: 0, P1: 8}), watcher, strict=True)
+    made.ask(made._ledger.positions(), logs, None, 0.0)
+    assert made.judge(logs) == ({P0: logs[P0]}, {})
+    watcher.questions[0][1].set_result({P1: (10,)})
+    made.ask(made._ledger.positions(), logs, None, 0.0)
+    assert made.judge(logs) == (logs, {})
+    assert len(watcher.questions) == 1
+
+
 def test_a_partition_whose_broker_is_away_waits_and_nothing_is_lost() -> None:
     watcher = old(FakeWatcher(partitions=1))
     watcher.refreshed()
     logs = {P0: LogRange(0, 10), P1: LogRange(0, 10)}
     made = planner(FakeLedger({P0: 4, P1: 8}), watcher, strict=True)
+    sound(made, watcher, logs)
     judged = made.judge(logs)
     assert judged == ({P0: LogRange(0, 10)}, {})
     made.targets = {P0: 4, P1: 10}
@@ -254,6 +275,7 @@ def test_a_limit_inside_of_a_segment_waits_for_where_messages_end() -> None:
     ledger = FakeLedger({P0: 4})
     made = planner(ledger, watcher, strict=True)
     logs = {P0: LogRange(0, 100, (0, 60))}
+    sound(made, watcher, logs)
     made.ask(ledger.positions(), logs, 50, 0.0)
     assert made.next(INITIAL_DOCUMENT, logs, 50, now=0.0) is None
     watcher.questions[0][1].set_result({P0: (14, 34, 54)})

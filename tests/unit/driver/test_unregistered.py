@@ -175,7 +175,7 @@ def test_partitions_of_later_brokers_do_not_come_and_go() -> None:
 @pytest.mark.parametrize("trigger", ["available", "once"])
 def test_a_query_ends_with_an_error_rather_than_without_a_broker(start: Start, trigger: str) -> None:
     off = source(topics=("events",), group=GroupOptions("", mode=Mode.OFF))
-    query = start(off, logs=Logs(ends={HERE: 10}, dialect=Dialect.KAFKA07))
+    query = start(off, logs=Logs(ends={HERE: 10}, segments={HERE: (0, 4)}, dialect=Dialect.KAFKA07))
     document = to_value(checkpoint({HERE: 4, AWAY: 5}))
     told = r"no group: this run has not read events 1-2"
     if trigger == "once":
