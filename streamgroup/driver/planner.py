@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from streamgroup.advice import KeptOffsets
+from streamgroup.advice import KeptOffsets, reset
 from streamgroup.driver.boundaries import BoundaryWalks, PositionChecks
 from streamgroup.driver.epochs import EpochChecks
 from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.driver.watcher import LogWatcher
-from streamgroup.errors import TransportError
+from streamgroup.errors import DecodeError, TransportError
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import UNKNOWN_EPOCH, Dialect, Document, LogRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
@@ -164,9 +164,19 @@ class Planner:
         self.epochs.ask(positions, wait)
         if self._watcher.snapshot.dialect is not Dialect.KAFKA07:
             return
-        self._checks.ask(positions, logs, wait)
+        try:
+            self._checks.ask(positions, logs, wait)
+        except DecodeError as error:
+            raise self._no_position(error) from error
         if max_rows is not None:
             self._walks.ask(positions, logs, max_rows, self.targets, wait)
+
+    def _no_position(self, error: DecodeError) -> DecodeError:
+        """`error` with whose offset it is, and how it is set."""
+        group, how = self._ledger.group, reset(self._kept)
+        named = type(error)(f"group {group}: {error}: {how}" if group and how else str(error))
+        named.base_offset, named.next_offset = error.base_offset, error.next_offset
+        return named
 
     def next(
         self, previous: Document, logs: Logs, max_rows: int | None, *, now: float, once: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.testing import KafkaServer
+from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from tests.conftest import MakeTopic
 from tests.spark.support import Load, committed, log_ends, rows_of
 from tests.waiting import wait_until
@@ -204,3 +206,36 @@ def test_executors_whose_python_lacks_the_package_are_told_of_plainly(tmp_path: 
     assert "lacks the package streamgroup" in said
     assert "PYSPARK_PYTHON" in said
     assert not (tmp_path / "rows").exists()
+
+
+@pytest.mark.timeout(180)
+def test_the_job_that_drains_a_0_7(tmp_path: Path) -> None:
+    """As conf/drain-0.7.toml has it, but for the address."""
+    with Kafka07Server(brokers=2, config={"num.partitions": 2}) as kafka:
+        text = (ROOT / "conf" / "drain-0.7.toml").read_text()
+        config = tmp_path / "drain.toml"
+        config.write_text(text.replace("127.0.0.1:2181", kafka.zookeeper_connect))
+        sent = [f"{codec}-{n}" for codec in ("plain", "gzip", "snappy") for n in range(40)]
+        with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
+            for number, value in enumerate(sent):
+                codec = value.partition("-")[0].replace("plain", "")
+                producer.produce("events", [value.encode()] * 2, codec=codec or None, broker=number % 2, partition=1)
+        rows = tmp_path / "demo-output" / "drain" / "rows" / "a"
+        columns = "value", "topic", "partition", "offset", "inner"
+        with submitted(tmp_path, config, "--member", "a") as job:
+            wait_until(
+                lambda: len(rows_of(rows, *columns)) >= 2 * len(sent) or job.process.poll() is not None,
+                "everything has sunk",
+                START_S,
+            )
+            job.process.terminate()
+            assert job.exit_code() == 0, job.log()
+        found = rows_of(rows, *columns)
+        assert sorted(str(value) for value, *_ in found) == sorted(sent * 2)
+        assert len({(partition, offset, inner) for _, _, partition, offset, inner in found}) == len(found)
+        assert "stopped; nothing will be repeated" in "\n".join(job.said())
+        command = [SUBMIT.with_name("streamgroup"), "groups", "-z", kafka.zookeeper_connect, "--json"]
+        shown = subprocess.run(
+            [*command, "--describe", "--group", "drain"], capture_output=True, timeout=60, check=True
+        ).stdout
+        assert [row["lag"] for row in json.loads(shown)] == [0] * 4, shown

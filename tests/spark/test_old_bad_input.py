@@ -234,7 +234,8 @@ def test_a_commit_inside_of_a_message(place: Place) -> None:
 def says_where(text: str, place: Place, position: int) -> None:
     assert f"{place.topic} 0-0" in text
     assert f"position {position}: " in text
-    assert "positions of Kafka 0.7 are bytes" in text
+    assert "Positions of Kafka 0.7 are bytes" in text
+    assert f"/consumers/{GROUP}/offsets/" in text
 
 
 def test_a_wrapper_that_would_fill_the_memory(place: Place) -> None:

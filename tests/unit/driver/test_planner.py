@@ -12,7 +12,7 @@ import pytest
 from streamgroup.advice import NOT_KEPT, Keeper, KeptOffsets
 from streamgroup.driver.planner import Planner
 from streamgroup.driver.trouble import Troubles
-from streamgroup.errors import DataLossError
+from streamgroup.errors import DataLossError, DecodeError
 from streamgroup.logline import parse
 from streamgroup.model import (
     INITIAL_DOCUMENT,
@@ -232,6 +232,16 @@ def test_nothing_is_planned_from_a_position_before_a_message_was_found_there() -
     made.ask(made._ledger.positions(), logs, None, 0.0)
     assert made.judge(logs) == (logs, {})
     assert len(watcher.questions) == 1
+
+
+def test_a_position_inside_of_a_message_is_told_with_the_node_to_mend() -> None:
+    watcher = old(FakeWatcher(partitions=1))
+    ledger = FakeLedger({P0: 4})
+    made = planner(ledger, watcher)
+    made.ask(ledger.positions(), {P0: LogRange(0, 10)}, None, 0.0)
+    watcher.questions[0][1].set_exception(DecodeError("t 0-0: position 4: no message begins there"))
+    with pytest.raises(DecodeError, match=r"group g: t 0-0: position 4: .*/consumers/g/offsets/<topic>/<partition>"):
+        made.ask(ledger.positions(), {P0: LogRange(0, 10)}, None, 0.0)
 
 
 def test_a_partition_whose_broker_is_away_waits_and_nothing_is_lost() -> None:
