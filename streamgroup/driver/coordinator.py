@@ -57,6 +57,8 @@ class Coordinator:
         self._patience_s = options.client.default_api_timeout_ms / 1000
         self._failure: StreamGroupError | None = None
         self._answer: tuple[Document, list[FetchTask]] | None = None
+        self.stopping = False
+        """`stop` has been called: by a thread that is not to be interrupted."""
         self.run = _new_id()
         self._ledger = ledger = ledger_of(self._group, self.run, _new_id())
         self._watcher = LogWatcher(options, self._metadata_refreshed, self._fail)
@@ -185,11 +187,11 @@ class Coordinator:
             return None
         known, moved = self._planner.judge(logs)
         if moved:
-            self._carry_out(self._member.moved(moved, now))
+            self._thread.carry_out(self._member.moved(moved, now))
         elif once and self._planner.untold:
             self._state.wait(AGAIN_S)
         elif (planned := self._planner.next(previous, known, max_rows, now=now, once=once)) is not None:
-            self._carry_out(self._member.planned(planned, now))
+            self._thread.carry_out(self._member.planned(planned, now))
             return planned
         elif self._is_done(logs):
             return previous
@@ -215,7 +217,7 @@ class Coordinator:
             ranges, actions = (
                 self._member.handed_out(last, now) if planned_here else self._replay(first, last, seen, now)
             )
-            self._carry_out(actions)
+            self._thread.carry_out(actions)
             self._join(first)
             logs = self._watcher.known([r.partition for r in ranges])
             tasks = tasks_of(ranges, self._watcher.snapshot, self._options, last.positions, logs)
@@ -234,6 +236,7 @@ class Coordinator:
 
     def stop(self, *, last_word: bool = True) -> None:
         """R29: commit every held position, leave the group (static members stay), within a second."""
+        self.stopping = True
         self._leaving.stop(last_word=last_word)
         with self._state:
             self._troubles.left(self._ledger.flight, self._leaving.uncommitted, "stopped")
@@ -312,7 +315,7 @@ class Coordinator:
 
     def _prove(self, document: Document) -> None:
         try:
-            self._carry_out(self._member.prove(document, time.monotonic()))
+            self._thread.carry_out(self._member.prove(document, time.monotonic()))
         except ConfigError:  # R17
             self._troubles.skipped(document)
             raise
@@ -344,9 +347,6 @@ class Coordinator:
 
     # --- the other threads -------------------------------------------------------------------------------------------
 
-    def _carry_out(self, actions: list[MemberAction]) -> None:
-        self._thread.carry_out(actions)
-
     def _act(self, action: MemberAction) -> None:
         """An action that is not the group thread's own; called with the lock held."""
         self._troubles.hear(action, self._ledger.flight)
@@ -363,14 +363,14 @@ class Coordinator:
         self._state.notify_all()
 
     def _identify(self, identity: bytes) -> None:
-        self._carry_out(self._member.step(ev.Identified(identity), time.monotonic()))
+        self._thread.carry_out(self._member.step(ev.Identified(identity), time.monotonic()))
 
     def _metadata_refreshed(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
         self._beginning.see(snapshot, asked)
 
     def _found(self, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
         with self._state:
-            self._carry_out(self._member.resolved(generation, offsets, time.monotonic()))
+            self._thread.carry_out(self._member.resolved(generation, offsets, time.monotonic()))
             self._state.notify_all()
 
     def _not_found(self, generation: int, error: StreamGroupError) -> None:

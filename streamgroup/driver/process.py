@@ -29,25 +29,30 @@ PARENT_EVERY_S = 0.2
 def start_coordinator(options: SourceOptions) -> Coordinator:
     """Make the coordinator of this process's query and prepare the process for its end."""
     _log_to_stderr()
+    coordinator = Coordinator(options, home=directory(os.getppid()))
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _exit)
+        signal.signal(signal.SIGTERM, functools.partial(_exit, coordinator))
         # Ctrl-C reaches every process of the terminal's group: what becomes of the query is the driver's to say.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    coordinator = Coordinator(options, home=directory(os.getppid()))
     channel = ControlServer(coordinator, os.getppid())
     channel.start()
     coordinator.proof.announced = functools.partial(is_listened, os.getppid())
     atexit.register(channel.close)
+    atexit.register(coordinator.stop)  # where a signal came between the runner's decision to stop and the call of it
     threading.Thread(
         target=_watch_parent, args=(coordinator, channel, os.getppid()), name="streamgroup-parent", daemon=True
     ).start()
     return coordinator
 
 
-def _exit(_signum: int, _frame: FrameType | None) -> None:
-    """Unwind, so that Spark's runner calls `stop`. The second SIGTERM must not interrupt the leaving."""
+def _exit(coordinator: Coordinator, _signum: int, _frame: FrameType | None) -> None:
+    """Unwind, so that Spark's runner calls `stop`.
+
+    The second SIGTERM must not interrupt the leaving; nor the first, where the end of the conversation has begun it.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(0)
+    if not coordinator.stopping:
+        sys.exit(0)
 
 
 def _watch_parent(coordinator: Coordinator, channel: ControlServer, parent: int) -> None:

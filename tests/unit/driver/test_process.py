@@ -41,6 +41,7 @@ def test_sigterm_unwinds_once_and_ctrl_c_is_the_drivers(monkeypatch: pytest.Monk
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "the second one must not interrupt the leaving"
     finally:
         coordinator.stop()
+        assert coordinator.stop in registered, "where the signal comes before the runner has called it"
         for close in registered:
             close()  # type: ignore[operator]
 

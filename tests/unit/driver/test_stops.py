@@ -37,10 +37,10 @@ sys.stdin.readline()
 class Driver:
     """A process whose child is the coordinator, as the JVM's is; killing it takes the conversation along."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, *arguments: str) -> None:
         program = str(ROOT / "tests" / "unit" / "driver" / "stop_process.py")
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PARENT, program, home],
+            [sys.executable, "-c", PARENT, program, home, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -68,9 +68,9 @@ class Driver:
 
 
 @pytest.fixture
-def driver() -> Iterator[Driver]:
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as home:
-        made = Driver(home)
+        made = Driver(home, *getattr(request, "param", ()))
         yield made
         made.end()
 
@@ -113,3 +113,12 @@ def test_whatever_ends_it_what_is_proven_is_committed_and_the_group_left(
     end(driver)
     driver.read_until(LEFT)
     assert time.monotonic() - began < WITHIN_S
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("driver", [[str(int(signal.SIGTERM))]], indirect=True)
+def test_a_sigterm_does_not_interrupt_a_leaving_that_the_end_of_the_conversation_has_begun(driver: Driver) -> None:
+    """Spark interrupts its thread, whose conversation with us is closed by that, and then ends our process."""
+    end_of_file(driver)
+    driver.read_until(LEFT)
+    driver.read_until("stopped")
