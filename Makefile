@@ -48,8 +48,10 @@ unit: $(STAMP)
 jars: $(STAMP) ## what the live tests download, once
 	$(BIN)/python -m tests.bring_jars
 
+# Without Spark a test mostly waits for its servers, so several files run side by side.
 test: check jars ## all tests but the long ones: real brokers, real Spark
-	$(BIN)/pytest tests -m "not long" --ignore=tests/unit
+	$(BIN)/pytest tests/live -m "not long" --numprocesses 3 --dist loadfile
+	$(BIN)/pytest tests -m "not long" --ignore=tests/unit --ignore=tests/live
 
 test-live: jars ## the long tests, but for those of faults
 	$(BIN)/pytest tests -m long --ignore=tests/fault
