@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from streamgroup.driver.clusters import LogCluster, open_cluster
+from streamgroup.driver.logs.clusters import LogCluster, open_cluster
 from streamgroup.errors import ConfigError
 from streamgroup.net.cluster import Cluster
 from streamgroup.options.kinds import SERVERS, ZOOKEEPER, Kind

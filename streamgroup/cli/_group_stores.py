@@ -11,7 +11,7 @@ from typing import Protocol
 
 from streamgroup.cli._group_tables import DEAD, EMPTY, PREPARING, STABLE
 from streamgroup.cli._tables import PartitionName, partition_name
-from streamgroup.driver.clusters import LogCluster, open_cluster
+from streamgroup.driver.logs.clusters import LogCluster, open_cluster
 from streamgroup.errors import DecodeError, UnsupportedVersionError
 from streamgroup.group.registry import formats
 from streamgroup.group.registry.formats import GroupPaths

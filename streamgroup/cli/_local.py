@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from streamgroup.cli._group_tables import Trouble
-from streamgroup.driver import control
+from streamgroup.driver.application import control
 
 ANSWER_S = 2.0
 """A coordinator that does not answer at once is busy ending; the others are not kept waiting for it."""

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from streamgroup.cli import _tables as tables
-from streamgroup.driver import control
-from streamgroup.driver.drains import drain_together
+from streamgroup.driver.application import control
+from streamgroup.driver.application.drains import drain_together
 from streamgroup.errors import StreamGroupError
 
 ENDED_S = 5.0

@@ -11,7 +11,7 @@ import click
 
 from streamgroup.cli._cluster import cluster_options, opened
 from streamgroup.cli._tables import Column, PartitionName, json_rows, partition_name, table
-from streamgroup.driver.clusters import LogCluster
+from streamgroup.driver.logs.clusters import LogCluster
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import (
     EARLIEST,

@@ -8,10 +8,15 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 
-from streamgroup.driver.boundaries import require_boundaries
-from streamgroup.driver.clusters import LogCluster, open_cluster
+from streamgroup.driver.logs.boundaries import require_boundaries
+from streamgroup.driver.logs.clusters import LogCluster, open_cluster
+from streamgroup.driver.logs.subscription import (
+    require_inner_index,
+    subscribed_partitions,
+    subscribed_topics,
+    topics_to_ask,
+)
 from streamgroup.driver.starts import offsets_of
-from streamgroup.driver.subscription import require_inner_index, subscribed_partitions, subscribed_topics, topics_to_ask
 from streamgroup.driver.unregistered import require_brokers
 from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.model import (

@@ -11,10 +11,9 @@ import threading
 import time
 from collections.abc import Collection
 
-from streamgroup.driver.claims import Claim
+from streamgroup.driver.application.claims import Claim
 from streamgroup.driver.leaving import Leaving
-from streamgroup.driver.seats import Seat
-from streamgroup.driver.subscription import (
+from streamgroup.driver.logs.subscription import (
     is_subscribed,
     of_interest,
     require_inner_index,
@@ -22,8 +21,9 @@ from streamgroup.driver.subscription import (
     subscribed_topics,
     topics_to_ask,
 )
-from streamgroup.driver.twins import Twins
-from streamgroup.driver.watcher import LogWatcher
+from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.seats import Seat
+from streamgroup.driver.membership.twins import Twins
 from streamgroup.group import events as ev
 from streamgroup.model import ClusterSnapshot, Document, Position, TopicPartition
 from streamgroup.options.types import SourceOptions

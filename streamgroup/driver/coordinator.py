@@ -15,23 +15,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from streamgroup.driver.application.claims import Claim
+from streamgroup.driver.application.silence import SilenceWatch, spark_calls
 from streamgroup.driver.batch import tasks_of
 from streamgroup.driver.beginning import Beginning
-from streamgroup.driver.claims import Claim
 from streamgroup.driver.leaving import Leaving
-from streamgroup.driver.member import MemberAction, MetadataStale, Resolve
-from streamgroup.driver.modes import ledger_of
+from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.member import MemberAction, MetadataStale, Resolve
+from streamgroup.driver.membership.modes import ledger_of
+from streamgroup.driver.membership.seats import seat_of
+from streamgroup.driver.membership.twins import Twins
 from streamgroup.driver.patience import AGAIN_S, FIRST_PATIENCE_S, Patience
 from streamgroup.driver.planner import Logs, Planner
 from streamgroup.driver.proof import Proof
 from streamgroup.driver.resolver import Resolver
-from streamgroup.driver.seats import seat_of
-from streamgroup.driver.silence import SilenceWatch, spark_calls
 from streamgroup.driver.starts import log_ends
 from streamgroup.driver.trouble import Troubles
-from streamgroup.driver.twins import Twins
 from streamgroup.driver.unregistered import Unregistered
-from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.positions import is_of_a_query

@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from streamgroup.driver.member import Member
-from streamgroup.driver.seats import Carrier
-from streamgroup.driver.watcher import LogWatcher
+from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.member import Member
+from streamgroup.driver.membership.seats import Carrier
 from streamgroup.errors import DrainedError
 from streamgroup.group import events as ev
 from streamgroup.group.membership import State

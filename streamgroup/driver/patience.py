@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from streamgroup.driver.beginning import Beginning
-from streamgroup.driver.member import Member
+from streamgroup.driver.membership.member import Member
 from streamgroup.errors import TransportError
 from streamgroup.options.types import GroupOptions
 

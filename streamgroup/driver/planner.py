@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from streamgroup.advice import KeptOffsets, reset
-from streamgroup.driver.boundaries import BoundaryWalks, PositionChecks
-from streamgroup.driver.epochs import EpochChecks
+from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks
+from streamgroup.driver.logs.epochs import EpochChecks
+from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.trouble import Loss, Troubles
-from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import DecodeError, TransportError
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import UNKNOWN_EPOCH, Dialect, Document, LogRange, Position, TopicPartition

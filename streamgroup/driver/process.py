@@ -16,9 +16,9 @@ import threading
 import time
 from types import FrameType
 
-from streamgroup.driver.control import ControlServer, directory, is_listened
+from streamgroup.driver.application.control import ControlServer, directory, is_listened
+from streamgroup.driver.application.parent import StoppedWatch
 from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.parent import StoppedWatch
 from streamgroup.options.types import SourceOptions
 
 log = logging.getLogger("streamgroup")

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streamgroup.driver.member import Member
-from streamgroup.driver.seats import Carrier
+from streamgroup.driver.membership.member import Member
+from streamgroup.driver.membership.seats import Carrier
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import Document
 from streamgroup.planning.document import from_value

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from streamgroup.advice import KeptOffsets
-from streamgroup.driver.clusters import LogCluster
-from streamgroup.driver.member import Resolve
+from streamgroup.driver.logs.clusters import LogCluster
+from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.member import Resolve
 from streamgroup.driver.starts import gained_offsets, refuse
 from streamgroup.driver.trouble import Loss, Troubles
-from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group.positions import Origin
 from streamgroup.model import TopicPartition

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from streamgroup.advice import KeptOffsets, reset
-from streamgroup.driver.clusters import LogCluster
-from streamgroup.driver.subscription import subscribed_partitions, topics_to_ask
+from streamgroup.driver.logs.clusters import LogCluster
+from streamgroup.driver.logs.subscription import subscribed_partitions, topics_to_ask
 from streamgroup.driver.trouble import Loss
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.group.positions import Origin

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from streamgroup.driver.subscription import is_subscribed
+from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.model import ClusterSnapshot, Dialect, Document, TopicPartition, name07
 from streamgroup.options.types import SourceOptions
 
 if TYPE_CHECKING:
-    from streamgroup.driver.seats import Seat
+    from streamgroup.driver.membership.seats import Seat
 
 log = logging.getLogger("streamgroup")
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver import control
-from streamgroup.driver.drains import drain_together
+from streamgroup.driver.application import control
+from streamgroup.driver.application.drains import drain_together
 from streamgroup.errors import ConfigError
 from streamgroup.spark.queries import (
     documents_in,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from streamgroup.driver import control
+from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError
 from streamgroup.spark.queries import Value, documents_in, driver_context, jvm_pid
 from streamgroup.spark.telling import Teller

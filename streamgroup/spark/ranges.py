@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from streamgroup.driver import control
+from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError
 from streamgroup.model import OffsetRange, TopicPartition
 from streamgroup.spark.queries import (

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from streamgroup.driver import control
+from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.options.types import Mode
 from streamgroup.spark.queries import Value

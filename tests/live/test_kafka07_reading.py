@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from streamgroup.driver.batch import plan_batch, tasks_of
-from streamgroup.driver.boundaries import BoundaryWalks
-from streamgroup.driver.cluster07 import Cluster07
-from streamgroup.driver.clusters import kafka07_of, open_cluster
 from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.watcher import LogWatcher
+from streamgroup.driver.logs.boundaries import BoundaryWalks
+from streamgroup.driver.logs.cluster07 import Cluster07
+from streamgroup.driver.logs.clusters import kafka07_of, open_cluster
+from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import ConfigError, DataLossError, DecodeError, TransportError
 from streamgroup.executor.fetcher import read
 from streamgroup.model import (

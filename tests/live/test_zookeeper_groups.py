@@ -16,7 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.registry_thread import RegistryThread
+from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError
 from streamgroup.testing.kafka07 import Kafka07Server
 from tests.cluster07 import Cluster, name_of

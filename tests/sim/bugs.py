@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from streamgroup.driver.member import Member
+from streamgroup.driver.membership.member import Member
 from streamgroup.group import leading, positions
 from streamgroup.group import ledger as ledger_module
 from streamgroup.group.commits import Commit

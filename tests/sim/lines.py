@@ -1,7 +1,7 @@
 """The group's thread of a process: carries the member's actions out on one connection a lane.
 
-Mirrors `driver/group_thread.py`: deadlines, what a broken connection means, what is reset when. Where that changes,
-this file changes with it.
+Mirrors `driver/membership/group_thread.py`: deadlines, what a broken connection means, what is reset when. Where that
+changes, this file changes with it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.member import MemberAction
+from streamgroup.driver.membership.member import MemberAction
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.member import Member, MemberAction, MetadataStale, Resolve
+from streamgroup.driver.membership.member import Member, MemberAction, MetadataStale, Resolve
 from streamgroup.driver.patience import FIRST_PATIENCE_S, PATIENCE_S
 from streamgroup.errors import ConfigError
 from streamgroup.group import events as ev

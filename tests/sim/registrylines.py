@@ -1,7 +1,7 @@
 """The registry's thread of a process: carries the member's actions out in one session with ZooKeeper.
 
-Mirrors `driver/registry_thread.py`, and of `seats.py` how a replay's filter is read. Where these change, this file
-changes with them.
+Mirrors `driver/membership/registry_thread.py`, and of `seats.py` how a replay's filter is read. Where these change,
+this file changes with them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.member import MemberAction
-from streamgroup.driver.registry_thread import AGAIN_S, CLOSING_S
+from streamgroup.driver.membership.member import MemberAction
+from streamgroup.driver.membership.registry_thread import AGAIN_S, CLOSING_S
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.group.registry import events as rv

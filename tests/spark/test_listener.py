@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroup
-from streamgroup.driver import control
+from streamgroup.driver.application import control
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.model import TopicPartition
 from streamgroup.net.admin import committed as committed_offsets

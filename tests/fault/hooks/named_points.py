@@ -146,7 +146,7 @@ def _seam(owner: type, name: str) -> Callable[..., Any]:
 
 SEAMS: dict[str, Callable[[ModuleType], None]] = {
     "streamgroup.spark.stream": _around_stream,
-    "streamgroup.driver.member": _around_member,
+    "streamgroup.driver.membership.member": _around_member,
 }
 
 

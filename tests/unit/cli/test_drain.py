@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from streamgroup.cli import drain as module
 from streamgroup.cli.main import main
-from streamgroup.driver import control, drains
+from streamgroup.driver.application import control, drains
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 
 __all__ = ["home", "serve"]

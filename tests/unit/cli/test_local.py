@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamgroup.cli import _local
-from streamgroup.driver import control
+from streamgroup.driver.application import control
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 
 __all__ = ["home", "serve"]

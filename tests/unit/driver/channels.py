@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver.control import ControlServer
+from streamgroup.driver.application.control import ControlServer
 from tests.unit.driver.shells import SOON
 
 JVM = os.getpid()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamgroup.driver.member import Member, MemberAction, Resolve
+from streamgroup.driver.membership.member import Member, MemberAction, Resolve
 from streamgroup.errors import ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.commit_metadata import CommitMetadata

@@ -1,10 +1,10 @@
-"""A ZooKeeper with the nodes of Kafka 0.7, in memory: what `driver/nodes.py` reads."""
+"""A ZooKeeper with the nodes of Kafka 0.7, in memory: what `driver/logs/nodes.py` reads."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from streamgroup.driver.nodes import Nodes
+from streamgroup.driver.logs.nodes import Nodes
 from streamgroup.errors import TransportError
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.znodes import Subtree, ZNode

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import group_thread, seats, watcher
 from streamgroup.driver.coordinator import Coordinator
+from streamgroup.driver.logs import watcher
+from streamgroup.driver.membership import group_thread, seats
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     Document,

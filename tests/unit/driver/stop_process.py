@@ -14,7 +14,9 @@ import sys
 import tempfile
 from typing import Any
 
-from streamgroup.driver import group_thread, process, watcher
+from streamgroup.driver import process
+from streamgroup.driver.logs import watcher
+from streamgroup.driver.membership import group_thread
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
 from streamgroup.planning.document import to_value
 from streamgroup.wire.messages.group import LeaveGroupRequest

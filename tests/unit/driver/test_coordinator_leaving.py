@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from streamgroup.driver import coordinator as coordinator_module
-from streamgroup.driver import leaving, seats, watcher
+from streamgroup.driver import leaving
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.leaving import Leaving
+from streamgroup.driver.logs import watcher
+from streamgroup.driver.membership import seats
 from streamgroup.errors import DrainedError, TransportError
 from streamgroup.model import (
     ClusterSnapshot,

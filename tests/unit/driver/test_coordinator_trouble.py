@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import claims, leaving, seats
+from streamgroup.driver import leaving
+from streamgroup.driver.application import claims
+from streamgroup.driver.membership import seats
 from streamgroup.errors import ConfigError
 from streamgroup.group.identity import Identity, decode_identity, encode_identity
 from streamgroup.model import CommittedOffset, OffsetRange

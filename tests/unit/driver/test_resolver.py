@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from streamgroup.advice import Keeper, KeptOffsets
-from streamgroup.driver import watcher as watching
-from streamgroup.driver.member import Resolve
+from streamgroup.driver.logs import watcher as watching
+from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.member import Resolve
 from streamgroup.driver.resolver import Resolver
 from streamgroup.driver.trouble import Troubles
-from streamgroup.driver.watcher import LogWatcher
 from streamgroup.errors import DataLossError, StreamGroupError, TransportError
 from streamgroup.group.positions import Origin
 from streamgroup.logline import parse

@@ -14,7 +14,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from streamgroup.driver import drains
+from streamgroup.driver.application import drains
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import INITIAL_DOCUMENT, Document
 from streamgroup.planning.document import to_value

@@ -12,7 +12,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from streamgroup.driver import control
+from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import INITIAL_DOCUMENT, Document
 from streamgroup.planning.document import to_value

@@ -24,7 +24,7 @@ A = TypeVar("A")
 
 GROUP = "g"
 OWN_TOKENS = 1 << 32
-"""As in driver/member.py."""
+"""As in driver/membership/member.py."""
 OLD = GroupPaths(GROUP, Dialect.KAFKA07)
 
 

@@ -1,0 +1,1 @@
+"""The application around a coordinator: who speaks with it, who drains it, whether its JVM lives."""

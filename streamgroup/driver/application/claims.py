@@ -1,0 +1,115 @@
+"""R28: one member per group and application, unless each has a name of its own.
+
+A claim is a locked file in the private directory of the driver's JVM. The lock belongs to the coordinator's process:
+however that dies, the claim is free.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from streamgroup.driver.application.control import make_private
+from streamgroup.errors import ConfigError
+
+log = logging.getLogger("streamgroup")
+
+PATIENCE_S = 5.0
+"""Spark starts a query's new process while the one before may still be leaving its group."""
+_POLL_S = 0.05
+_MOST_TOLD = 4096
+
+
+class Claim:
+    """The claim of one run on being `member` (`""`: the one without a name) of `group` in this application."""
+
+    def __init__(self, home: Path, group: str, member: str, run: str) -> None:
+        name = hashlib.sha256(json.dumps([group, member]).encode()).hexdigest()[:24]
+        self._path = home / f"{name}.claim"
+        self._group, self._member, self._run = group, member, run
+        self._held: int | None = None
+
+    def take(self, is_over: Callable[[], bool] = lambda: False, patience: float | None = None) -> None:
+        """Take it, waiting for a predecessor that is just leaving, PATIENCE_S seconds where none are given.
+
+        Raises ConfigError where another run still holds it after that. Where the file cannot be made the query goes on
+        without, as without its control channel. Gives up without a word when `is_over()`.
+        """
+        deadline = time.monotonic() + (PATIENCE_S if patience is None else patience)
+        try:
+            make_private(self._path.parent.parent)
+            make_private(self._path.parent)
+            while not self._taken():
+                if is_over():
+                    return
+                if time.monotonic() >= deadline:
+                    raise ConfigError(self._refusal(_told(self._path)))
+                time.sleep(_POLL_S)
+        except OSError as error:
+            log.warning(
+                "group %s: nobody will notice a second query of this application in the group: %s", self._group, error
+            )
+
+    def release(self) -> None:
+        """Give it up; the file goes with it."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        with suppress(OSError):
+            self._path.unlink()  # while it is locked: who waits on this file sees that it is no longer the one
+        os.close(held)
+
+    def _taken(self) -> bool:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_at(descriptor, self._path):  # its holder has removed it meanwhile
+                os.close(descriptor)
+                return False
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps({"run": self._run, "pid": os.getpid()}).encode(), 0)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._held = descriptor
+        return True
+
+    def _refusal(self, holder: str) -> str:
+        if self._member:
+            who = f"another query of this Spark application is its member {self._member!r} already ({holder})"
+            ways = "Give each of them another group.member"
+        else:
+            who = f"another query of this Spark application is a member of it already ({holder})"
+            ways = (
+                "Where they are to share the partitions, give each a name of its own: option('group.member', '<name>')"
+            )
+        return (
+            f"group {self._group!r}: {who}. Two members of one group share its partitions: neither reads all of them. "
+            f"{ways}. Where each is to read all partitions, give each its own kafka.group.id, or set "
+            "group.mode=commit (reads all, commits, is no member) or group.mode=off (commits nothing). A query with "
+            "two sources of one group, as a self-join has, is two members as well"
+        )
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _told(path: Path) -> str:
+    """Who holds the claim, as far as the file tells: `run 5f… in process 4711`."""
+    try:
+        with path.open("rb") as file:
+            holder = json.loads(file.read(_MOST_TOLD))
+        return f"run {holder['run']} in process {holder['pid']}"
+    except (OSError, ValueError, TypeError, KeyError):
+        return "its run is not known"

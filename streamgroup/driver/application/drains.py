@@ -1,0 +1,63 @@
+"""Draining several coordinators as one (R30): those of one query, which has a coordinator for each of its sources."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from streamgroup.driver.application import control
+from streamgroup.errors import StreamGroupError
+
+log = logging.getLogger("streamgroup")
+
+ANSWER_S = 5.0
+"""How much longer than its deadline a drain's answer may take."""
+POLL_S = 0.05
+
+
+def drain_together(
+    pid: int,
+    runs: Sequence[str],
+    timeout: float,
+    *,
+    ends: bool = False,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> list[dict[str, Any]]:
+    """Drain the coordinators `runs` of the driver `pid` at once; their answers, in that order.
+
+    None of them plans while another waits for its last batch. One that refuses or is no more has not drained. `ends`:
+    afterwards Spark's next call of any of them ends the query. `meanwhile` is called every POLL_S.
+    """
+    answers: list[dict[str, Any]] = [{"drained": False} for _ in runs]
+
+    def drain(number: int) -> None:
+        try:
+            answers[number] = control.ask(
+                pid, runs[number], "drain", patience=timeout + ANSWER_S, timeout=timeout, ends=ends
+            )
+        except StreamGroupError as error:
+            log.warning("not drained: %s", error)
+
+    threads = [
+        threading.Thread(target=drain, args=(n,), name="streamgroup-drain", daemon=True) for n in range(len(runs))
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + timeout + ANSWER_S + POLL_S
+    while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline:
+        meanwhile()
+        threads[0].join(POLL_S) if threads[0].is_alive() else time.sleep(POLL_S)
+    if ends:
+        _end(pid, runs)
+    return list(answers)
+
+
+def _end(pid: int, runs: Sequence[str]) -> None:
+    for run in runs:
+        try:
+            control.ask(pid, run, "end")
+        except StreamGroupError as error:  # its query has ended already
+            log.debug("%s", error)

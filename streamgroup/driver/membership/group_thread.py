@@ -1,0 +1,252 @@
+"""The group's thread: carries out what the member wants done, on connections of its own.
+
+The one loop that touches these sockets. It holds the shared lock while it talks to the member, never while it waits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from streamgroup.driver.membership.member import Member, MemberAction
+from streamgroup.errors import StreamGroupError, TransportError, UnsupportedVersionError
+from streamgroup.group import events as ev
+from streamgroup.group.events import Lane, Send
+from streamgroup.group.requests import not_spoken
+from streamgroup.model import Broker, ClusterSnapshot
+from streamgroup.net.poller import Broken, Connected, Handle, Poller, Received
+from streamgroup.options.types import ClientOptions
+
+log = logging.getLogger("streamgroup")
+
+LONGEST_WAIT_S = 5.0
+
+
+@dataclass(slots=True)
+class _Line:
+    """The connection of one lane, what waits for its handshake, and what is unanswered on it."""
+
+    handle: Handle
+    ready: bool = False
+    waiting: list[Send] = field(default_factory=list)
+    unanswered: dict[int, tuple[Send, int]] = field(default_factory=dict)
+    """By correlation id: the request and the version it went out in."""
+
+
+class GroupThread:
+    """See the module. `state` guards the member; it is notified after every change."""
+
+    def __init__(
+        self,
+        member: Member,
+        state: threading.Condition,
+        options: ClientOptions,
+        snapshot: Callable[[], ClusterSnapshot],
+        on_action: Callable[[MemberAction], None],
+        *,
+        answer: Callable[[Send], ev.Answered] | None = None,
+    ) -> None:
+        self._member = member
+        self._state = state
+        self._options = options
+        self._snapshot = snapshot
+        self._on_action = on_action
+        self._answer = answer
+        """Answers requests at once, in place of the group's coordinator (mode `off`)."""
+        self._poller = Poller(options)
+        self._outbox: list[MemberAction] = []
+        self._lines: dict[Lane, _Line] = {}
+        self._due: dict[int, float] = {}
+        self._coordinator: Broker | None = None
+        self._addresses = self._any_addresses()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="streamgroup-group", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread; connections are closed in order."""
+        self._stopping = True
+        self._poller.wake()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def carry_out(self, actions: Iterable[MemberAction]) -> None:
+        """Leave actions of the member with this thread. The caller holds the lock."""
+        before = len(self._outbox)
+        self._outbox.extend(actions)
+        if len(self._outbox) > before:
+            self._poller.wake()
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+        except Exception as error:
+            log.exception("the group's thread has failed")
+            with self._state:
+                self._on_action(ev.Fail(StreamGroupError(f"the group's thread has failed: {error!r}")))
+                self._state.notify_all()
+        finally:
+            self._poller.close()
+
+    def _turn(self) -> None:
+        with self._state:
+            self._perform()
+            timeout = self._wait_for(time.monotonic())
+        received = self._poller.wait(timeout)
+        now = time.monotonic()
+        with self._state:
+            for event in self._translate(received, now):
+                self._outbox += self._member.step(event, now)
+                self._perform()
+            if self._member.wake_at is not None and now >= self._member.wake_at:
+                self._outbox += self._member.step(ev.Tick(), now)
+                self._perform()
+            self._state.notify_all()
+
+    def _wait_for(self, now: float) -> float:
+        times = [now + LONGEST_WAIT_S, *self._due.values()]
+        if self._member.wake_at is not None:
+            times.append(self._member.wake_at)
+        return max(0.0, min(times) - now)
+
+    def _translate(self, received: list[Connected | Received | Broken], now: float) -> Iterator[ev.Event]:
+        """What the connections tell, as the member's events."""
+        for event in received:
+            lane = next((lane for lane, line in self._lines.items() if line.handle == event.handle), None)
+            if lane is None:
+                continue
+            match event:
+                case Connected():
+                    self._connected(lane)
+                case Received():
+                    answered = self._lines[lane].unanswered.pop(event.correlation_id, None)
+                    if answered is not None and self._due.pop(answered[0].token, None) is not None:
+                        yield ev.Answered(answered[0].token, event.response, answered[1])
+                case Broken():
+                    yield from self._broken(lane, str(event.error))
+        yield from self._overdue(now)
+
+    def _broken(self, lane: Lane, reason: str) -> Iterator[ev.Event]:
+        line = self._lines.pop(lane)
+        sends = [send for send, _ in line.unanswered.values()] + line.waiting
+        # An idle JOIN connection may end: brokers close what has been silent for long.
+        if lane is Lane.COORDINATOR and not sends:
+            yield ev.CoordinatorGone(reason)
+        for send in sends:
+            if self._due.pop(send.token, None) is not None:
+                yield ev.Failed(send.token, reason)
+
+    def _overdue(self, now: float) -> Iterator[ev.Event]:
+        """A connection whose answer is overdue is given up: an answer that comes later must not be mistaken (R18)."""
+        late = {token for token, due in self._due.items() if now >= due}
+        for lane, line in tuple(self._lines.items()):
+            if self._lines.get(lane) is not line:  # given up by what the member did about the lane before it
+                continue
+            sends = [*line.waiting, *(send for send, _ in line.unanswered.values())]
+            names = [send.api.NAME for send in sends if send.token in late]
+            if names:
+                self._poller.drop(line.handle, reset=True)
+                yield from self._broken(lane, f"{line.handle}: no answer to {', '.join(names)} in time")
+
+    # --- actions -----------------------------------------------------------------------------------------------------
+
+    def _perform(self) -> None:
+        while self._outbox:
+            action = self._outbox.pop(0)
+            match action:
+                case Send() if self._answer is not None:
+                    self._outbox += self._member.step(self._answer(action), time.monotonic())
+                case Send():
+                    self._due[action.token] = time.monotonic() + action.timeout_ms / 1000
+                    self._send(action)
+                case ev.Reset(lane):
+                    self._reset(lane)
+                case ev.CoordinatorFound(broker):
+                    if self._coordinator != broker:
+                        self._coordinator = broker
+                        for lane in (Lane.COORDINATOR, Lane.JOIN):
+                            self._reset(lane)
+                case ev.Note(level, text):
+                    log.log(level, "%s", text)
+                case _:
+                    self._on_action(action)
+
+    def _reset(self, lane: Lane) -> None:
+        """Give a lane's connection up; what is unanswered on it fails."""
+        line = self._lines.pop(lane, None)
+        if line is None:
+            return
+        self._poller.drop(line.handle, reset=True)
+        now = time.monotonic()
+        for send in (*line.waiting, *(send for send, _ in line.unanswered.values())):
+            if self._due.pop(send.token, None) is not None:
+                self._outbox += self._member.step(ev.Failed(send.token, f"{line.handle}: given up"), now)
+
+    def _send(self, send: Send) -> None:
+        line = self._lines.get(send.lane)
+        if line is None:
+            line = self._lines[send.lane] = _Line(self._connect(send.lane))
+        if line.ready:
+            self._put(line, send)
+        else:
+            line.waiting.append(send)
+
+    def _connect(self, lane: Lane) -> Handle:
+        if lane is not Lane.ANY and self._coordinator is not None:
+            return self._poller.connect(self._coordinator.host, self._coordinator.port, lane.value)
+        host, port = next(self._addresses)
+        return self._poller.connect(host, port, lane.value)
+
+    def _any_addresses(self) -> Iterator[tuple[str, int]]:
+        """Brokers to ask for the coordinator: those that are known, then the bootstrap list, over and over."""
+        for turn in itertools.count():
+            known = [(b.host, b.port) for b in self._snapshot().brokers.values()]
+            candidates = list(dict.fromkeys([*known, *self._options.bootstrap_servers]))
+            yield candidates[turn % len(candidates)]
+
+    def _connected(self, lane: Lane) -> None:
+        line = self._lines[lane]
+        line.ready = True
+        waiting, line.waiting = line.waiting, []
+        for send in waiting:
+            self._put(line, send)
+
+    def _put(self, line: _Line, send: Send) -> None:
+        try:
+            versions = self._poller.versions(line.handle)
+            assert versions is not None
+            try:
+                version = versions.highest(send.api, send.ceiling)
+            except UnsupportedVersionError as error:
+                self._unsupported(send, versions.release, error)
+                return
+            correlation_id = self._poller.send(line.handle, send.build(version), version)
+        except (
+            KeyError,
+            TransportError,
+        ):  # it broke: the event that says so comes later in the list and fails this too
+            line.waiting.append(send)
+            return
+        except StreamGroupError as error:
+            self._due.pop(send.token, None)
+            self._on_action(ev.Fail(error))
+            return
+        line.unanswered[correlation_id] = (send, version)
+
+    def _unsupported(self, send: Send, release: str, error: UnsupportedVersionError) -> None:
+        self._due.pop(send.token, None)
+        if send.optional:
+            failed = ev.Failed(send.token, str(error), unsupported=True)
+            self._outbox += self._member.step(failed, time.monotonic())
+        else:
+            self._on_action(ev.Fail(not_spoken(self._member.ledger.group, send.api, release, error)))

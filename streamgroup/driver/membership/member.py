@@ -1,0 +1,400 @@
+"""Membership and ledger as one machine: what the group's thread carries out. Pure: no clock, no thread, no socket.
+
+The membership machine decides about joining, the ledger about positions; this file fetches and commits offsets between
+the two, at the moments that the rules allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from streamgroup.driver.membership.absence import Absence, all_topics
+from streamgroup.errors import ErrorCode, Refresh, error_of
+from streamgroup.group import events as ev
+from streamgroup.group.commits import Commit, CommitVerdict, commit_request, refusals
+from streamgroup.group.events import Action, Event, Lane, Send
+from streamgroup.group.ledger import Ledger
+from streamgroup.group.membership import State
+from streamgroup.group.positions import Origin
+from streamgroup.group.reactions import offsets_error
+from streamgroup.group.registry.events import RegistryAction, RegistryEvent
+from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
+from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse
+from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
+from streamgroup.wire.offsets import ZOOKEEPER_VERSION, fetched_offsets, offset_fetch_request
+
+OWN_TOKENS = 1 << 32
+"""The machine's tokens are below, ours from here on."""
+
+_REJOIN = {
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+}
+_MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+class Waits(Protocol):
+    """How long to wait before the next attempt; chance is injected with it."""
+
+    def next(self) -> float:
+        """Seconds before the next attempt."""
+
+    def reset(self) -> None:
+        """The last attempt went well."""
+
+
+class Machine(Protocol):
+    """What holds partitions: `Membership`, or `Solo` for a query that is no member. See the former's docstrings."""
+
+    @property
+    def state(self) -> State:
+        """Where it stands."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The subscription."""
+
+    @property
+    def lease_at(self) -> float | None:
+        """R9."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what is held may be planned."""
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether a commit may be accepted."""
+
+    @property
+    def revoking(self) -> frozenset[TopicPartition]:
+        """What is to be given up after its batch (R25)."""
+
+    @property
+    def rebalance_wanted(self) -> bool:
+        """Whether it gives up what it holds at the next boundary of a batch."""
+
+    def step(self, event: Any, now: float) -> Sequence[Action | RegistryAction]:
+        """Take one event, one of its keeper's (broker, ZooKeeper) or of all; the actions to carry out, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """An action of our own: the log has to tell where these partitions, gained in `generation`, start."""
+
+    generation: int
+    partitions: Mapping[TopicPartition, Origin]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataStale:
+    """An action of our own: an answer contradicts the metadata (a topic may be gone): refresh it now."""
+
+
+MemberAction = Action | RegistryAction | Resolve | MetadataStale
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """An OffsetFetch that is out; its answer counts for this member id and generation only (R18)."""
+
+    member_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Committing:
+    commit: Commit
+    sent_at: float
+
+
+class Member:
+    """One member of one group. Every method that may cause requests returns the actions to carry out, in order."""
+
+    def __init__(
+        self,
+        membership: Machine,
+        ledger: Ledger,
+        *,
+        instance_id: str | None,
+        session_timeout_s: float,
+        request_timeout_ms: int,
+        backoff: Waits,
+    ) -> None:
+        self.membership = membership
+        self.ledger = ledger
+        self._instance_id = instance_id
+        self._session_timeout_s = session_timeout_s
+        self._request_timeout_ms = request_timeout_ms
+        self._backoff = backoff
+        self._token = OWN_TOKENS
+        self._fetching: tuple[int, _Fetch] | None = None
+        self._committing: tuple[int, _Committing] | None = None
+        self._retry_at: float | None = None
+        self._busy = False
+        self._withheld = 0
+        self._commit_waits_for_join = False
+        self._machine_wakes_at: float | None = None
+        self._topics: Mapping[str, TopicInfo] = {}
+        self._absence = Absence()
+        self._ceiling: int | None = None  # of OffsetFetch and OffsetCommit: v0 are ZooKeeper's offsets
+
+    # --- what others ask ---------------------------------------------------------------------------------------------
+
+    @property
+    def stable(self) -> bool:
+        """Whether the member holds an assignment that nothing has called in question."""
+        return self.membership.state is State.STABLE and not self.membership.rebalance_wanted
+
+    def may_plan(self, now: float) -> bool:
+        """R9: an assignment that stands (R25: also while it is kept through a rebalance), a heartbeat or commit of its
+        generation accepted within the session, all positions settled."""
+        lease = self.membership.lease_at
+        fresh = lease is not None and now - lease < self._session_timeout_s
+        return self.membership.goes_on and fresh and self.ledger.settled and self.ledger.idle
+
+    @property
+    def complete(self) -> bool:
+        """R11, R25: nothing moves: what is held is what this member is to read, as far as the group's leader tells."""
+        moving = self._withheld or self.membership.revoking
+        return self.stable and not moving and self.ledger.settled
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `step` wants a Tick."""
+        times = [t for t in (self._machine_wakes_at, self._retry_at) if t is not None]
+        return min(times, default=None)
+
+    # --- what Spark's thread tells -----------------------------------------------------------------------------------
+
+    def prove(self, start: Document, now: float) -> list[MemberAction]:
+        """Spark asks for a batch from `start`. Raises ConfigError for a skipped batch (R17)."""
+        self.ledger.prove(start)
+        return self.step(ev.Tick(), now)
+
+    def planned(self, document: Document, now: float) -> list[MemberAction]:
+        """`document` is given to Spark."""
+        self.ledger.emitted(document)
+        self._busy = True
+        return self.step(ev.Planned(), now)
+
+    def planned_empty(self, document: Document) -> None:
+        """A document without ranges is given to Spark (R10): no batch that a rebalance would have to wait for."""
+        self.ledger.emitted(document)
+
+    def handed_out(self, document: Document, now: float) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
+        """The partitions of a document planned here are asked."""
+        # An empty document (R10) was no batch to the machine: nothing would tell it of its end.
+        return self.ledger.handed_out(document), self.step(ev.Asked() if document.ranges else ev.Tick(), now)
+
+    def replayed(
+        self,
+        start: Document,
+        end: Document,
+        ranges: tuple[OffsetRange, ...],
+        seen: Mapping[TopicPartition, CommittedOffset],
+        now: float,
+    ) -> list[MemberAction]:
+        """The partitions of a document that another process planned are asked (R13)."""
+        self.ledger.replayed(start, end, ranges, seen)
+        self._busy = True
+        return self.step(ev.Asked(), now)
+
+    def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
+        """The log told where gained partitions start."""
+        self.ledger.resolved(generation, offsets)
+        return self.step(ev.Tick(), now)
+
+    def moved(self, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
+        """The data-loss policy moved positions."""
+        for tp, offset in offsets.items():
+            self.ledger.moved(tp, offset)
+        return self.step(ev.Tick(), now)
+
+    def farewell(self, now: float) -> list[MemberAction]:
+        """R29: commit every held position, moved or not, whatever else is under way."""
+        if not self.membership.may_commit:
+            return []
+        commit = self.ledger.commit_due(now, everything=True)
+        return [] if commit is None else [self._commit(commit, now)]
+
+    # --- the machine -------------------------------------------------------------------------------------------------
+
+    def step(self, event: Event | RegistryEvent, now: float) -> list[MemberAction]:
+        """Take one event; the actions to carry out, in order."""
+        actions: list[MemberAction] = []
+        if isinstance(event, ev.TopicsKnown):
+            self._topics = event.topics
+            if self.ledger.topics_seen(self._topics):
+                actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
+        if isinstance(event, ev.CoordinatorGone):
+            self._absence.reset()
+        if isinstance(event, ev.Answered | ev.Failed) and event.token >= OWN_TOKENS:
+            self._own_answer(event, now, actions)
+        else:
+            self._machine(event, now, actions)
+        self._work(now, actions)
+        return actions
+
+    def _machine(self, event: Event | RegistryEvent, now: float, actions: list[MemberAction]) -> None:
+        self._machine_wakes_at = None
+        for action in self.membership.step(event, now):
+            match action:
+                case ev.WakeAt(time):
+                    self._machine_wakes_at = time
+                    continue
+                case ev.NoCoordinator():
+                    self._ceiling = ZOOKEEPER_VERSION
+                    continue
+                case ev.Assigned():
+                    kept, revoked, self._withheld = action.kept, action.revoked, action.withheld
+                    self.ledger.assigned(action.member_id, action.generation, action.partitions, kept, revoked)
+                    self._forget_requests()
+                case ev.Joining(abandoned=True):
+                    self.ledger.abandoned()
+                case ev.Joining():
+                    self.ledger.give_up(action.gives_up)
+                case ev.Lost() | ev.Left():
+                    self.ledger.lost()
+                    self._forget_requests()
+            actions.append(action)
+
+    def _forget_requests(self) -> None:
+        self._fetching = self._committing = self._retry_at = None
+        self._backoff.reset()
+        self._commit_waits_for_join = False
+
+    def _work(self, now: float, actions: list[MemberAction]) -> None:
+        """Fetch and commit where it is due, then tell the machine of the boundary (R21), of what can go (R25)."""
+        if self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
+        if self.membership.may_commit and self._retry_at is None:
+            if self.ledger.offsets_wanted(self._topics) and self._fetching is None:
+                actions.append(self._fetch())
+            if not self._commit_waits_for_join:
+                commit = self.ledger.commit_due(now)
+                if commit is not None:
+                    actions.append(self._commit(commit, now))
+        if self._busy and self.ledger.idle and (not self.ledger.owes or self._commit_waits_for_join):
+            self._busy = False
+            self._machine(ev.Idle(), now, actions)
+        if self.membership.revoking and not self.ledger.in_use(self.membership.revoking):
+            self._machine(ev.Released(), now, actions)
+
+    def _fetch(self) -> Send:
+        """R19: all of the group's offsets (R7 looks at all), stable ones; below v2 those of topics known."""
+        self._token += 1
+        known = [TopicPartition(name, p.partition) for name, topic in self._topics.items() for p in topic.partitions]
+        self._fetching = (self._token, _Fetch(self.ledger.member_id, self.ledger.generation))
+        return Send(
+            self._token,
+            Lane.COORDINATOR,
+            OffsetFetchRequest,
+            lambda version: offset_fetch_request(version, self.ledger.group, None, known=known),
+            self._request_timeout_ms,
+            ceiling=self._ceiling,
+        )
+
+    def _commit(self, commit: Commit, now: float) -> Send:
+        self._token += 1
+        self._committing = (self._token, _Committing(commit, now))
+        request = commit_request(self.ledger.group, self._instance_id, commit)
+        timeout_ms = self._request_timeout_ms
+        return Send(self._token, Lane.COORDINATOR, OffsetCommitRequest, request, timeout_ms, ceiling=self._ceiling)
+
+    # --- answers to our own requests ---------------------------------------------------------------------------------
+
+    def _own_answer(self, event: ev.Answered | ev.Failed, now: float, actions: list[MemberAction]) -> None:
+        if self._fetching is not None and self._fetching[0] == event.token:
+            fetch, self._fetching = self._fetching[1], None
+            if isinstance(event, ev.Answered):
+                self._fetched(fetch, event, now, actions)
+        elif self._committing is not None and self._committing[0] == event.token:
+            committing, self._committing = self._committing[1], None
+            if isinstance(event, ev.Answered):
+                self._committed(committing, event.response, now, actions)
+            else:
+                self.ledger.answered(committing.commit, CommitVerdict.RETRY)
+        else:
+            return
+        if isinstance(event, ev.Failed):
+            self._later(now)
+            self._machine(ev.CoordinatorGone(event.reason), now, actions)
+
+    def _later(self, now: float) -> None:
+        self._absence.reset()
+        self._retry_at = now + self._backoff.next()
+
+    def _fetched(self, fetch: _Fetch, event: ev.Answered, now: float, actions: list[MemberAction]) -> None:
+        if isinstance(event.response, MetadataResponse):
+            self._absence.heard(event.response)
+            return
+        answer = fetched_offsets(event.response, event.version, self.ledger.group)
+        code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
+        if code:
+            self._refused(code, "fetch its committed offsets", now, actions)
+            return
+        doubtful = {tp.topic for tp, p in answer.partitions.items() if p.committed is None}
+        if event.version == ZOOKEEPER_VERSION and not self._absence.believes(doubtful):
+            self._doubt(fetch, now, actions)
+            return
+        self._backoff.reset()
+        commits = {tp: p.committed for tp, p in answer.partitions.items() if p.committed is not None}
+        starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, commits, self._topics)
+        for tp, start in starts.items():
+            if start.offset is not None:
+                text = f"{self.ledger.group}: {tp} starts at {start.offset} ({start.origin.name.lower()})"
+                actions.append(ev.Note(ev.DEBUG, text))
+        if self.ledger.unresolved:
+            actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
+
+    def _doubt(self, fetch: _Fetch, now: float, actions: list[MemberAction]) -> None:
+        if self._absence.told:  # and it knows less than the metadata of others: it has only just started
+            self._later(now)
+        else:
+            self._token += 1
+            self._fetching = (self._token, fetch)
+            actions.append(Send(self._token, Lane.COORDINATOR, MetadataRequest, all_topics, self._request_timeout_ms))
+
+    def _committed(
+        self, sent: _Committing, response: OffsetCommitResponse, now: float, actions: list[MemberAction]
+    ) -> None:
+        """Each partition has an answer of its own; the commit is accepted where none that exists was refused."""
+        commit = sent.commit
+        refused = refusals(commit, response, self._exists)
+        if not refused:
+            self._backoff.reset()
+            self.ledger.answered(commit, CommitVerdict.ACCEPTED)
+            self._machine(ev.CommitAccepted(commit.member_id, commit.generation, sent.sent_at), now, actions)
+            return
+        self.ledger.answered(commit, CommitVerdict.RETRY)
+        codes = set(refused.values())
+        membership = sorted(codes & _REJOIN) or sorted(codes & _MOVED)
+        if membership:
+            self._commit_waits_for_join = membership[0] in _REJOIN
+            self._later(now)
+            told = ev.CommitRefused(membership[0], commit.member_id, commit.generation, sent.sent_at)
+            self._machine(told, now, actions)
+            return
+        # A final code before one that may pass: it would come back with every attempt.
+        tp, code = min(refused.items(), key=lambda item: (error_of(item[1]).retriable, item))
+        offset = commit.offsets[tp].offset
+        self._refused(code, f"commit {tp} at offset {offset} in generation {commit.generation}", now, actions)
+
+    def _exists(self, tp: TopicPartition) -> bool:
+        topic = self._topics.get(tp.topic)
+        return topic is not None and any(p.partition == tp.partition for p in topic.partitions)
+
+    def _refused(self, code: int, what: str, now: float, actions: list[MemberAction]) -> None:
+        """An error code that is not the membership's: retry what may be retried, else end the query."""
+        self._later(now)
+        if code in _MOVED:
+            self._machine(ev.CoordinatorGone(error_of(code).name), now, actions)
+        elif not error_of(code).retriable:
+            actions.append(ev.Fail(offsets_error(code, what, self.ledger.group)))
+        elif error_of(code).refresh is Refresh.METADATA:
+            actions.append(MetadataStale())

@@ -1,0 +1,102 @@
+"""The three modes (`group.mode`): what a run is made of in each. Everything else is the same code.
+
+| mode | who assigns | where offsets are kept | where it goes on (R5) |
+|---|---|---|---|
+| `member` | the group: `Membership` | in the group, of its generation | at the commit, unless proven ahead of it |
+| `commit` | the query: `Solo` | in the group, of no member | at the checkpoint, or at an operator's reset |
+| `off` | the query: `Solo` | in memory: `PrivateOffsets` | at the checkpoint |
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from streamgroup.driver.membership.member import Machine, Member
+from streamgroup.driver.membership.private import PrivateOffsets
+from streamgroup.group import events as ev
+from streamgroup.group.ledger import Ledger
+from streamgroup.group.membership import Membership
+from streamgroup.group.solo import Solo
+from streamgroup.group.timing import MemberConfig
+from streamgroup.model import TopicPartition
+from streamgroup.net.backoff import Backoff
+from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions
+
+Answer = Callable[[ev.Send], ev.Answered]
+
+
+def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
+    """The ledger of one run."""
+    return Ledger(group.group_id, run, new_lineage, alone=not group.is_member)
+
+
+def member_of(
+    options: SourceOptions, group: GroupOptions, ledger: Ledger, machine: Machine, rng: random.Random
+) -> Member:
+    """The member of one run, or what stands for it."""
+    return Member(
+        machine,
+        ledger,
+        instance_id=group.instance_id if group.is_member else None,
+        session_timeout_s=member_config(options, group).shortest_session_ms / 1000,
+        request_timeout_ms=options.client.request_timeout_ms,
+        backoff=Backoff(options.client, rng),
+    )
+
+
+def answers_of(group: GroupOptions) -> Answer | None:
+    """Who answers the member in place of the group's coordinator."""
+    return PrivateOffsets().answer if group.mode is Mode.OFF else None
+
+
+def machine_of(
+    options: SourceOptions, group: GroupOptions, rng: random.Random, is_missed: Callable[[TopicPartition], bool]
+) -> Machine:
+    """What holds partitions of a group that a broker coordinates, or of none; `is_missed` is told to `Solo`."""
+    if group.is_member:
+        return Membership(member_config(options, group), rng)
+    return solo_of(options, group, rng, is_missed, through_brokers=in_zookeeper(group))
+
+
+def solo_of(
+    options: SourceOptions,
+    group: GroupOptions,
+    rng: random.Random,
+    is_missed: Callable[[TopicPartition], bool],
+    *,
+    through_brokers: bool | None,
+) -> Solo:
+    """Who reads alone. `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`)."""
+    return Solo(
+        member_config(options, group),
+        rng,
+        assigned=options.subscription.assign,
+        patience_s=group.join_timeout_ms / 1000,
+        is_missed=is_missed,
+        in_zookeeper=through_brokers,
+        keeper=group.kept.keeper,
+    )
+
+
+def in_zookeeper(group: GroupOptions) -> bool | None:
+    """Whether brokers are to keep the group's commits in ZooKeeper; None: where they cannot keep them in Kafka."""
+    if group.is_member:  # only brokers that can have members
+        return False
+    return None if group.offsets_storage is None else group.offsets_storage is OffsetsStorage.ZOOKEEPER
+
+
+def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
+    """The options as the group's machines take them."""
+    return MemberConfig(
+        group_id=group.group_id,
+        instance_id=group.instance_id,
+        session_timeout_ms=group.session_timeout_ms,
+        heartbeat_interval_ms=group.heartbeat_interval_ms,
+        max_poll_interval_ms=group.max_poll_interval_ms,
+        rebalance_wait_ms=group.rebalance_wait_ms,
+        request_timeout_ms=options.client.request_timeout_ms,
+        retry_backoff_ms=options.client.retry_backoff_ms,
+        retry_backoff_max_ms=options.client.retry_backoff_max_ms,
+        strategies=group.strategies,
+    )

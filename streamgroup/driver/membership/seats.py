@@ -1,0 +1,250 @@
+"""How a run stands to its group: who carries out what the member wants done, who tells of the others and of commits.
+
+| `group.mode` | `zookeeper.connect` | the group's keeper | carried out by |
+|---|---|---|---|
+| `member` | no | its coordinator | `GroupThread` |
+| `member` | yes | ZooKeeper | `RegistryThread` |
+| `commit` | yes, with the offsets there | ZooKeeper | `RegistryThread` |
+| `commit` | otherwise | its coordinator | `GroupThread` |
+| `off` | either | nobody | `GroupThread`, from memory |
+"""
+
+from __future__ import annotations
+
+import platform
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Protocol
+
+from streamgroup.driver.logs.clusters import kafka_of
+from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.group_thread import GroupThread
+from streamgroup.driver.membership.kafka_offsets import KafkaOffsets, TwoStores, larger
+from streamgroup.driver.membership.member import Machine, Member, MemberAction
+from streamgroup.driver.membership.modes import answers_of, in_zookeeper, machine_of, member_config, member_of, solo_of
+from streamgroup.driver.membership.registry_thread import RegistryThread
+from streamgroup.errors import ConfigError
+from streamgroup.group.ledger import Ledger
+from streamgroup.group.registry.formats import GroupPaths, Incarnation
+from streamgroup.group.registry.machine import Registry
+from streamgroup.group.registry.offsets import OffsetsExchange
+from streamgroup.group.registry.stored import committed_in, committed_subtrees
+from streamgroup.model import CommittedOffset, Dialect, TopicPartition
+from streamgroup.net.admin import committed, describe_groups
+from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions, ZooKeeperOptions
+from streamgroup.wire.consumer import ConsumerSubscription, encode_subscription
+from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
+from streamgroup.znodes import Subtree, ZNode
+from streamgroup.zookeeper.session import Session
+
+Committed = Mapping[TopicPartition, CommittedOffset]
+
+
+class Carrier(Protocol):
+    """A thread that carries the member's actions out."""
+
+    def start(self) -> None:
+        """Start the thread."""
+
+    def stop(self, timeout: float) -> None:
+        """End the thread; connections are closed in order."""
+
+    def carry_out(self, actions: Iterable[MemberAction]) -> None:
+        """Leave actions of the member with this thread. The caller holds the lock."""
+
+
+class Seat(Protocol):
+    """See the module. Waits are seconds."""
+
+    @property
+    def member(self) -> Member:
+        """The member of this run, or what stands for it."""
+
+    @property
+    def thread(self) -> Carrier:
+        """What carries its actions out."""
+
+    def opened(self, dialect: Dialect) -> None:
+        """What the cluster speaks is known; the member has not been started."""
+
+    def committed(self, timeout: float) -> Committed:
+        """What the group has committed. Raises TransportError where nobody tells in time."""
+
+    def described(self, timeout: float) -> Future[DescribedGroup]:
+        """Who is in the group, and what they tell of themselves (R28)."""
+
+
+def seat_of(
+    options: SourceOptions,
+    group: GroupOptions,
+    ledger: Ledger,
+    *,
+    rng: random.Random,
+    state: threading.Condition,
+    watcher: LogWatcher,
+    is_missed: Callable[[TopicPartition], bool],
+    on_action: Callable[[MemberAction], None],
+) -> Seat:
+    """The seat of one run; `state` is the coordinator's lock, `on_action` takes what is not the thread's own."""
+    registry = options.client.zookeeper
+    kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
+    if registry is None or group.mode is Mode.OFF or not kept_there:
+        member = member_of(options, group, ledger, machine_of(options, group, rng, is_missed), rng)
+        return BrokerSeat(options, group, member, state=state, watcher=watcher, on_action=on_action)
+    return RegistrySeat(
+        options,
+        group,
+        ledger,
+        registry,
+        rng=rng,
+        state=state,
+        watcher=watcher,
+        is_missed=is_missed,
+        on_action=on_action,
+    )
+
+
+class BrokerSeat:
+    """A group that a broker coordinates; or none at all."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        group: GroupOptions,
+        member: Member,
+        *,
+        state: threading.Condition,
+        watcher: LogWatcher,
+        on_action: Callable[[MemberAction], None],
+    ) -> None:
+        self._group = group
+        self._watcher = watcher
+        self.member = member
+        self.thread = GroupThread(
+            member, state, options.client, lambda: watcher.snapshot, on_action, answer=answers_of(group)
+        )
+
+    def opened(self, dialect: Dialect) -> None:
+        """A broker coordinates the group as far as it can: who asks it finds out."""
+
+    def committed(self, timeout: float) -> Committed:
+        """What the group has committed; nothing where there is none."""
+        if self._group.mode is Mode.OFF:
+            return {}
+        name, where = self._group.group_id, in_zookeeper(self._group)
+        return self._watcher.ask(
+            lambda cluster, until: committed(kafka_of(cluster, until), name, until, in_zookeeper=where), timeout
+        )
+
+    def described(self, timeout: float) -> Future[DescribedGroup]:
+        """By DescribeGroups."""
+        name = self._group.group_id
+        return self._watcher.post(
+            lambda cluster, until: describe_groups(kafka_of(cluster, until), [name], until)[name], timeout
+        )
+
+
+class RegistrySeat:
+    """A group that ZooKeeper keeps. How its nodes are called and what they hold is known once it is opened."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        group: GroupOptions,
+        ledger: Ledger,
+        registry: ZooKeeperOptions,
+        *,
+        rng: random.Random,
+        state: threading.Condition,
+        watcher: LogWatcher,
+        is_missed: Callable[[TopicPartition], bool],
+        on_action: Callable[[MemberAction], None],
+    ) -> None:
+        self._options = options
+        self._group = group
+        self._rng = rng
+        self._watcher = watcher
+        self._paths = GroupPaths(group.group_id, Dialect.KAFKA)
+        machine: Machine = self._machine()
+        if not group.is_member:
+            machine = solo_of(options, group, rng, is_missed, through_brokers=False)
+        self.member = member_of(options, group, ledger, machine, rng)
+        self.thread = RegistryThread(self.member, state, registry, on_action)
+
+    def _machine(self) -> Registry:
+        return Registry(member_config(self._options, self._group), self._rng, self._paths, self._new_incarnation)
+
+    def _new_incarnation(self) -> Incarnation:
+        milliseconds = time.time_ns() // 1_000_000
+        return Incarnation.of(self._group.group_id, platform.node(), milliseconds, self._rng.getrandbits(32))
+
+    def opened(self, dialect: Dialect) -> None:
+        """From here on the nodes are called as the cluster calls them."""
+        self._paths = GroupPaths(self._group.group_id, dialect)
+        self.thread.exchange = self._exchange(dialect)
+        if self._group.is_member:
+            self.member.membership = self._machine()
+
+    def _exchange(self, dialect: Dialect) -> OffsetsExchange | TwoStores:
+        if not self._in_kafka:
+            return OffsetsExchange(self._paths)
+        if dialect is Dialect.KAFKA07:
+            raise ConfigError("kafka.offsets.storage=kafka: brokers of Kafka 0.7 keep no offsets: leave it out")
+        brokers = KafkaOffsets(self._options.client, self._group.group_id, self.thread.answered, self.thread.fail)
+        return TwoStores(self._paths, brokers, dual=self._group.dual_commit)
+
+    @property
+    def _in_kafka(self) -> bool:
+        return self._group.offsets_storage is OffsetsStorage.KAFKA
+
+    def committed(self, timeout: float) -> Committed:
+        """What stands in the offset nodes, or in Kafka; the larger of both where commits go to both."""
+        paths, group = self._paths, self._group
+        found: Committed = {}
+        if self._in_kafka:
+            found = self._watcher.ask(
+                lambda cluster, until: committed(kafka_of(cluster, until), group.group_id, until, in_zookeeper=False),
+                timeout,
+            )
+        if self._in_kafka and not group.dual_commit:
+            return found
+
+        def look(session: Session, until: float) -> Committed:
+            return committed_in(paths, session.look(committed_subtrees(paths, None), until))
+
+        return larger(found, self.thread.ask(look, timeout))
+
+    def described(self, timeout: float) -> Future[DescribedGroup]:
+        """By the nodes of the consumers, and those beside them of our members."""
+        paths = self._paths
+        subtrees = [Subtree(path, 1, watch=False) for path in (paths.ids, paths.members)]
+        return self.thread.post(lambda session, until: described_in(paths, session.look(subtrees, until)), timeout)
+
+
+def described_in(paths: GroupPaths, nodes: Mapping[str, ZNode]) -> DescribedGroup:
+    """The group as a broker would describe it: what our members tell is the user data of their subscriptions."""
+    ids = nodes.get(paths.ids)
+    members = []
+    for name in () if ids is None else ids.children:
+        consumer, beside = nodes.get(paths.consumer(name)), nodes.get(paths.member(name))
+        if consumer is None:
+            continue
+        told = beside.data if beside is not None and beside.owner == consumer.owner else None
+        subscription = ConsumerSubscription(topics=(), user_data=told)
+        members.append(
+            DescribedGroupMember(
+                member_id=name,
+                client_id=name,
+                client_host=host_in(paths.group, name),
+                member_metadata=encode_subscription(subscription),
+            )
+        )
+    return DescribedGroup(error_code=0, group_id=paths.group, group_state="Stable", members=tuple(members))
+
+
+def host_in(group: str, consumer_id: str) -> str:
+    """The host in `<group>_<host>-<ms>-<8 hex>`, as consumers are called; the id itself where it is otherwise."""
+    return consumer_id.removeprefix(f"{group}_").rsplit("-", 2)[0]

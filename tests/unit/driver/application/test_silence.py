@@ -1,0 +1,290 @@
+"""How long Spark says nothing, and what becomes of that (R22, R27)."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from streamgroup.driver.application import silence
+from streamgroup.driver.application.parent import StoppedWatch
+from streamgroup.driver.application.silence import Silence, SilenceWatch, Verdict
+from streamgroup.options.types import GroupOptions, Mode
+from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
+from tests.unit.driver.runs import Run, Start, start
+from tests.unit.driver.shells import SOON, running, source, until
+
+__all__ = ["start"]
+
+SESSION_S, POLL_S = 45.0, 300.0
+
+
+class Time:
+    """A clock that only goes on when told, and the silence by it."""
+
+    def __init__(self, max_silence_s: float | None = None) -> None:
+        self.now = 1000.0
+        self.silence = Silence(lambda: self.now, session_s=SESSION_S, poll_s=POLL_S, max_silence_s=max_silence_s)
+
+    def call(self, takes: float = 0.0) -> float:
+        with self.silence.call() as gap:
+            self.now += takes
+            return gap
+
+    def after(self, seconds: float, *, stopped: bool = False) -> Verdict:
+        self.now += seconds
+        return self.silence.look(jvm_is_stopped=stopped).verdict
+
+
+# -- long silence -----------------------------------------------------------------------------------------------------
+
+
+def test_a_silence_that_a_java_consumer_would_not_survive_is_said_once() -> None:
+    time = Time()
+    time.call()
+    assert time.after(POLL_S) is Verdict.GO_ON
+    time.now += 1
+    look = time.silence.look(jvm_is_stopped=False)
+    assert (look.verdict, look.reason) == (Verdict.SAY, "Spark has asked for nothing for 301 s")
+    assert time.after(3600) is Verdict.GO_ON, "once"
+    time.call()
+    time.call()
+    assert time.after(20_000) is Verdict.SAY, "the next silence is another one"
+
+
+def test_batches_that_take_long_are_no_silence() -> None:
+    time = Time()
+    time.call()
+    time.now += 250
+    assert time.call() == 250
+    assert time.after(600) is Verdict.GO_ON, "less than three times what was normal before"
+    time.now += 151
+    assert time.silence.look(jvm_is_stopped=False).reason.endswith("its longest silence before was 250 s")
+
+
+def test_while_spark_waits_for_an_answer_it_is_not_silent() -> None:
+    time = Time(max_silence_s=10)
+    with time.silence.call():
+        assert time.after(10_000) is Verdict.GO_ON
+    assert time.after(9) is Verdict.GO_ON
+    assert time.after(2) is Verdict.LEAVE
+
+
+def test_before_its_first_call_there_is_nothing_to_compare_with() -> None:
+    time = Time(max_silence_s=10)
+    assert time.after(10_000) is Verdict.GO_ON
+    assert time.call() == 0
+
+
+# -- a hung driver ----------------------------------------------------------------------------------------------------
+
+
+def test_after_max_silence_the_member_leaves_once() -> None:
+    time = Time(max_silence_s=60)
+    time.call()
+    assert time.after(60) is Verdict.GO_ON
+    assert time.after(1) is Verdict.LEAVE
+    assert time.after(1000) is Verdict.GO_ON
+    time.call()
+    assert time.after(61) is Verdict.LEAVE
+
+
+def test_a_jvm_stopped_for_longer_than_a_session_is_left_for() -> None:
+    time = Time()
+    time.call()
+    assert time.after(5, stopped=True) is Verdict.GO_ON
+    assert time.after(SESSION_S, stopped=True) is Verdict.GO_ON
+    assert time.after(1, stopped=True) is Verdict.LEAVE
+
+
+def test_a_jvm_that_went_on_in_between_was_not_stopped_for_that_long() -> None:
+    time = Time()
+    time.call()
+    time.after(5, stopped=True)
+    time.after(SESSION_S - 1, stopped=True)
+    time.after(1)
+    assert time.after(1, stopped=True) is Verdict.GO_ON
+    assert time.after(SESSION_S, stopped=True) is Verdict.GO_ON
+    assert time.after(1, stopped=True) is Verdict.LEAVE
+
+
+def test_a_stopped_jvm_is_no_long_trigger() -> None:
+    time = Time()
+    time.call()
+    time.after(20, stopped=True)
+    assert time.call() == 0
+
+
+# -- long triggers (R22) ----------------------------------------------------------------------------------------------
+
+
+def watch(*, listened: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[SilenceWatch, Time]:
+    time = Time()
+    monkeypatch.setattr(silence, "Silence", lambda clock, **times: time.silence)
+    return SilenceWatch(GroupOptions("g"), is_listened=lambda: listened, pause=lambda: False), time
+
+
+@pytest.mark.parametrize(
+    ("gap", "listened", "warned"), [(11, False, 1), (9, False, 0), (11, True, 0)], ids=["long", "short", "listened to"]
+)
+def test_with_long_triggers_the_listener_is_asked_for_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gap: float, listened: bool, warned: int
+) -> None:
+    watching, time = watch(listened=listened, monkeypatch=monkeypatch)
+    for _ in range(3):
+        with watching.call():
+            pass
+        time.now += gap
+    assert caplog.text.count("Call streamgroup.listen(spark)") == warned
+
+
+@pytest.mark.parametrize(
+    ("options", "who", "keeps"),
+    [
+        (GroupOptions("g"), "g: Spark", True),
+        (GroupOptions("g", mode=Mode.COMMIT), "g: Spark", False),
+        (GroupOptions(mode=Mode.OFF), "no group: Spark", False),
+    ],
+    ids=["member", "commit", "off"],
+)
+def test_only_a_member_is_told_that_it_keeps_partitions_from_others(
+    options: GroupOptions, who: str, keeps: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    time = Time()
+    monkeypatch.setattr(silence, "Silence", lambda clock, **times: time.silence)
+    watching = SilenceWatch(options, is_listened=lambda: False, pause=lambda: False)
+    with watching.call():
+        pass
+    time.now += 1_000
+    watching.look(jvm_is_stopped=False)
+    assert caplog.messages[0].startswith(who)
+    assert ("group.maxSilence" in caplog.text) is keeps
+
+
+# -- the whole coordinator --------------------------------------------------------------------------------------------
+
+
+def leave_and_come_back(run: Run, leave: Any) -> dict[str, Any]:
+    """What is proven is committed before; the batch that sank meanwhile repeats nothing afterwards."""
+    first = run.batch()
+    leave()
+    until(lambda: run.poller.asked(LeaveGroupRequest) == 1, "left")
+    assert run.group.members == {}
+    joined = run.poller.asked(JoinGroupRequest)
+    run.latest(first)
+    until(lambda: run.poller.asked(JoinGroupRequest) > joined, "joined again")
+    until(lambda: run.committed == {0: 10, 1: 10}, "what sank while nobody was a member is committed by R5")
+    run.logs.ends = dict.fromkeys(run.logs.ends, 12)
+    second = run.plan(first)
+    assert second["ranges"] == {"t": {"0": [10, 12], "1": [10, 12]}}
+    return second
+
+
+def test_a_driver_silent_for_longer_than_it_may_leaves_and_joins_again_when_spark_calls(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = start(source(group=GroupOptions("g", max_silence_ms=50)))
+
+    def leave() -> None:
+        time.sleep(0.06)
+        run.coordinator.silence.look(jvm_is_stopped=False)
+
+    with caplog.at_level(logging.INFO):
+        leave_and_come_back(run, leave)
+    assert "longer than group.maxSilence: left the group, the others read on (R27)" in caplog.text
+    assert "Spark is back: joining as a new member (R27)" in caplog.text
+
+
+def test_a_driver_whose_jvm_is_stopped_leaves_after_a_session_and_joins_again(start: Start) -> None:
+    """The JVM is a process of the test's own that is really stopped."""
+    run = start(source(group=GroupOptions("g", session_timeout_ms=300, heartbeat_interval_ms=100)))
+    jvm = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    is_stopped = StoppedWatch(jvm.pid)
+
+    def leave() -> None:
+        jvm.send_signal(signal.SIGSTOP)
+        until(is_stopped, "stopped")
+        deadline = time.monotonic() + SOON
+        while not run.poller.asked(LeaveGroupRequest):
+            run.coordinator.silence.look(jvm_is_stopped=is_stopped())
+            assert time.monotonic() < deadline, "it has not left"
+            time.sleep(0.02)
+        jvm.send_signal(signal.SIGCONT)
+        until(lambda: not is_stopped(), "going on")
+
+    try:
+        leave_and_come_back(run, leave)
+    finally:
+        jvm.kill()
+        jvm.wait(SOON)
+
+
+def test_what_is_proven_is_committed_before_a_silent_driver_leaves(start: Start) -> None:
+    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
+    run.latest(run.batch())
+    time.sleep(0.01)
+    run.coordinator.silence.look(jvm_is_stopped=False)
+    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
+
+
+def test_a_batch_in_flight_that_a_silent_driver_leaves_is_a_possible_repeat_told_once(start: Start) -> None:
+    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
+    run.batch()
+    time.sleep(0.01)
+    for _ in range(2):
+        run.coordinator.silence.look(jvm_is_stopped=False)
+    repeat = run.coordinator.status()["trouble"]["repeat"]
+    assert (repeat["count"], repeat["reason"][:27]) == (1, "left while Spark was silent")
+
+
+def test_who_has_not_joined_yet_has_nothing_to_leave_and_joins_with_its_first_batch(start: Start) -> None:
+    """AvailableNow asks for the ends of all its sources first, and a broker of another source may be slow."""
+    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
+    run.coordinator.prepare_available_now()
+    time.sleep(0.01)
+    run.coordinator.silence.look(jvm_is_stopped=False)
+    assert run.batch()["ranges"] == {"t": {"0": [0, 10], "1": [0, 10]}}
+
+
+def test_another_member_that_read_on_meanwhile_is_followed(start: Start) -> None:
+    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
+    first = run.batch()
+    time.sleep(0.01)
+    run.coordinator.silence.look(jvm_is_stopped=False)
+    run.group.offsets = {tp: type(offset)(15) for tp, offset in run.group.offsets.items()}
+    run.logs.ends = dict.fromkeys(run.logs.ends, 20)
+    assert run.plan(first)["ranges"] == {"t": {"0": [15, 20], "1": [15, 20]}}
+
+
+def test_a_silent_driver_can_be_stopped_and_drained_while_it_is_out(start: Start) -> None:
+    for end in ("stop", "drain"):
+        run = start(source(group=GroupOptions("g", max_silence_ms=1)))
+        first = run.batch()
+        run.latest(first)
+        time.sleep(0.01)
+        run.coordinator.silence.look(jvm_is_stopped=False)
+        if end == "stop":
+            run.coordinator.stop()
+        else:
+            assert run.coordinator.drain(SOON)["drained"]
+        joined = run.poller.asked(JoinGroupRequest)
+        assert run.latest(first) == first
+        assert run.poller.asked(JoinGroupRequest) == joined, "it does not come back"
+
+
+def test_a_drain_of_a_batch_that_sinks_while_the_member_is_out_waits_until_it_is_committed(start: Start) -> None:
+    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
+    first = run.batch()
+    time.sleep(0.01)
+    run.coordinator.silence.look(jvm_is_stopped=False)
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        assert run.latest(first) == first
+    assert answers[0]["drained"]
+    assert run.committed == {0: 10, 1: 10}

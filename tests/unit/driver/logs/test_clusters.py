@@ -1,0 +1,143 @@
+"""Which cluster is opened, and what becomes of it: scripted registries, and brokers that are never asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import ClassVar
+
+import pytest
+
+from streamgroup.driver.logs import clusters as module
+from streamgroup.driver.logs.cluster07 import Cluster07
+from streamgroup.driver.logs.clusters import RegisteredCluster, kafka07_of, kafka_of, open_cluster
+from streamgroup.errors import ConfigError, TransportError
+from streamgroup.model import ClusterSnapshot
+from streamgroup.net.cluster import Cluster
+from streamgroup.options.types import ClientOptions
+from tests.unit.driver.registry07 import ZOOKEEPER, FakeNodes, client07
+
+OLD = {"/brokers/ids/0": b"h-1:127.0.0.1:9092", "/brokers/topics/t/0": b"1"}
+
+
+def new(*ports: int) -> dict[str, bytes]:
+    return {f"/brokers/ids/{n}": b'{"host":"127.0.0.1","port":%d,"version":1}' % port for n, port in enumerate(ports)}
+
+
+def soon() -> float:
+    return time.monotonic() + 5
+
+
+class FakeCluster(Cluster):
+    """Knows its servers; fails as long as `dead` has them."""
+
+    dead: ClassVar[set[tuple[str, int]]] = set()
+
+    def snapshot(self, topics: object, deadline: float, refresh: bool = False) -> ClusterSnapshot:
+        if self.dead >= set(self.options.bootstrap_servers):
+            raise TransportError("all brokers are gone")
+        return ClusterSnapshot({}, {})
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "dead", set())
+
+
+def test_bootstrap_servers_are_taken_at_their_word() -> None:
+    servers = (("127.0.0.1", 9092),)
+    assert isinstance(open_cluster(ClientOptions(servers)), Cluster)
+    assert isinstance(open_cluster(ClientOptions(servers, zookeeper=ZOOKEEPER)), Cluster)
+
+
+def test_with_zookeeper_alone_nothing_connects_before_a_question() -> None:
+    opened = open_cluster(client07())
+    assert isinstance(opened, RegisteredCluster)
+    opened.close()
+
+
+def test_a_kafka_07_is_read_through_its_registry() -> None:
+    opened = RegisteredCluster(client07(), FakeNodes(OLD))
+    assert isinstance(kafka07_of(opened, soon()), Cluster07)
+    assert [p.partition for p in opened.snapshot(["t"], soon()).topics["t"].partitions] == [0]
+    assert opened.epoch_ends({}, soon()) == {}
+    with pytest.raises(ConfigError, match="know no groups"):
+        kafka_of(opened, soon())
+    opened.close()
+
+
+def test_a_later_kafka_is_reached_through_the_brokers_found() -> None:
+    opened = RegisteredCluster(client07(), FakeNodes(new(9092, 9093)))
+    inner = kafka_of(opened, soon())
+    assert inner.options.bootstrap_servers == (("127.0.0.1", 9092), ("127.0.0.1", 9093))
+    with pytest.raises(ConfigError, match="not of Kafka 0"):
+        kafka07_of(opened, soon())
+
+
+def test_brokers_are_looked_for_anew_when_all_that_were_known_are_gone(fake: None) -> None:
+    nodes = FakeNodes(new(9092))
+    opened = RegisteredCluster(client07(), nodes)
+    opened.snapshot(None, soon())
+    FakeCluster.dead.add(("127.0.0.1", 9092))
+    with pytest.raises(TransportError):
+        opened.snapshot(None, soon())
+    nodes.data = new(9099)
+    opened.snapshot(None, soon())
+    assert kafka_of(opened, soon()).options.bootstrap_servers == (("127.0.0.1", 9099),)
+
+
+def test_while_zookeeper_is_away_the_brokers_known_are_asked_on(fake: None) -> None:
+    nodes = FakeNodes(new(9092))
+    opened = RegisteredCluster(client07(), nodes)
+    opened.snapshot(None, soon())
+    FakeCluster.dead.add(("127.0.0.1", 9092))
+    with pytest.raises(TransportError):
+        opened.snapshot(None, soon())
+    nodes.away = True
+    FakeCluster.dead.clear()
+    opened.snapshot(None, soon())
+
+
+def test_brokers_that_have_not_changed_keep_their_connections(fake: None) -> None:
+    opened = RegisteredCluster(client07(), FakeNodes(new(9092)))
+    inner = kafka_of(opened, soon())
+    FakeCluster.dead.add(("127.0.0.1", 9092))
+    with pytest.raises(TransportError):
+        opened.snapshot(None, soon())
+    assert kafka_of(opened, soon()) is inner
+
+
+def test_a_registry_that_has_become_another_clusters_ends_the_run(fake: None) -> None:
+    nodes = FakeNodes(new(9092))
+    opened = RegisteredCluster(client07(), nodes)
+    opened.snapshot(None, soon())
+    FakeCluster.dead.add(("127.0.0.1", 9092))
+    with pytest.raises(TransportError):
+        opened.snapshot(None, soon())
+    nodes.data = OLD
+    with pytest.raises(ConfigError, match="by now: start again"):
+        opened.snapshot(None, soon())
+
+
+def test_brokers_that_come_late_are_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = FakeNodes({"/brokers/ids": b""})
+    opened = RegisteredCluster(client07(), nodes)
+    with pytest.raises(TransportError, match="nothing is registered"):
+        opened.snapshot(None, time.monotonic() + 0.3)
+    back = threading.Timer(0.4, lambda: nodes.data.update(OLD))
+    back.start()
+    assert opened.snapshot(None, soon()).brokers
+    back.join()
+    assert caplog.text.count("waiting for them") == 2
+
+
+def test_deadlines_are_those_of_the_options() -> None:
+    opened = RegisteredCluster(client07(default_api_timeout_ms=7_000), FakeNodes(OLD), clock=lambda: 100.0)
+    assert (opened.deadline(), opened.deadline(500)) == (107.0, 100.5)
+
+
+def test_security_that_07_does_not_have() -> None:
+    opened = RegisteredCluster(client07(security_protocol="SASL_PLAINTEXT"), FakeNodes(OLD))
+    with pytest.raises(ConfigError, match="knows only PLAINTEXT"):
+        opened.snapshot(None, soon())

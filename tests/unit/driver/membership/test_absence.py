@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.driver.membership.absence import Absence, all_topics
+from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from streamgroup.wire.schema import decode, encode
+
+
+def told(*names: str, error: int = 0) -> MetadataResponse:
+    return MetadataResponse(topics=tuple(MetadataResponseTopic(name=name, error_code=error) for name in names))
+
+
+def test_nothing_is_believed_before_the_broker_has_told_its_topics_and_after_the_connection() -> None:
+    absence = Absence()
+    assert absence.believes(()), "nothing is missing"
+    assert not absence.believes({"t"})
+    absence.heard(told("t", "u"))
+    assert absence.believes({"t"})
+    assert not absence.believes({"t", "v"})
+    absence.reset()
+    assert not absence.told
+    assert not absence.believes({"t"})
+
+
+def test_a_topic_that_is_only_coming_up_is_not_known() -> None:
+    absence = Absence()
+    absence.heard(told("t", error=5))
+    assert absence.told
+    assert not absence.believes({"t"})
+
+
+@pytest.mark.parametrize("version", [0, 1, 5])
+def test_all_topics_are_asked_for_in_every_version(version: int) -> None:
+    asked = decode(MetadataRequest, encode(all_topics(version), version), version)
+    assert asked.topics == (() if version == 0 else None)

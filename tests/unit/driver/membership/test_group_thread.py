@@ -1,0 +1,436 @@
+"""The group's thread with a member that a test scripts, over a scripted poller and over a real one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgroup.driver.membership import group_thread
+from streamgroup.driver.membership.group_thread import GroupThread
+from streamgroup.driver.membership.member import MetadataStale
+from streamgroup.errors import ConfigError, TransportError, UnsupportedVersionError
+from streamgroup.group import events as ev
+from streamgroup.group.events import Lane, Send
+from streamgroup.group.ledger import Ledger
+from streamgroup.model import Broker, ClusterSnapshot
+from streamgroup.net.poller import Broken, Connected, Received
+from streamgroup.options.types import ClientOptions
+from streamgroup.wire.messages.cluster import ApiVersionsRequest
+from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest
+from streamgroup.wire.messages.offsets import OffsetFetchRequest
+from streamgroup.wire.versions import BrokerVersions
+from tests.unit.driver.shells import SOON, VERSIONS, ScriptedPoller, client, until
+from tests.unit.net.answers import api_versions
+from tests.unit.net.fake_broker import SILENCE, FakeBroker
+
+GONE = TransportError("gone")
+HOME = Broker(7, "home", 9092)
+
+
+class FakeMember:
+    """Records what it hears; `script` says what it wants then."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger("g", "run", "lineage")
+        self.heard: list[ev.Event] = []
+        self.script: Callable[[ev.Event], list[Any]] = lambda event: []
+        self.wake_at: float | None = None
+
+    def step(self, event: ev.Event, now: float) -> list[Any]:
+        self.heard.append(event)
+        if isinstance(event, ev.Tick):
+            self.wake_at = None
+        return self.script(event)
+
+
+class Group:
+    """A GroupThread that runs, with what a test needs around it."""
+
+    def __init__(self, options: ClientOptions, snapshot: ClusterSnapshot | None = None) -> None:
+        self.member = FakeMember()
+        self.state = threading.Condition(threading.RLock())
+        self.acted: list[Any] = []
+        self.snapshot = snapshot or ClusterSnapshot({}, {})
+        self.thread = GroupThread(self.member, self.state, options, lambda: self.snapshot, self.acted.append)  # type: ignore[arg-type]
+
+    def want(self, *actions: Any) -> None:
+        with self.state:
+            self.thread.carry_out(actions)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        with self.state:
+            assert self.state.wait_for(condition, SOON), f"heard {self.member.heard}, acted {self.acted}"
+
+    def hears(self, *events: ev.Event) -> None:
+        """All of these, in this order, and nothing else but ticks."""
+
+        def heard() -> list[ev.Event]:
+            return [event for event in self.member.heard if not isinstance(event, ev.Tick)]
+
+        self.until(lambda: len(heard()) >= len(events))
+        assert heard() == list(events)
+
+
+@pytest.fixture
+def poller(monkeypatch: pytest.MonkeyPatch) -> ScriptedPoller:
+    made = ScriptedPoller()
+    monkeypatch.setattr(group_thread, "Poller", lambda options: made)
+    return made
+
+
+@pytest.fixture
+def group() -> Iterator[Callable[..., Group]]:
+    made: list[Group] = []
+
+    def start(options: ClientOptions | None = None, snapshot: ClusterSnapshot | None = None) -> Group:
+        made.append(Group(options or client(), snapshot))
+        made[-1].thread.start()
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.thread.stop(SOON)
+
+
+def send(token: int, lane: Lane = Lane.COORDINATOR, timeout_ms: int = 30_000) -> Send:
+    request = HeartbeatRequest(group_id="g", generation_id=token, member_id="m")
+    return Send(token, lane, HeartbeatRequest, lambda version: request, timeout_ms)
+
+
+def find(token: int, timeout_ms: int = 30_000) -> Send:
+    request = FindCoordinatorRequest(coordinator_keys=("g",))
+    return Send(token, Lane.ANY, FindCoordinatorRequest, lambda version: request, timeout_ms)
+
+
+def connected(poller: ScriptedPoller, tag: str, number: int = 0) -> Connected:
+    return Connected(poller.handle(tag, number), VERSIONS)
+
+
+def broken(poller: ScriptedPoller, tag: str, number: int = 0) -> Broken:
+    return Broken(poller.handle(tag, number), GONE, ())
+
+
+# -- sending ----------------------------------------------------------------------------------------------------------
+
+
+def test_requests_wait_for_the_handshake_and_go_out_in_order(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(ev.CoordinatorFound(HOME), send(1), send(2))
+    assert (poller.handle("coordinator").host, poller.sent) == ("home", [])
+    poller.deliver(connected(poller, "coordinator"))
+    assert [poller.request(n).request.generation_id for n in (0, 1)] == [1, 2]
+    assert poller.request(0).version == HeartbeatRequest.VERSIONS[1]
+    handle = poller.handle("coordinator")
+    poller.deliver(Received(handle, 1, "second"), Received(handle, 0, "first"), Received(handle, 0, "again"))
+    version = HeartbeatRequest.VERSIONS[1]
+    run.hears(ev.Answered(2, "second", version), ev.Answered(1, "first", version))
+
+
+def test_what_the_broker_does_not_speak_fails_the_query(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
+    run = group()
+    run.want(send(1))
+    poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {})))
+    run.until(lambda: bool(run.acted))
+    assert isinstance(run.acted[0], ev.Fail)
+    assert isinstance(run.acted[0].error, UnsupportedVersionError)
+
+
+@pytest.mark.parametrize(
+    ("api", "release", "words"),
+    [
+        (FindCoordinatorRequest, "0.8.1", "no coordinator: the broker is Kafka 0.8.1"),
+        (JoinGroupRequest, "0.8.2", "cannot be joined: the broker is Kafka 0.8.2"),
+    ],
+)
+def test_a_group_that_the_brokers_are_too_old_for_is_told_of_the_ways_out(
+    api: Any, release: str, words: str, poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(replace(send(1), api=api))
+    poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {}, release)))
+    run.until(lambda: bool(run.acted))
+    assert isinstance(run.acted[0], ev.Fail)
+    assert isinstance(run.acted[0].error, ConfigError)
+    for part in ("group g", words, "zookeeper.connect", "group.mode=commit"):
+        assert part in str(run.acted[0].error)
+
+
+def test_what_is_optional_and_not_spoken_is_told_to_the_member(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(replace(send(1), optional=True))
+    poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {}, "0.8.1")))
+    run.until(lambda: any(isinstance(event, ev.Failed) for event in run.member.heard))
+    (failed,) = [event for event in run.member.heard if isinstance(event, ev.Failed)]
+    assert failed.unsupported
+    assert not run.acted
+
+
+def test_no_version_above_the_ceiling_is_sent(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
+    run = group()
+    run.want(replace(send(1), api=OffsetFetchRequest, ceiling=0, build=lambda version: version))
+    versions = BrokerVersions("b", {OffsetFetchRequest.API_KEY: (0, 5)})
+    poller.deliver(Connected(poller.handle("coordinator"), versions))
+    run.until(lambda: bool(poller.sent))
+    assert poller.sent[0].request == 0
+
+
+def test_actions_that_are_not_the_threads_own_are_handed_on_and_notes_logged(
+    poller: ScriptedPoller, group: Callable[..., Group], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = group()
+    run.want(ev.Note(30, "look at this"), MetadataStale())
+    run.until(lambda: run.acted == [MetadataStale()])
+    assert [(r.levelname, r.message) for r in caplog.records] == [("WARNING", "look at this")]
+
+
+def test_the_member_is_woken_when_it_wants(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
+    run = group()
+    with run.state:
+        run.member.wake_at = 0.0
+    poller.wake()
+    run.until(lambda: ev.Tick() in run.member.heard)
+
+
+# -- where to ----------------------------------------------------------------------------------------------------------
+
+
+def test_find_coordinator_goes_on_to_the_next_address_of_the_list(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group(client(("dead", 1), ("alive", 2)))
+    run.member.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.Failed) else []
+    run.want(find(1))
+    poller.deliver(broken(poller, "any", 0))
+    assert poller.handle("any", 1).host == "alive"
+    poller.deliver(broken(poller, "any", 1))
+    assert poller.handle("any", 2).host == "dead", "over and over"
+
+
+def test_brokers_that_are_known_are_asked_before_the_bootstrap_list(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group(client(("dead", 1), ("home", 9092)), ClusterSnapshot({7: HOME}, {}))
+    run.member.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.Failed) else []
+    run.want(find(1))
+    poller.deliver(broken(poller, "any", 0))
+    poller.handle("any", 1)
+    assert [(h.host, h.port) for h in poller.handles] == [("home", 9092), ("dead", 1)]
+
+
+def test_a_dead_bootstrap_server_is_passed_over_on_real_sockets(group: Callable[..., Group]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = closed.getsockname()[1]
+    found = FindCoordinatorResponse(node_id=1, host="localhost", port=9092)
+    alive = FakeBroker(
+        {
+            ApiVersionsRequest: lambda request, version: api_versions(findcoordinator=(3, 3), apiversions=(0, 3)),
+            FindCoordinatorRequest: lambda request, version: found,
+        }
+    )
+    ask = FindCoordinatorRequest(key="g")
+    request = Send(1, Lane.ANY, FindCoordinatorRequest, lambda version: ask, 5_000)
+    try:
+        run = group(client(("127.0.0.1", dead), ("127.0.0.1", alive.port)))
+        run.member.script = lambda event: [request] if isinstance(event, ev.Failed) else []
+        run.want(request)
+        run.until(lambda: len(run.member.heard) >= 2)
+    finally:
+        alive.stop()
+    failed, answered = run.member.heard[:2]
+    assert isinstance(failed, ev.Failed)
+    assert f"127.0.0.1:{dead}" in failed.reason
+    assert answered == ev.Answered(1, found, 3)
+
+
+def test_another_coordinator_ends_the_connections_to_the_old_one_and_the_same_one_does_not(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(ev.CoordinatorFound(HOME), send(1), send(2, Lane.JOIN), find(3))
+    lanes = [poller.handle(tag) for tag in ("coordinator", "join", "any")]
+    poller.deliver(*[Connected(handle, VERSIONS) for handle in lanes])
+    poller.request(2)
+    run.want(ev.CoordinatorFound(HOME), MetadataStale())
+    run.until(lambda: bool(run.acted))
+    assert poller.dropped == []
+    run.want(ev.CoordinatorFound(Broker(8, "other", 9092)), send(4))
+    run.hears(*(ev.Failed(n, f"{lanes[n - 1]}: given up") for n in (1, 2)))
+    assert poller.dropped == [(lanes[0], True), (lanes[1], True)]
+    assert poller.handle("coordinator", 1).host == "other"
+
+
+# -- connections that end ---------------------------------------------------------------------------------------------
+
+
+def test_a_send_on_a_lane_that_breaks_later_in_the_same_list_fails_and_is_tried_again(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(send(1), send(2, Lane.JOIN))
+    poller.deliver(connected(poller, "coordinator"), connected(poller, "join"))
+    asked = {sent.handle.tag: sent for sent in (poller.request(0), poller.request(1))}
+
+    def script(event: ev.Event) -> list[Any]:
+        match event:
+            case ev.Answered(1):
+                return [send(3, Lane.JOIN)]  # its connection is gone, which nobody has told yet
+            case ev.Failed(3):
+                return [send(4, Lane.JOIN)]
+        return []
+
+    run.member.script = script
+    first = asked["coordinator"]
+    poller.deliver(Received(first.handle, first.correlation_id, "x"), broken(poller, "join"))
+    version = HeartbeatRequest.VERSIONS[1]
+    run.hears(ev.Answered(1, "x", version), ev.Failed(2, "gone"), ev.Failed(3, "gone"))
+    poller.deliver(connected(poller, "join", 1))
+    assert poller.request(2).request.generation_id == 4
+    assert run.acted == [], "nothing has failed for good"
+
+
+def test_a_connection_that_breaks_with_its_handshake_fails_what_waited_for_it(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(send(1), send(2))
+    poller.deliver(connected(poller, "coordinator"), broken(poller, "coordinator"))
+    run.hears(ev.Failed(1, "gone"), ev.Failed(2, "gone"))
+    assert poller.sent == []
+
+
+@pytest.mark.parametrize(
+    ("lane", "told"), [(Lane.JOIN, []), (Lane.ANY, []), (Lane.COORDINATOR, [ev.CoordinatorGone("gone")])]
+)
+def test_of_idle_connections_only_the_coordinators_end_is_a_loss(
+    poller: ScriptedPoller, group: Callable[..., Group], lane: Lane, told: list[ev.Event]
+) -> None:
+    run = group()
+    run.want(send(1, lane))
+    poller.deliver(connected(poller, lane.value))
+    handle = poller.request(0).handle
+    poller.deliver(Received(handle, 0, "x"), broken(poller, lane.value))
+    run.want(MetadataStale())
+    run.until(lambda: bool(run.acted))
+    run.hears(ev.Answered(1, "x", HeartbeatRequest.VERSIONS[1]), *told)
+    run.want(send(2, lane))
+    assert poller.handle(lane.value, 1), "the next request has a connection of its own"
+
+
+def test_a_reset_fails_what_is_out_and_takes_no_answer_any_more(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(send(1, Lane.JOIN))
+    handle = poller.handle("join")
+    poller.deliver(Connected(handle, VERSIONS))
+    poller.request(0)
+    run.want(ev.Reset(Lane.JOIN), ev.Reset(Lane.ANY))
+    run.hears(ev.Failed(1, f"{handle}: given up"))
+    poller.deliver(Received(handle, 0, "late"))
+    run.want(MetadataStale())
+    run.until(lambda: bool(run.acted))
+    assert poller.dropped == [(handle, True)]
+    assert len(run.member.heard) == 1
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_overdue_request_resets_its_connection_and_fails_all_that_was_on_it(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(send(1), find(3))
+    coordinator = poller.handle("coordinator")
+    poller.deliver(Connected(coordinator, VERSIONS), connected(poller, "any"))
+    poller.request(1)
+    run.want(send(2, timeout_ms=20))
+    reason = f"{coordinator}: no answer to Heartbeat in time"
+    run.hears(ev.Failed(1, reason), ev.Failed(2, reason))
+    assert poller.dropped == [(coordinator, True)], "the other lane is not concerned"
+
+
+def test_on_real_sockets_an_overdue_request_ends_in_a_reset(group: Callable[..., Group]) -> None:
+    broker = FakeBroker(
+        {
+            ApiVersionsRequest: lambda request, version: api_versions(findcoordinator=(3, 3), apiversions=(0, 3)),
+            FindCoordinatorRequest: lambda request, version: SILENCE,
+        }
+    )
+    ask = FindCoordinatorRequest(key="g")
+    try:
+        run = group(client(("127.0.0.1", broker.port)))
+        # Not as short as could be: the handshake must be over before, for the broker to have the request.
+        run.want(Send(1, Lane.ANY, FindCoordinatorRequest, lambda version: ask, 300))
+        run.until(lambda: bool(run.member.heard))
+        broker.wait_for(lambda b: b.resets == 1)
+    finally:
+        broker.stop()
+    assert broker.asked("FindCoordinator") == [ask]
+    assert "no answer to FindCoordinator in time" in run.member.heard[0].reason  # type: ignore[union-attr]
+
+
+def test_a_handshake_that_takes_too_long_fails_its_requests(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(send(1, timeout_ms=10))
+    handle = poller.handle("coordinator")
+    run.hears(ev.Failed(1, f"{handle}: no answer to Heartbeat in time"))
+    assert poller.dropped == [(handle, True)]
+
+
+def test_lanes_overdue_together_where_the_first_failure_gives_the_second_up(
+    poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+
+    def script(event: ev.Event) -> list[Any]:
+        return [ev.Reset(Lane.JOIN), send(3, Lane.JOIN)] if event.token == 1 else []  # type: ignore[union-attr]
+
+    run.member.script = script
+    run.want(send(1, timeout_ms=5), send(2, Lane.JOIN, timeout_ms=5))
+    coordinator, join = poller.handle("coordinator"), poller.handle("join")
+    run.hears(ev.Failed(1, f"{coordinator}: no answer to Heartbeat in time"), ev.Failed(2, f"{join}: given up"))
+    poller.deliver(connected(poller, "join", 1))
+    assert poller.request(0).request.generation_id == 3
+    assert run.acted == []
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_whatever_the_member_raises_fails_the_query(
+    poller: ScriptedPoller, group: Callable[..., Group], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = group()
+
+    def script(event: ev.Event) -> list[Any]:
+        raise KeyError("a defect")
+
+    run.member.script = script
+    with run.state:
+        run.member.wake_at = 0.0
+    poller.wake()
+    run.until(lambda: bool(run.acted))
+    assert "a defect" in str(run.acted[0].error)
+    until(lambda: poller.closed, "closed")
+
+
+def test_stop_ends_the_thread_and_closes_its_connections(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
+    run = group()
+    run.want(Send(1, Lane.JOIN, JoinGroupRequest, lambda version: None, 30_000))
+    poller.handle("join")
+    run.thread.stop(SOON)
+    assert poller.closed
+    assert run.member.heard == []

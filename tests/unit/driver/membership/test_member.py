@@ -1,0 +1,291 @@
+"""Scenarios of members with the real membership machine: starting, sharing, committing."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.driver.membership.member import MetadataStale, Resolve
+from streamgroup.errors import BrokerError, ErrorCode, FencedError, error_of
+from streamgroup.group import events as ev
+from streamgroup.group.membership import State
+from streamgroup.planning.batch import empty_document
+from streamgroup.wire.messages.group import JoinGroupRequest
+from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from tests.unit.driver.fake_group import P0, P1, World, founded, offsets, sends
+
+# -- starting ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_fetched_before_the_checkpoint_is_told_and_nothing_planned_before_starts_are_committed() -> None:
+    world = World(end=500)
+    query = world.query("A")
+    world.run(10)
+    assert sends(query, OffsetFetchRequest) == 0
+    world.deaf.add(OffsetCommitRequest)
+    assert not query.poll(), "the starts are not committed yet"
+    assert query.positions == {0: 500, 1: 500}
+    world.deaf.clear()
+    world.run(31)
+    assert query.poll()
+    assert offsets(world) == {0: 500, 1: 500}
+
+
+def test_two_founders_start_where_starting_offsets_say() -> None:
+    world = World(end=500)
+    world.held_back = []
+    both = [world.query("A"), world.query("B")]
+    for query in both:
+        query.poll()
+    world.run(10)
+    answers, world.held_back = world.held_back, None
+    for answer in answers:
+        answer()
+        world.run(1)  # the first founder's commit is there before the second one's answer is looked at
+    assert [q.poll() for q in both] == [True, True]
+    assert sorted(both[0].held + both[1].held) == [0, 1]
+    assert offsets(world) == {0: 500, 1: 500}
+    assert {world.coordinator.metadata(tp).founding for tp in (P0, P1)} == {world.coordinator.generation}
+
+
+def test_who_joins_after_the_founding_starts_new_partitions_at_earliest() -> None:
+    world, first = founded(partitions=1)
+    world.partitions, world.ends[P1] = 2, 70
+    second = world.query("B")
+    world.run(20)
+    second.poll()
+    assert first.held + second.held == [0, 1]
+    assert second.positions == {1: 0}
+
+
+def test_a_founder_that_joined_before_the_first_commit_is_accepted_founds_as_well() -> None:
+    world = World(end=500)
+    world.coordinator.refusals = [ErrorCode.REBALANCE_IN_PROGRESS]
+    first = world.query("A")
+    first.poll()
+    second = world.query("B")
+    world.run(10)
+    assert [first.poll(), second.poll()] == [True, True]
+    assert offsets(world) == {0: 500, 1: 500}
+
+
+# -- sharing ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_of_two_leaves_with_a_batch_in_flight_and_the_other_reads_it_again() -> None:
+    world, a = founded()
+    b = world.query("B")
+    world.run(10)
+    assert (a.poll(), b.poll()) == (True, True)
+    document = b.plan()
+    assert document is not None
+    b.ask(document)
+    [number] = b.held
+    b.act(b.member.farewell(world.now))
+    assert world.coordinator.metadata((P0, P1)[number]).asked == document.sequence
+    b.act(b.member.step(ev.Stop(), world.now))
+    b.sink(document)
+    world.run(10)
+    assert a.held == [0, 1]
+    a.batch()
+    a.poll()
+    assert offsets(world) == {0: 10, 1: 10}
+    assert world.missing() == set()
+    assert world.repeated() == [(number, offset) for offset in range(10)]
+
+
+def test_a_batch_in_flight_is_committed_before_its_partition_moves() -> None:
+    world, a = founded()
+    a.poll()
+    document = a.plan()
+    assert document is not None
+    a.ask(document)
+    b = world.query("B")
+    world.run(20)
+    assert b.held == [], "B waits for A's batch"
+    assert not a.poll()
+    a.sink(document)
+    a.poll()
+    world.run(20)
+    assert sorted(a.held + b.held) == [0, 1]
+    assert b.poll()
+    assert set((a.positions | b.positions).values()) == {10}
+    assert world.repeated() == []
+
+
+def test_a_batch_that_nobody_proves_is_given_up_and_may_be_repeated() -> None:
+    """R22: the group waits no longer than max.poll.interval.ms."""
+    world, a = founded()
+    a.poll()
+    document = a.plan()
+    assert document is not None
+    a.ask(document)
+    b = world.query("B")
+    world.run(310)
+    assert sorted(a.held + b.held) == [0, 1]
+    assert ev.Joining("the group rebalances", abandoned=True) in a.log
+    a.sink(document)
+    a.poll()
+    b.batch()
+    b.poll()
+    world.run(10)
+    assert offsets(world) == {0: 10, 1: 10}
+    assert set(world.repeated()) == {(b.held[0], offset) for offset in range(10)}
+    assert a.plan() is None, "what A kept was proven: it is not repeated"
+
+
+# -- commits ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_refused_by_a_rebalance_is_made_again_after_it_for_what_is_kept() -> None:
+    world, a = founded()
+    a.batch()
+    world.coordinator.refusals = [ErrorCode.REBALANCE_IN_PROGRESS]
+    generation = world.coordinator.generation
+    assert a.poll()
+    assert world.coordinator.generation == generation + 1
+    assert world.coordinator.commits[-1][1:] == (generation + 1, {P0: 10, P1: 10})
+    assert world.repeated() == []
+
+
+def test_an_unanswered_commit_is_sent_again() -> None:
+    world, a = founded()
+    a.batch()
+    world.silent.add(OffsetCommitRequest)
+    assert not a.poll()
+    world.silent.clear()
+    world.run(29)
+    assert not a.poll()
+    world.run(5)
+    assert a.poll()
+    assert [commit[2] for commit in world.coordinator.commits[-2:]] == [{P0: 10, P1: 10}] * 2
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_commit_waits_for_the_coordinator(code: int) -> None:
+    world, a = founded()
+    a.batch()
+    world.coordinator.refusals = [code, code]
+    a.poll()
+    world.run(5)
+    assert a.poll()
+    assert offsets(world) == {0: 10, 1: 10}
+    assert a.failure is None
+
+
+@pytest.mark.parametrize(
+    ("code", "to_do"),
+    [
+        (ErrorCode.OFFSET_METADATA_TOO_LARGE, "raise the broker's offset.metadata.max.bytes"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "--operation Read --group g"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "--operation Read --topic"),
+        (28, ""),
+    ],
+)
+def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code: int, to_do: str) -> None:
+    world, a = founded()
+    a.batch()
+    world.coordinator.refusals = [code]
+    a.poll()
+    assert isinstance(a.failure, BrokerError)
+    told = str(a.failure)
+    assert told.startswith("group g: could not commit t-0 at offset 10 in generation 1: ")
+    assert to_do in told
+    assert error_of(code).name in told
+
+
+def test_a_fenced_instance_ends_the_query() -> None:
+    world, a = founded()
+    a.batch()
+    world.coordinator.refusals = [ErrorCode.FENCED_INSTANCE_ID]
+    a.poll()
+    assert isinstance(a.failure, FencedError)
+
+
+def test_a_deleted_topic_holds_up_no_commit() -> None:
+    """Its loss is told where positions are judged, before the next plan; that waits for commits."""
+    world, a = founded()
+    a.batch()
+    world.coordinator.deleted = {P1}
+    assert not a.poll(), "a topic that metadata still knows may only be new to the coordinator"
+    world.partitions = 1
+    world.tell_topics(a)
+    world.run(5)
+    assert a.poll()
+    assert offsets(world) == {0: 10, 1: 0}
+
+
+def test_offsets_that_cannot_be_told_yet_are_asked_for_again() -> None:
+    world = World(end=5)
+    world.coordinator.fetch_refusals = [ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    query = world.query("A")
+    query.poll()
+    world.run(5)
+    assert query.poll()
+    assert query.positions == {0: 5, 1: 5}
+
+
+def test_waiting_for_an_attempt_while_joining_is_no_reason_to_wake_up() -> None:
+    world, a = founded()
+    a.batch()
+    world.coordinator.refusals = [ErrorCode.REBALANCE_IN_PROGRESS]
+    world.deaf.add(JoinGroupRequest)
+    a.poll()
+    assert a.membership.state is State.JOINING
+    world.run(5)
+    assert a.member.wake_at is not None
+    assert a.member.wake_at > world.now
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_document_holds_up_no_rebalance() -> None:
+    """R10: AvailableNow is given one while it waits; nothing is in flight with it."""
+    world, a = founded()
+    empty = empty_document(a.start, group="g", lineage="lineage", run="A", positions=a.ledger.positions())
+    a.member.planned_empty(empty)
+    a.ask(empty)
+    assert not a.member.may_plan(world.now)
+    b = world.query("B")
+    world.run(10)
+    assert sorted(a.held + b.held) == [0, 1]
+    a.sink(empty)
+    assert a.poll()
+
+
+def test_a_topic_created_again_is_read_from_its_earliest_offset() -> None:
+    world, a = founded()
+    a.batch()
+    a.poll()
+    world.topic_id, world.ends = "new", {P0: 7, P1: 7}
+    world.tell_topics(a)
+    assert any(isinstance(action, Resolve) for action in a.log[-8:])
+    assert a.poll()
+    assert a.positions == {0: 0, 1: 0}
+    assert world.coordinator.metadata(P1).topic_id == "new"
+
+
+def test_the_data_loss_policy_moves_a_position_and_the_move_is_committed_first() -> None:
+    world, a = founded()
+    a.act(a.member.moved({P0: 4}, world.now))
+    assert offsets(world) == {0: 4, 1: 0}
+    assert a.poll()
+
+
+def test_an_idle_member_commits_hourly() -> None:
+    world, a = founded()
+    a.poll()
+    before = len(world.coordinator.commits)
+    world.run(3600 + 30)
+    assert len(world.coordinator.commits) == before + 1
+
+
+def test_a_commit_refused_for_a_topic_that_the_metadata_still_has_asks_for_the_metadata() -> None:
+    world, query = founded()
+    query.batch()
+    world.coordinator.refusals = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert not query.poll()
+    assert MetadataStale() in query.log
+    world.run(1)
+    assert query.poll()
+    assert offsets(world) == {0: 10, 1: 10}

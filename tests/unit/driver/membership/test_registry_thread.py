@@ -1,0 +1,361 @@
+"""The registry's thread with a member that a test scripts, over a session that it scripts too."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from streamgroup.driver.membership import registry_thread
+from streamgroup.driver.membership.member import MetadataStale
+from streamgroup.driver.membership.registry_thread import RegistryThread
+from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.group import events as ev
+from streamgroup.group.registry import events as zk
+from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry.offsets import OffsetsExchange
+from streamgroup.model import Dialect
+from streamgroup.options.types import ZooKeeperOptions
+from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.znodes import Create, Operation, Refusal, Subtree, ZNode
+from streamgroup.zookeeper import session as told
+from streamgroup.zookeeper.errors import RefusedError, UnansweredError
+from tests.unit.driver.membership.test_group_thread import FakeMember
+from tests.unit.driver.shells import SOON
+from tests.waiting import wait_until
+
+OPTIONS = ZooKeeperOptions((("zk", 2181),), connection_timeout_ms=100)
+NODE = ZNode(b"", 0, 1, 1, 1)
+GRANTED_MS = 4_000
+
+
+class FakeSession:
+    """Answers at once, unless a test has it wait."""
+
+    made: list[FakeSession] = []  # noqa: RUF012  (emptied by the fixture)
+
+    def __init__(self, options: ZooKeeperOptions, on_event: Callable[[told.SessionEvent], None]) -> None:
+        self.where = "ZooKeeper zk:2181"
+        self.tell = on_event
+        self.connected = False
+        self.refused = False
+        self.session_id = 0
+        self.timeout_ms = GRANTED_MS
+        self.opened = 0
+        self.closed = False
+        self.deadlines: list[float] = []
+        self.looked: list[tuple[Subtree, ...]] = []
+        self.transacted: list[list[tuple[Operation, ...]]] = []
+        self.fails: StreamGroupError | None = None
+        self.on_connect: Callable[[], None] | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        FakeSession.made.append(self)
+
+    def open(self) -> None:
+        self.opened += 1
+        if isinstance(self.fails, ConfigError):
+            raise self.fails
+
+    def connect(self, deadline: float | None = None) -> None:
+        if self.on_connect is not None:
+            self.on_connect()
+        if self.fails is not None:
+            raise self.fails
+        if not self.connected:
+            self.begin(99)
+
+    def begin(self, session_id: int) -> None:
+        self.session_id, self.connected = session_id, True
+        self.tell(told.Began(session_id, self.timeout_ms))
+
+    def look(self, subtrees: Iterable[Subtree], deadline: float) -> Mapping[str, ZNode]:
+        self.looked.append(tuple(subtrees))
+        self.deadlines.append(deadline)
+        assert self.gate.wait(SOON)
+        if self.fails is not None:
+            raise self.fails
+        return {"/found": NODE}
+
+    def transact_each(self, transactions: Sequence[tuple[Any, Any]], deadline: float) -> list[StreamGroupError | None]:
+        self.transacted.append([tuple(operations) for operations, _ in transactions])
+        assert self.gate.wait(SOON)
+        return [self.fails for _ in transactions]
+
+    def close(self, timeout: float) -> None:
+        self.connected, self.closed = False, True
+
+
+class Running:
+    """A thread that runs, with what a test needs around it."""
+
+    def __init__(self, options: ZooKeeperOptions = OPTIONS) -> None:
+        self.member = FakeMember()
+        self.state = threading.Condition(threading.RLock())
+        self.acted: list[Any] = []
+        self.thread = RegistryThread(self.member, self.state, options, self.acted.append)  # type: ignore[arg-type]
+        self.thread.exchange = OffsetsExchange(GroupPaths("g", Dialect.KAFKA))
+
+    @property
+    def session(self) -> FakeSession:
+        return FakeSession.made[-1]
+
+    def want(self, *actions: Any) -> None:
+        with self.state:
+            self.thread.carry_out(actions)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        wait_until(condition, f"heard {self.member.heard}, acted {self.acted}", SOON, every=0.005)
+
+    def hears(self, *events: Any) -> None:
+        """All of these, in this order, and nothing else but ticks."""
+
+        def heard() -> list[Any]:
+            return [event for event in self.member.heard if not isinstance(event, ev.Tick)]
+
+        self.until(lambda: len(heard()) >= len(events))
+        assert heard() == list(events)
+
+    def in_session(self, session_id: int = 7) -> FakeSession:
+        self.want(zk.OpenSession())
+        self.until(lambda: self.session.opened == 1)
+        self.session.begin(session_id)
+        self.hears(zk.SessionBegan(session_id, GRANTED_MS))
+        self.member.heard.clear()
+        return self.session
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    FakeSession.made.clear()
+    monkeypatch.setattr(registry_thread, "Session", FakeSession)
+    made = Running()
+    made.thread.start()
+    yield made
+    for session in FakeSession.made:
+        session.gate.set()
+    made.thread.stop(SOON)
+
+
+def look(token: int) -> zk.Look:
+    return zk.Look(token, (Subtree("/x"),))
+
+
+def claim(token: int) -> zk.Transact:
+    return zk.Transact(token, (Create(f"/{token}"),))
+
+
+def test_what_is_asked_is_answered_in_order_and_the_rest_is_done(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = running.in_session()
+    with caplog.at_level("INFO"):
+        running.want(look(1), claim(2), claim(3), ev.Note(ev.INFO, "a note"), MetadataStale(), look(4))
+        running.hears(
+            zk.Looked(1, {"/found": NODE}), zk.Transacted(2), zk.Transacted(3), zk.Looked(4, {"/found": NODE})
+        )
+    assert session.transacted == [[(Create("/2"),), (Create("/3"),)]], "claims go out together"
+    assert running.acted == [MetadataStale()]
+    assert "a note" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (RefusedError("/p", Refusal.NODE_EXISTS, "zk"), zk.Refused(1, "/p", Refusal.NODE_EXISTS)),
+        (UnansweredError("no answer in time"), zk.Unanswered(1, "no answer in time")),
+    ],
+)
+def test_what_was_not_done_is_told_with_the_reason(running: Running, error: StreamGroupError, event: Any) -> None:
+    running.in_session().fails = error
+    running.want(claim(1))
+    running.hears(event)
+
+
+def test_what_happens_to_the_session_is_told(running: Running) -> None:
+    session = running.in_session()
+    for event in (told.Suspended(7), told.Resumed(7), told.Changed("/c")):
+        session.tell(event)
+    running.hears(zk.Suspended("the connection is lost"), zk.Resumed(), zk.Changed("/c"))
+
+
+def test_the_lock_is_free_while_zookeeper_is_waited_for(running: Running) -> None:
+    session = running.in_session()
+    session.gate.clear()
+    running.want(look(1))
+    running.until(lambda: bool(session.looked))
+    with running.state:
+        assert running.member.heard == []
+    session.tell(told.Suspended(7))
+    session.gate.set()
+    running.hears(zk.Looked(1, {"/found": NODE}), zk.Suspended("the connection is lost"))
+
+
+def test_nothing_of_a_session_that_is_over_is_asked_in_the_next(running: Running) -> None:
+    session = running.in_session()
+    session.gate.clear()
+    running.want(look(1))
+    running.until(lambda: len(session.looked) == 1)
+    session.tell(told.Over(7, "the session has expired"))
+    running.want(claim(2), look(3))
+    session.gate.set()
+    running.hears(zk.Looked(1, {"/found": NODE}), zk.Expired("the session has expired"))
+    running.until(lambda: session.opened == 2)
+    session.begin(8)
+    running.hears(zk.Looked(1, {"/found": NODE}), zk.Expired("the session has expired"), zk.SessionBegan(8, GRANTED_MS))
+    assert session.transacted == []
+    assert len(session.looked) == 1
+
+
+def test_what_a_session_before_tells_late_is_not_taken_for_the_one_that_the_member_is_in(running: Running) -> None:
+    """It was over before its beginning was heard: `connect` goes on to the next one, which the member is told of."""
+    running.want(zk.OpenSession())
+    running.until(lambda: running.session.opened == 1)
+    session = running.session
+
+    def the_next() -> None:
+        session.on_connect = None
+        session.tell(told.Over(1, "the session has expired"))
+        session.begin(2)
+
+    session.on_connect = the_next
+    session.begin(1)
+    running.hears(zk.SessionBegan(2, GRANTED_MS))
+    session.tell(told.Suspended(1))
+    session.tell(told.Resumed(1))
+    session.tell(told.Over(1, "late"))
+    session.tell(told.Changed("/c"))
+    running.hears(zk.SessionBegan(2, GRANTED_MS), zk.Changed("/c"))
+    assert session.opened == 1
+    session.tell(told.Over(2, "the session has expired"))
+    running.hears(zk.SessionBegan(2, GRANTED_MS), zk.Changed("/c"), zk.Expired("the session has expired"))
+
+
+def test_a_session_that_is_suspended_as_it_begins_is_told_when_it_is_resumed(running: Running) -> None:
+    running.want(zk.OpenSession())
+    running.until(lambda: running.session.opened == 1)
+    session = running.session
+    session.fails = UnansweredError("the connection is lost")
+    session.begin(7)
+    session.tell(told.Suspended(7))
+    running.until(running.thread._inbox.empty)
+    session.fails = None
+    session.tell(told.Resumed(7))
+    running.hears(zk.SessionBegan(7, GRANTED_MS))
+
+
+def test_an_answer_is_waited_for_no_longer_than_the_session_lasts_that_is_granted(running: Running) -> None:
+    session = running.in_session()
+    begun = time.monotonic()
+    running.want(look(1))
+    running.hears(zk.Looked(1, {"/found": NODE}))
+    assert begun < session.deadlines[0] <= time.monotonic() + GRANTED_MS / 1000 < begun + 6.0
+
+
+def test_what_an_earlier_session_tells_late_is_nobodys(running: Running) -> None:
+    first = running.in_session()
+    running.want(zk.CloseSession())
+    running.until(lambda: first.closed and running.session is not first)
+    running.want(zk.OpenSession())
+    running.until(lambda: running.session.opened == 1)
+    first.tell(told.Over(7, "late"))
+    first.tell(told.Changed("/late"))
+    running.session.begin(8)
+    running.hears(zk.SessionBegan(8, GRANTED_MS))
+
+
+def test_a_session_that_a_question_has_opened_is_the_members_too(running: Running) -> None:
+    assert running.thread.post(lambda session, deadline: session.session_id, SOON).result(SOON) == 99
+    assert running.member.heard == []
+    running.want(zk.OpenSession())
+    running.hears(zk.SessionBegan(99, GRANTED_MS))
+    assert len(FakeSession.made) == 1
+
+
+def test_a_question_is_asked_again_until_its_time_is_over(running: Running) -> None:
+    asked: list[float] = []
+
+    def question(session: Any, deadline: float) -> str:
+        asked.append(deadline)
+        if len(asked) < 3:
+            raise UnansweredError("the connection is lost")
+        return "answered"
+
+    assert running.thread.post(question, SOON).result(SOON) == "answered"
+    running.session.fails = UnansweredError("away")
+    with pytest.raises(TransportError, match="away"):
+        running.thread.post(question, 0.5).result(SOON)
+    running.session.fails = None
+    with pytest.raises(ZeroDivisionError):
+        running.thread.post(lambda session, deadline: 1 / 0, SOON).result(SOON)
+
+
+def test_who_waits_for_an_answer_is_told_that_zookeeper_gave_none(running: Running) -> None:
+    """Though the thread itself still waits for the answer to what was asked before."""
+    session = running.in_session()
+    session.gate.clear()
+    running.want(look(1))
+    running.until(lambda: bool(session.looked))
+    with pytest.raises(TransportError, match=r"ZooKeeper zk:2181 did not answer within 0\.5 s"):
+        running.thread.ask(lambda session, deadline: None, 0.5)
+    session.gate.set()
+    assert running.thread.ask(lambda session, deadline: "now", SOON) == "now"
+
+
+def test_a_question_that_is_left_fails_with_the_thread(running: Running) -> None:
+    session = running.in_session()
+    session.gate.clear()
+    running.want(look(1))
+    running.until(lambda: bool(session.looked))
+    left = running.thread.post(lambda session, deadline: None, SOON)
+    running.thread._stopping = True
+    session.gate.set()
+    with pytest.raises(TransportError, match="stopping"):
+        left.result(SOON)
+    running.thread.stop(SOON)
+    assert session.closed
+
+
+def test_what_cannot_be_a_registry_ends_the_query(running: Running) -> None:
+    running.session.fails = ConfigError("no node /kafka")
+    running.want(zk.OpenSession())
+    running.until(lambda: bool(running.acted))
+    assert [type(a) for a in running.acted] == [ev.Fail]
+    assert "no node /kafka" in str(running.acted[0].error)
+
+
+def test_a_connection_that_takes_too_long_is_said_once_and_tried_on(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    running.want(zk.OpenSession())
+    running.until(lambda: running.session.opened == 1)
+    for _ in range(3):
+        running.member.wake_at = 0.0
+        running.want(MetadataStale())
+        threading.Event().wait(0.15)
+    assert caplog.text.count("no connection within 0.1 s; trying on") == 1
+    running.session.begin(5)
+    running.hears(zk.SessionBegan(5, GRANTED_MS))
+
+
+def test_who_is_no_member_is_told_of_a_coordinator_once_there_is_a_session(running: Running) -> None:
+    request = FindCoordinatorRequest(coordinator_keys=("g",))
+    running.want(ev.Send(1, ev.Lane.ANY, FindCoordinatorRequest, lambda version: request, 5_000))
+    running.until(lambda: running.session.opened == 1)
+    running.session.begin(5)
+    running.until(lambda: any(isinstance(event, ev.Answered) for event in running.member.heard))
+
+
+def test_an_answer_from_elsewhere_reaches_the_member(running: Running) -> None:
+    running.thread.answered(ev.Failed(3, "the broker is away"))
+    running.hears(ev.Failed(3, "the broker is away"))
+
+
+def test_a_defect_ends_the_query_instead_of_the_thread_alone(running: Running) -> None:
+    running.member.script = lambda event: 1 / 0  # type: ignore[assignment, return-value]
+    running.thread.answered(ev.Failed(3, "x"))
+    running.until(lambda: bool(running.acted))
+    assert "the registry's thread has failed: ZeroDivisionError" in str(running.acted[0].error)
