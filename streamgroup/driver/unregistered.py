@@ -84,9 +84,12 @@ class Unregistered:
         """How far each partition that is known has been read, as far as can be told: else 0."""
         known = dict.fromkeys((*self._options.starting.offsets, *self._options.starting.timestamps), 0)
         known |= {tp: position.offset for tp, position in checkpoint.positions.items()}
-        for tp, committed in self._seat.committed(patience_s).items():
+        for tp, committed in self._seat.committed(patience_s, self._is_subscribed).items():
             known[tp] = max(committed.offset, known.get(tp, 0))
-        return {tp: offset for tp, offset in known.items() if is_subscribed(self._options.subscription, tp)}
+        return {tp: offset for tp, offset in known.items() if self._is_subscribed(tp)}
+
+    def _is_subscribed(self, tp: TopicPartition) -> bool:
+        return is_subscribed(self._options.subscription, tp)
 
     def _settle(self, absent: Collection[TopicPartition]) -> None:
         if absent:

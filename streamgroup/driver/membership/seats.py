@@ -41,6 +41,12 @@ from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Session
 
 Committed = Mapping[TopicPartition, CommittedOffset]
+Wanted = Callable[[TopicPartition], bool]
+
+
+def everything(_: TopicPartition) -> bool:
+    """Every partition is wanted."""
+    return True
 
 
 class Carrier(Protocol):
@@ -70,8 +76,8 @@ class Seat(Protocol):
     def opened(self, dialect: Dialect) -> None:
         """What the cluster speaks is known; the member has not been started."""
 
-    def committed(self, timeout: float) -> Committed:
-        """What the group has committed. Raises TransportError where nobody tells in time."""
+    def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
+        """What the group has committed, of `wanted` at least. Raises TransportError where nobody tells in time."""
 
     def described(self, timeout: float) -> Future[DescribedGroup]:
         """Who is in the group, and what they tell of themselves (R28)."""
@@ -130,7 +136,7 @@ class BrokerSeat:
     def opened(self, dialect: Dialect) -> None:
         """A broker coordinates the group as far as it can: who asks it finds out."""
 
-    def committed(self, timeout: float) -> Committed:
+    def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
         """What the group has committed; nothing where there is none."""
         if self._group.mode is Mode.OFF:
             return {}
@@ -200,8 +206,11 @@ class RegistrySeat:
     def _in_kafka(self) -> bool:
         return self._group.offsets_storage is OffsetsStorage.KAFKA
 
-    def committed(self, timeout: float) -> Committed:
-        """What stands in the offset nodes, or in Kafka; the larger of both where commits go to both."""
+    def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
+        """What stands in the offset nodes, or in Kafka; the larger of both where commits go to both.
+
+        Raises DecodeError for a node of `wanted` that is no offset.
+        """
         paths, group = self._paths, self._group
         found: Committed = {}
         if self._in_kafka:
@@ -213,7 +222,7 @@ class RegistrySeat:
             return found
 
         def look(session: Session, until: float) -> Committed:
-            return committed_in(paths, session.look(committed_subtrees(paths, None), until))
+            return committed_in(paths, session.look(committed_subtrees(paths, None), until), wanted)
 
         return larger(found, self.thread.ask(look, timeout))
 

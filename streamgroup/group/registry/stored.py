@@ -10,7 +10,7 @@ real consumer or an operator who writes it since leaves the metadata behind, and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from streamgroup.errors import DecodeError
@@ -73,10 +73,13 @@ def committed_subtrees(paths: GroupPaths, partitions: Iterable[TopicPartition] |
     )
 
 
-def committed_in(paths: GroupPaths, nodes: Mapping[str, ZNode]) -> dict[TopicPartition, CommittedOffset]:
+def committed_in(
+    paths: GroupPaths, nodes: Mapping[str, ZNode], wanted: Callable[[TopicPartition], bool] = lambda _: True
+) -> dict[TopicPartition, CommittedOffset]:
     """The commits of the group among the nodes found. Nodes that no partition is called by are nobody's.
 
-    Raises DecodeError, which names the node, for an offset that is none: taken for absent it would be read past.
+    Others than those of `wanted` are not read. Raises DecodeError, which names the node, for an offset that is none:
+    taken for absent it would be read past.
     """
     found: dict[TopicPartition, CommittedOffset] = {}
     prefix = f"{paths.offsets()}/"
@@ -88,5 +91,6 @@ def committed_in(paths: GroupPaths, nodes: Mapping[str, ZNode]) -> dict[TopicPar
             tp = TopicPartition(topic, partition_in(paths.dialect, name))
         except DecodeError:
             continue
-        found[tp] = read_committed(path, node, nodes.get(paths.metadata_of(tp)))
+        if wanted(tp):
+            found[tp] = read_committed(path, node, nodes.get(paths.metadata_of(tp)))
     return found

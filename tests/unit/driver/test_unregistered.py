@@ -44,11 +44,13 @@ class FakeSeat:
         self.error: Exception | None = None
         self.asked = 0
 
-    def committed(self, timeout: float) -> dict[TopicPartition, CommittedOffset]:
+    def committed(
+        self, timeout: float, wanted: Callable[[TopicPartition], bool]
+    ) -> dict[TopicPartition, CommittedOffset]:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return {tp: CommittedOffset(offset) for tp, offset in self.offsets.items()}
+        return {tp: CommittedOffset(offset) for tp, offset in self.offsets.items() if wanted(tp)}
 
 
 def registered(*partitions: TopicPartition, dialect: Dialect = Dialect.KAFKA07) -> ClusterSnapshot:

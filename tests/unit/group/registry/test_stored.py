@@ -91,6 +91,7 @@ def test_an_offset_that_is_none_is_an_error_that_names_its_node() -> None:
     nodes = tree({"/consumers/g/offsets/t/0-1": "many"})
     with pytest.raises(DecodeError, match="/consumers/g/offsets/t/0-1"):
         committed_in(PATHS, nodes)
+    assert committed_in(PATHS, nodes, lambda tp: tp.topic != "t") == {}, "garbage of a topic that nobody asks for"
 
 
 def test_what_is_looked_at() -> None:
