@@ -45,13 +45,12 @@ Node = int | Broker | Literal["any"]
 
 
 class Cluster:
-    """A Kafka cluster as one thread uses it. `rng` spreads retries and the choice of bootstrap servers."""
+    """A Kafka cluster as one thread uses it. Bootstrap servers are tried in the order of their list."""
 
     def __init__(
         self,
         options: ClientOptions,
         *,
-        rng: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -64,9 +63,7 @@ class Cluster:
         self.options = options
         self.clock = clock
         self._sleep = sleep
-        self._rng = random.Random() if rng is None else rng
-        self._bootstrap = list(options.bootstrap_servers)
-        self._rng.shuffle(self._bootstrap)
+        self._rng = random.Random()
         self._connections: dict[Address, Connection] = {}
         self._crowd: Crowd | None = None
         self._failed_at: dict[Address, float] = {}
@@ -330,7 +327,7 @@ class Cluster:
         known = self._cache.last
         addresses = [address for address, connection in self._connections.items() if connection.open]
         addresses += [] if known is None else [(broker.host, broker.port) for broker in known.brokers.values()]
-        addresses += self._bootstrap
+        addresses += self.options.bootstrap_servers
         return sorted(dict.fromkeys(addresses), key=lambda address: self._failed_at.get(address, 0.0))
 
     def _address(self, node: int | Broker | str, deadline: float) -> Address:

@@ -1,4 +1,3 @@
-import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -161,7 +160,7 @@ def test_brokers_that_cannot_help_creating_topics_are_asked_all_the_same(
 
 
 def test_nobody_listens_anywhere_and_the_error_names_the_servers_and_the_causes(options: Options) -> None:
-    cluster = Cluster(options(1, 2), rng=random.Random(1))
+    cluster = Cluster(options(1, 2))
     with pytest.raises(TransportError, match=r"cluster 127.0.0.1:1,127.0.0.1:2: no Metadata .* \d+ attempts") as caught:
         cluster.snapshot(None, soon(0.5))
     assert all(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import random
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from streamgroup.errors import TransportError
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from streamgroup.net.cluster import Cluster
 from streamgroup.net.listing import NO_OFFSET, ListedOffset
@@ -115,17 +116,21 @@ def test_the_bootstrap_servers_are_tried_one_after_the_other_until_one_answers(b
     hangs_up, mute = broker({}), broker({ApiVersionsRequest: script(SILENCE)})
     answers = old_broker(broker, "0.8.2", Metadata=lambda *_: metadata({1: answers.port}, topic("orders", 1)))
     for order in itertools.permutations([hangs_up.port, mute.port, 1, answers.port]):
-        cluster = Cluster(options(*order, connection_setup_timeout_ms=100), rng=KeepsOrder())
+        before = hangs_up.connections
+        cluster = Cluster(options(*order, connection_setup_timeout_ms=100))
         assert cluster.snapshot(["orders"], soon(10)).leader(TopicPartition("orders", 0)) is not None
         assert cluster.call(MetadataRequest(topics=()), 1, soon()).topics
         cluster.close()
+        assert (hangs_up.connections > before) is (order.index(hangs_up.port) < order.index(answers.port))
 
 
-class KeepsOrder(random.Random):
-    """Shuffles nothing."""
-
-    def shuffle(self, x: Any) -> None:
-        pass
+def test_the_bootstrap_servers_are_tried_in_the_order_of_the_list(options: Options) -> None:
+    for order in itertools.permutations([1, 2, 3]):
+        cluster = Cluster(options(*order, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000))
+        with pytest.raises(TransportError, match=" after 1 attempts ") as caught:
+            cluster.snapshot(None, soon(30))
+        refused = re.findall(r"127\.0\.0\.1:(\d+): cannot connect", str(caught.value))
+        assert [int(port) for port in refused] == list(order)
 
 
 def test_an_error_that_the_metadata_has_caused_refreshes_it(broker: Start, options: Options) -> None:
