@@ -25,7 +25,7 @@ from streamgroup.driver.membership.member import MemberAction, MetadataStale, Re
 from streamgroup.driver.membership.modes import ledger_of
 from streamgroup.driver.membership.seats import seat_of
 from streamgroup.driver.membership.twins import Twins
-from streamgroup.driver.patience import AGAIN_S, FIRST_PATIENCE_S, Patience
+from streamgroup.driver.patience import FIRST_PATIENCE_S, Patience
 from streamgroup.driver.planner import Logs, Planner
 from streamgroup.driver.proof import Proof
 from streamgroup.driver.resolver import Resolver
@@ -123,6 +123,7 @@ class Coordinator:
             self._beginning,
             is_clear=self._twins.clear,
             is_over=lambda: self._failure is not None or self._leaving.wanted,
+            patience_s=self._patience_s,
         )
         alone = not self._group.is_member  # nobody waits for who is alone, and leaving would help nobody
         self.silence = SilenceWatch(
@@ -153,11 +154,10 @@ class Coordinator:
             self._prove(document)
             self._join(document)
             self._leaving.raise_if_ended(FIRST_PATIENCE_S)
-        until = time.monotonic() + self._patience_s  # Once is called once: it leaves nothing to a later call
         while (planned := self._plan(document, max_rows, once=once)) is None:
-            if not once or self._leaving.wanted:
-                return self._wait_on(dict(start), document)
-            self._planner.require_told(until)
+            with self._state:
+                if not once or self._leaving.wanted:
+                    return self._wait_on(dict(start), document)
         return dict(start) if planned is document else to_value(planned)
 
     def _plan(self, previous: Document, max_rows: int | None, *, once: bool) -> Document | None:
@@ -188,8 +188,8 @@ class Coordinator:
         known, moved = self._planner.judge(logs)
         if moved:
             self._thread.carry_out(self._member.moved(moved, now))
-        elif once and self._planner.untold:
-            self._state.wait(AGAIN_S)
+        elif once and (untold := self._planner.untold - self._unregistered.left_out()):
+            self._waiting.until_told(untold)
         elif (planned := self._planner.next(previous, known, max_rows, now=now, once=once)) is not None:
             self._thread.carry_out(self._member.planned(planned, now))
             return planned

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from streamgroup.driver.beginning import Beginning
 from streamgroup.driver.membership.member import Member
 from streamgroup.errors import TransportError
+from streamgroup.model import TopicPartition
 from streamgroup.options.types import GroupOptions
 
 PATIENCE_S = 0.5
@@ -25,7 +26,7 @@ class Patience:
     """See the module. Used by Spark's thread, with the lock `state` held.
 
     `is_clear` tells whether anything but the member speaks against planning, `is_over` whether there is nothing left to
-    wait for: the run has failed or is leaving.
+    wait for: the run has failed or is leaving; `patience_s` how long brokers have to tell what they are asked.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Patience:
         *,
         is_clear: Callable[[], bool],
         is_over: Callable[[], bool],
+        patience_s: float,
     ) -> None:
         self._group = group
         self._state = state
@@ -44,7 +46,9 @@ class Patience:
         self._beginning = beginning
         self._is_clear = is_clear
         self._is_over = is_over
+        self._patience_s = patience_s
         self._has_waited = self._has_planned = False
+        self._untold_since: float | None = None
         self._longest_s = group.join_timeout_ms / 1000 + (0.0 if group.is_member else SOLO_GRACE_S)
 
     def until_plannable(self, *, once: bool, ends: bool) -> bool:
@@ -55,6 +59,8 @@ class Patience:
         """
         patience = FIRST_PATIENCE_S if ends or not self._has_waited else PATIENCE_S
         self._has_waited = True
+        if not self._is_ready(once):
+            self._untold_since = None
         self._state.wait_for(lambda: self._is_ready(once) or self._is_over(), self._longest_s if once else patience)
         if self._is_over():
             return False
@@ -64,6 +70,20 @@ class Patience:
         if once or (ends and self._is_too_late()):
             raise TransportError(self._too_late("Trigger.Once" if once else "Trigger.AvailableNow"))
         return False
+
+    def until_told(self, untold: Collection[TopicPartition]) -> None:
+        """Once, which is called once, would end without what brokers have not told yet: wait a little before the next
+        look at it. Raises TransportError where it has been waited for long enough."""
+        now = time.monotonic()
+        self._untold_since = now if self._untold_since is None else self._untold_since
+        if now - self._untold_since >= self._patience_s:
+            names = ", ".join(map(str, sorted(untold)))
+            raise TransportError(
+                f"{self._who}nothing could be planned of {names} under Trigger.Once: their brokers have not told what "
+                f"the logs hold within kafka.default.api.timeout.ms ({self._patience_s:g} s). Nothing is lost; run "
+                "again, or raise the timeout"
+            )
+        self._state.wait(AGAIN_S)
 
     def until_complete(self) -> bool:
         """R11: who ends while partitions are on their way to it would leave them to nobody; it waits a little."""
@@ -80,9 +100,12 @@ class Patience:
         return not self._has_planned and joined_at is not None and time.monotonic() - joined_at >= self._longest_s
 
     def _too_late(self, trigger: str) -> str:
-        who = f"group {self._group.group_id}: " if self._group.group_id else ""
         state = self._member.membership.state.name.lower()
         return (
-            f"{who}no assignment within group.joinTimeout ({self._longest_s:.0f} s) under {trigger} (the member is "
-            f"{state}); is another member slow to rejoin? Run again, or raise group.joinTimeout"
+            f"{self._who}no assignment within group.joinTimeout ({self._longest_s:.0f} s) under {trigger} (the member "
+            f"is {state}); is another member slow to rejoin? Run again, or raise group.joinTimeout"
         )
+
+    @property
+    def _who(self) -> str:
+        return f"group {self._group.group_id}: " if self._group.group_id else ""

@@ -13,7 +13,7 @@ from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks
 from streamgroup.driver.logs.epochs import EpochChecks
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.trouble import Loss, Troubles
-from streamgroup.errors import DecodeError, TransportError
+from streamgroup.errors import DecodeError
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import UNKNOWN_EPOCH, Dialect, Document, LogRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
@@ -97,10 +97,7 @@ class Planner:
         )
         unsound = self._checks.unsound(positions, logs) if come_and_go else frozenset()
         plannable = settlement.positions.keys() & watermarks.keys() - unsound
-        left_out = come_and_go and not self._fail_on_data_loss  # those whose brokers are away, as has been said
-        self.untold = frozenset(
-            tp for tp in positions.keys() - plannable if not (left_out and snapshot.partition(tp) is None)
-        )
+        self.untold = frozenset(positions.keys() - plannable)
         return Judged(
             {tp: known for tp, known in logs.items() if tp in plannable},
             {tp: p.offset for tp, p in settlement.positions.items() if p.offset != positions[tp].offset},
@@ -112,16 +109,6 @@ class Planner:
         if flight is None or not flight.planned_here or flight.document == start or flight.handed is not None:
             return None
         return flight.document if flight.document.sequence > start.sequence else None
-
-    def require_told(self, until: float) -> None:
-        """Raise TransportError where it is later than `until`: Trigger.Once would end without what was not told."""
-        if time.monotonic() >= until:
-            group = f"group {self._ledger.group}: " if self._ledger.group else ""
-            names = ", ".join(map(str, sorted(self.untold))) or "its partitions"
-            raise TransportError(
-                f"{group}nothing could be planned of {names} under Trigger.Once: their brokers have not told what the "
-                "logs hold within kafka.default.api.timeout.ms. Nothing is lost; run again, or raise the timeout"
-            )
 
     def _losses(self, verdicts: Mapping[TopicPartition, loss.Verdict]) -> list[Loss]:
         group = self._ledger.group
@@ -166,10 +153,12 @@ class Planner:
             return
         try:
             self._checks.ask(positions, logs, wait)
+            if max_rows is not None:
+                unsound = self._checks.unsound(positions, logs)
+                sound = {tp: position for tp, position in positions.items() if tp not in unsound}
+                self._walks.ask(sound, logs, max_rows, self.targets, wait)
         except DecodeError as error:
             raise self._no_position(error) from error
-        if max_rows is not None:
-            self._walks.ask(positions, logs, max_rows, self.targets, wait)
 
     def _no_position(self, error: DecodeError) -> DecodeError:
         """`error` with whose offset it is, and how it is set."""
@@ -189,6 +178,7 @@ class Planner:
         document = self._batch(previous, logs, max_rows, least=self._least_wanted(now, once))
         if document is not None:
             self._planned_at = now
+            self._checks.planned(document.ranges)
         elif self._documents_positions and not self._ledger.positions().keys() <= previous.positions.keys():
             return self.empty(previous)
         return document

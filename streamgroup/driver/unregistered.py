@@ -39,7 +39,10 @@ class Unregistered:
         self._patience_s = patience_s
         self._looked = False
         self._left_out: frozenset[TopicPartition] = frozenset()
-        """What AvailableNow has no target for: it was known when the run began, and not registered."""
+        """What AvailableNow has no target for: it was known when the run began, and not registered. Of Once: what has
+        been told to be left out."""
+        self._once: frozenset[TopicPartition] | None = None
+        """What Once is to read."""
 
     def begin(self, checkpoint: Document, targets: Targets | None, *, once: bool) -> None:
         """Before a plan. Says once what a stream waits for; raises DataLossError where Once would leave it out."""
@@ -60,7 +63,8 @@ class Unregistered:
             tp for tp in known if (snapshot.partition(tp) is None if targets is None else tp not in targets)
         )
         if once:
-            self._settle(absent)
+            self._once = frozenset(known)
+            self.left_out()
         elif targets is not None:
             self._left_out = absent
         elif absent:
@@ -69,6 +73,17 @@ class Unregistered:
                 self._who,
                 _names(absent),
             )
+
+    def left_out(self) -> frozenset[TopicPartition]:
+        """What Once leaves out as its brokers are away now, which may not have been so at its beginning. Says so, or
+        raises DataLossError. Asks nobody."""
+        if self._once is None:
+            return frozenset()
+        snapshot = self._snapshot()
+        absent = frozenset(tp for tp in self._once if snapshot.partition(tp) is None)
+        self._settle(absent - self._left_out)
+        self._left_out |= absent
+        return absent
 
     def end(self, checkpoint: Document, targets: Targets | None) -> None:
         """AvailableNow would end, all that is held has been read: raises DataLossError where a broker was away when it

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING
@@ -24,6 +25,11 @@ Logs = Mapping[TopicPartition, LogRange]
 
 BUDGET_S = 0.8
 """So long messages are walked for one plan: the watcher has others to ask, and a shorter batch is one, too."""
+GIVE_UP_S = 30.0
+"""So long a position is tried to be checked."""
+AGAIN_S = 2.0
+"""When it is asked about again: each question takes the watcher's time."""
+PAUSE_S = 0.1
 QUESTION_S = 5.0
 """How long a broker's answer counts that comes later than that."""
 
@@ -31,8 +37,9 @@ QUESTION_S = 5.0
 class _Asking:
     """Ranges are walked by the watcher's cluster, one question at a time."""
 
-    def __init__(self, watcher: LogWatcher) -> None:
+    def __init__(self, watcher: LogWatcher, *, is_checked: bool = False) -> None:
         self._watcher = watcher
+        self._is_checked = is_checked
         self._asked: tuple[OffsetRange, ...] = ()
         self._answer: Future[Walked] | None = None
 
@@ -44,7 +51,8 @@ class _Asking:
     def ask(self, wanted: tuple[OffsetRange, ...]) -> None:
         """From the start of each range, which is to be a boundary, to its end."""
         self._asked = wanted
-        self._answer = self._watcher.post(lambda *asked: _walk(wanted, *asked), QUESTION_S)
+        checked = self._is_checked
+        self._answer = self._watcher.post(lambda *asked: _walk(wanted, *asked, checked=checked), QUESTION_S)
 
     def answers(self, wait: float) -> dict[TopicPartition, tuple[int, tuple[int, ...]]]:
         """From where each partition was walked and what was found; nothing where it takes longer than `wait` seconds.
@@ -108,35 +116,49 @@ class BoundaryWalks:
 
 
 class PositionChecks:
-    """Does a message begin at a position that was not planned here? Asked once of each partition that comes to be held:
-    its commit or its starting offset may be anything, and what is planned from there on ends where messages end.
+    """Does a message begin at a position that was not planned here? Asked of each partition that comes to be held: its
+    commit or its starting offset may be anything, and what is planned from there on ends where messages end.
 
     Used by Spark's thread alone.
     """
 
-    def __init__(self, watcher: LogWatcher) -> None:
-        self._asking = _Asking(watcher)
+    def __init__(self, watcher: LogWatcher, clock: Callable[[], float] = time.monotonic) -> None:
+        self._asking = _Asking(watcher, is_checked=True)
+        self._clock = clock
         self._sound: dict[TopicPartition, int] = {}
-        """By partition: the position that was found to be one."""
+        """By partition: the position that was found to be one, or where the last plan ended."""
+        self._since: dict[TopicPartition, float] = {}
+        """By partition that is not sound: since when it is asked about."""
+        self._again_at = 0.0
 
     def ask(self, positions: Mapping[TopicPartition, Position], logs: Logs, wait: float) -> None:
-        """Ask about the positions that nothing tells to be sound; waits at most `wait` seconds for the answers.
+        """Ask about the positions that nothing tells to be sound.
 
-        Raises DecodeError where a position is no boundary, BrokerError for what a broker refuses.
+        Waits at most `wait` seconds for the answers, and not at all where others can be planned from. Raises
+        DecodeError where a position is no boundary, BrokerError for what a broker refuses.
         """
-        self._sound = {tp: at for tp, at in self._sound.items() if tp in positions and at <= positions[tp].offset}
+        at = {tp: position.offset for tp, position in positions.items()}
+        self._sound = {tp: sound for tp, sound in self._sound.items() if at.get(tp) == sound}
         for tp, known in logs.items():
-            if positions[tp].offset in (known.earliest, known.latest, *known.segments):
-                self._sound[tp] = positions[tp].offset
-        if self._asking.is_free and (unsound := self.unsound(positions, logs)):
-            self._asking.ask(
-                tuple(OffsetRange(tp, positions[tp].offset, positions[tp].offset + 1) for tp in sorted(unsound))
-            )
-        self._sound |= {
-            tp: start
-            for tp, (start, _) in self._asking.answers(wait).items()
-            if tp in positions and start == positions[tp].offset
-        }
+            if at[tp] in (known.earliest, known.latest, *known.segments):
+                self._sound[tp] = at[tp]
+        deadline = self._clock() + wait
+        while unsound := self._tried(positions, logs):
+            now = self._clock()
+            if self._asking.is_free and now >= self._again_at:
+                self._asking.ask(tuple(OffsetRange(tp, at[tp], at[tp] + 1) for tp in sorted(unsound)))
+                self._again_at = now + AGAIN_S
+            left = deadline - now if len(unsound) == len(logs) else 0.0
+            answers = self._asking.answers(max(0.0, left)).items()
+            self._sound |= {tp: start for tp, (start, _) in answers if at.get(tp) == start}
+            if left <= 0.0:
+                return
+            if self._asking.is_free and not answers:
+                time.sleep(min(left, PAUSE_S))  # a broker that hangs up at once is not asked all the time
+
+    def planned(self, ranges: Iterable[OffsetRange]) -> None:
+        """Batches end where messages do."""
+        self._sound |= {range_.partition: range_.until for range_ in ranges}
 
     def unsound(self, positions: Mapping[TopicPartition, Position], logs: Logs) -> frozenset[TopicPartition]:
         """Whose position lies within its log, and nothing has told yet that a message begins there."""
@@ -146,9 +168,25 @@ class PositionChecks:
             if tp in positions and tp not in self._sound and known.earliest < positions[tp].offset < known.latest
         )
 
+    def _tried(self, positions: Mapping[TopicPartition, Position], logs: Logs) -> frozenset[TopicPartition]:
+        """The unsound ones, but for those that have been asked about for long enough: the task of a batch tells what is
+        amiss with their brokers."""
+        now = self._clock()
+        unsound = self.unsound(positions, logs)
+        self._since = {tp: self._since.get(tp, now) for tp in unsound}
+        for tp in sorted(tp for tp, since in self._since.items() if now - since >= GIVE_UP_S):
+            log.warning(
+                "%s: no broker has told in %g s whether a message begins at position %d: planned from it all the same",
+                name07(tp),
+                GIVE_UP_S,
+                positions[tp].offset,
+            )
+            self._sound[tp] = positions[tp].offset
+        return self.unsound(positions, logs)
 
-def _walk(wanted: tuple[OffsetRange, ...], cluster: LogCluster, deadline: float) -> Walked:
-    return kafka07_of(cluster, deadline).boundaries(wanted, deadline, BUDGET_S)
+
+def _walk(wanted: tuple[OffsetRange, ...], cluster: LogCluster, deadline: float, *, checked: bool) -> Walked:
+    return kafka07_of(cluster, deadline).boundaries(wanted, deadline, BUDGET_S, checked=checked)
 
 
 def require_boundaries(cluster: LogCluster, ranges: Iterable[OffsetRange], logs: Logs, deadline: float) -> None:

@@ -183,16 +183,16 @@ class Cluster07:
         return {}
 
     def boundaries(
-        self, wanted: Collection[OffsetRange], deadline: float, budget: float
+        self, wanted: Collection[OffsetRange], deadline: float, budget: float, *, checked: bool = False
     ) -> dict[TopicPartition, tuple[int, ...]]:
         """Where messages end in the logs, by walking them: from the start of each range, which must be a boundary, to
         its end, as far as `budget` seconds and `walking.MOST_BYTES` reach (R34).
 
         The first message's end is always among them, however large it is; a partition that has not told that is absent.
-        Raises DecodeError where a start is no boundary.
+        `checked`: see `Walks.walk`. Raises DecodeError where a start is no boundary.
         """
         snapshot = self.snapshot({range_.partition.topic for range_ in wanted}, deadline)
-        return self._walking().walk(wanted, snapshot, deadline, self.clock() + budget)
+        return self._walking().walk(wanted, snapshot, deadline, self.clock() + budget, checked=checked)
 
     def begins(self, tp: TopicPartition, position: int, deadline: float) -> bool:
         """Whether a message begins at `position` of the log of `tp`. Raises TransportError, BrokerError."""

@@ -41,6 +41,8 @@ class _Walk:
     position: int
     piece: int
     most: int
+    checked: bool = False
+    """The first message is read as a whole, with its checksum; one larger than the piece is else believed."""
     ends: list[npt.NDArray[np.int64]] = field(default_factory=list)
     over: bool = False
 
@@ -87,6 +89,9 @@ class _Walk:
     def _step_over(self, records: memoryview) -> None:
         """A message is larger than the piece: its length tells where it ends."""
         length = int.from_bytes(records[:_LENGTH], "big", signed=True)
+        if self.checked and not self.ends and self.piece == len(records) < _LENGTH + length <= MOST_BYTES:
+            self.piece = min(_LENGTH + length + _LEAST_PIECE, self.most)  # with what follows: damage is told by that
+            return
         announced = f"position {self.position}: a message of {length} bytes is announced"
         error: DecodeError | None = None
         if len(records) < self.piece:  # no message goes on in another segment, or behind what is flushed
@@ -133,11 +138,18 @@ class Walks:
         self._crowd = Crowd(options, clock, Dialect.KAFKA07)
 
     def walk(
-        self, wanted: Collection[OffsetRange], snapshot: ClusterSnapshot, deadline: float, enough: float
+        self,
+        wanted: Collection[OffsetRange],
+        snapshot: ClusterSnapshot,
+        deadline: float,
+        enough: float,
+        *,
+        checked: bool = False,
     ) -> dict[TopicPartition, tuple[int, ...]]:
         """The ends of messages in each range, ascending, until the time `enough`; the first one may lie behind it.
 
-        What a broker answers later, until `deadline`, is taken by the next walk from there. Raises DecodeError where a
+        What a broker answers later, until `deadline`, is taken by the next walk from there. `checked`: the first
+        message of each counts only with its checksum, up to `MOST_BYTES`. Raises DecodeError where a
         range's start is no boundary, BrokerError for what a broker refuses.
         """
         piece = max(_LEAST_PIECE, min(PIECE, _PIECES_AT_ONCE // max(1, len(wanted))))
@@ -147,7 +159,7 @@ class Walks:
             leader = snapshot.leader(range_.partition)
             if leader is not None:
                 size = min(piece, max(_LEAST_PIECE, range_.until - range_.start), most)
-                walks.append(_Walk(range_, leader, range_.start, size, most))
+                walks.append(_Walk(range_, leader, range_.start, size, most, checked))
         while left := [walk for walk in walks if not walk.over]:
             now = self._clock()
             if now >= enough:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -19,6 +20,7 @@ from streamgroup.model import (
     EARLIEST,
     LATEST,
     CommittedOffset,
+    Document,
     OffsetRange,
 )
 from streamgroup.options.types import GroupOptions
@@ -171,6 +173,33 @@ def test_once_waits_for_the_leader_that_is_late(start: Start) -> None:
 
     logs.hook = heard
     assert len(from_value(start(logs=logs).latest(once=True)).ranges) == 2
+
+
+def test_once_gives_the_brokers_their_time_however_long_the_join_took(start: Start) -> None:
+    logs = logs_of((10, 10))
+    logs.slow = {P1}
+    logs.hook = lambda: logs.slow.clear() if sum(at == LATEST for at, _ in logs.listings) > 2 else None
+    run = start(source(client=client(default_api_timeout_ms=1_000)), logs=logs, hold=JoinGroupRequest)
+    threading.Timer(1.2, run.poller.release).start()
+    assert len(from_value(run.latest(once=True)).ranges) == 2
+
+
+def test_an_empty_document_is_planned_under_the_lock(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever drains or stops the run meanwhile has it either before or after."""
+    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.05)
+    run = start(hold=JoinGroupRequest)
+    coordinator = run.coordinator
+    held: list[bool] = []
+    empty = coordinator._planner.empty
+
+    def noted(previous: Document) -> Document:
+        held.append(coordinator._state._is_owned())  # type: ignore[attr-defined]
+        return empty(previous)
+
+    monkeypatch.setattr(coordinator._planner, "empty", noted)
+    coordinator.prepare_available_now()
+    run.latest()
+    assert held == [True]
 
 
 def test_once_tells_what_no_broker_has_told(start: Start) -> None:

@@ -25,10 +25,10 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupOptions, Mode
-from streamgroup.planning.document import to_value
+from streamgroup.planning.document import from_value, to_value
 from tests.unit.broker07 import tp
 from tests.unit.driver.runs import Start, start
-from tests.unit.driver.shells import NODES, Logs, source
+from tests.unit.driver.shells import NODES, Logs, client, source
 
 __all__ = ["start"]
 
@@ -188,3 +188,33 @@ def test_a_query_ends_with_an_error_rather_than_without_a_broker(start: Start, t
     first = query.batch(document)
     with pytest.raises(DataLossError, match=told):
         query.latest(first)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_once_does_not_pass_over_a_broker_that_goes_while_it_is_waited_for(
+    strict: bool, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was registered when the run began, and hangs; then its session is over."""
+    logs = Logs(ends={HERE: 10, AWAY: 10}, segments={HERE: (0, 4), AWAY: (0, 5)}, dialect=Dialect.KAFKA07)
+    logs.slow = {AWAY}
+
+    def goes() -> None:
+        if len(logs.listings) > 6:
+            logs.ends.pop(AWAY, None)
+
+    logs.hook = goes
+    options = source(
+        client=client(metadata_max_age_ms=50),
+        topics=("events",),
+        group=GroupOptions("", mode=Mode.OFF),
+        fail_on_data_loss=strict,
+    )
+    query = start(options, logs=logs)
+    document = to_value(checkpoint({HERE: 4, AWAY: 5}))
+    if strict:
+        with pytest.raises(DataLossError, match=r"no group: this run has not read events 1-2"):
+            query.latest(document, once=True)
+        return
+    planned = from_value(query.latest(document, once=True))
+    assert [range_.partition for range_ in planned.ranges] == [HERE]
+    assert caplog.text.count("this run has not read events 1-2") == 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.driver.logs import boundaries
 from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks, require_boundaries
 from streamgroup.driver.logs.cluster07 import Cluster07
 from streamgroup.errors import ConfigError, DecodeError, TransportError
@@ -89,25 +90,70 @@ def test_a_position_that_is_no_boundary_ends_the_query(walks: BoundaryWalks, wat
 # -- positions that were not planned here ------------------------------------------------------------------------------
 
 
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-def checks(watcher: FakeWatcher) -> PositionChecks:
-    return PositionChecks(watcher)  # type: ignore[arg-type]
+def clock() -> Clock:
+    return Clock()
 
 
-def test_a_position_is_sound_once_a_message_was_found_there(checks: PositionChecks, watcher: FakeWatcher) -> None:
+@pytest.fixture
+def checks(watcher: FakeWatcher, clock: Clock) -> PositionChecks:
+    return PositionChecks(watcher, clock)  # type: ignore[arg-type]
+
+
+def test_a_position_is_sound_once_a_message_was_found_there(
+    checks: PositionChecks, watcher: FakeWatcher, clock: Clock
+) -> None:
     checks.ask(POSITIONS, LOGS, 0.0)
     assert checks.unsound(POSITIONS, LOGS) == {A, B}
     watcher.questions[0].set_result({A: (40,)})
     checks.ask(POSITIONS, LOGS, 0.0)
-    assert checks.unsound(POSITIONS, LOGS) == {B}, "a broker that has not told yet is asked again"
+    assert checks.unsound(POSITIONS, LOGS) == {B}
+    checks.ask(POSITIONS, LOGS, 5.0)
+    assert len(watcher.questions) == 1, "not before a while: and the other can be planned from meanwhile"
+    clock.now += boundaries.AGAIN_S
     checks.ask(POSITIONS, LOGS, 0.0)
     watcher.questions[1].set_result({B: (50,)})
     checks.ask(POSITIONS, LOGS, 0.0)
-    further = {A: Position(40), B: Position(50)}
-    for _ in range(2):
-        checks.ask(further, LOGS, 0.0)
-    assert checks.unsound(further, LOGS) == frozenset()
-    assert len(watcher.questions) == 2, "where the next plans end is known"
+    assert checks.unsound(POSITIONS, LOGS) == frozenset()
+
+
+def test_where_a_plan_has_ended_the_next_one_may_begin_and_nowhere_else(
+    checks: PositionChecks, watcher: FakeWatcher, clock: Clock
+) -> None:
+    """A partition may be lost, and held again somewhere else, between two plans."""
+    checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
+    watcher.questions[0].set_result({A: (40,)})
+    checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
+    checks.planned([OffsetRange(A, 20, 70)])
+    assert checks.unsound({A: Position(70)}, LOGS) == frozenset()
+    checks.ask({A: Position(70)}, {A: LOGS[A]}, 0.0)
+    assert checks.unsound({A: Position(70)}, LOGS) == frozenset()
+    clock.now += boundaries.AGAIN_S
+    checks.ask({A: Position(77)}, {A: LOGS[A]}, 0.0)
+    assert checks.unsound({A: Position(77)}, LOGS) == {A}
+    assert len(watcher.questions) == 2
+
+
+def test_a_check_that_nobody_answers_is_given_up(
+    checks: PositionChecks, watcher: FakeWatcher, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The batch's task then tells what is amiss with the broker; a query that waits for ever tells nothing."""
+    began = clock.now
+    while checks.unsound({A: Position(20)}, LOGS) and clock.now < began + 60:
+        checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
+        if not watcher.questions[-1].done():
+            watcher.questions[-1].set_exception(TransportError("it hangs up"))
+        clock.now += 0.5
+    assert boundaries.GIVE_UP_S <= clock.now - began <= boundaries.GIVE_UP_S + 2
+    assert len(watcher.questions) <= boundaries.GIVE_UP_S / boundaries.AGAIN_S + 1
+    assert "events 0-0: no broker has told in 30 s whether a message begins at position 20" in caplog.text
 
 
 @pytest.mark.parametrize("told", [0, 50, 110])
@@ -129,10 +175,14 @@ def test_what_lies_outside_of_the_log_is_not_asked_about(
     assert not watcher.questions
 
 
-def test_who_comes_back_or_is_set_back_is_asked_about_anew(checks: PositionChecks, watcher: FakeWatcher) -> None:
+def test_who_comes_back_or_is_set_back_is_asked_about_anew(
+    checks: PositionChecks, watcher: FakeWatcher, clock: Clock
+) -> None:
     checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
     watcher.questions[0].set_result({A: (40,)})
-    checks.ask({A: Position(40)}, {A: LOGS[A]}, 0.0)
+    checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
+    assert checks.unsound({A: Position(20)}, LOGS) == frozenset()
+    clock.now += boundaries.AGAIN_S
     checks.ask({A: Position(17)}, {A: LOGS[A]}, 0.0)
     assert checks.unsound({A: Position(17)}, LOGS) == {A}
     watcher.questions[1].set_result({A: (40,)})
@@ -165,7 +215,9 @@ class Brokers(Cluster07):
         self.asked.append(position)
         return position % 30 == 0
 
-    def boundaries(self, wanted: Any, deadline: float, budget: float) -> dict[TopicPartition, tuple[int, ...]]:
+    def boundaries(
+        self, wanted: Any, deadline: float, budget: float, *, checked: bool = False
+    ) -> dict[TopicPartition, tuple[int, ...]]:
         return {r.partition: tuple(range(r.start + 30, r.until + 1, 30)) for r in wanted}
 
 

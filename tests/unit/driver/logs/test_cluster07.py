@@ -318,6 +318,22 @@ def damage(logs: Path, at: int) -> None:
     file.write_bytes(data)
 
 
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_check_reads_a_large_message_as_a_whole(sound: bool, start: Start, cluster: Of) -> None:
+    """Bytes of a message that look like the length of a large one are found out by the checksum."""
+    broker = start()
+    where = broker.produce(0, b"a", b"\0\0\0\x01\x86\xa0" + b"\0" * 300_000, b"b")
+    position = broker.ends[where][1] + (0 if sound else 12)  # 10 bytes of header and 2 of the payload
+    opened = cluster(broker)
+    asked = [OffsetRange(where, position, position + 1)]
+    if sound:
+        assert opened.boundaries(asked, soon(), 2.0, checked=True) == {where: (broker.ends[where][2],)}
+        return
+    assert opened.boundaries(asked, soon(), 2.0), "a length alone is believed"
+    with pytest.raises(DecodeError, match=rf"position {position}\b"):
+        opened.boundaries(asked, soon(), 2.0, checked=True)
+
+
 def test_what_retention_has_taken_is_not_walked(start: Start, cluster: Of) -> None:
     broker = start(segment=100)
     where = broker.produce(0, *values(20))
