@@ -1,18 +1,20 @@
-"""Where groups are looked up: at the brokers, or in the ZooKeeper of Kafka before 0.9.
+"""Where groups are looked up: at the brokers, or in the ZooKeeper where old consumers register.
 
 Both answer in the brokers' words.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Protocol
 
 from streamgroup.cli._group_tables import DEAD, EMPTY, PREPARING, STABLE
 from streamgroup.cli._tables import PartitionName, partition_name
-from streamgroup.driver.logs.clusters import LogCluster, open_cluster
-from streamgroup.errors import DecodeError, UnsupportedVersionError
+from streamgroup.driver.logs.clusters import LogCluster, kafka_of, open_cluster
+from streamgroup.driver.membership.kafka_offsets import larger
+from streamgroup.errors import BrokerError, DecodeError, TransportError, UnsupportedVersionError
 from streamgroup.group.registry import formats
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.view import View, owner_subtrees, subtrees, view_of
@@ -24,6 +26,12 @@ from streamgroup.wire.consumer import PROTOCOL_TYPE, ConsumerAssignment, by_topi
 from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember, ListedGroup
 from streamgroup.znodes import Subtree
 from streamgroup.zookeeper.session import Session
+
+_OFFSETS_TOPIC = "__consumer_offsets"
+_ALONE = (
+    "the brokers do not tell what they keep of group {group!r}: the offsets of {which} are those in ZooKeeper alone "
+    "({error})"
+)
 
 
 class GroupStore(Protocol):
@@ -60,9 +68,7 @@ def _told_of_zookeeper() -> Iterator[None]:
     try:
         yield
     except UnsupportedVersionError as error:
-        raise UnsupportedVersionError(
-            f"{error}. Groups of Kafka before 0.9 are in ZooKeeper: give --zookeeper"
-        ) from error
+        raise UnsupportedVersionError(f"{error}. Groups of old consumers are in ZooKeeper: give --zookeeper") from error
 
 
 class AtBrokers:
@@ -103,7 +109,7 @@ class AtBrokers:
 
 
 class InZooKeeper:
-    """The groups that consumers of Kafka 0.7 and 0.8, and ours beside them, keep in ZooKeeper."""
+    """The groups that old consumers, and ours beside them, keep in ZooKeeper."""
 
     unseen = ""
 
@@ -111,7 +117,8 @@ class InZooKeeper:
         self._session = session
         self._cluster = cluster
         self._dialect = dialect
-        self._views: dict[str, View | None] = {}
+        self._silent = False
+        """The brokers have not answered once: a second wait would take the time of what else is asked."""
         self.notes: list[str] = []
 
     def list_groups(self, deadline: float) -> dict[str, ListedGroup]:
@@ -125,6 +132,10 @@ class InZooKeeper:
         return {name: self._described(name, self._view(name, deadline)) for name in sorted(names)}
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+        """The larger of what stands in ZooKeeper and in Kafka, as a member takes it while a group migrates."""
+        return larger(self._in_nodes(group, deadline), self._in_kafka(group, deadline))
+
+    def _in_nodes(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """The offset nodes; one that holds no number is noted and left out."""
         paths = GroupPaths(group, self._dialect)
         nodes = self._session.look([Subtree(paths.offsets(), 2, watch=False)], deadline)
@@ -139,6 +150,27 @@ class InZooKeeper:
             except DecodeError as error:
                 self.notes.append(str(error))
         return found
+
+    def _in_kafka(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+        """What brokers since 0.8.2 keep (`offsets.storage=kafka`).
+
+        Where their topic is not there they keep nothing, and the search for a coordinator would make it.
+        """
+        if self._dialect is Dialect.KAFKA07 or self._silent:
+            return {}
+        until = (time.monotonic() + deadline) / 2  # the ends of the logs are still to be asked for
+        try:
+            if _OFFSETS_TOPIC not in self._cluster.snapshot([_OFFSETS_TOPIC], until).topics:
+                return {}
+            return admin.committed(kafka_of(self._cluster, until), group, until, stable=False, in_zookeeper=False)
+        except UnsupportedVersionError:
+            return {}
+        except BrokerError as error:
+            self.notes.append(_ALONE.format(group=group, which="it", error=error))
+        except TransportError as error:
+            self._silent = True
+            self.notes.append(_ALONE.format(group=group, which="it and of those after it", error=error))
+        return {}
 
     def log_ends(self, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
         """The ends that brokers tell; of Kafka 0.7 those that are flushed."""

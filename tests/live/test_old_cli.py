@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from streamgroup.cli.main import main
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.testing.registered import zookeeper_client
 from tests.conftest import MakeTopic
+from tests.old_kafka import java_produce, librdkafka
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -42,6 +44,24 @@ def kafka07() -> Iterator[Kafka07Server]:
         with zookeeper_client(kafka.zookeeper_connect) as client:
             wait_until(lambda: len(_registered(client)) == 2, "both brokers have registered the topic")
         yield kafka
+
+
+def commit_at_brokers(server: KafkaServer, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """As a consumer whose offsets Kafka keeps."""
+    wanted = [TopicPartition(*tp, offset) for tp, offset in offsets.items()]
+    consumer = Consumer({**librdkafka(server), "group.id": group})
+
+    def is_committed() -> bool:
+        try:
+            told = consumer.commit(offsets=wanted, asynchronous=False)
+        except KafkaException:  # its coordinator is only just coming up
+            return False
+        return told is not None and not any(tp.error for tp in told)
+
+    try:
+        wait_until(is_committed, f"the brokers keep the offsets of {group}", 30)
+    finally:
+        consumer.close()
 
 
 def _registered(client: Any) -> list[str]:
@@ -115,6 +135,27 @@ def test_topics_and_groups_of_kafka_082_are_found_through_its_zookeeper(
         client.create(f"/consumers/{group}/offsets/{topic}/1", b"0", makepath=True)
     (row,) = rows("groups", *where, "--describe", "--group", group)
     assert (row["partition"], row["current_offset"], row["lag"]) == (1, 0, 0)
+
+
+def test_offsets_that_a_group_of_082_keeps_in_kafka_are_its_offsets(
+    kafka08: KafkaServer, make_topic: MakeTopic
+) -> None:
+    """`offsets.storage=kafka`: what stands in ZooKeeper is from before its migration, or ahead while it lasts."""
+    topic = make_topic(kafka08, 3)
+    group = f"g-{topic}"
+    java_produce(kafka08, topic, [(f"k{n}", "value") for n in range(30)])
+    ends = [
+        row["log_end_offset"] for row in rows("topics", "-z", kafka08.zookeeper_connect, "--describe", "--topic", topic)
+    ]
+    assert sum(ends) == 30
+    commit_at_brokers(kafka08, group, {(topic, 0): ends[0], (topic, 1): 2})
+    with zookeeper_client(kafka08.zookeeper_connect) as client:
+        client.create(f"/consumers/{group}/offsets/{topic}/0", b"1", makepath=True)
+        client.create(f"/consumers/{group}/offsets/{topic}/1", b"3", makepath=True)
+    result = run("groups", "-z", kafka08.zookeeper_connect, "--describe", "--group", group, "--json")
+    described = {row["partition"]: (row["current_offset"], row["lag"]) for row in json.loads(result.stdout)}
+    assert described == {0: (ends[0], 0), 1: (3, ends[1] - 3)}
+    assert "Warning" not in result.stderr
 
 
 def test_doctor_names_the_release_of_a_broker_that_knows_no_apiversions(kafka08: KafkaServer) -> None:

@@ -12,9 +12,12 @@ BROKERS = {1: Broker(1, "one", 9092), 2: Broker(2, "two", 9093)}
 
 
 class FakeCluster:
-    """`orders` with four partitions on two brokers, the last of which has no leader; logs hold [10, 100)."""
+    """`orders` with four partitions on two brokers, the last of which has no leader; and topics of the names in `more`.
 
-    def __init__(self, dialect: Dialect = Dialect.KAFKA) -> None:
+    Logs hold [10, 100).
+    """
+
+    def __init__(self, dialect: Dialect = Dialect.KAFKA, more: Collection[str] = ()) -> None:
         self.closed = False
         numbers = (10000, 10001, 20000, 30000) if dialect is Dialect.KAFKA07 else range(4)
         leaders = (1, 1, 2, 3)
@@ -22,7 +25,11 @@ class FakeCluster:
             PartitionInfo(number, leader, 5, (leader, 1), (leader,))
             for number, leader in zip(numbers, leaders, strict=True)
         )
-        topics = (TopicInfo("orders", partitions, "id-1"), TopicInfo("__own", partitions[:1], internal=True))
+        topics = (
+            TopicInfo("orders", partitions, "id-1"),
+            TopicInfo("__own", partitions[:1], internal=True),
+            *(TopicInfo(name, partitions[:1], internal=True) for name in more),
+        )
         self._snapshot = ClusterSnapshot(BROKERS, {t.name: t for t in topics}, dialect=dialect)
 
     def deadline(self, timeout_ms: int | None = None) -> float:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from streamgroup.cli import _group_stores as module
 from streamgroup.cli._group_stores import AtBrokers, InZooKeeper
 from streamgroup.cli._group_tables import assigned_to
-from streamgroup.model import Broker, Dialect, TopicPartition
+from streamgroup.errors import BrokerError, ErrorCode, TransportError, UnsupportedVersionError
+from streamgroup.model import Broker, CommittedOffset, Dialect, TopicPartition
 from streamgroup.net.cluster import Cluster
 from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Session
@@ -54,8 +56,8 @@ class FakeSession:
         }
 
 
-def store(dialect: Dialect, tree: Mapping[str, str]) -> InZooKeeper:
-    return InZooKeeper(cast("Session", FakeSession(tree)), FakeCluster(dialect), dialect)
+def store(dialect: Dialect, tree: Mapping[str, str], *, more: Collection[str] = ()) -> InZooKeeper:
+    return InZooKeeper(cast("Session", FakeSession(tree)), FakeCluster(dialect, more), dialect)
 
 
 KAFKA07 = {
@@ -134,3 +136,93 @@ def test_brokers_tell_the_last_complete_commits(monkeypatch: pytest.MonkeyPatch)
     assert asked == [("g", False)], "without waiting for open transactions"
     assert (brokers.coordinator("g", 1.0), brokers.name_of(3)) == ("broker:9092 (7)", 3)
     assert "KIP-848" in brokers.unseen
+
+
+# -- offsets that a group of ZooKeeper keeps in Kafka ------------------------------------------------------------------
+
+KAFKA08 = {
+    "/brokers/topics/orders": '{"version":1,"partitions":{"0":[1],"1":[1],"2":[2]}}',
+    "/consumers/g/offsets/orders/0": "5",
+    "/consumers/g/offsets/orders/1": "50",
+    "/consumers/h/offsets/orders/0": "7",
+}
+OFFSETS_TOPIC = "__consumer_offsets"
+IN_KAFKA = {orders(0): CommittedOffset(90), orders(1): CommittedOffset(10), orders(2): CommittedOffset(3)}
+
+
+class Coordinator:
+    """In place of `admin.committed`: what the brokers answer, and what they were asked."""
+
+    def __init__(self, answer: Mapping[TopicPartition, CommittedOffset] | Exception) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, float]] = []
+
+    def __call__(
+        self, cluster: object, group: str, deadline: float, *, stable: bool, in_zookeeper: bool
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        assert (stable, in_zookeeper) == (False, False)
+        self.asked.append((group, deadline))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def offsets_of(looked: InZooKeeper, group: str, deadline: float = 1.0) -> dict[int, int]:
+    return {tp.partition: commit.offset for tp, commit in looked.committed(group, deadline).items()}
+
+
+def test_of_offsets_in_both_places_the_larger_counts_partition_by_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.admin, "committed", Coordinator(IN_KAFKA))
+    looked = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
+    assert offsets_of(looked, "g") == {0: 90, 1: 50, 2: 3}
+    assert looked.notes == []
+
+
+def test_brokers_without_their_topic_of_offsets_are_not_asked_as_that_would_make_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coordinator = Coordinator(IN_KAFKA)
+    monkeypatch.setattr(module.admin, "committed", coordinator)
+    assert offsets_of(store(Dialect.KAFKA, KAFKA08), "g") == {0: 5, 1: 50}
+    assert offsets_of(store(Dialect.KAFKA07, KAFKA07, more=[OFFSETS_TOPIC]), "g") == {10000: 90}
+    assert coordinator.asked == []
+
+
+def test_brokers_that_cannot_keep_offsets_leave_those_of_zookeeper_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module.admin, "committed", Coordinator(UnsupportedVersionError("no FindCoordinator")))
+    looked = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
+    assert (offsets_of(looked, "g"), looked.notes) == ({0: 5, 1: 50}, [])
+
+
+def test_brokers_that_do_not_answer_are_told_of_once_and_leave_time_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coordinator = Coordinator(TransportError("the coordinator is away"))
+    monkeypatch.setattr(module.admin, "committed", coordinator)
+    looked = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
+    deadline = time.monotonic() + 60
+    assert offsets_of(looked, "g", deadline) == {0: 5, 1: 50}
+    assert offsets_of(looked, "h", deadline) == {0: 7}
+    ((group, until),) = coordinator.asked
+    assert group == "g"
+    assert deadline - until == pytest.approx(30, abs=5), "the ends of the logs are still to be asked for"
+    (note,) = looked.notes
+    assert "'g'" in note
+    assert "in ZooKeeper alone" in note
+    assert "the coordinator is away" in note
+
+
+def test_a_group_whose_offsets_brokers_refuse_is_told_of_and_the_others_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'g'")
+    coordinator = Coordinator(refused)
+    monkeypatch.setattr(module.admin, "committed", coordinator)
+    looked = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
+    assert offsets_of(looked, "g") == {0: 5, 1: 50}
+    coordinator.answer = {orders(0): CommittedOffset(8)}
+    assert offsets_of(looked, "h") == {0: 8}
+    (note,) = looked.notes
+    assert "GROUP_AUTHORIZATION_FAILED" in note
