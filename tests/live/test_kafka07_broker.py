@@ -227,12 +227,26 @@ def test_a_killed_broker_is_refused_until_its_session_has_expired(
     assert records_of(broker.address, "t") == message07(b"x")
 
 
-def test_two_brokers_with_one_id_are_one_too_many(kafka: Kafka07Server, chroot: str, tmp_path: Path) -> None:
-    with (
-        pytest.raises(ServerStartError, match=r"registered in ZooKeeper|already registered on the path /brokers/ids/0"),
-        Kafka07Server(config=CONFIG, zookeeper=chroot, start_timeout_s=3, data_dir=tmp_path),
-    ):
-        pass
+def test_two_brokers_with_one_id_are_one_too_many(
+    kafka: Kafka07Server, nodes: KazooClient, producer: Producer07, zookeeper: ZooKeeperServer
+) -> None:
+    first, _ = nodes.get("/brokers/ids/0")
+    with Kafka07Server(config=CONFIG, zookeeper=f"{zookeeper.connect_string}/another") as other:
+        (second,) = other.brokers
+        second.stop()
+        text = second.properties.read_text()
+        second.properties.write_text(text.replace(other.zookeeper_connect, kafka.zookeeper_connect))
+        with pytest.raises(ServerStartError, match="A broker is already registered on the path /brokers/ids/0"):
+            second.process.start()
+    assert nodes.get("/brokers/ids/0")[0] == first
+    producer.produce("t", [b"x"], broker=0, partition=0)
+    assert records_of(kafka.brokers[0].address, "t") == message07(b"x")
+
+
+def test_a_cluster_whose_ids_are_taken_is_not_started(kafka: Kafka07Server, chroot: str, tmp_path: Path) -> None:
+    second = Kafka07Server(config=CONFIG, zookeeper=chroot, start_timeout_s=1, data_dir=tmp_path)
+    with pytest.raises(ServerStartError, match=r"broker 0 is registered in ZooKeeper at .* by a broker that runs"):
+        second.start()
     assert kafka.brokers[0].alive
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError
 from streamgroup.testing import KafkaServer, ServerStartError, ZooKeeperServer, create_topic, java_tool
 from streamgroup.testing.ports import LOOPBACK, free_ports
-from streamgroup.testing.probe import brokers_known_to
+from streamgroup.testing.probe import accepts, brokers_known_to
 from tests.conftest import MakeTopic
 from tests.old_kafka import CODECS, Record, Stored, java_consume, java_produce, stored
 from tests.waiting import wait_until
@@ -288,22 +289,41 @@ def test_a_zookeeper_of_the_old_days_serves_and_drops_transactions() -> None:
         client.close()
 
 
-def test_the_command_starts_an_old_one_and_tells_its_zookeeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def registered_port(data: bytes) -> int:
+    """Of a broker: 0.7 writes `creator:host:port`, 0.8 JSON."""
+    return int(json.loads(data)["port"] if data.startswith(b"{") else data.rpartition(b":")[2])
+
+
+@pytest.mark.parametrize("version", ["0.7", "0.8.2.2"])
+def test_the_command_starts_an_old_one_and_tells_its_zookeeper(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STREAMGROUP_STATE", str(tmp_path))
+    (zookeeper_port,) = free_ports(1)
+    connect = f"{LOOPBACK}:{zookeeper_port}"
     run = CliRunner().invoke
     try:
-        up = run(main, ["kafka", "up", "--version", "0.8.2.2"])
+        up = run(main, ["kafka", "up", "--version", version, "--zookeeper-port", str(zookeeper_port)])
         assert up.exit_code == 0, up.output
-        bootstrap, connect = up.stdout.splitlines()
-        client = KazooClient(connect.removeprefix("zookeeper.connect="))
+        client = KazooClient(connect)
         client.start(DEADLINE_S)
-        assert f'"port":{bootstrap.rpartition(":")[2]}'.encode() in client.get("/brokers/ids/0")[0]
+        port = registered_port(client.get("/brokers/ids/0")[0])
         client.stop()
         client.close()
-        assert "zookeeper  pid" in run(main, ["kafka", "status"]).output
+        # Consumers of 0.7 find its brokers in ZooKeeper alone.
+        ways = [*([] if version == "0.7" else [f"{LOOPBACK}:{port}"]), f"zookeeper.connect={connect}"]
+        assert up.stdout.splitlines() == ways
+        status = run(main, ["kafka", "status"])
+        first, *nodes = status.output.splitlines()
+        assert first.startswith(f"Kafka {version} at {', '.join(ways)}, data in ")
+        states = [(line.split()[0], line.split()[-1]) for line in nodes]
+        assert states == [("zookeeper", "alive"), ("broker-0", "alive")]
+        assert (status.exit_code, accepts(LOOPBACK, port)) == (0, True)
     finally:
         down = run(main, ["kafka", "down"])
     assert down.exit_code == 0, down.output
+    assert not any(accepts(LOOPBACK, each) for each in (port, zookeeper_port))
+    assert run(main, ["kafka", "status"]).exit_code == 3
     assert not (tmp_path / "kafka-data").exists()
 
 
