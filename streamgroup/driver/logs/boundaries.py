@@ -134,8 +134,8 @@ class PositionChecks:
     def ask(self, positions: Mapping[TopicPartition, Position], logs: Logs, wait: float) -> None:
         """Ask about the positions that nothing tells to be sound.
 
-        Waits at most `wait` seconds for the answers, and not at all where others can be planned from. Raises
-        DecodeError where a position is no boundary, BrokerError for what a broker refuses.
+        Waits at most `wait` seconds for the answers; where others can be planned from only when it first asks about
+        one. Raises DecodeError where a position is no boundary, BrokerError for what a broker refuses.
         """
         at = {tp: position.offset for tp, position in positions.items()}
         self._sound = {tp: sound for tp, sound in self._sound.items() if at.get(tp) == sound}
@@ -143,12 +143,14 @@ class PositionChecks:
             if at[tp] in (known.earliest, known.latest, *known.segments):
                 self._sound[tp] = at[tp]
         deadline = self._clock() + wait
+        asked_before = frozenset(self._since)
         while unsound := self._tried(positions, logs):
             now = self._clock()
             if self._asking.is_free and now >= self._again_at:
                 self._asking.ask(tuple(OffsetRange(tp, at[tp], at[tp] + 1) for tp in sorted(unsound)))
                 self._again_at = now + AGAIN_S
-            left = deadline - now if len(unsound) == len(logs) else 0.0
+            is_waited_for = len(unsound) == len(logs) or not unsound <= asked_before
+            left = deadline - now if is_waited_for else 0.0
             answers = self._asking.answers(max(0.0, left)).items()
             self._sound |= {tp: start for tp, (start, _) in answers if at.get(tp) == start}
             if left <= 0.0:

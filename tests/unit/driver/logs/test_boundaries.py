@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,6 +15,7 @@ from streamgroup.errors import ConfigError, DecodeError, TransportError
 from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
 from tests.unit.broker07 import tp
 from tests.unit.driver.registry07 import FakeNodes, client07
+from tests.unit.driver.shells import SOON
 
 A, B = tp(0, 0), tp(1, 2)
 POSITIONS = {A: Position(10), B: Position(20)}
@@ -122,6 +124,17 @@ def test_a_position_is_sound_once_a_message_was_found_there(
     watcher.questions[1].set_result({B: (50,)})
     checks.ask(POSITIONS, LOGS, 0.0)
     assert checks.unsound(POSITIONS, LOGS) == frozenset()
+
+
+def test_the_first_answer_is_waited_for_that_a_query_fails_before_it_has_begun(
+    checks: PositionChecks, watcher: FakeWatcher
+) -> None:
+    told = {A: Position(50), B: Position(20)}
+    threading.Timer(0.2, lambda: watcher.questions[0].set_exception(DecodeError("position 20"))).start()
+    with pytest.raises(DecodeError, match="position 20"):
+        checks.ask(told, LOGS, SOON)
+    checks.ask(told, LOGS, SOON)  # and not again: A can be planned from
+    assert checks.unsound(told, LOGS) == {B}
 
 
 def test_where_a_plan_has_ended_the_next_one_may_begin_and_nowhere_else(
