@@ -45,8 +45,11 @@ BROKERS = {
     "1.1.1": Broker("kafka11", 2, 0),
 }
 
-THROUGH_BROKERS = "kafka.bootstrap.servers"
-THROUGH_ZOOKEEPER = "zookeeper.connect"
+BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
+ZOOKEEPER_CONNECT = "zookeeper.connect"
+
+THROUGH_BROKERS = frozenset({BOOTSTRAP_SERVERS})
+THROUGH_ZOOKEEPER = frozenset({ZOOKEEPER_CONNECT})
 
 AT_BROKERS = frozenset({"brokers"})
 ZOOKEEPER = frozenset({"zookeeper"})
@@ -57,15 +60,21 @@ class Way:
     """How a query stands to its group in a version."""
 
     version: str
-    reaches: str
+    reaches: frozenset[str]
+    """The options that name the cluster."""
     options: Mapping[str, str] = field(default_factory=dict)
     offsets: frozenset[str] = AT_BROKERS
     """Where the group's commits lie."""
 
+    @property
+    def by_zookeeper(self) -> bool:
+        """Whether the group's members are in ZooKeeper."""
+        return ZOOKEEPER_CONNECT in self.reaches
+
     def address(self, server: KafkaServer) -> dict[str, str]:
-        """How it is reached: one of the two, and never both."""
-        of = {THROUGH_BROKERS: server.bootstrap_servers, THROUGH_ZOOKEEPER: server.zookeeper_connect}
-        return {self.reaches: of[self.reaches]}
+        """These options' values."""
+        of = {BOOTSTRAP_SERVERS: server.bootstrap_servers, ZOOKEEPER_CONNECT: server.zookeeper_connect}
+        return {option: of[option] for option in self.reaches}
 
 
 WAYS = {
@@ -77,11 +86,15 @@ WAYS = {
     "0.8.2.2, member, storage both": Way(
         "0.8.2.2", THROUGH_ZOOKEEPER, {"kafka.offsets.storage": "kafka"}, offsets=AT_BROKERS | ZOOKEEPER
     ),
+    # Brokers by the one, the group by the other.
+    "0.8.2.2, member, both options": Way("0.8.2.2", THROUGH_BROKERS | THROUGH_ZOOKEEPER, offsets=ZOOKEEPER),
     "0.9.0.1, member": Way("0.9.0.1", THROUGH_BROKERS),
-    "0.10.2.2, member": Way("0.10.2.2", THROUGH_BROKERS),
     # Old consumers may well sit on a later broker.
+    "0.9.0.1, member by ZooKeeper": Way("0.9.0.1", THROUGH_ZOOKEEPER, offsets=ZOOKEEPER),
+    "0.10.2.2, member": Way("0.10.2.2", THROUGH_BROKERS),
     "0.10.2.2, member by ZooKeeper": Way("0.10.2.2", THROUGH_ZOOKEEPER, offsets=ZOOKEEPER),
     "1.1.1, member": Way("1.1.1", THROUGH_BROKERS),
+    "1.1.1, member by ZooKeeper": Way("1.1.1", THROUGH_ZOOKEEPER, offsets=ZOOKEEPER),
 }
 
 
@@ -146,7 +159,7 @@ def through_the_stream(
     ends = log_ends_of(again)
     assert set(ends) == {(topic, p) for topic in topics for p in range(PARTITIONS)}
     wait_until(
-        lambda: committed_by_tool(server, group, topics, by_zookeeper=way.reaches == THROUGH_ZOOKEEPER) == ends,
+        lambda: committed_by_tool(server, group, topics, by_zookeeper=way.by_zookeeper) == ends,
         "its own tool tells of all offsets",
         PATIENCE_S,
     )
@@ -189,7 +202,7 @@ def server(request: pytest.FixtureRequest, way: Way) -> KafkaServer:
 @pytest.mark.parametrize(
     ("way", "codec"),
     [
-        ("0.8.2.2, member", "snappy"),
+        ("0.8.2.2, member, both options", "snappy"),
         ("0.9.0.1, member", "lz4"),
         ("0.10.2.2, member", "gzip"),
         ("1.1.1, member", "lz4"),
