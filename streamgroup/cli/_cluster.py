@@ -2,60 +2,112 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 import click
 
 from streamgroup.driver.logs.clusters import LogCluster, open_cluster
 from streamgroup.errors import ConfigError
 from streamgroup.net.cluster import Cluster
-from streamgroup.options.kinds import SERVERS, ZOOKEEPER, Kind
+from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, Kind
+from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 
-T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_BOOTSTRAP = click.option("-b", "--bootstrap-server", metavar="HOST:PORT", help="Brokers to begin with.")
-_ZOOKEEPER = click.option(
-    "-z", "--zookeeper", metavar="HOST:PORT/CHROOT", help="ZooKeeper, for Kafka 0.7 and for groups of Kafka 0.8."
+_FOR = "for brokers that register in ZooKeeper, and for groups of old consumers, whatever the broker"
+EITHER = f"--bootstrap-server, or --zookeeper {_FOR}"
+"""What a command needs that looks at a cluster."""
+_OPTIONS = (
+    click.option("-b", "--bootstrap-server", metavar="HOST:PORT", help="Brokers to begin with."),
+    click.option("-z", "--zookeeper", metavar="HOST:PORT/CHROOT", help=f"ZooKeeper, {_FOR}."),
+    click.option("--zookeeper-username", metavar="NAME", help="Whom to be in ZooKeeper, by digest authentication."),
+    click.option(
+        "--zookeeper-password",
+        metavar="PASSWORD",
+        help="Better a reference, env:NAME or file:PATH: others on this machine see what a command is given.",
+    ),
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What a command line tells of the cluster."""
+
+    bootstrap_server: str | None = None
+    zookeeper: str | None = None
+    username: str | None = None
+    password: Secret | None = None
+
+
 def cluster_options(command: Command) -> Command:
-    """`--bootstrap-server` and `--zookeeper`."""
-    return _BOOTSTRAP(_ZOOKEEPER(command))
+    """The options that name the cluster; `command` has them as `where`."""
+
+    @functools.wraps(command)
+    def with_cluster(
+        *args: Any,
+        bootstrap_server: str | None,
+        zookeeper: str | None,
+        zookeeper_username: str | None,
+        zookeeper_password: str | None,
+        **others: Any,
+    ) -> Any:
+        username = _parsed("--zookeeper-username", TEXT, zookeeper_username)
+        password = _parsed("--zookeeper-password", SECRET, zookeeper_password)
+        return command(*args, where=Where(bootstrap_server, zookeeper, username, password), **others)
+
+    told = cast("Command", with_cluster)
+    for option in reversed(_OPTIONS):
+        told = option(told)
+    return told
 
 
-def client_options(
-    bootstrap_server: str | None, zookeeper: str | None, client_id: str, timeout_ms: int
-) -> ClientOptions:
-    """What the two options name. Raises ConfigError where one is no address, UsageError where none is given."""
-    if not bootstrap_server and not zookeeper:
-        raise click.UsageError("give --bootstrap-server, or --zookeeper for Kafka before 0.9")
-    registry = None
-    if zookeeper:
-        servers, chroot = _parsed("--zookeeper", ZOOKEEPER, zookeeper)
-        registry = ZooKeeperOptions(servers, chroot, connection_timeout_ms=timeout_ms)
+def client_options(where: Where, client_id: str, timeout_ms: int) -> ClientOptions:
+    """What is named. Raises ConfigError where something is no address, UsageError where something is missing."""
+    if not where.bootstrap_server and not where.zookeeper:
+        raise click.UsageError(f"give {EITHER}")
     return ClientOptions(
-        _parsed("--bootstrap-server", SERVERS, bootstrap_server) if bootstrap_server else (),
+        _parsed("--bootstrap-server", SERVERS, where.bootstrap_server or None) or (),
         client_id=client_id,
         default_api_timeout_ms=timeout_ms,
-        zookeeper=registry,
+        zookeeper=_registry(where, timeout_ms),
     )
 
 
-def opened(bootstrap_server: str | None, zookeeper: str | None, client_id: str, timeout_ms: int) -> LogCluster:
+def _registry(where: Where, timeout_ms: int) -> ZooKeeperOptions | None:
+    if (where.username is None) != (where.password is None):
+        raise click.UsageError("--zookeeper-username and --zookeeper-password belong together")
+    if not where.zookeeper:
+        if where.username is not None:
+            raise click.UsageError("--zookeeper-username and --zookeeper-password need --zookeeper")
+        return None
+    servers, chroot = _parsed("--zookeeper", ZOOKEEPER, where.zookeeper)
+    return ZooKeeperOptions(
+        servers,
+        chroot,
+        connection_timeout_ms=timeout_ms,
+        username=where.username or "",
+        password=where.password,
+    )
+
+
+def opened(where: Where, client_id: str, timeout_ms: int) -> LogCluster:
     """The cluster that is named, in whichever dialect; nothing connects yet."""
-    return open_cluster(client_options(bootstrap_server, zookeeper, client_id, timeout_ms))
+    return open_cluster(client_options(where, client_id, timeout_ms))
 
 
 def cluster_of(servers: str, client_id: str, timeout_ms: int) -> Cluster:
     """The cluster behind `--bootstrap-server`; nothing connects yet. Raises ConfigError where it is no address."""
-    return Cluster(client_options(servers, None, client_id, timeout_ms))
+    return Cluster(client_options(Where(servers), client_id, timeout_ms))
 
 
-def _parsed(option: str, kind: Kind, text: str) -> Any:
+def _parsed(option: str, kind: Kind, text: str | None) -> Any:
+    """None where the option is not given."""
+    if text is None:
+        return None
     try:
         return kind.parse(text)
     except ValueError as error:

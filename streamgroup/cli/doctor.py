@@ -8,7 +8,7 @@ import json
 import click
 
 from streamgroup.cli import _diagnosis as diagnosis
-from streamgroup.cli._cluster import client_options, cluster_options
+from streamgroup.cli._cluster import EITHER, Where, client_options, cluster_options
 from streamgroup.cli._diagnosis import Finding, Spoken, Verdict
 from streamgroup.cli._tables import Column, json_rows, table
 
@@ -36,8 +36,7 @@ SPOKEN: tuple[Column[Spoken], ...] = (
 def doctor(
     ctx: click.Context,
     *,
-    bootstrap_server: str | None,
-    zookeeper: str | None,
+    where: Where,
     names: tuple[str, ...],
     verbose: bool,
     timeout: int,
@@ -48,11 +47,11 @@ def doctor(
     Exits with 1 where a check has failed.
     """
     looked: itertools.chain[Finding | Spoken] = itertools.chain(diagnosis.of_this_machine())
-    if bootstrap_server or zookeeper:
-        options = client_options(bootstrap_server, zookeeper, "streamgroup-doctor", timeout)
+    if where != Where():
+        options = client_options(where, "streamgroup-doctor", timeout)
         looked = itertools.chain(looked, diagnosis.of_cluster(options), diagnosis.of_groups(options, names))
     elif names:
-        raise click.UsageError("--group needs --bootstrap-server, or --zookeeper for Kafka before 0.9")
+        raise click.UsageError(f"--group needs {EITHER}")
     seen = list(looked)
     findings = [row for row in seen if isinstance(row, Finding)]
     spoken = [row for row in seen if isinstance(row, Spoken)]

@@ -13,7 +13,7 @@ import click
 
 from streamgroup.cli import _group_tables as tables
 from streamgroup.cli import _local
-from streamgroup.cli._cluster import client_options, cluster_options
+from streamgroup.cli._cluster import Where, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, opened_store
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.errors import StreamGroupError
@@ -45,8 +45,7 @@ class NoSuchGroup(StreamGroupError):
 @click.option("--json", "as_json", is_flag=True, help="For programs: all columns, null for what is not known.")
 def groups(
     *,
-    bootstrap_server: str | None,
-    zookeeper: str | None,
+    where: Where,
     list_groups: bool,
     describe: bool,
     names: tuple[str, ...],
@@ -63,7 +62,7 @@ def groups(
         raise click.UsageError("--describe takes either --group or --all-groups")
     if list_groups and (names or all_groups or verbose or view not in (None, "state")):
         raise click.UsageError("--list takes only --state besides")
-    with opened_store(client_options(bootstrap_server, zookeeper, "streamgroup-groups", timeout)) as store:
+    with opened_store(client_options(where, "streamgroup-groups", timeout)) as store:
         deadline = time.monotonic() + timeout / 1000
         try:
             if list_groups:

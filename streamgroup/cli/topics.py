@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from streamgroup.cli._cluster import cluster_options, opened
+from streamgroup.cli._cluster import Where, cluster_options, opened
 from streamgroup.cli._tables import Column, PartitionName, json_rows, partition_name, table
 from streamgroup.driver.logs.clusters import LogCluster
 from streamgroup.errors import StreamGroupError
@@ -75,8 +75,7 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
 @click.option("--json", "as_json", is_flag=True, help="For programs: all columns, null for what is not known.")
 def topics(
     *,
-    bootstrap_server: str | None,
-    zookeeper: str | None,
+    where: Where,
     list_topics: bool,
     describe: bool,
     names: tuple[str, ...],
@@ -90,7 +89,7 @@ def topics(
         raise click.UsageError("give either --list or --describe")
     if list_topics and (names or verbose):
         raise click.UsageError("--list takes neither --topic nor --verbose")
-    with closing(opened(bootstrap_server, zookeeper, "streamgroup-topics", timeout)) as cluster:
+    with closing(opened(where, "streamgroup-topics", timeout)) as cluster:
         deadline = cluster.deadline(timeout)
         snapshot = cluster.snapshot(names or None, deadline)
         shown = [snapshot.topics[name] for name in sorted(snapshot.topics)]

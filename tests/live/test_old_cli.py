@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from kazoo.client import KazooClient
+from kazoo.security import CREATOR_ALL_ACL
 
 from streamgroup.cli.main import main
 from streamgroup.testing import KafkaServer
@@ -156,6 +158,54 @@ def test_offsets_that_a_group_of_082_keeps_in_kafka_are_its_offsets(
     described = {row["partition"]: (row["current_offset"], row["lag"]) for row in json.loads(result.stdout)}
     assert described == {0: (ends[0], 0), 1: (3, ends[1] - 3)}
     assert "Warning" not in result.stderr
+
+
+@pytest.fixture
+def of_eve(kafka08: KafkaServer) -> Iterator[str]:
+    """A chroot where the broker is registered and a group has committed, which nobody but eve may read."""
+    client = KazooClient(kafka08.zookeeper_connect, auth_data=[("digest", "eve:canary")])
+    client.start()
+    try:
+        ids = "/brokers/ids"
+        for name in client.get_children(ids):
+            client.create(f"/eves{ids}/{name}", client.get(f"{ids}/{name}")[0], CREATOR_ALL_ACL, makepath=True)
+        client.create("/eves/consumers/hers/offsets/orders/0", b"7", CREATOR_ALL_ACL, makepath=True)
+        yield f"{kafka08.zookeeper_connect}/eves"
+        client.delete("/eves", recursive=True)
+    finally:
+        client.stop()
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "seen"),
+    [
+        (("topics", "--list"), ""),
+        (("groups", "--list"), "hers"),
+        (("doctor", "--group", "hers"), "Empty, 0 members, 1 partitions committed"),
+    ],
+)
+def test_nodes_of_a_user_are_read_with_his_credentials_and_not_without(
+    of_eve: str,
+    kafka08: KafkaServer,
+    make_topic: MakeTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    command: tuple[str, ...],
+    seen: str,
+) -> None:
+    monkeypatch.setenv("EVES_PASSWORD", "canary")
+    seen = seen or make_topic(kafka08)
+    as_eve = ("--zookeeper-username", "eve", "--zookeeper-password")
+    allowed = run(*command, "-z", of_eve, *as_eve, "env:EVES_PASSWORD")
+    assert (allowed.exit_code, seen in allowed.stdout) == (0, True), allowed.output
+    assert "canary" not in allowed.output
+    for refused in (run(*command, "-z", of_eve), run(*command, "-z", of_eve, *as_eve, "Canary")):
+        assert refused.exit_code == 1
+        assert seen not in refused.stdout
+        assert "its access control list forbids it" in refused.output
+        assert "zookeeper.username" in refused.output
+        assert "canary" not in refused.output.lower()
 
 
 def test_doctor_names_the_release_of_a_broker_that_knows_no_apiversions(kafka08: KafkaServer) -> None:

@@ -1,0 +1,117 @@
+"""The cluster that a command line names, by the commands that share its options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamgroup.cli import _cluster as named
+from streamgroup.cli import _diagnosis, groups
+from streamgroup.cli._cluster import Where
+from streamgroup.cli.main import main
+from streamgroup.errors import TransportError
+from streamgroup.options.secrets import Secret
+from streamgroup.options.types import ClientOptions
+
+COMMANDS = [("topics", "--list"), ("groups", "--list"), ("doctor", "--group", "g")]
+AS_EVE = ("--zookeeper-username", "eve", "--zookeeper-password", "hunter2")
+
+commands = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[ClientOptions]:
+    """The options of every cluster that a command opens; none answers."""
+    seen: list[ClientOptions] = []
+
+    def opened(options: ClientOptions) -> None:
+        seen.append(options)
+        raise TransportError("nobody is there")
+
+    @contextmanager
+    def store(options: ClientOptions) -> Iterator[None]:
+        opened(options)
+        yield
+
+    monkeypatch.setattr(named, "open_cluster", opened)
+    monkeypatch.setattr(_diagnosis, "open_cluster", opened)
+    monkeypatch.setattr(_diagnosis, "opened_store", store)
+    monkeypatch.setattr(groups, "opened_store", store)
+    return seen
+
+
+@commands
+def test_every_command_authenticates_to_zookeeper_with_what_it_was_given(
+    asked: list[ClientOptions], command: tuple[str, ...]
+) -> None:
+    result = run(*command, "-z", "zk1:2181/kafka", *AS_EVE)
+    assert asked
+    for options in asked:
+        assert options.zookeeper is not None
+        assert (options.zookeeper.servers, options.zookeeper.chroot) == ((("zk1", 2181),), "/kafka")
+        assert (options.zookeeper.username, options.zookeeper.password) == ("eve", Secret("hunter2"))
+        assert "hunter2" not in repr(options)
+    assert "nobody is there" in result.output
+    assert "hunter2" not in result.output
+
+
+@commands
+def test_without_credentials_it_is_nobody_there(asked: list[ClientOptions], command: tuple[str, ...]) -> None:
+    run(*command, "-z", "zk1:2181")
+    assert asked
+    for options in asked:
+        assert options.zookeeper is not None
+        assert (options.zookeeper.username, options.zookeeper.password) == ("", None)
+
+
+@commands
+@pytest.mark.parametrize("reference", ["env:NO_SUCH_VARIABLE", "file:/no/such/file"])
+def test_a_reference_that_leads_nowhere_is_an_error_that_names_it(command: tuple[str, ...], reference: str) -> None:
+    given = ("--zookeeper-username", "eve", "--zookeeper-password", reference)
+    result = run(*command, "-z", "127.0.0.1:1", *given, "--timeout", "300")
+    assert result.exit_code == 1
+    assert "zookeeper.password refers to" in result.output
+    assert reference.partition(":")[2] in result.output
+
+
+@commands
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-z", "zk1:2181", "--zookeeper-username", "eve"), "belong together"),
+        (("-z", "zk1:2181", "--zookeeper-password", "hunter2"), "belong together"),
+        (("-b", "broker:9092", *AS_EVE), "need --zookeeper"),
+        (AS_EVE, "give --bootstrap-server, or --zookeeper for brokers that register in ZooKeeper"),
+    ],
+)
+def test_credentials_that_lead_nowhere_are_refused_without_being_told(
+    command: tuple[str, ...], arguments: tuple[str, ...], said: str
+) -> None:
+    result = run(*command, *arguments)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+    assert "hunter2" not in result.output
+
+
+@commands
+def test_an_empty_password_is_refused(command: tuple[str, ...]) -> None:
+    result = run(*command, "-z", "zk1:2181", "--zookeeper-username", "eve", "--zookeeper-password", " ")
+    assert (result.exit_code, result.stderr) == (1, "Error: --zookeeper-password: it must not be empty\n")
+
+
+@commands
+def test_one_wording_says_what_zookeeper_is_for(command: tuple[str, ...]) -> None:
+    what = "for brokers that register in ZooKeeper, and for groups of old consumers, whatever the broker"
+    assert what in " ".join(run(command[0], "--help").output.split()).replace("--zookeeper ", "")
+    assert what in " ".join(run(*command).stderr.split())
+
+
+def test_what_was_given_shows_no_password() -> None:
+    assert "hunter2" not in repr(Where("broker:9092", "zk1:2181", "eve", Secret("hunter2")))
