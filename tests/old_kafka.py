@@ -41,9 +41,16 @@ def run_tool(server: KafkaServer, main_class: str, *arguments: str, stdin: str =
     return ran.stdout.decode()
 
 
-def java_produce(server: KafkaServer, topic: str, records: Iterable[Record], codec: str = "none") -> list[Record]:
-    """Write `records` with the version's own console producer: first those without keys, then those with."""
+def java_produce(
+    server: KafkaServer, topic: str, records: Iterable[Record], codec: str = "none", *, scala: bool = False
+) -> list[Record]:
+    """Write `records` with the version's own console producer: first those without keys, then those with.
+
+    With the producer in Java, or the older one in `scala`, which 0.8.2 takes unless it is told otherwise.
+    """
     of = list(records)
+    unasked_is_scala = number(server) < (0, 9)
+    choice = () if scala is unasked_is_scala else ("--old-producer",) if scala else ("--new-producer",)
     for keyed in (False, True):
         lines = [
             value if key is None else f"{key}{SEPARATOR}{value}" for key, value in of if (key is not None) is keyed
@@ -56,6 +63,7 @@ def java_produce(server: KafkaServer, topic: str, records: Iterable[Record], cod
                 *("--broker-list", server.bootstrap_servers, "--topic", topic, "--compression-codec", codec),
                 # Without answers (0.9's default) what is unread when the producer closes its connection is lost.
                 *("--request-required-acks", "-1"),
+                *choice,
                 *properties,
                 stdin="".join(line + "\n" for line in lines),
             )
