@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from streamgroup.group.registry.machine import Registry
 from streamgroup.group.registry.offsets import FIRST_TOKEN, OffsetsExchange
 from streamgroup.group.registry.stored import committed_subtrees
 from streamgroup.group.table import State
-from streamgroup.model import CommittedOffset
+from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.znodes import Check, Operation, ZNode
 from streamgroup.zookeeper.watches import Watches
 from tests.sim import checker as words
@@ -127,6 +127,18 @@ def take_what_lingers(stack: ExitStack) -> None:
     replace(stack, Claims, "_is_free", lambda self, tp: True)
 
 
+def delete_what_was_released(stack: ExitStack) -> None:
+    """What was released counts as owned until the next look: who leaves before it deletes what is another's by then."""
+
+    def release(self: Claims, partitions: Iterable[TopicPartition]) -> None:
+        owners = self._owners
+        real(self, partitions)
+        self._owners = owners
+
+    real = Claims._release
+    replace(stack, Claims, "_release", release)
+
+
 def believe_in_watches(stack: ExitStack) -> None:
     """A connection that is back is taken to have missed nothing."""
 
@@ -227,6 +239,13 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         frozenset({words.TWO_OWNERS, words.NON_MONOTONIC}),
         known=(0, 1),
         kind=_ZOOKEEPER,
+    ),
+    "deleted-twice": Bug(
+        "R31",
+        "who leaves deletes once more what it has just released",
+        delete_what_was_released,
+        frozenset({words.TWO_OWNERS}),
+        scenario="leaves-while-releasing",
     ),
 }
 

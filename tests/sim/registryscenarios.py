@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamgroup.group.events import Lane
 from streamgroup.group.registry.asking import Due
 from streamgroup.group.registry.machine import Registry
+from streamgroup.group.table import State
 from streamgroup.model import Dialect
 from tests.sim.kernel import Sleep, Steps
 from tests.sim.oldconsumer import OldConsumer
@@ -109,6 +110,28 @@ def _a_commit_waits_while_its_session_expires(world: World) -> Steps:
     yield from when(world, joined(q1, 2))
 
 
+def _a_member_leaves_before_it_has_looked_at_what_it_released(world: World) -> Steps:
+    """A member sleeps when it has just released a partition, and is stopped as it wakes; the other has claimed it by
+    then, and its batch is in flight."""
+    q0, q1 = world.queries
+    _produce(world, 5)
+    q0.start()
+    yield from when(world, lambda: _committed(world, 5))
+    q1.slow_s = 4.0
+    q1.start()
+    yield from when(world, lambda: _owned(world) < 2 and running(q0).membership.state is State.JOINING)
+    q0.pause(3.0)
+    yield from when(world, joined(q1, 1))
+    _produce(world, 5)
+    yield from when(world, lambda: running(q1).ledger.flight is not None)
+    keep_down(q0, q0.stop)
+
+
+def _owned(world: World) -> int:
+    """How many partitions have an owner node."""
+    return sum(world.registry.zookeeper.exists(world.registry.nodes.owner(tp)) for tp in world.logs.ends)
+
+
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +200,12 @@ REGISTRY_SCENARIOS = {
         Settings(queries(2, trigger_s=0.05), {"a": 2}, registry=_ALONE),
         60.0,
         _a_commit_waits_while_its_session_expires,
+    ),
+    "leaves-while-releasing": Scenario(
+        _a_member_leaves_before_it_has_looked_at_what_it_released.__doc__ or "",
+        Settings(queries(2), {"a": 2}, registry=_ALONE),
+        40.0,
+        _a_member_leaves_before_it_has_looked_at_what_it_released,
     ),
     "suspended-at-once": Scenario(
         _the_servers_are_gone_as_soon_as_a_session_has_begun.__doc__ or "",

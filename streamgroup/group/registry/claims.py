@@ -95,10 +95,14 @@ class Claims(Entry):
         self._asking.clear(Due.REJOIN, Due.PARTIAL)
 
     def _release(self, partitions: Iterable[TopicPartition]) -> None:
-        owned = [(self._paths.owner(tp), self._owners[tp]) for tp in partitions]
-        for some in in_transactions([Delete(path, owner.version) for path, owner in owned]):
+        """Another may claim them at once, and what it makes has the same path and the same version: until the next look
+        they count as owned no more, so that who leaves before it does not delete what is another's by then (R31)."""
+        released = frozenset(partitions)
+        owned = [Delete(self._paths.owner(tp), self._owners[tp].version) for tp in sorted(released)]
+        for some in in_transactions(owned):
             self._out.append(self._asking.transact(Ask.RELEASE, (self._fence, *some), self._now))
-        self._kept -= frozenset(partitions)
+        self._owners = {tp: owner for tp, owner in self._owners.items() if tp not in released}
+        self._kept -= released
         self._unconfirmed |= bool(owned)
 
     def _claim(self, partitions: Iterable[TopicPartition]) -> None:
