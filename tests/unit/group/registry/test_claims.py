@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 
+import pytest
+
 from streamgroup.group import events as ev
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.machine import Registry
@@ -58,6 +60,27 @@ def test_who_leaves_deletes_its_nodes_and_the_others_take_over() -> None:
     assert made.zk.names(OLD.members) == [b.id]
     assert b.held == set(ALL)
     assert b.last(ev.Assigned).kept == set(ALL[3:])
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_what_was_released_is_not_deleted_once_more_by_who_leaves_before_it_has_looked_again(answered: bool) -> None:
+    made, (a,) = group("A")
+    b = made.member("B")
+    while made.zk.get(OLD.owner(ALL[3])) == f"{a.id}-0".encode():
+        assert a.turn() or b.turn()
+    made.members.remove(a)  # asleep, with the answer to its release before it
+    made.run(1)
+    assert b.held == set(ALL[3:])
+    if answered:
+        a.turn()
+    a.step(ev.Stop())
+    while a.turn():
+        pass
+    assert a.machine.state is State.LEFT
+    theirs = (made.zk.stat(OLD.owner(tp)) for tp in ALL[3:])
+    assert [node is not None and node.owner for node in theirs] == [b.client.session] * 3
+    made.run(1)
+    assert b.held == set(ALL)
 
 
 def test_who_is_killed_is_replaced_when_its_session_expires() -> None:

@@ -361,27 +361,6 @@ def test_nothing_of_another_session_is_ever_deleted_and_every_claim_is_fenced() 
                 assert transaction.operations[0].path.startswith(OLD.ids)
 
 
-@pytest.mark.parametrize("answered", [True, False])
-def test_what_was_released_is_not_deleted_once_more_by_who_leaves_before_it_has_looked_again(answered: bool) -> None:
-    made, (a,) = group("A")
-    b = made.member("B")
-    while made.zk.get(OLD.owner(ALL[3])) == f"{a.id}-0".encode():
-        assert a.turn() or b.turn()
-    made.members.remove(a)  # asleep, with the answer to its release before it
-    made.run(1)
-    assert b.held == set(ALL[3:])
-    if answered:
-        a.turn()
-    a.step(ev.Stop())
-    while a.turn():
-        pass
-    assert a.machine.state is State.LEFT
-    theirs = (made.zk.stat(OLD.owner(tp)) for tp in ALL[3:])
-    assert [node is not None and node.owner for node in theirs] == [b.client.session] * 3
-    made.run(1)
-    assert b.held == set(ALL)
-
-
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
