@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from streamgroup.testing import KafkaServer
-from streamgroup.testing.kafka07 import Kafka07Server, Producer07
+from streamgroup.testing.kafka07 import Kafka07Server
+from streamgroup.testing.registered import zookeeper_client
+from tests.cluster07 import Cluster
 from tests.conftest import MakeTopic
 from tests.spark.support import Load, committed, log_ends, rows_of
 from tests.waiting import wait_until
@@ -79,7 +81,8 @@ class Job:
 @contextmanager
 def submitted(home: Path, file: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Job]:
     """Run the job in `home`, away from the sources; nothing of it outlives the block."""
-    argv = [SUBMIT, "--master", "local[1]", "--driver-memory", "512m", ROOT / "jobs" / "ingest.py"]
+    jvm = ["--driver-memory", "512m", "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    argv = [SUBMIT, "--master", "local[1]", *jvm, ROOT / "jobs" / "ingest.py"]
     log = home / "job.log"
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     settings = {
@@ -210,32 +213,54 @@ def test_executors_whose_python_lacks_the_package_are_told_of_plainly(tmp_path: 
 
 @pytest.mark.timeout(180)
 def test_the_job_that_drains_a_0_7(tmp_path: Path) -> None:
-    """As conf/drain-0.7.toml has it, but for the address."""
-    with Kafka07Server(brokers=2, config={"num.partitions": 2}) as kafka:
-        text = (ROOT / "conf" / "drain-0.7.toml").read_text()
+    """Two members share what there is, as conf/drain-0.7.toml has it but for the address, and leave together."""
+    with (
+        Kafka07Server(brokers=2, config={"num.partitions": 3}) as kafka,
+        zookeeper_client(kafka.zookeeper_connect) as client,
+    ):
+        cluster = Cluster(kafka, client, "drain")
+        cluster.topic = "events"
         config = tmp_path / "drain.toml"
+        text = (ROOT / "conf" / "drain-0.7.toml").read_text()
         config.write_text(text.replace("127.0.0.1:2181", kafka.zookeeper_connect))
-        sent = [f"{codec}-{n}" for codec in ("plain", "gzip", "snappy") for n in range(40)]
-        with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
-            for number, value in enumerate(sent):
-                codec = value.partition("-")[0].replace("plain", "")
-                producer.produce("events", [value.encode()] * 2, codec=codec or None, broker=number % 2, partition=1)
-        rows = tmp_path / "demo-output" / "drain" / "rows" / "a"
-        columns = "value", "topic", "partition", "offset", "inner"
-        with submitted(tmp_path, config, "--member", "a") as job:
-            wait_until(
-                lambda: len(rows_of(rows, *columns)) >= 2 * len(sent) or job.process.poll() is not None,
-                "everything has sunk",
-                START_S,
-            )
-            job.process.terminate()
-            assert job.exit_code() == 0, job.log()
-        found = rows_of(rows, *columns)
-        assert sorted(str(value) for value, *_ in found) == sorted(sent * 2)
-        assert len({(partition, offset, inner) for _, _, partition, offset, inner in found}) == len(found)
-        assert "stopped; nothing will be repeated" in "\n".join(job.said())
+        homes = {member: tmp_path / f"at-{member}" for member in "ab"}
+        cluster.send()
+        with ExitStack() as running:
+            jobs = []
+            for member, home in homes.items():
+                home.mkdir()
+                jobs.append(running.enter_context(submitted(home, config, "--member", member)))
+
+            def until(condition: Callable[[], bool], what: str) -> None:
+                def is_over() -> bool:
+                    return condition() or any(job.process.poll() is not None for job in jobs)
+
+                wait_until(is_over, what, START_S, every=0.3)
+
+            until(lambda: [len(owned) for owned in cluster.owned().values()] == [3, 3], "they share the partitions")
+            cluster.send()
+            until(lambda: len(drained(homes)) >= len(cluster.sent), "all is there")
+            for job in jobs:
+                job.process.terminate()
+            for job in jobs:
+                assert job.exit_code() == 0, job.log()
+                assert "stopped; nothing will be repeated" in "\n".join(job.said())
+        rows = drained(homes)
+        cluster.check(((partition, value) for _, partition, _, _, value in rows), repeats=0)
+        assert {row[0] for row in rows} == homes.keys(), "each has read its share"
+        assert len({row[1:4] for row in rows}) == len(rows), "partition, offset and inner index tell rows apart"
         command = [SUBMIT.with_name("streamgroup"), "groups", "-z", kafka.zookeeper_connect, "--json"]
         shown = subprocess.run(
             [*command, "--describe", "--group", "drain"], capture_output=True, timeout=60, check=True
         ).stdout
-        assert [row["lag"] for row in json.loads(shown)] == [0] * 4, shown
+        assert [row["lag"] for row in json.loads(shown)] == [0] * 6, shown
+
+
+def drained(homes: Mapping[str, Path]) -> list[tuple[str, int, int, int, str]]:
+    """What members have written where they run: by whom; partition, offset, inner index and value."""
+    columns = "partition", "offset", "inner", "value"
+    return [
+        (member, partition, offset, inner, value)
+        for member, home in homes.items()
+        for partition, offset, inner, value in rows_of(home / "demo-output" / "drain" / "rows" / member, *columns)
+    ]
