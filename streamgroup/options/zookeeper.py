@@ -1,6 +1,6 @@
 """The table of ZooKeeper's options (`zookeeper.*`), and what they mean together with those of groups.
 
-Names and defaults are those of Kafka's consumers of that time, 0.7 to 0.9.
+Names and defaults are those of Kafka's old consumers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ PREFIX = "zookeeper."
 ZOOKEEPER: tuple[Option, ...] = (
     Option(
         CONNECT,
-        "Where a Kafka of 0.7 to 0.9 registers its brokers and its groups: `zk1:2181,zk2:2181/kafka`, with the chroot "
-        "that the brokers have, if they have one. Brokers are found there, so `kafka.bootstrap.servers` may be left "
-        "out; a member joins its group there.",
+        "The ZooKeeper of brokers that register there, and of groups of old consumers, whatever the broker: "
+        "`zk1:2181,zk2:2181/kafka`, with the chroot that the brokers have, if they have one. Brokers are found there, "
+        "so `kafka.bootstrap.servers` may be left out; a member joins its group there.",
         kinds.ZOOKEEPER,
         default="none; the port: 2181",
     ),
