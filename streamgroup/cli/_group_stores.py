@@ -86,9 +86,15 @@ class AtBrokers:
             return admin.list_groups(self._cluster, deadline)
 
     def describe(self, names: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
-        """State and members of `names`."""
+        """State and members of `names`; EMPTY is also what brokers before 0.10.1 call dead: commits without members."""
         with _told_of_zookeeper():
-            return admin.describe_groups(self._cluster, names, deadline)
+            found = admin.describe_groups(self._cluster, names, deadline)
+        dead = [name for name, group in found.items() if group.group_state == DEAD]
+        return found | {name: _empty(name) for name in dead if self._is_left(name, deadline)}
+
+    def _is_left(self, group: str, deadline: float) -> bool:
+        """Whether a group without a description has commits. One that is listed has another protocol, and may live."""
+        return bool(self.committed(group, deadline)) and group not in admin.list_groups(self._cluster, deadline)
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """The commits in the group's offsets topic."""
@@ -211,6 +217,10 @@ class InZooKeeper:
             protocol_data="range" if view.consumers else "",
             members=tuple(_member(consumer_id, tps, name) for consumer_id, tps in sorted(held.items())),
         )
+
+
+def _empty(name: str) -> DescribedGroup:
+    return DescribedGroup(group_id=name, group_state=EMPTY, protocol_type=PROTOCOL_TYPE)
 
 
 def _thread(view: View, tp: TopicPartition) -> str | None:

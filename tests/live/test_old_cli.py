@@ -1,4 +1,4 @@
-"""The commands against Kafka 0.7 and 0.8: topics, groups, doctor."""
+"""The commands against Kafka 0.7 to 1.1: topics, groups, doctor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kazoo.client import KazooClient
 from kazoo.security import CREATOR_ALL_ACL
 
@@ -17,7 +17,7 @@ from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.testing.registered import zookeeper_client
 from tests.conftest import MakeTopic
-from tests.old_kafka import java_produce, librdkafka
+from tests.old_kafka import librdkafka
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -64,6 +64,13 @@ def commit_at_brokers(server: KafkaServer, group: str, offsets: Mapping[tuple[st
         wait_until(is_committed, f"the brokers keep the offsets of {group}", 30)
     finally:
         consumer.close()
+
+
+def produce(server: KafkaServer, topic: str, *, partition: int, count: int) -> None:
+    producer = Producer(librdkafka(server))
+    for _ in range(count):
+        producer.produce(topic, b"value", partition=partition)
+    assert producer.flush(30) == 0
 
 
 def _registered(client: Any) -> list[str]:
@@ -143,20 +150,17 @@ def test_offsets_that_a_group_of_082_keeps_in_kafka_are_its_offsets(
     kafka08: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """`offsets.storage=kafka`: what stands in ZooKeeper is from before its migration, or ahead while it lasts."""
-    topic = make_topic(kafka08, 3)
+    topic = make_topic(kafka08, 2)
     group = f"g-{topic}"
-    java_produce(kafka08, topic, [(f"k{n}", "value") for n in range(30)])
-    ends = [
-        row["log_end_offset"] for row in rows("topics", "-z", kafka08.zookeeper_connect, "--describe", "--topic", topic)
-    ]
-    assert sum(ends) == 30
-    commit_at_brokers(kafka08, group, {(topic, 0): ends[0], (topic, 1): 2})
+    for partition in (0, 1):
+        produce(kafka08, topic, partition=partition, count=5)
+    commit_at_brokers(kafka08, group, {(topic, 0): 5, (topic, 1): 2})
     with zookeeper_client(kafka08.zookeeper_connect) as client:
         client.create(f"/consumers/{group}/offsets/{topic}/0", b"1", makepath=True)
         client.create(f"/consumers/{group}/offsets/{topic}/1", b"3", makepath=True)
     result = run("groups", "-z", kafka08.zookeeper_connect, "--describe", "--group", group, "--json")
     described = {row["partition"]: (row["current_offset"], row["lag"]) for row in json.loads(result.stdout)}
-    assert described == {0: (ends[0], 0), 1: (3, ends[1] - 3)}
+    assert described == {0: (5, 0), 1: (3, 2)}
     assert "Warning" not in result.stderr
 
 
@@ -219,3 +223,44 @@ def test_groups_of_an_082_broker_itself_are_an_error_that_names_zookeeper(kafka0
     result = run("groups", "-b", kafka08.bootstrap_servers, "--list")
     assert result.exit_code == 1
     assert "--zookeeper" in result.stderr
+
+
+# -- every release, by either way --------------------------------------------------------------------------------------
+
+SPEAKS = {
+    "kafka08": "Kafka 0.8.2: its groups are in ZooKeeper",
+    "kafka09": "Kafka 0.9: it keeps groups",
+    "kafka010": "Kafka 0.10.1 or later (Fetch v3): it keeps groups",
+    "kafka11": "Kafka 1.1 or later (Fetch v7): it keeps groups",
+}
+WAYS = [(name, way) for name in SPEAKS for way in ("-z", "-b") if (name, way) != ("kafka08", "-b")]
+
+
+@pytest.mark.parametrize(("name", "way"), WAYS)
+def test_every_release_is_shown_with_its_topics_and_a_group_that_has_committed(
+    name: str, way: str, make_topic: MakeTopic, request: pytest.FixtureRequest
+) -> None:
+    """Of one group id are offsets in both places: by `-z` both are meant, by `-b` Kafka's."""
+    server: KafkaServer = request.getfixturevalue(name)
+    where = (way, server.zookeeper_connect if way == "-z" else server.bootstrap_servers)
+    topic = make_topic(server, 2)
+    group = f"g-{topic}"
+    produce(server, topic, partition=0, count=3)
+    commit_at_brokers(server, group, {(topic, 0): 2})
+    with zookeeper_client(server.zookeeper_connect) as client:
+        client.create(f"/consumers/{group}/offsets/{topic}/1", b"0", makepath=True)
+    commits = {0: (2, 3, 1)} | ({1: (0, 0, 0)} if way == "-z" else {})
+
+    assert topic in run("topics", *where, "--list").stdout.splitlines()
+    partitions = rows("topics", *where, "--describe", "--topic", topic)
+    assert [(row["partition"], row["leader"], row["log_end_offset"]) for row in partitions] == [(0, 0, 3), (1, 0, 0)]
+
+    listed = run("groups", *where, "--list").stdout.splitlines()
+    assert (group in listed) is ((name, way) != ("kafka09", "-b")), "0.9 lists none that has no members"
+    described = rows("groups", *where, "--describe", "--group", group)
+    assert {r["partition"]: (r["current_offset"], r["log_end_offset"], r["lag"]) for r in described} == commits
+
+    findings = {row["check"]: row for row in rows("doctor", *where, "--group", group)["findings"]}
+    assert findings["broker 0"]["found"].endswith(f" speaks {SPEAKS[name]}")
+    assert findings[f"group {group}"]["verdict"] == "ok"
+    assert f"Empty, 0 members, {len(commits)} partitions committed, lag 1" in findings[f"group {group}"]["found"]

@@ -12,6 +12,7 @@ from streamgroup.cli._group_tables import assigned_to
 from streamgroup.errors import BrokerError, ErrorCode, TransportError, UnsupportedVersionError
 from streamgroup.model import Broker, CommittedOffset, Dialect, TopicPartition
 from streamgroup.net.cluster import Cluster
+from streamgroup.wire.messages.admin import DescribedGroup
 from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Session
 from tests.unit.cli.clusters import FakeCluster
@@ -136,6 +137,25 @@ def test_brokers_tell_the_last_complete_commits(monkeypatch: pytest.MonkeyPatch)
     assert asked == [("g", False)], "without waiting for open transactions"
     assert (brokers.coordinator("g", 1.0), brokers.name_of(3)) == ("broker:9092 (7)", 3)
     assert "KIP-848" in brokers.unseen
+
+
+@pytest.mark.parametrize(
+    ("commits", "listed", "state"),
+    [
+        ({orders(0): CommittedOffset(3)}, [], "Empty"),
+        ({orders(0): CommittedOffset(3)}, ["g"], "Dead"),  # of a protocol that cannot be described
+        ({}, [], "Dead"),
+    ],
+)
+def test_a_group_that_09_calls_dead_is_empty_where_it_has_committed(
+    monkeypatch: pytest.MonkeyPatch, commits: Mapping[TopicPartition, CommittedOffset], listed: list[str], state: str
+) -> None:
+    told = {name: DescribedGroup(group_id=name, group_state=was) for name, was in (("g", "Dead"), ("h", "Stable"))}
+    monkeypatch.setattr(module.admin, "describe_groups", lambda *_: told)
+    monkeypatch.setattr(module.admin, "list_groups", lambda *_: dict.fromkeys(listed))
+    monkeypatch.setattr(module.admin, "committed", lambda *_, stable: commits)
+    described = AtBrokers(cast("Cluster", FakeCluster())).describe(["g", "h"], 1.0)
+    assert {name: group.group_state for name, group in described.items()} == {"g": state, "h": "Stable"}
 
 
 # -- offsets that a group of ZooKeeper keeps in Kafka ------------------------------------------------------------------
