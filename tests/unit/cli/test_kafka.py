@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,9 @@ from click.testing import CliRunner, Result
 from streamgroup.cli.main import main
 from streamgroup.testing import background
 from streamgroup.testing.background import BackgroundKafka
+
+
+CONF = Path(__file__).parents[3] / "conf"
 
 
 @pytest.fixture(autouse=True)
@@ -78,3 +83,19 @@ def test_up_tells_the_ways_into_an_old_cluster(
     monkeypatch.setattr(background, "up", up)
     result = run("up", "--version", version, "--zookeeper", "127.0.0.1:2181/k")
     assert (result.exit_code, result.output) == (0, printed)
+
+
+@pytest.mark.parametrize("file", sorted(CONF.glob("*.toml")), ids=lambda file: file.name)
+def test_what_the_jobs_files_say_of_a_kafka_to_try_them_with_is_understood(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def up(version: str, *_: object, **__: object) -> tuple[BackgroundKafka, bool]:
+        asked.append(version)
+        return BackgroundKafka(version, "127.0.0.1:5000", str(tmp_path), True, ()), False
+
+    monkeypatch.setattr(background, "up", up)
+    (line,) = re.findall(r"^#   streamgroup kafka (up .*)$", file.read_text(), re.MULTILINE)
+    result = run(*shlex.split(line))
+    assert (result.exit_code, len(asked)) == (0, 1), result.output
