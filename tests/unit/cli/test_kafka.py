@@ -12,7 +12,6 @@ from streamgroup.cli.main import main
 from streamgroup.testing import background
 from streamgroup.testing.background import BackgroundKafka
 
-
 CONF = Path(__file__).parents[3] / "conf"
 
 
