@@ -16,7 +16,7 @@ from streamgroup.options.secrets import Secret
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperOptions:
-    """How the ZooKeeper of a Kafka before 0.9 is reached; times as in the consumers of that time."""
+    """How the ZooKeeper is reached where old brokers and consumers register; times as in the consumers of that time."""
 
     servers: tuple[tuple[str, int], ...]
     chroot: str = ""
