@@ -1,7 +1,7 @@
 # Everything here runs on a fresh machine with Python 3.11+ and Java 17+; .ci/run installs those on a new Debian.
 #   PYTHON=   the Python that the virtual environment is made with
 #   VENV=     where the virtual environment is
-#   LIVE=     how many files of live tests run at a time, each with its own servers (about 1 GiB)
+#   LIVE=     how many files of tests without Spark run at a time, each with its own servers (about 1 GiB)
 PYTHON ?= python3
 VENV   ?= .venv
 LIVE   ?= 3
@@ -52,8 +52,8 @@ jars: $(STAMP) ## what the live tests download, once
 
 # Without Spark a test mostly waits for its servers, so several files run side by side.
 test: check jars ## all tests but the long ones: real brokers, real Spark
-	$(BIN)/pytest tests/live -m "not long" --numprocesses $(LIVE) --dist loadfile
-	$(BIN)/pytest tests -m "not long" --ignore=tests/unit --ignore=tests/live
+	$(BIN)/pytest tests -m "not long and not spark" --ignore=tests/unit --numprocesses $(LIVE) --dist loadfile
+	$(BIN)/pytest tests -m "not long and spark" --ignore=tests/unit
 
 test-live: jars ## the long tests, but for those of faults
 	$(BIN)/pytest tests -m long --ignore=tests/fault
