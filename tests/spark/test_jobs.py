@@ -211,6 +211,7 @@ def test_executors_whose_python_lacks_the_package_are_told_of_plainly(tmp_path: 
     assert not (tmp_path / "rows").exists()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_the_job_that_drains_a_0_7(tmp_path: Path) -> None:
     """Two members share what there is, as conf/drain-0.7.toml has it but for the address, and leave together."""
