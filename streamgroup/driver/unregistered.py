@@ -28,7 +28,8 @@ Targets = Mapping[TopicPartition, int]
 
 
 class Unregistered:
-    """See the module; of one run. Used by Spark's thread, without the coordinator's lock: ZooKeeper is asked."""
+    """See the module; of one run. Used by Spark's thread, without the coordinator's lock: ZooKeeper is asked, but by
+    `left_out`."""
 
     def __init__(
         self, options: SourceOptions, seat: Seat, snapshot: Callable[[], ClusterSnapshot], patience_s: float

@@ -45,6 +45,13 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeCluster, "dead", set())
 
 
+def its_broker_dies(opened: RegisteredCluster) -> None:
+    """The one of `new(9092)`; that has been noticed."""
+    FakeCluster.dead.add(("127.0.0.1", 9092))
+    with pytest.raises(TransportError):
+        opened.snapshot(None, soon())
+
+
 def test_bootstrap_servers_are_taken_at_their_word() -> None:
     servers = (("127.0.0.1", 9092),)
     assert isinstance(open_cluster(ClientOptions(servers)), Cluster)
@@ -79,9 +86,7 @@ def test_brokers_are_looked_for_anew_when_all_that_were_known_are_gone(fake: Non
     nodes = FakeNodes(new(9092))
     opened = RegisteredCluster(client07(), nodes)
     opened.snapshot(None, soon())
-    FakeCluster.dead.add(("127.0.0.1", 9092))
-    with pytest.raises(TransportError):
-        opened.snapshot(None, soon())
+    its_broker_dies(opened)
     nodes.data = new(9099)
     opened.snapshot(None, soon())
     assert kafka_of(opened, soon()).options.bootstrap_servers == (("127.0.0.1", 9099),)
@@ -91,9 +96,7 @@ def test_while_zookeeper_is_away_the_brokers_known_are_asked_on(fake: None) -> N
     nodes = FakeNodes(new(9092))
     opened = RegisteredCluster(client07(), nodes)
     opened.snapshot(None, soon())
-    FakeCluster.dead.add(("127.0.0.1", 9092))
-    with pytest.raises(TransportError):
-        opened.snapshot(None, soon())
+    its_broker_dies(opened)
     nodes.away = True
     FakeCluster.dead.clear()
     opened.snapshot(None, soon())
@@ -102,9 +105,7 @@ def test_while_zookeeper_is_away_the_brokers_known_are_asked_on(fake: None) -> N
 def test_brokers_that_have_not_changed_keep_their_connections(fake: None) -> None:
     opened = RegisteredCluster(client07(), FakeNodes(new(9092)))
     inner = kafka_of(opened, soon())
-    FakeCluster.dead.add(("127.0.0.1", 9092))
-    with pytest.raises(TransportError):
-        opened.snapshot(None, soon())
+    its_broker_dies(opened)
     assert kafka_of(opened, soon()) is inner
 
 
@@ -112,9 +113,7 @@ def test_a_registry_that_has_become_another_clusters_ends_the_run(fake: None) ->
     nodes = FakeNodes(new(9092))
     opened = RegisteredCluster(client07(), nodes)
     opened.snapshot(None, soon())
-    FakeCluster.dead.add(("127.0.0.1", 9092))
-    with pytest.raises(TransportError):
-        opened.snapshot(None, soon())
+    its_broker_dies(opened)
     nodes.data = OLD
     with pytest.raises(ConfigError, match="by now: start again"):
         opened.snapshot(None, soon())
