@@ -2,6 +2,8 @@
 #   PYTHON=   the Python that the virtual environment is made with
 #   VENV=     where the virtual environment is
 #   LIVE=     how many files of tests without Spark run at a time, each with its own servers (about 1 GiB)
+#   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
+#   JOBS=     how many mutants it tries at a time; as many as there are cores without it
 PYTHON ?= python3
 VENV   ?= .venv
 LIVE   ?= 3
@@ -9,13 +11,13 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit jars test test-live test-faults test-sim bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit jars pins test test-live test-faults test-sim test-mutants bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The records kernel is compiled where there is a compiler; without one the same is done in numpy.
-$(STAMP): pyproject.toml requirements.lock
+$(STAMP): pyproject.toml requirements.lock $(wildcard streamgroup/records/*.c)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "streamgroup needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
@@ -50,6 +52,9 @@ unit: $(STAMP)
 jars: $(STAMP) ## what the live tests download, once
 	$(BIN)/python -m tests.bring_jars
 
+pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars downloaded for it
+	$(BIN)/python -m tests.bring_jars --pin
+
 # Without Spark a test mostly waits for its servers, so several files run side by side.
 test: check jars ## all tests but the long ones: real brokers, real Spark
 	$(BIN)/pytest tests -m "not long and not spark" --ignore=tests/unit --numprocesses $(LIVE) --dist loadfile
@@ -63,6 +68,9 @@ test-faults: jars ## what breaks under a group, each fault STREAMGROUP_REPEATS (
 
 test-sim: $(STAMP) ## 50 000 seeds of the simulation, under an hour
 	$(BIN)/python -m tests.sim --seeds 50000
+
+test-mutants: $(STAMP) ## break each rule in a copy of the code: its tests must notice (ONLY=R14: of one rule)
+	$(BIN)/python -m tests.mutants $(if $(JOBS),--jobs $(JOBS)) $(foreach one,$(ONLY),--only $(one))
 
 bench: $(STAMP) ## beside Spark's own connector, one run, alternating pairs
 	$(BIN)/python -m benchmarks.batch_read

@@ -161,23 +161,29 @@ class ErrorCode(IntEnum):
     LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
     REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     KAFKA_STORAGE_ERROR = 56
     GROUP_ID_NOT_FOUND = 69
     FENCED_LEADER_EPOCH = 74
@@ -189,6 +195,9 @@ class ErrorCode(IntEnum):
     UNSTABLE_OFFSET_COMMIT = 88
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    FENCED_MEMBER_EPOCH = 110
+    STALE_MEMBER_EPOCH = 113
+    REBOOTSTRAP_REQUIRED = 129
 
 
 _FINAL = (False, Refresh.NONE)
@@ -346,3 +355,16 @@ def error_of(code: int) -> KafkaError:
     if known is not None:
         return known
     return KafkaError(code, f"UNKNOWN_{code}", False, Refresh.NONE, "a code of a newer broker; see Kafka's own table")
+
+
+def is_unexpected(code: int) -> bool:
+    """Return whether the broker failed without telling the client what to do about it.
+
+    Java's clients take a code that only a newer broker knows for UNKNOWN_SERVER_ERROR, too.
+    """
+    return code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.BROKER_NOT_AVAILABLE) or code not in KAFKA_ERRORS
+
+
+def may_pass(code: int) -> bool:
+    """Return whether the same request may succeed later, as far as anybody can tell from `code`."""
+    return is_unexpected(code) or error_of(code).retriable

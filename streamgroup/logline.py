@@ -9,6 +9,7 @@ first and is one of rebalance, fence, replay, skip, repeat, data_loss. The other
 |---|---|
 | `group`, `run`, `member`, `generation` | whose event it is |
 | `count` | how many partitions (rebalance, fence) or offsets (the others) it is about; absent: nobody knows |
+| `unit` | `bytes` where the offsets are positions of Kafka 0.7: `count` and `of` are bytes, not records |
 | `of` | replay: how many offsets the document has |
 | `kept` | rebalance: how many of the partitions were held before, without a gap |
 | `partition`, `from`, `to` | data_loss: where reading stood, where it goes on |

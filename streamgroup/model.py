@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 NO_LEADER = -1
 UNKNOWN_EPOCH = -1
@@ -44,9 +45,12 @@ def broker_partition(number: int) -> tuple[int, int]:
     return divmod(number, PARTITIONS_PER_BROKER)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """One partition of one topic; sorts by topic, then partition."""
+class TopicPartition(NamedTuple):
+    """One partition of one topic; sorts by topic, then partition.
+
+    A named tuple, since it is the key of nearly every map: hashing and comparing one takes a fraction of the time that
+    a dataclass takes, whose `__hash__` and `__lt__` are Python.
+    """
 
     topic: str
     partition: int
@@ -112,6 +116,17 @@ class TopicInfo:
     partitions: tuple[PartitionInfo, ...]
     topic_id: str = NO_TOPIC_ID
     internal: bool = False
+    _by_number: Mapping[int, PartitionInfo] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def partition(self, number: int) -> PartitionInfo | None:
+        """Return what is known of partition `number`, or None where the topic does not have it."""
+        if 0 <= number < len(self.partitions) and self.partitions[number].partition == number:
+            return self.partitions[number]  # numbered from 0 without a gap, as nearly all are
+        by_number = self._by_number
+        if by_number is None:  # Kafka 0.7 numbers by broker; and a deleted partition is looked for again and again
+            by_number = {p.partition: p for p in self.partitions}
+            object.__setattr__(self, "_by_number", by_number)  # complete when other threads first see it
+        return by_number.get(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +143,7 @@ class ClusterSnapshot:
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
         """What is known of `tp`, or None where the topic or the partition does not exist."""
         topic = self.topics.get(tp.topic)
-        if topic is None:
-            return None
-        if tp.partition < len(topic.partitions) and topic.partitions[tp.partition].partition == tp.partition:
-            return topic.partitions[tp.partition]  # numbered from 0 without a gap, as nearly all are
-        return next((p for p in topic.partitions if p.partition == tp.partition), None)
+        return None if topic is None else topic.partition(tp.partition)
 
     def leader(self, tp: TopicPartition) -> Broker | None:
         """The broker that leads `tp`, or None where there is none at the moment."""

@@ -1,25 +1,68 @@
 """Bring what the live tests need into the cache, once: so that no test waits for a download.
 
-python -m tests.bring_jars
+python -m tests.bring_jars          what `make test` needs
+python -m tests.bring_jars --pin    bring everything anew, and write what it is into streamgroup/testing/jars.sha256
 """
 
 from __future__ import annotations
 
-from streamgroup.testing import java_tool
-from streamgroup.testing.jars import resolve
-from streamgroup.testing.releases import RELEASES, Quorum
-from streamgroup.testing.zookeeper import VERSIONS_APART, zookeeper_jars
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from streamgroup.testing import jars, pins
+from streamgroup.testing.progress import progress
+from streamgroup.testing.releases import RELEASES, Coordinate, Quorum
+from streamgroup.testing.zookeeper import VERSIONS_APART
 
 
-def main() -> None:
+def of_tests() -> Iterator[tuple[Coordinate, bool]]:
+    """The modules that servers, tools and tests run from, and whether with all that they depend on."""
     for release in RELEASES.values():
         if release.emulated:
             continue
-        java_tool(release.version, "kafka.Kafka")  # its classpath: the broker's jars and the tools'
+        yield release.coordinate, True
+        yield from ((extra, False) for extra in release.extra)
+        if release.tools is not None:
+            yield release.tools, False
         if release.quorum is Quorum.KRAFT:
-            resolve("org.apache.kafka", "kafka-clients", release.version)
+            yield Coordinate("org.apache.kafka", "kafka-clients", release.version), True
     for version in VERSIONS_APART:
-        zookeeper_jars(version)
+        yield Coordinate("org.apache.zookeeper", "zookeeper", version), False
+
+
+def of_benchmarks() -> Iterator[tuple[Coordinate, bool]]:
+    """The modules that benchmarks run Spark's own connector from."""
+    from benchmarks.batch_read import CONNECTOR  # noqa: PLC0415  (it imports Spark)
+
+    yield from ((Coordinate(*module), False) for module in CONNECTOR)
+
+
+def pin() -> None:
+    """Write the sums of all modules, of jars that were resolved for it and not taken from the cache."""
+    sums: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory() as work:
+        for coordinate, transitive in (*of_tests(), *of_benchmarks()):
+            name = jars.directory_name(coordinate, transitive=transitive)
+            into = Path(work, name)
+            with progress(f"resolving {coordinate}") as shown:
+                jars.retrieve(coordinate, into, transitive=transitive, timeout_s=jars.RESOLVE_TIMEOUT_S, shown=shown)
+            jars.write_manifest(coordinate, into)
+            sums[name] = jars.manifest_sums(into)
+    pins.write_pins(sums)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bring_jars")
+    parser.add_argument("--pin", action="store_true", help="write streamgroup/testing/jars.sha256 anew")
+    if parser.parse_args().pin:
+        pin()
+        print(f"written: {pins.FILE}. Look at what has changed before you commit it (git diff)", file=sys.stderr)
+        return
+    for coordinate, transitive in of_tests():
+        jars.resolve(coordinate.organisation, coordinate.module, coordinate.revision, transitive=transitive)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,23 @@ def offsets_in(request: OffsetCommitRequest) -> dict[TopicPartition, CommittedOf
     }
 
 
+def batch_bytes(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
+    """The size of the record batch that these offsets become in `__consumer_offsets`: OffsetCommitKey v1 (version,
+    group, topic, partition), OffsetCommitValue v3 (version, offset, leader epoch, metadata, time)."""
+    size = 61
+    for tp, offset in offsets.items():
+        key = 2 + 2 + len(group.encode()) + 2 + len(tp.topic) + 4
+        value = 2 + 8 + 4 + 2 + len(offset.metadata.encode()) + 8
+        # Attributes, deltas of time and offset (at most 2 and 3 bytes here), both lengths, no headers.
+        body = 1 + 2 + 3 + _varint_bytes(key) + key + _varint_bytes(value) + value + 1
+        size += _varint_bytes(body) + body
+    return size
+
+
+def _varint_bytes(value: int) -> int:
+    return max(1, -(-(2 * value).bit_length() // 7))
+
+
 def commit_answer(request: OffsetCommitRequest, code_of: Callable[[TopicPartition], int]) -> OffsetCommitResponse:
     """Its answer: a code for each partition."""
 

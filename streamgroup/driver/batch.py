@@ -24,6 +24,7 @@ from streamgroup.model import (
     LATEST,
     NO_TOPIC_ID,
     UNKNOWN_EPOCH,
+    Broker,
     ClusterSnapshot,
     Dialect,
     FetchRange,
@@ -33,12 +34,14 @@ from streamgroup.model import (
     OffsetSpec,
     Position,
     TopicPartition,
+    broker_partition,
     name07,
 )
 from streamgroup.net.releases import MEMORY
+from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import Isolation, SourceOptions
 from streamgroup.planning.packing import SMALL, SMALL_BYTES, pack
-from streamgroup.planning.starts import unread, within
+from streamgroup.planning.starts import Bound, refuse_crossed, unread, within
 
 log = logging.getLogger("streamgroup")
 
@@ -46,12 +49,13 @@ log = logging.getLogger("streamgroup")
 def plan_batch(options: SourceOptions) -> list[FetchTask]:
     """The tasks of `spark.read`, within `default.api.timeout.ms`, which the attempts of `fetchOffset.numRetries` share.
 
-    Raises ConfigError for topics that do not exist, DataLossError for lost offsets, TransportError where no attempt
-    found the brokers.
+    Raises ConfigError for topics or servers that do not exist, DataLossError for lost offsets, TransportError where no
+    attempt found the brokers.
     """
     for note in options.notes:
         log.info("%s", note)
     timeout_ms = options.client.default_api_timeout_ms // (options.fetch_offset_retries + 1)
+    require_resolvable(options.client.bootstrap_servers, time.monotonic() + timeout_ms / 1000)
     for _ in range(options.fetch_offset_retries):
         try:
             return _plan(options, timeout_ms)
@@ -69,11 +73,14 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
         partitions = subscribed_partitions(options.subscription, snapshot)
         require_brokers(subscribed_topics(options.subscription, snapshot), snapshot, options)
         assert options.ending is not None
-        for option, spec in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
-            _require_read(option, spec, partitions, snapshot)
+        for bound, spec in ((Bound.BATCH_START, options.starting), (Bound.BATCH_END, options.ending)):
+            _require_read(bound.option(spec), spec, partitions, snapshot)
         isolation = options.fetch.isolation
-        starts = offsets_of(cluster, deadline, options.starting, partitions, isolation=isolation)
-        ends = offsets_of(cluster, deadline, options.ending, partitions, isolation=isolation, option="endingOffsets")
+        starts = offsets_of(
+            cluster, deadline, options.starting, partitions, isolation=isolation, bound=Bound.BATCH_START
+        )
+        ends = offsets_of(cluster, deadline, options.ending, partitions, isolation=isolation, bound=Bound.BATCH_END)
+        refuse_crossed(options.starting, options.ending, starts, ends)
         logs = _logs(cluster, deadline, starts)
         kept = _within_logs(starts, ends, logs, options)
         if snapshot.dialect is Dialect.KAFKA07:
@@ -119,7 +126,7 @@ def tasks_of(
         located.append(
             FetchRange(
                 range_,
-                snapshot.leader(range_.partition),
+                _leader(range_.partition, snapshot),
                 topic_id=planned_id or (topic.topic_id if topic else NO_TOPIC_ID),
                 leader_epoch=info.leader_epoch if info else UNKNOWN_EPOCH,
             )
@@ -135,6 +142,13 @@ def tasks_of(
     # Executors do not read ZooKeeper: where the options name no brokers, the plan does.
     brokers = () if options.client.bootstrap_servers else tuple((b.host, b.port) for b in snapshot.brokers.values())
     return [replace(task, dialect=snapshot.dialect, brokers=brokers, releases=_releases(task)) for task in tasks]
+
+
+def _leader(tp: TopicPartition, snapshot: ClusterSnapshot) -> Broker | None:
+    """Return who serves `tp`. In Kafka 0.7 a broker that has lost the log does not register the topic either."""
+    if snapshot.dialect is Dialect.KAFKA07:
+        return snapshot.brokers.get(broker_partition(tp.partition)[0])
+    return snapshot.leader(tp)
 
 
 def _releases(task: FetchTask) -> tuple[tuple[str, str], ...]:

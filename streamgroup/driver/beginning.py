@@ -25,8 +25,10 @@ from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.seats import Seat
 from streamgroup.driver.membership.twins import Twins
 from streamgroup.group import events as ev
-from streamgroup.model import ClusterSnapshot, Document, Position, TopicPartition
+from streamgroup.model import ClusterSnapshot, Dialect, Document, Position, TopicPartition
+from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import SourceOptions
+from streamgroup.planning import suspicions
 
 log = logging.getLogger("streamgroup")
 
@@ -68,7 +70,8 @@ class Beginning:
         return self._options.group is not None and self._options.group.is_member
 
     def open(self) -> None:
-        """Start on the first call; later ones return at once. Raises ConfigError for what is named and not there."""
+        """Start on the first call; later ones return at once. Raises ConfigError for topics or servers named
+        that do not exist."""
         self._leaving.raise_if_ended()
         with self._state:
             if not self._leaving.begin():
@@ -80,11 +83,13 @@ class Beginning:
         who = self._member.ledger.group or "no group"
         for note in self._options.notes:
             log.info("%s: %s", who, note)
+        until = time.monotonic() + self._options.client.default_api_timeout_ms / 1000
+        require_resolvable(self._options.client.bootstrap_servers, until)
         self._watcher.start()
         asked = topics_to_ask(self._subscription)
         snapshot = self._watcher.ask(
             lambda cluster, deadline: cluster.snapshot(asked, deadline, refresh=True),
-            self._options.client.default_api_timeout_ms / 1000,
+            max(1.0, until - time.monotonic()),
         )
         require_inner_index(self._options.fetch, snapshot)
         self._seat.opened(snapshot.dialect)
@@ -107,6 +112,31 @@ class Beginning:
         actions = self._member.step(ev.Start(tuple(sorted(self._topics))), now)
         actions += self._member.step(ev.TopicsKnown(topics, self._topics | topics.keys()), now)
         self._thread.carry_out(actions)
+
+    def look_again(self, checkpoint: Document) -> None:
+        """Read the metadata again where partitions of `checkpoint` were not in it when the run began.
+
+        A broker that has just started may not know every topic yet, so they are gone only if they are still missing
+        after `BELIEVED_AFTER_S` (R8). To be called without the lock. Raises TransportError, ConfigError.
+        """
+        if self._watcher.snapshot.dialect is Dialect.KAFKA07:  # a partition comes and goes with its broker
+            return
+        until = time.monotonic() + suspicions.BELIEVED_AFTER_S
+        asked = topics_to_ask(self._subscription)
+        while (gone := self.gone(checkpoint)) and time.monotonic() < until:
+            time.sleep(suspicions.LOOK_EVERY_S)
+            if self._leaving.stopped:
+                return
+            snapshot = self._watcher.ask(
+                lambda cluster, deadline: cluster.snapshot(asked, deadline, refresh=True),
+                self._options.client.default_api_timeout_ms / 1000,
+            )
+            back = gone.keys() & subscribed_partitions(self._subscription, snapshot)
+            if back:
+                self.there |= back
+                self._topics |= subscribed_topics(self._subscription, snapshot)
+                self._watcher.snapshot = of_interest(snapshot, self._subscription, ())
+                self._watcher.follow(self._topics)
 
     def gone(self, checkpoint: Document) -> dict[TopicPartition, Position]:
         """What `checkpoint` has positions of, and was not there any more when the run began.

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from streamgroup.driver.application.silence import SilenceWatch, spark_calls
 from streamgroup.driver.batch import tasks_of
 from streamgroup.driver.beginning import Beginning
 from streamgroup.driver.leaving import Leaving
+from streamgroup.driver.logs.memo import Memo
+from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.member import MemberAction, MetadataStale, Resolve
 from streamgroup.driver.membership.modes import ledger_of
@@ -35,10 +37,18 @@ from streamgroup.driver.unregistered import Unregistered
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.positions import is_of_a_query
-from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, FetchTask, OffsetRange, TopicPartition
+from streamgroup.model import (
+    ClusterSnapshot,
+    CommittedOffset,
+    Dialect,
+    Document,
+    FetchTask,
+    OffsetRange,
+    TopicPartition,
+)
 from streamgroup.options.types import GroupOptions, Mode, SourceOptions
 from streamgroup.planning.batch import replay_ranges, whole_batch
-from streamgroup.planning.document import from_value, to_value
+from streamgroup.planning.document import DocumentReader, to_value
 
 log = logging.getLogger("streamgroup")
 
@@ -57,6 +67,8 @@ class Coordinator:
         self._patience_s = options.client.default_api_timeout_ms / 1000
         self._failure: StreamGroupError | None = None
         self._answer: tuple[Document, list[FetchTask]] | None = None
+        self._documents = DocumentReader()
+        self._reported: Memo[dict[str, dict[str, int]]] = Memo()
         self.stopping = False
         """`stop` has been called: by a thread that is not to be interrupted."""
         self.run = _new_id()
@@ -73,7 +85,12 @@ class Coordinator:
             on_action=self._act,
         )
         self._member, self._thread = self._seat.member, self._seat.thread
-        self._troubles = troubles = Troubles(ledger.group, self.run, lambda level, line: log.log(level, "%s", line))
+        self._troubles = troubles = Troubles(
+            ledger.group,
+            self.run,
+            lambda level, line: log.log(level, "%s", line),
+            in_bytes=lambda: self._watcher.snapshot.dialect is Dialect.KAFKA07,
+        )
         self._planner = Planner(
             ledger,
             self._watcher,
@@ -82,6 +99,7 @@ class Coordinator:
             fail_on_data_loss=options.fail_on_data_loss,
             limits=options.limits,
             documents_positions=self._group.mode is Mode.OFF,
+            is_subscribed=lambda tp: is_subscribed(options.subscription, tp),
         )
         self._unregistered = Unregistered(options, self._seat, lambda: self._watcher.snapshot, self._patience_s)
         self._resolver = Resolver(
@@ -99,6 +117,7 @@ class Coordinator:
             ledger.group, session_s, self._state, self._seat.described, identify=self._identify, on_failed=self._fail
         )
         self.proof = Proof(self._state, self._member, self._thread, self._skipped)
+        self._member.is_listened = lambda: self.proof.is_listened
         self._leaving = Leaving(
             self._state,
             self._member,
@@ -144,8 +163,9 @@ class Coordinator:
     @spark_calls
     def latest_offset(self, start: Mapping[str, Any], *, max_rows: int | None, once: bool = False) -> dict[str, Any]:
         """Prove `start` sunk, commit it, and plan the next batch: its document, or `start` where nothing is new."""
-        document = from_value(start)
+        document = self._documents.read(start)
         self._beginning.open()
+        self._beginning.look_again(document)
         with self._state:
             self._raise_failure()
             again = self._planner.again(document)
@@ -154,9 +174,11 @@ class Coordinator:
             self._prove(document)
             self._join(document)
             self._leaving.raise_if_ended(FIRST_PATIENCE_S)
+        began = time.monotonic()
         while (planned := self._plan(document, max_rows, once=once)) is None:
             with self._state:
-                if not once or self._leaving.wanted:
+                ends = self._planner.targets is not None
+                if self._leaving.wanted or not self._waiting.looks_again(began, once=once, ends=ends):
                     return self._wait_on(dict(start), document)
         return dict(start) if planned is document else to_value(planned)
 
@@ -188,23 +210,50 @@ class Coordinator:
         known, moved = self._planner.judge(logs)
         if moved:
             self._thread.carry_out(self._member.moved(moved, now))
-        elif once and (untold := self._planner.untold - self._unregistered.left_out()):
-            self._waiting.until_told(untold)
-        elif (planned := self._planner.next(previous, known, max_rows, now=now, once=once)) is not None:
+            return None
+        if once and (unjudged := self._unjudged()):
+            self._waiting.check_unanswered(unjudged, "Trigger.Once")
+            return None
+        planned = self._planner.next(previous, known, max_rows, now=now, once=once)
+        if planned is not None:
+            self._waiting.answered()
             self._thread.carry_out(self._member.planned(planned, now))
             return planned
-        elif self._is_done(logs):
+        if self._planner.targets is None:
             return previous
-        return None
+        return previous if self._is_read(logs) else None
+
+    def _is_read(self, logs: Logs) -> bool:
+        """Return whether AvailableNow may end (R11): every position held is judged sound and has reached its target.
+
+        A position that looks lost has reached its target, too, if the log was cut before the snapshot: to end before
+        it is judged would pass over the loss in silence.
+        """
+        judged = self._ledger.positions()
+        if not self._waiting.until_complete() or self._ledger.positions() is not judged:
+            return False  # partitions have come or gone meanwhile
+        if left := self._unjudged() | self._planner.unread(logs):
+            self._waiting.check_unanswered(left, "Trigger.AvailableNow")
+        return not left
+
+    def _unjudged(self) -> frozenset[TopicPartition]:
+        """Return the partitions that the brokers' answers do not yet allow to judge, of a trigger that ends.
+
+        These are partitions held, and those of the run's beginning that the metadata lacks. Not among them are
+        partitions of Kafka 0.7 whose broker is away: `Unregistered` decides about those.
+        """
+        unjudged = self._planner.unjudged - self._unregistered.left_out(self._planner.unjudged)
+        return unjudged | self._planner.absent(self._beginning.there)
 
     @spark_calls
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
         """The tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
-        first = from_value(start)
-        last = whole_batch(first, from_value(end))
+        first = self._documents.read(start)
+        last = whole_batch(first, self._documents.read(end))
         if first == last:
             return []
         self._beginning.open()
+        self._beginning.look_again(first)
         with self._state:
             self._raise_failure()
             if self._answer is not None and self._answer[0] == last:
@@ -219,6 +268,8 @@ class Coordinator:
             )
             self._thread.carry_out(actions)
             self._join(first)
+            self._unregistered.wait_for_brokers(ranges, self._state, lambda: self._failure is not None)
+            self._raise_failure()
             logs = self._watcher.known([r.partition for r in ranges])
             tasks = tasks_of(ranges, self._watcher.snapshot, self._options, last.positions, logs)
             self._answer = (last, tasks)
@@ -228,11 +279,14 @@ class Coordinator:
     def report_latest(self) -> dict[str, dict[str, int]] | None:
         """The ends of the logs held, in the shape of Spark's own connector; None before anything is known."""
         with self._state:
-            held = list(self._ledger.held)
+            held = self._ledger.partitions()
+        return self._reported.get(lambda: self._ends_of(held), held, *self._watcher.known_since) or None
+
+    def _ends_of(self, held: Collection[TopicPartition]) -> dict[str, dict[str, int]]:
         ends: dict[str, dict[str, int]] = {}
         for tp, known in sorted(self._watcher.known(held).items()):
             ends.setdefault(tp.topic, {})[str(tp.partition)] = known.latest
-        return ends or None
+        return ends
 
     def stop(self, *, last_word: bool = True) -> None:
         """R29: commit every held position, leave the group (static members stay), within a second."""
@@ -319,10 +373,6 @@ class Coordinator:
         except ConfigError:  # R17
             self._troubles.skipped(document)
             raise
-
-    def _is_done(self, logs: Logs) -> bool:
-        """Whether AvailableNow may end (R11); nothing new is nothing to wait for under the other triggers."""
-        return self._planner.targets is None or (self._waiting.until_complete() and self._planner.reached_targets(logs))
 
     def _wait_on(self, start: dict[str, Any], previous: Document) -> dict[str, Any]:
         """Nothing can be planned yet: `start`, byte for byte (R2); AvailableNow would end with it (R10)."""

@@ -11,13 +11,14 @@ from streamgroup.driver.membership.member import Member
 from streamgroup.errors import TransportError
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import GroupOptions
+from streamgroup.planning import suspicions
 
 PATIENCE_S = 0.5
 """R9: a commit is one round trip; `latest_offset` waits for it this long, then returns `start`."""
 FIRST_PATIENCE_S = 1.0
 """R10: the first call waits this long for the first assignment, so that batch 0 is not empty; AvailableNow each."""
 AGAIN_S = 0.1
-"""When Once, which is called once, looks again at what no broker has told yet."""
+"""Seconds between two looks, within one call of Once or AvailableNow, at what the brokers have not answered yet."""
 SOLO_GRACE_S = 2.0
 """Who is alone waits this much longer than it has patience with members in its group: it then says so itself."""
 
@@ -48,7 +49,7 @@ class Patience:
         self._is_over = is_over
         self._patience_s = patience_s
         self._has_waited = self._has_planned = False
-        self._untold_since: float | None = None
+        self._unanswered_since: dict[TopicPartition, float] = {}
         self._longest_s = group.join_timeout_ms / 1000 + (0.0 if group.is_member else SOLO_GRACE_S)
 
     def until_plannable(self, *, once: bool, ends: bool) -> bool:
@@ -60,7 +61,7 @@ class Patience:
         patience = FIRST_PATIENCE_S if ends or not self._has_waited else PATIENCE_S
         self._has_waited = True
         if not self._is_ready(once):
-            self._untold_since = None
+            self._unanswered_since.clear()
         self._state.wait_for(lambda: self._is_ready(once) or self._is_over(), self._longest_s if once else patience)
         if self._is_over():
             return False
@@ -71,19 +72,37 @@ class Patience:
             raise TransportError(self._too_late("Trigger.Once" if once else "Trigger.AvailableNow"))
         return False
 
-    def until_told(self, untold: Collection[TopicPartition]) -> None:
-        """Once, which is called once, would end without what brokers have not told yet: wait a little before the next
-        look at it. Raises TransportError where it has been waited for long enough."""
-        now = time.monotonic()
-        self._untold_since = now if self._untold_since is None else self._untold_since
-        if now - self._untold_since >= self._patience_s:
-            names = ", ".join(map(str, sorted(untold)))
-            raise TransportError(
-                f"{self._who}nothing could be planned of {names} under Trigger.Once: their brokers have not told what "
-                f"the logs hold within kafka.default.api.timeout.ms ({self._patience_s:g} s). Nothing is lost; run "
-                "again, or raise the timeout"
-            )
+    def looks_again(self, began: float, *, once: bool, ends: bool) -> bool:
+        """Return whether a call that `began` then and could not plan looks again; wait a little before it does.
+
+        Once is called once, so it looks until it can plan or raises. AvailableNow (`ends`) looks for a second: with
+        each answer Spark runs a batch, so an early one would make thousands of empty batches.
+        """
+        if not once and not (ends and time.monotonic() - began < FIRST_PATIENCE_S):
+            return False
         self._state.wait(AGAIN_S)
+        return True
+
+    def answered(self) -> None:
+        """A batch was planned: the time that `check_unanswered` allows begins anew."""
+        self._unanswered_since.clear()
+
+    def check_unanswered(self, partitions: Collection[TopicPartition], trigger: str) -> None:
+        """Nothing is left to plan but `partitions`, of which the brokers have not answered enough.
+
+        Raises TransportError where that has lasted for `patience_s` of one of them: a trigger that ends would else
+        never end, or end without its records. A suspected loss takes longer to be believed than a short `patience_s`,
+        and has an error of its own, so it is waited for.
+        """
+        now = time.monotonic()
+        self._unanswered_since = {tp: self._unanswered_since.get(tp, now) for tp in partitions}
+        most = max(self._patience_s, suspicions.BELIEVED_AFTER_S + 2 * suspicions.LOOK_EVERY_S)
+        if late := sorted(tp for tp, since in self._unanswered_since.items() if now - since >= most):
+            names = ", ".join(map(str, late))
+            raise TransportError(
+                f"{self._who}cannot plan {names} under {trigger}: for {most:g} s the brokers have not told what is in "
+                "these logs. Check the leaders of these partitions and run again, or raise kafka.default.api.timeout.ms"
+            )
 
     def until_complete(self) -> bool:
         """R11: who ends while partitions are on their way to it would leave them to nobody; it waits a little."""

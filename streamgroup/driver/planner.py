@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from streamgroup.advice import KeptOffsets, reset
 from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks
 from streamgroup.driver.logs.epochs import EpochChecks
+from streamgroup.driver.logs.memo import Memo
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.errors import DecodeError
@@ -18,8 +19,9 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.model import UNKNOWN_EPOCH, Dialect, Document, LogRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
-from streamgroup.planning.batch import available_now_done, empty_document, next_document
+from streamgroup.planning.batch import backlog_of, below_targets, empty_document, next_document
 from streamgroup.planning.limits import least_wanted
+from streamgroup.planning.suspicions import Suspicions
 
 log = logging.getLogger("streamgroup")
 
@@ -46,6 +48,7 @@ class Planner:
         fail_on_data_loss: bool,
         limits: LimitOptions | None = None,
         documents_positions: bool = False,
+        is_subscribed: Callable[[TopicPartition], bool] = lambda tp: True,
     ) -> None:
         self._ledger = ledger
         self._watcher = watcher
@@ -54,40 +57,78 @@ class Planner:
         self._fail_on_data_loss = fail_on_data_loss
         self._limits = limits or LimitOptions()
         self._documents_positions = documents_positions
+        self._is_subscribed = is_subscribed
         self._planned_at: float | None = None
-        self._rechecking: dict[TopicPartition, float] = {}
+        self._suspicions = Suspicions()
+        self._absences = Suspicions()
+        self._gone: frozenset[TopicPartition] = frozenset()
+        self._missed: frozenset[TopicPartition] = frozenset()
+        """Partitions of the checkpoint that did not exist any more when the run began."""
         self.deleted: frozenset[TopicPartition] = frozenset()
         """Partitions held that do not exist any more, and whose loss has been told."""
-        self.untold: frozenset[TopicPartition] = frozenset()
+        self.unjudged: frozenset[TopicPartition] = frozenset()
         """Partitions held, of which nothing could be planned at the last look: their brokers had not told enough."""
         self.epochs = EpochChecks(watcher)
         self._walks = BoundaryWalks(watcher)
         self._checks = PositionChecks(watcher)
         self.targets: Mapping[TopicPartition, int] | None = None
         """R11: AvailableNow's snapshot of the ends; None under every other trigger."""
+        self._judged: Memo[Judged] = Memo()
+        self._any_backlog: Memo[bool] = Memo()
+        self._any_undocumented: Memo[bool] = Memo()
 
     def judge(self, logs: Logs) -> Judged:
-        """Hold the positions against the logs. Raises DataLossError where records are gone and failOnDataLoss is on."""
+        """Hold the positions against the logs. Raises DataLossError where records are gone and failOnDataLoss is on.
+
+        While neither positions nor logs nor metadata have changed the last judgement stands, unless something was in
+        doubt: then time alone may change it. `logs` are those of `LogWatcher.ends`.
+        """
+        facts = logs, self._ledger.positions(), *self._watcher.known_since
+        judged = self._judged.find(*facts)
+        if judged is None:
+            if self.deleted:  # those that are held no more are forgotten, or a month of deleted topics would pile up
+                self.deleted = self.deleted.intersection(facts[1])
+            deleted = self.deleted
+            judged = self._judge(logs)
+            if not judged.moved and self.deleted == deleted and self._is_beyond_doubt(facts[1]):
+                self._judged.keep(judged, *facts)
+        return judged
+
+    def _is_beyond_doubt(self, positions: Mapping[TopicPartition, Position]) -> bool:
+        """Whether the same facts, `positions` among them, would give the same judgement again."""
+        known = self._ledger.positions()
+        in_doubt = self._suspicions or self.epochs.suspects(known) or self._watcher.snapshot.dialect is Dialect.KAFKA07
+        return known is positions and not in_doubt
+
+    def _judge(self, logs: Logs) -> Judged:
+        metadata_at = self._watcher.metadata_at  # before the snapshot, which may be replaced by a newer one meanwhile
         snapshot = self._watcher.snapshot
-        topics = snapshot.topics
         logs = self._watcher.known(logs)  # once more: with the snapshot they may have become another topic's
         self.deleted = frozenset(tp for tp in self.deleted if snapshot.partition(tp) is None)
         positions = {tp: p for tp, p in self._ledger.positions().items() if tp not in self.deleted}
         watermarks = self._watcher.watermarks(logs)
-        refreshed = {tp for tp, since in self._rechecking.items() if self._watcher.metadata_at >= since}
         suspects = self.epochs.suspects(positions)
         answers = self.epochs.ends(suspects)
         watermarks = {tp: known for tp, known in watermarks.items() if tp not in suspects or tp in answers}
         ends = {tp: end.end_offset for tp, end in answers.items() if end.known}
         come_and_go = snapshot.dialect is Dialect.KAFKA07
-        verdicts = loss.judge(positions, watermarks, topics, refreshed=False, epoch_ends=ends, come_and_go=come_and_go)
-        in_doubt = {tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Recheck)}
-        again = {tp: positions[tp] for tp in in_doubt & refreshed}
-        verdicts |= loss.judge(again, watermarks, topics, refreshed=True, epoch_ends=ends)
+        now = time.monotonic()
+        verdicts = self._suspicions.judge(
+            positions,
+            watermarks,
+            snapshot.topics,
+            now=now,
+            metadata_at=metadata_at,
+            epoch_ends=ends,
+            come_and_go=come_and_go,
+        )
         self._troubles.lost_records(self._losses(verdicts), failed=self._fail_on_data_loss)
-        settlement = loss.settle(positions, verdicts, kept=self._kept, fail_on_data_loss=self._fail_on_data_loss)
+        settlement = loss.settle(
+            positions, verdicts, kept=self._kept, fail_on_data_loss=self._fail_on_data_loss, in_bytes=come_and_go
+        )
         self.deleted = self.deleted.union(settlement.deleted)
-        self._recheck(settlement.recheck)
+        if suspected := self._suspicions.due(now, metadata_at):
+            self._watcher.doubt(suspected)
         sound = {tp: positions[tp] for tp in watermarks if isinstance(verdicts.get(tp), loss.Keep)}
         # An end that a log has reached was written under no newer epoch than the one known: that is the epoch of a
         # position below it that came without any.
@@ -97,11 +138,35 @@ class Planner:
         )
         unsound = self._checks.unsound(positions, logs) if come_and_go else frozenset()
         plannable = settlement.positions.keys() & watermarks.keys() - unsound
-        self.untold = frozenset(positions.keys() - plannable)
+        self.unjudged = frozenset(positions.keys() - plannable)
         return Judged(
             {tp: known for tp, known in logs.items() if tp in plannable},
             {tp: p.offset for tp, p in settlement.positions.items() if p.offset != positions[tp].offset},
         )
+
+    def absent(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """Return those of `known` that the metadata lacks, until that is believed (R8); then log that they are gone.
+
+        A run that ends must not take a topic for read that a lagging broker has left out of the metadata: nobody holds
+        its partitions then, so no position of them is judged. In Kafka 0.7 partitions come and go with their brokers.
+        """
+        metadata_at = self._watcher.metadata_at
+        snapshot = self._watcher.snapshot
+        if snapshot.dialect is Dialect.KAFKA07:
+            return frozenset()
+        now = time.monotonic()
+        lacking = {tp: Position(0) for tp in known if snapshot.partition(tp) is None}
+        verdicts = self._absences.judge(lacking, {}, snapshot.topics, now=now, metadata_at=metadata_at, epoch_ends={})
+        if suspected := self._absences.due(now, metadata_at):
+            self._watcher.doubt(suspected)
+        gone = frozenset(tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Deleted))
+        if new := gone - self._gone:
+            group, names = self._ledger.group or "no group", ", ".join(map(str, sorted(new)))
+            log.warning(
+                "%s: %s existed when the run began and are deleted; they are not read any further", group, names
+            )
+        self._gone = gone
+        return frozenset(lacking.keys() - gone)
 
     def again(self, start: Document) -> Document | None:
         """The document in flight, where Spark asks again for what it was already given."""
@@ -111,26 +176,17 @@ class Planner:
         return flight.document if flight.document.sequence > start.sequence else None
 
     def _losses(self, verdicts: Mapping[TopicPartition, loss.Verdict]) -> list[Loss]:
-        group = self._ledger.group
+        group, in_bytes = self._ledger.group, self._watcher.snapshot.dialect is Dialect.KAFKA07
         losses = []
         for tp, verdict in sorted(verdicts.items(), key=lambda item: item[0]):
             match verdict:
                 case loss.Moved(cause, was, to, lost):
-                    text = loss.describe(tp, verdict, group=group)
+                    text = loss.describe(tp, verdict, group=group, in_bytes=in_bytes)
                     losses.append(Loss(tp, text, cause.value, was.offset, to.offset, lost))
                 case loss.Deleted(was):
                     text = loss.describe(tp, verdict, group=group)
                     losses.append(Loss(tp, text, loss.Cause.DELETED.value, was.offset))
         return losses
-
-    def _recheck(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """It is loss only when it is still so after a metadata refresh (R8)."""
-        new = [tp for tp in partitions if tp not in self._rechecking]
-        if new:
-            self._watcher.forget(new)
-            self._watcher.refresh_metadata()
-        now = time.monotonic()
-        self._rechecking = {tp: self._rechecking.get(tp, now) for tp in partitions}
 
     def miss(self, gone: Mapping[TopicPartition, Position]) -> None:
         """These positions of the checkpoint are of partitions that do not exist any more. Raises DataLossError.
@@ -139,6 +195,7 @@ class Planner:
         """
         if self._watcher.snapshot.dialect is Dialect.KAFKA07:
             return
+        self._missed |= gone.keys()
         verdicts: dict[TopicPartition, loss.Verdict] = {tp: loss.Deleted(position) for tp, position in gone.items()}
         self._troubles.lost_records(self._losses(verdicts), failed=self._fail_on_data_loss)
         loss.settle(gone, verdicts, kept=self._kept, fail_on_data_loss=self._fail_on_data_loss)
@@ -175,13 +232,30 @@ class Planner:
         A position that no group keeps is told by a document at once, if need be one without ranges (R6): one that
         startingOffsets gave would be another at the next start.
         """
-        document = self._batch(previous, logs, max_rows, least=self._least_wanted(now, once))
+        document = None
+        if self._has_backlog(logs):
+            document = self._batch(previous, logs, max_rows, least=self._least_wanted(now, once))
         if document is not None:
             self._planned_at = now
             self._checks.planned(document.ranges)
-        elif self._documents_positions and not self._ledger.positions().keys() <= previous.positions.keys():
+        elif self._documents_positions and self._tells_more(previous):
             return self.empty(previous)
         return document
+
+    def _has_backlog(self, logs: Logs) -> bool:
+        """Whether there is anything to read; `logs` are those of `judge`."""
+        positions, targets = self._ledger.positions(), self.targets
+        return self._any_backlog.get(
+            lambda: bool(backlog_of(positions, {tp: known.latest for tp, known in logs.items()}, targets)),
+            *(logs, positions, targets),
+        )
+
+    def _tells_more(self, previous: Document) -> bool:
+        """Whether a position is held that `previous` does not tell."""
+        positions = self._ledger.positions()
+        return self._any_undocumented.get(
+            lambda: not positions.keys() <= previous.positions.keys(), positions, previous
+        )
 
     def _least_wanted(self, now: float, once: bool) -> int:
         """Triggers that end have nothing to wait for: they take what there is."""
@@ -206,33 +280,42 @@ class Planner:
         return None if document is None else self._carried(document, previous)
 
     def _carried(self, document: Document, previous: Document) -> Document:
-        """`document` with the positions that `previous` has of partitions whose broker is away (Kafka 0.7).
+        """Return `document` with the positions that `previous` has of partitions that the metadata lacks.
 
-        Where no group keeps positions they would be forgotten otherwise, and the broker's logs be read again.
+        Where no group keeps positions they would be forgotten otherwise, and the logs be read again when a lagging
+        broker has caught up, or when the partitions' broker is back (Kafka 0.7). Deleted ones are left out.
         """
         snapshot = self._watcher.snapshot
-        if not self._documents_positions or snapshot.dialect is not Dialect.KAFKA07:
+        if not self._documents_positions:
             return document
+        left_out = self.deleted | self._gone | self._missed
         away = {
             tp: position
             for tp, position in previous.positions.items()
-            if tp.topic in snapshot.topics and snapshot.partition(tp) is None
+            if snapshot.partition(tp) is None and tp not in left_out and self._is_subscribed(tp)
         }
         return replace(document, positions={**away, **document.positions})
 
     def empty(self, previous: Document) -> Document:
-        """R10: a document without ranges, for AvailableNow while the group rebalances."""
+        """Return a document without ranges, for AvailableNow while the group rebalances (R10).
+
+        Where no position is known it repeats those of `previous`. A restart would forget them otherwise, and take the
+        query for one that has never read anything, for which startingOffsets are meant (R7).
+        """
         document = empty_document(
             previous,
             group=self._ledger.group,
             lineage=self._ledger.lineage,
             run=self._ledger.run,
-            positions=self._ledger.positions(),
+            positions=self._ledger.positions() or previous.positions,
         )
         return self._carried(document, previous)
 
-    def reached_targets(self, logs: Logs) -> bool:
-        """R11: whether every partition held has reached its end; `logs` were listed after the snapshot."""
+    def unread(self, logs: Logs) -> frozenset[TopicPartition]:
+        """Return the partitions held that have not reached their ends of AvailableNow's snapshot (R11).
+
+        `logs` were listed after the snapshot.
+        """
         ends = {tp: known.latest for tp, known in logs.items()}
         existing = {tp: p for tp, p in self._ledger.positions().items() if tp not in self.deleted}
-        return available_now_done(existing, self.targets or {}, ends)
+        return below_targets(existing, self.targets or {}, ends)

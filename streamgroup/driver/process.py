@@ -1,7 +1,7 @@
-"""The process that a coordinator lives in: its log, its signals, its parent, its control channel.
+"""The process that a coordinator lives in: its log, its signals, its process group, its JVM, its control channel.
 
 Spark ends a query's Python process by SIGTERM, twice, without calling anything (R29); a JVM that was killed shows as
-the end of the conversation with it, or as another parent.
+the end of the conversation with it, or to `EndedWatch`.
 """
 
 from __future__ import annotations
@@ -17,32 +17,77 @@ import time
 from types import FrameType
 
 from streamgroup.driver.application.control import ControlServer, directory, is_listened
-from streamgroup.driver.application.parent import StoppedWatch
+from streamgroup.driver.application.parent import EndedWatch, StoppedWatch, find_jvm
 from streamgroup.driver.coordinator import Coordinator
+from streamgroup.driver.stderr import StderrHandler
 from streamgroup.options.types import SourceOptions
 
 log = logging.getLogger("streamgroup")
 
 PARENT_EVERY_S = 0.2
+RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+"""The program of the process that Spark starts for a streaming source."""
 
 
 def start_coordinator(options: SourceOptions) -> Coordinator:
     """Make the coordinator of this process's query and prepare the process for its end."""
     _log_to_stderr()
-    coordinator = Coordinator(options, home=directory(os.getppid()))
+    _leave_process_group()
+    jvm = _find_jvm()
+    coordinator = Coordinator(options, home=directory(jvm))
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, functools.partial(_exit, coordinator))
-        # Ctrl-C reaches every process of the terminal's group: what becomes of the query is the driver's to say.
+        # The driver decides what becomes of the query: SIGINT never ends its coordinator.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    channel = ControlServer(coordinator, os.getppid())
+    channel = ControlServer(coordinator, jvm)
     channel.start()
-    coordinator.proof.announced = functools.partial(is_listened, os.getppid())
+    coordinator.proof.announced = functools.partial(is_listened, jvm)
     atexit.register(channel.close)
     atexit.register(coordinator.stop)  # where a signal came between the runner's decision to stop and the call of it
     threading.Thread(
-        target=_watch_parent, args=(coordinator, channel, os.getppid()), name="streamgroup-parent", daemon=True
+        target=_watch_jvm, args=(coordinator, channel, jvm), name="streamgroup-parent", daemon=True
     ).start()
     return coordinator
+
+
+def _leave_process_group() -> None:
+    """Leave the driver's process group, if this is the process that Spark has started for the source.
+
+    Ctrl-C in a terminal, `timeout` and `kill -TERM -PGID` signal every process of the driver's group. The driver then
+    drains the query, for which it needs its coordinator. A new group suffices; the session stays the driver's, so that
+    whoever ends a whole session ends the coordinator as well.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is None or spec.name != RUNNER:  # a process of the user's, whose process group is the user's business
+        return
+    # A JVM that dies leaves the new group without a parent in its session. A coordinator that is stopped at that moment
+    # gets SIGHUP from the kernel, which would end it before it has left its consumer group.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        os.setpgid(0, 0)
+    except PermissionError:  # a wrapper has made it the leader of a session, which is a group of its own
+        log.debug("the coordinator leads a session: it is in a process group of its own already")
+
+
+def _find_jvm() -> int:
+    """Return the pid of the driver's JVM, by which drains and listeners find this process."""
+    parent, jvm = os.getppid(), find_jvm()
+    if jvm is None:
+        log.warning(
+            "no ancestor of the coordinator's process (pid %d) is a JVM: streamgroup.drain and streamgroup.listen do "
+            "not find it. If PYSPARK_PYTHON is a wrapper script, start Python in it with `exec`",
+            os.getpid(),
+        )
+    elif jvm != parent:
+        log.warning(
+            "the coordinator's parent is process %d, not the driver's JVM (%d): Spark's SIGTERM reaches that process "
+            "alone, so a stopped query leaves its group when Spark's last call has ended. If PYSPARK_PYTHON is a "
+            "wrapper script, start Python in it with `exec`",
+            parent,
+            jvm,
+        )
+    return jvm or parent
 
 
 def _exit(coordinator: Coordinator, _signum: int, _frame: FrameType | None) -> None:
@@ -55,24 +100,26 @@ def _exit(coordinator: Coordinator, _signum: int, _frame: FrameType | None) -> N
         sys.exit(0)
 
 
-def _watch_parent(coordinator: Coordinator, channel: ControlServer, parent: int) -> None:
-    """Leave when the JVM is gone, even while the main thread is busy; until then look at its silence (R27)."""
-    is_stopped, can_look = StoppedWatch(parent), True
-    while os.getppid() == parent:
+def _watch_jvm(coordinator: Coordinator, channel: ControlServer, jvm: int) -> None:
+    """Leave when the JVM has ended, even while the main thread is busy; until then look at its silence (R27)."""
+    has_ended, is_stopped, can_look = EndedWatch(jvm), StoppedWatch(jvm), True
+    while not has_ended():
         try:
             if can_look:
                 coordinator.silence.look(jvm_is_stopped=is_stopped())
-        except Exception:  # the parent is to be watched all the same: without it nobody ends this process
+        except Exception:  # the JVM is to be watched all the same: without it nobody ends this process
             can_look = False
             log.exception("looking at the silence of Spark has failed; a hung driver is not noticed any more (R27)")
         time.sleep(PARENT_EVERY_S)
-    log.warning("the driver's JVM (pid %d) is gone: leaving the group", parent)
+    log.warning("the driver's JVM (pid %d) is gone: leaving the group", jvm)
     try:
         coordinator.stop(last_word=False)
     except Exception:
         log.exception("leaving has failed: the session expires instead")
     finally:
         channel.close()
+        for handler in log.handlers:
+            handler.flush()
         os._exit(1)
 
 
@@ -80,7 +127,7 @@ def _log_to_stderr() -> None:
     """Spark copies this process's stderr to the driver's: say there what happens, unless logging is set up."""
     if log.handlers or logging.getLogger().handlers:
         return
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s streamgroup: %(message)s", "%y/%m/%d %H:%M:%S"))
     log.addHandler(handler)
     log.setLevel(os.environ.get("STREAMGROUP_LOG_LEVEL", "INFO").upper())

@@ -13,6 +13,7 @@ from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning import starts as planned
+from streamgroup.planning.starts import Bound
 
 
 def offsets_of(
@@ -22,13 +23,13 @@ def offsets_of(
     partitions: Collection[TopicPartition],
     *,
     isolation: Isolation,
-    option: str = "startingOffsets",
+    bound: Bound = Bound.STREAM_START,
 ) -> dict[TopicPartition, int]:
     """The offsets that `spec` means for `partitions`. Raises ConfigError where it does not say or nothing matches."""
-    lookups = planned.lookups(spec, partitions, option=option)
-    listed = _listed(cluster, lookups, isolation, deadline, ends=option == "endingOffsets")
+    lookups = planned.lookups(spec, partitions, bound=bound)
+    listed = _listed(cluster, lookups, isolation, deadline, ends=bound is Bound.BATCH_END)
     listed |= _listed(cluster, planned.fallbacks(spec, listed), isolation, deadline)
-    return planned.resolve(spec, partitions, listed, option=option)
+    return planned.resolve(spec, partitions, listed, bound=bound)
 
 
 def gained_offsets(
@@ -45,7 +46,7 @@ def gained_offsets(
     All but those of the founding generation start at earliest (R7, R8); losses are for the data-loss policy.
     """
     founding = [tp for tp, origin in origins.items() if origin is Origin.STARTING]
-    rest = [tp for tp in origins if tp not in founding]
+    rest = [tp for tp, origin in origins.items() if origin is not Origin.STARTING]
     offsets = offsets_of(cluster, deadline, spec, founding, isolation=isolation) if founding else {}
     earliest = cluster.list_offsets(dict.fromkeys(rest, EARLIEST), isolation, deadline) if rest else {}
     offsets |= {tp: listed.offset for tp, listed in earliest.items()}

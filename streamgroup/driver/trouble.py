@@ -23,6 +23,9 @@ from streamgroup.group.flights import Flight
 from streamgroup.logline import render
 from streamgroup.model import Document, OffsetRange, TopicPartition
 
+MOST_REMEMBERED = 100_000
+"""Of how many partitions the newest loss is remembered; the oldest is forgotten first."""
+
 
 class Kind(StrEnum):
     """The kinds of events, as lines and counters name them."""
@@ -39,6 +42,10 @@ class Kind(StrEnum):
     """A batch was given up before it was known to have sunk: it may be read again."""
     DATA_LOSS = "data_loss"
     """Records that should be there are gone."""
+
+
+_OF_PARTITIONS = frozenset({Kind.REBALANCE, Kind.FENCE})
+"""The events whose `count` is one of partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,10 @@ class _Counter:
 
 
 class Troubles:
-    """The events of one run. `say(level, line)` writes the log, `now` tells the time. For any thread."""
+    """The events of one run. `say(level, line)` writes the log, `now` tells the time. For any thread.
+
+    `in_bytes` tells whether offsets are byte positions, as in Kafka 0.7.
+    """
 
     def __init__(
         self,
@@ -73,12 +83,14 @@ class Troubles:
         run: str,
         say: Callable[[int, str], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        in_bytes: Callable[[], bool] = lambda: False,
     ) -> None:
         self._group = group
         self._who = f"group {group}: " if group else ""
         self._run = run
         self._say = say
         self._now = now
+        self._in_bytes = in_bytes
         self._lock = threading.Lock()
         self._counters = {kind: _Counter() for kind in Kind}
         self._member = ""
@@ -87,7 +99,9 @@ class Troubles:
         self._joining = ""
         self._left = False
         self._given_up: Document | None = None
-        self._told: set[str] = set()
+        self._told: dict[TopicPartition, tuple[object, ...]] = {}
+        """The newest loss of each partition, the newest last. The planner finds a loss again until the position moves,
+        and then it is never found again: so older ones need not be remembered, however long the query runs."""
 
     # --- the membership ----------------------------------------------------------------------------------------------
 
@@ -132,7 +146,7 @@ class Troubles:
         left, total = _offsets(ranges), _offsets(document.ranges)
         words = (
             f"{self._who}replaying document {document.sequence} of run {document.run}: {left} of {total} "
-            "offsets are left to read"
+            f"{self._unit} are left to read"
         )
         reason = "the checkpoint holds a batch that is not known to have sunk"
         self._tell(Kind.REPLAY, INFO, words, reason, count=left, of=total, document=document.sequence)
@@ -154,7 +168,7 @@ class Troubles:
         if uncommitted and flight is None and not self._left:
             self._left = True
             reason = f"{how} before the commit of the last batch was acknowledged"
-            words = f"{self._who}{reason}: up to {uncommitted} offsets may be repeated"
+            words = f"{self._who}{reason}: up to {uncommitted} {self._unit} may be repeated"
             self._tell(Kind.REPEAT, WARNING, words, reason, count=uncommitted)
 
     def _may_repeat(self, flight: Flight | None, reason: str, text: str = "") -> None:
@@ -165,7 +179,7 @@ class Troubles:
         if not count:
             return
         self._given_up = flight.document
-        words = f"{self._who}{text or f'{reason}: up to {count} offsets may be repeated'}"
+        words = f"{self._who}{text or f'{reason}: up to {count} {self._unit} may be repeated'}"
         self._tell(Kind.REPEAT, WARNING, words, reason, count=count, document=flight.document.sequence)
 
     # --- the logs ----------------------------------------------------------------------------------------------------
@@ -173,9 +187,8 @@ class Troubles:
     def lost_records(self, losses: Iterable[Loss], *, failed: bool) -> None:
         """Records are gone, each told once. `failed`: `failOnDataLoss` ends the query with an error."""
         for loss in losses:
-            if loss.text in self._told:
+            if not self._is_new(loss):
                 continue
-            self._told.add(loss.text)
             self._tell(
                 Kind.DATA_LOSS,
                 ERROR if failed else WARNING,
@@ -187,6 +200,18 @@ class Troubles:
                 to=loss.to,
                 failed=failed or None,
             )
+
+    def _is_new(self, loss: Loss) -> bool:
+        """Whether `loss` is not the one told last of its partition; it is from now on."""
+        facts = loss.cause, loss.at, loss.to, loss.count
+        with self._lock:
+            if self._told.pop(loss.partition, None) == facts:
+                self._told[loss.partition] = facts
+                return False
+            self._told[loss.partition] = facts
+            if len(self._told) > MOST_REMEMBERED:
+                del self._told[next(iter(self._told))]
+            return True
 
     # --- what comes of it --------------------------------------------------------------------------------------------
 
@@ -201,7 +226,14 @@ class Troubles:
                 for kind, counter in self._counters.items()
             }
 
+    @property
+    def _unit(self) -> str:
+        """What the difference of two offsets counts."""
+        return "bytes" if self._in_bytes() else "offsets"
+
     def _tell(self, kind: Kind, level: int, words: str, reason: str, **fields: Any) -> None:
+        if kind not in _OF_PARTITIONS and fields.get("count") is not None and self._in_bytes():
+            fields["unit"] = "bytes"
         with self._lock:
             counter = self._counters[kind]
             counter.count += 1

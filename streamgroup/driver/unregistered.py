@@ -8,12 +8,21 @@ false. Known are partitions with a committed offset, with a position in the chec
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.errors import DataLossError, DecodeError, TransportError
-from streamgroup.model import ClusterSnapshot, Dialect, Document, TopicPartition, name07
+from streamgroup.model import (
+    ClusterSnapshot,
+    Dialect,
+    Document,
+    OffsetRange,
+    TopicPartition,
+    broker_partition,
+    name07,
+)
 from streamgroup.options.types import SourceOptions
 
 if TYPE_CHECKING:
@@ -28,8 +37,8 @@ Targets = Mapping[TopicPartition, int]
 
 
 class Unregistered:
-    """See the module; of one run. Used by Spark's thread, without the coordinator's lock: ZooKeeper is asked, but by
-    `left_out`."""
+    """See the module; of one run. Used by Spark's thread, without the coordinator's lock, since ZooKeeper is asked; the
+    exceptions are `left_out` and `wait_for_brokers`."""
 
     def __init__(
         self, options: SourceOptions, seat: Seat, snapshot: Callable[[], ClusterSnapshot], patience_s: float
@@ -75,12 +84,16 @@ class Unregistered:
                 _names(absent),
             )
 
-    def left_out(self) -> frozenset[TopicPartition]:
-        """What Once leaves out as its brokers are away now, which may not have been so at its beginning. Says so, or
-        raises DataLossError. Asks nobody."""
-        if self._once is None:
-            return frozenset()
+    def left_out(self, unjudged: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
+        """Return the partitions that a trigger that ends does not wait for, since their brokers are away.
+
+        Asks no server. Under Once these are all such partitions that the run was to read. They are logged, or raise
+        DataLossError. Under AvailableNow they are a part of `unjudged`, and `end` decides about them.
+        """
         snapshot = self._snapshot()
+        if self._once is None:
+            is_old = snapshot.dialect is Dialect.KAFKA07
+            return frozenset(tp for tp in unjudged if is_old and snapshot.partition(tp) is None)
         absent = frozenset(tp for tp in self._once if snapshot.partition(tp) is None)
         self._settle(absent - self._left_out)
         self._left_out |= absent
@@ -95,6 +108,40 @@ class Unregistered:
         gone = {tp: end for tp, end in targets.items() if snapshot.partition(tp) is None}
         read = self._known(checkpoint, self._patience_s) if gone else {}
         self._settle(self._left_out.union(tp for tp, end in gone.items() if read.get(tp, 0) < end))
+
+    def wait_for_brokers(
+        self, ranges: Collection[OffsetRange], state: threading.Condition, is_over: Callable[[], bool]
+    ) -> None:
+        """Wait until the brokers of `ranges` are registered, for `kafkaConsumer.pollTimeoutMs` at most.
+
+        Tasks do not read ZooKeeper. A broker that restarts while a batch is planned or replayed would fail them, though
+        it is back seconds later. The lock `state` is held, which is notified when the metadata was read. Returns, too,
+        once `is_over()`. Raises TransportError when the time is over.
+        """
+        absent = self._absent(ranges)
+        if not absent:
+            return
+        timeout_s = self._options.fetch.poll_timeout_ms / 1000
+        limit = f"{timeout_s:g} s (kafkaConsumer.pollTimeoutMs)"
+        brokers, what = _needed(absent)
+        log.warning(
+            "%s: waiting for %s to register in ZooKeeper, to read %s, %s at most", self._who, brokers, what, limit
+        )
+        state.wait_for(lambda: is_over() or not self._absent(ranges), timeout_s)
+        absent = self._absent(ranges)
+        if absent and not is_over():
+            brokers, what = _needed(absent)
+            raise TransportError(
+                f"{self._who}: the batch cannot read {what}: {brokers} did not register in ZooKeeper within {limit}. "
+                "Nothing is lost. Start the broker, then start the query again: it reads this batch first"
+            )
+
+    def _absent(self, ranges: Collection[OffsetRange]) -> list[OffsetRange]:
+        """Return those of `ranges` whose broker is not registered."""
+        snapshot = self._snapshot()
+        if snapshot.dialect is not Dialect.KAFKA07:
+            return []
+        return [r for r in ranges if broker_partition(r.partition.partition)[0] not in snapshot.brokers]
 
     def _known(self, checkpoint: Document, patience_s: float) -> dict[TopicPartition, int]:
         """How far each partition that is known has been read, as far as can be told: else 0."""
@@ -137,6 +184,13 @@ def settle(what: str, options: SourceOptions) -> None:
             f"{text}. Nothing is lost yet. Start the broker and run again; or leave it out with failOnDataLoss=false"
         )
     log.warning("%s; left out, since failOnDataLoss=false", text)
+
+
+def _needed(ranges: Collection[OffsetRange]) -> tuple[str, str]:
+    """Return the brokers that have `ranges`, and these, in words."""
+    ordered = sorted(ranges)
+    brokers = dict.fromkeys(f"broker {broker_partition(r.partition.partition)[0]}" for r in ordered)
+    return " and ".join(brokers), ", ".join(f"{name07(r.partition)} at position {r.start}" for r in ordered)
 
 
 def _names(partitions: Collection[TopicPartition]) -> str:

@@ -42,7 +42,9 @@ class Cursor:
     least: int = 0
     """How many are to be asked for at least: the first message is known to be that large."""
     empty_answers: int = 0
-    """How many answers in a row had nothing although the leader has all of the range."""
+    """How many answers in a row had nothing although the leader's log goes on behind what is fetched."""
+    readable: int = -1
+    """The offset below which the last of those answers showed all that the leader has."""
 
     @classmethod
     def of(cls, planned: FetchRange) -> Cursor:

@@ -77,7 +77,6 @@ class Reader:
     def __init__(self, client: ClientOptions, fetch: FetchOptions, fail_on_data_loss: bool, kept: KeptOffsets) -> None:
         self._client, self._fetch, self._kept, self._group = client, fetch, kept, kept.group or None
         self._clock = time.monotonic
-        self._cursors: Sequence[Cursor] = ()
         self._recovery = self._recovering(fail_on_data_loss)
         self._decode = DecodeOptions(
             check_crcs=fetch.check_crcs,
@@ -99,7 +98,6 @@ class Reader:
 
     def rows(self, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:
         """Read from leader after leader, until all ranges are done."""
-        self._cursors = cursors
         while left := [cursor for cursor in cursors if not cursor.done]:
             for leader in dict.fromkeys(cursor.leader for cursor in left):
                 if leader is not None:
@@ -127,7 +125,7 @@ class Reader:
                     time.sleep(_PAUSE_S)
                 while portions:  # which are let go one by one: the next answer needs the memory
                     yield from self._decoded(portions.pop(0), pipeline)
-                    self._recovery.progress(self._cursors)
+                    self._recovery.progress()
                 self._recovery.check_patience(cursors)
         finally:
             POOL.give_back(connection)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from heapq import nsmallest
 from typing import NamedTuple
 
 from streamgroup.errors import DecodeError, TransportError
@@ -86,7 +87,9 @@ class Fetching(ABC):
 
     def _whose_turn(self) -> list[Cursor]:
         """Those that want more, the ones first that have waited longest."""
-        return sorted((c for c in self._cursors if c.wants_more), key=lambda c: c.turn)[:MOST_PARTITIONS]
+        # One that wants nothing more here never will: its trouble is mended, if at all, for other fetches.
+        self._cursors = [cursor for cursor in self._cursors if cursor.wants_more]
+        return nsmallest(MOST_PARTITIONS, self._cursors, key=lambda cursor: cursor.turn)
 
     @property
     @abstractmethod

@@ -112,8 +112,9 @@ class Pipeline(Fetching):
         portions: list[Portion] = []
         for cursor, row in rows:
             portion = self._portion(cursor, row, first)
-            if portion is None and is_proof and self._readable(row) >= cursor.until:
+            if portion is None and is_proof and self._readable(row) > cursor.ahead:
                 cursor.empty_answers += 1
+                cursor.readable = self._readable(row)
             first = first and not row.records
             if portion is not None:
                 portions.append(portion)

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from streamgroup.errors import BrokerError, DataLossError, ErrorCode, KafkaError, TransportError
+from streamgroup.errors import BrokerError, DataLossError, ErrorCode, KafkaError, TransportError, may_pass
 from streamgroup.executor.cursor import Cursor
 from streamgroup.logline import render
-from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
+from streamgroup.net.listing import EpochCheck
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 
 if TYPE_CHECKING:
@@ -26,10 +27,16 @@ log = logging.getLogger(__name__)
 EARLIEST_LOCAL = -4
 """ListOffsets v8: where the part of a log begins that is not in tiered storage (KIP-405)."""
 ENOUGH_EMPTY_ANSWERS = 3
+KEEP_LONGER = ". To lose no more of them, raise the topic's retention, or read with more resources"
+LAST_LOOK_S = 5.0
+"""How long the last look at a log may take, once the timeout of a range is over."""
 
 
 class Recovery:
     """Mends the troubles of cursors. Makes no connection before the first one."""
+
+    _unit: str | None = None
+    """What the difference of two offsets counts, where that is not offsets."""
 
     def __init__(
         self,
@@ -46,32 +53,39 @@ class Recovery:
         self._group = group
         self._cluster: Cluster | None = None
         self._pace = Backoff(client, random.Random())
+        self._progressed_at: float | None = None
+        """When records were handed out last; no range has been waited for since before that."""
 
     def close(self) -> None:
         """Close what was opened."""
         if self._cluster is not None:
             self._cluster.close()
 
-    def progress(self, cursors: Sequence[Cursor]) -> None:
-        """Records of one of `cursors` were handed out: all others wait from now on.
+    def progress(self) -> None:
+        """Records of one range were handed out: all others wait from now on.
 
-        While the one is read, or its records are worked on, the others are not asked for.
+        While the one is read, or its records are worked on, the others are not asked for. A task may have thousands of
+        small ranges, so the time is noted once for all of them.
         """
         self._pace.reset()
-        now = self._clock()
-        for cursor in cursors:
-            if cursor.waiting_since is not None:
-                cursor.waiting_since = now
+        self._progressed_at = self._clock()
+
+    def _waiting_since(self, cursor: Cursor) -> float | None:
+        """Return since when `cursor` has been waited for; None where it is not."""
+        if cursor.waiting_since is None or self._progressed_at is None:
+            return cursor.waiting_since
+        return max(cursor.waiting_since, self._progressed_at)
 
     def check_patience(self, cursors: Sequence[Cursor]) -> None:
         """Raise where a range has been waited for longer than `kafkaConsumer.pollTimeoutMs`."""
         now = self._clock()
         for cursor in cursors:
-            if not cursor.done and cursor.waiting_since is not None and now - cursor.waiting_since >= self._patience:
-                self._run_out(cursor, now - cursor.waiting_since, _named(cursor))
+            since = self._waiting_since(cursor)
+            if not cursor.done and since is not None and now - since >= self._patience:
+                self._run_out(cursor, now - since, _named(cursor))
 
     def pass_gaps(self, cursors: Sequence[Cursor], tiered: bool) -> None:
-        """End ranges whose rest was compacted away: the leader has it all and still sends nothing, several times.
+        """Pass over what was compacted away: the leader has told of more and still sends nothing, several times.
 
         A log in tiered storage may be silent because that is slow: there it is no proof. `tiered`: the broker can be
         asked for the part that is local.
@@ -88,8 +102,9 @@ class Recovery:
         for cursor in silent:
             cursor.empty_answers = 0
             if cursor.position == cursor.ahead >= local.get(cursor.tp, 0):
-                log.info("%s: no records are left in the rest of the range", cursor)
-                cursor.skip(cursor.until)
+                to = min(cursor.readable, cursor.until)
+                log.info("%s: no records are left before offset %d", cursor, to)
+                cursor.skip(to)
 
     def mend(self, cursors: Sequence[Cursor]) -> None:
         """Wait a little, then find the leaders of `cursors` anew and clear their troubles.
@@ -99,13 +114,14 @@ class Recovery:
         self.check_patience(cursors)
         for cursor in cursors:
             trouble = cursor.trouble
-            if isinstance(trouble, KafkaError) and not trouble.retriable and trouble.code not in _MENDED:
+            if isinstance(trouble, KafkaError) and not may_pass(trouble.code) and trouble.code not in _MENDED:
                 raise BrokerError(trouble, f"fetching {cursor.tp} at offset {cursor.ahead}")
         now = self._clock()
         left = [cursor for cursor in cursors if not cursor.done]
         if not left:
             return
-        deadline = min((now if c.waiting_since is None else c.waiting_since) for c in left) + self._patience
+        waiting = (self._waiting_since(cursor) for cursor in left)
+        deadline = min(now if since is None else since for since in waiting) + self._patience
         try:
             self._look_up(left, deadline)
         except TransportError as error:  # retried until the deadline, which is that of our patience
@@ -154,41 +170,101 @@ class Recovery:
         for cursor in cursors:
             start, end = starts[cursor.tp].offset, ends[cursor.tp].offset
             if start > cursor.position:
-                self._lose(cursor, start, f"the log begins at offset {start} by now (retention or DeleteRecords)")
+                self._lose(
+                    cursor, start, f"the log begins at offset {start} by now (retention or DeleteRecords)", KEEP_LONGER
+                )
             elif end < cursor.position:
                 cursor.high_watermark = end
 
-    def _lose(self, cursor: Cursor, until: int, why: str) -> None:
+    def _lose(self, cursor: Cursor, until: int, why: str, way_out: str = "") -> None:
         until = min(until, cursor.until)
-        lost = f"{cursor.tp}: the offsets [{cursor.position}, {until}) were planned and cannot be read any more: {why}"
+        what = self._describe_range(cursor.tp, cursor.position, until)
+        lost = f"{what} were planned and cannot be read any more: {why}"
         if self._fail_on_data_loss:
-            raise DataLossError(
-                f"{lost}. If these records may be missed, set failOnDataLoss=false; "
-                "else raise the topic's retention, or read with more resources"
-            )
-        fields = {"group": self._group, "count": until - cursor.position, "partition": cursor.tp}
+            raise DataLossError(f"{lost}. To go on without these records, set failOnDataLoss=false{way_out}")
+        fields = {"group": self._group, "count": until - cursor.position, "unit": self._unit, "partition": cursor.tp}
         words = f"{lost}; going on at offset {until}, since failOnDataLoss=false"
         line = render(words, "data_loss", **fields, **{"from": cursor.position}, to=until, reason=why)
         log.warning("%s", line)
         cursor.skip(until)
 
+    @staticmethod
+    def _describe_range(tp: TopicPartition, start: int, until: int) -> str:
+        return f"{tp}: the offsets [{start}, {until})"
+
     def _run_out(self, cursor: Cursor, waited: float, last: str) -> None:
-        """Patience is at its end: lost where the log ends before the position or the topic is gone, else a failure."""
-        if 0 <= cursor.high_watermark < cursor.position:
-            why = f"the log ends at offset {cursor.high_watermark}, as after an unclean leader election"
-            return self._lose(cursor, cursor.until, f"for {waited:.0f} s {why}")
-        if _is(cursor, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) or _is(cursor, ErrorCode.UNKNOWN_TOPIC_ID):
-            return self._lose(cursor, cursor.until, f"for {waited:.0f} s no broker has known the partition")
+        """End the wait for `cursor`: lose what a last look at the cluster shows to be gone, else fail the task.
+
+        A look that fails proves no loss: with `failOnDataLoss=false` a loss skips records.
+        """
+        try:
+            why = self._why_gone(cursor, self._clock() + min(LAST_LOOK_S, self._patience))
+        except TransportError as error:
+            last = last if str(error) in last else f"{last}; {error}"
+        else:
+            if why:
+                self._lose(cursor, cursor.until, f"for {waited:.0f} s {why}")
+            if cursor.done:
+                return
         seen = f"the leader's high watermark is {cursor.high_watermark}" if cursor.high_watermark >= 0 else "no answer"
         raise TransportError(
             f"{cursor}: nothing came for {waited:.0f} s (kafkaConsumer.pollTimeoutMs); {seen}; last: {last}; "
             f"leader: {cursor.leader or 'none'}"
         )
 
+    def _why_gone(self, cursor: Cursor, deadline: float) -> str:
+        """Return why nothing can come of `cursor` any more, "" where its log still holds the position.
 
-_MENDED = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""Not retriable by themselves: what became of the log has to be asked first; and old brokers have no other code for a
-disk that stumbles or a partition on the move, so that one is waited for as well."""
+        A range is lost where its log, listed anew under fresh metadata, does not reach beyond the position. A log that
+        does is no loss, even where it ends below the range: the next attempt reads up to its end first.
+        """
+        cluster = self._connected()
+        tp = cursor.tp
+        snapshot = self._agreed_metadata(tp, cluster, deadline)
+        if snapshot.partition(tp) is None:
+            unknown = _is(cursor, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) or _is(cursor, ErrorCode.UNKNOWN_TOPIC_ID)
+            return "no broker has known the partition" if unknown else ""
+        self._follow(cursor, snapshot)
+        if cursor.done:
+            return ""
+        cursor.high_watermark = cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, deadline)[tp].offset
+        end = max(cursor.high_watermark, self._log_end(cursor, cluster, deadline))
+        if end > cursor.position:
+            return ""
+        return f"the log has ended at offset {end}, as after an unclean leader election or a power loss"
+
+    @staticmethod
+    def _agreed_metadata(tp: TopicPartition, cluster: Cluster, deadline: float) -> ClusterSnapshot:
+        """Ask two brokers, where there are two. Raises TransportError where they do not agree on the leader of `tp`.
+
+        One that is cut off from the controller may still take itself for the leader.
+        """
+        first = cluster.snapshot({tp.topic}, deadline, refresh=True).partition(tp)
+        cluster.distrust_metadata()
+        snapshot = cluster.snapshot({tp.topic}, deadline, refresh=True)
+        second = snapshot.partition(tp)
+        if (first and first.leader) != (second and second.leader):
+            raise TransportError(f"the brokers do not agree on the leader of {tp}: {first} and {second}")
+        return snapshot
+
+    @staticmethod
+    def _log_end(cursor: Cursor, cluster: Cluster, deadline: float) -> int:
+        """Return where the leader's log ends, -1 where its leader cannot tell.
+
+        ListOffsets tells the high watermark, which a new leader may hold below the planned range until its followers
+        have caught up. Records above it are not lost.
+        """
+        if cursor.leader_epoch == UNKNOWN_EPOCH:
+            return -1
+        check = EpochCheck(cursor.leader_epoch, cursor.leader_epoch)
+        ends = cluster.epoch_ends({cursor.tp: check}, deadline)
+        if cursor.tp not in ends:
+            raise TransportError(f"the leader of {cursor.tp} has not told where its log ends")
+        return ends[cursor.tp].end_offset
+
+
+_MENDED = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE})
+"""Not retriable by itself: the leader has to be asked first how far the log reaches now."""
 
 
 def _is(cursor: Cursor, code: ErrorCode) -> bool:
@@ -197,4 +273,6 @@ def _is(cursor: Cursor, code: ErrorCode) -> bool:
 
 def _named(cursor: Cursor) -> str:
     trouble = cursor.trouble
-    return trouble.name if isinstance(trouble, KafkaError) else str(trouble or "an empty answer")
+    if trouble is None:
+        return "the partition has no leader" if cursor.leader is None else "an empty answer"
+    return trouble.name if isinstance(trouble, KafkaError) else str(trouble)

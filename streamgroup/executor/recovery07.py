@@ -14,14 +14,11 @@ from typing import NamedTuple
 from streamgroup.errors import BrokerError, DecodeError, KafkaError, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.pool import POOL
-from streamgroup.executor.recovery import ENOUGH_EMPTY_ANSWERS, Recovery
-from streamgroup.model import Dialect, broker_partition, name07
+from streamgroup.executor.recovery import ENOUGH_EMPTY_ANSWERS, KEEP_LONGER, LAST_LOOK_S, Recovery
+from streamgroup.model import Dialect, TopicPartition, broker_partition, name07
 from streamgroup.wire.kafka07 import EARLIEST_TIME, LATEST_TIME, ErrorCode07, OffsetsRequest07
 
 log = logging.getLogger(__name__)
-
-_LAST_LOOK_S = 5.0
-"""What the last look at a log may take, when patience is at its end."""
 
 
 class _Log(NamedTuple):
@@ -31,6 +28,8 @@ class _Log(NamedTuple):
 
 class Recovery07(Recovery):
     """See the module."""
+
+    _unit = "bytes"
 
     def pass_gaps(self, cursors: Sequence[Cursor], tiered: bool) -> None:
         """Look at the logs of which nothing comes though nothing is wrong: have they lost what was planned?
@@ -43,8 +42,17 @@ class Recovery07(Recovery):
                 self._place_one(cursor, self._clock() + self._patience)
 
     def mend(self, cursors: Sequence[Cursor]) -> None:
-        """As `Recovery.mend`. Raises BrokerError for every error of 0.7 but a position out of range."""
+        """As `Recovery.mend`. Raises BrokerError for every error of 0.7 but a position out of range.
+
+        Raises TransportError at once where the plan names no broker: nothing that a task waits for tells it one.
+        """
         for cursor in cursors:
+            if cursor.leader is None and not cursor.done:
+                raise TransportError(
+                    f"{name07(cursor.tp)} at position {cursor.position} of [{cursor.start}, {cursor.until}): broker "
+                    f"{broker_partition(cursor.tp.partition)[0]} was not registered when planned, and tasks do not "
+                    "look for brokers in ZooKeeper. Start the broker, then start the query again"
+                )
             trouble = cursor.trouble
             if isinstance(trouble, KafkaError) and trouble.code != ErrorCode07.OFFSET_OUT_OF_RANGE:
                 hint = ", which may have been started with fewer num.partitions"
@@ -74,7 +82,7 @@ class Recovery07(Recovery):
             log.debug("%s: asking for its log: %s", name07(cursor.tp), error)
             return
         if found.start > cursor.position:
-            self._lose(cursor, found.start, f"the log begins at position {found.start} by now (retention)")
+            self._lose(cursor, found.start, f"the log begins at position {found.start} by now (retention)", KEEP_LONGER)
         else:
             cursor.high_watermark = found.end
 
@@ -95,17 +103,27 @@ class Recovery07(Recovery):
             raise DecodeError(f"{leader}: no offsets of {name07(cursor.tp)}, where Kafka 0.7 always tells one")
         return _Log(start[0], end[0])
 
+    @staticmethod
+    def _describe_range(tp: TopicPartition, start: int, until: int) -> str:
+        return f"{name07(tp)}: {until - start} bytes at the positions [{start}, {until})"
+
     def _run_out(self, cursor: Cursor, waited: float, last: str) -> None:
-        """Patience is at its end: lost where the log ends before the range does, else a failure."""
+        """End the wait for `cursor`: lose what its log does not hold any more, else fail the task.
+
+        A log that goes on behind the position is no loss, even where it ends below the range: its broker may have come
+        back this moment, and the next attempt reads up to the log's end first.
+        """
         why = last
         try:
-            found = self._log(cursor, self._clock() + _LAST_LOOK_S)
+            found = self._log(cursor, self._clock() + LAST_LOOK_S)
         except TransportError as error:
             why = f"{last}; {error}"
         else:
             if found.start > cursor.position:
-                return self._lose(cursor, found.start, f"the log begins at position {found.start} by now (retention)")
-            if found.end < cursor.until:
+                return self._lose(
+                    cursor, found.start, f"the log begins at position {found.start} by now (retention)", KEEP_LONGER
+                )
+            if found.end <= cursor.position:
                 text = f"for {waited:.0f} s the log has ended at position {found.end}: the broker has lost the rest"
                 return self._lose(cursor, cursor.until, text)
             why = f"{last}; the log holds [{found.start}, {found.end})"

@@ -12,8 +12,8 @@ in rare cases, as Java's does, on that of the members.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import cycle
 
 from streamgroup.group.assigning import Assignment, Assignor, GroupMember, java_order, subscribed
 from streamgroup.group.sticky import assign_cooperative_sticky
@@ -49,11 +49,15 @@ def assign_range(members: Mapping[str, GroupMember], topics: Mapping[str, TopicI
 def assign_roundrobin(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
     """Java's RoundRobinAssignor: all partitions of all topics in one row, dealt in turn to those who subscribe."""
     assignment: Assignment = {member_id: [] for member_id in members}
-    turn = cycle(member_order(members))
+    ordered = member_order(members)
+    subscribers = _subscribers(members, ordered)
+    turn = 0
     for topic in subscribed(members, topics):
+        owners = subscribers[topic]
         for partition in _by_number(topics[topic].partitions):
-            owner = next(member_id for member_id in turn if topic in members[member_id].topics)
-            assignment[owner].append(TopicPartition(topic, partition.partition))
+            owner = owners[bisect_left(owners, turn) % len(owners)]  # the next in the circle that subscribes
+            turn = owner + 1
+            assignment[ordered[owner]].append(TopicPartition(topic, partition.partition))
     return assignment
 
 
@@ -87,12 +91,29 @@ def _assign_chunks(
 ) -> Assignment:
     assignment: Assignment = {member_id: [] for member_id in members}
     ordered = member_order(members)
+    subscribers = _subscribers(members, ordered)
     for topic in subscribed(members, topics):
-        owners = [member_id for member_id in ordered if topic in members[member_id].topics]
+        owners = subscribers[topic]
         partitions = sort(topics[topic].partitions)
-        for owner, chunk in zip(owners, chunks(len(partitions), len(owners)), strict=True):
-            assignment[owner] += [TopicPartition(topic, partitions[i].partition) for i in chunk]
+        # The chunks of members behind the last partition are empty.
+        for owner, chunk in zip(owners, chunks(len(partitions), len(owners)), strict=False):
+            if not chunk:
+                break
+            assignment[ordered[owner]] += [TopicPartition(topic, partitions[i].partition) for i in chunk]
     return assignment
+
+
+def _subscribers(members: Mapping[str, GroupMember], ordered: Sequence[str]) -> dict[str, list[int]]:
+    """Return, for each topic, the places in `ordered` of the members that subscribe to it, ascending.
+
+    Made in one walk over the subscriptions: to look for each topic in each member's tuple takes the time of topics
+    times topics times members.
+    """
+    subscribers: dict[str, list[int]] = {}
+    for place, member_id in enumerate(ordered):
+        for topic in dict.fromkeys(members[member_id].topics):  # a topic named twice counts once
+            subscribers.setdefault(topic, []).append(place)
+    return subscribers
 
 
 def _by_number(partitions: Sequence[PartitionInfo]) -> list[PartitionInfo]:

@@ -99,9 +99,13 @@ class Commits:
         self._again = self.unfinished and kept
         self._awaited = None
 
+    def awaits(self, commit: Commit) -> bool:
+        """Return whether `commit` is the one that is awaited."""
+        return self._awaited is not None and self._awaited.number == commit.number
+
     def answered(self, commit: Commit, verdict: CommitVerdict) -> bool:
         """Whether this is the one awaited and was accepted. Any other answer changes nothing (R18)."""
-        if self._awaited is None or self._awaited.number != commit.number:
+        if not self.awaits(commit):
             return False
         self._awaited = None
         self._again = verdict is CommitVerdict.RETRY

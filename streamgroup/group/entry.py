@@ -11,7 +11,7 @@ from streamgroup.group import requests
 from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.exchange import Exchange, Pending, Purpose, Timer
 from streamgroup.group.leading import Roster, divide, read_roster
-from streamgroup.group.reactions import Reaction, fatal_error, reaction_to
+from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to
 from streamgroup.group.table import State
 from streamgroup.group.tenure import Tenure
 from streamgroup.group.timing import BatchClock, Chance, MemberConfig
@@ -40,11 +40,15 @@ class Entry:
         self._now = 0.0
         self._out: list[ev.Action] = []
         self._attempts = 0
+        self._unexpected = 0
+        """Unexpected failures of the broker since the last assignment."""
         self._coordinator: Broker | None = None
         self._topics: tuple[str, ...] = ()
         self._identity = b""
         self._wanted: str | None = None
         """Why the member is to rejoin at the next boundary of a batch."""
+        self._settles = self._settling = False
+        """`_settling`: where the partitions start that the last assignment brought is being found and committed."""
         self._lease_at: float | None = None
         # The last JoinGroup, and what came of it.
         self._join_reason = ""
@@ -77,7 +81,8 @@ class Entry:
     def _refused(self, purpose: Purpose, code: int) -> None:
         """An error code of FindCoordinator, JoinGroup or SyncGroup."""
         reaction, name = reaction_to(purpose, code), error_of(code).name
-        if reaction is Reaction.FATAL:
+        self._unexpected += reaction is Reaction.UNEXPECTED
+        if reaction is Reaction.FATAL or self._unexpected >= UNEXPECTED_ATTEMPTS:
             self._fail(fatal_error(code, DOING[purpose], self._config))
         elif reaction is Reaction.FIND:
             self._coordinator_lost(name)
@@ -113,7 +118,7 @@ class Entry:
 
     def _forget_membership(self) -> None:
         self._tenure.forget()
-        self._generation, self._lease_at, self._wanted = -1, None, None
+        self._generation, self._lease_at, self._wanted, self._settling = -1, None, None, False
 
     def _pause(self) -> None:
         """The group may have gone on without this member: what it holds is planned no more before it is assigned."""
@@ -178,7 +183,7 @@ class Entry:
         abandoned = self._batch.in_flight and not self._tenure.stands
         self._out.append(ev.Joining(reason, abandoned, keeps, gives_up))
         self._wanted = self._roster = None
-        self._unassigned = False
+        self._unassigned = self._settling = False
         if keeps:
             self._tenure.goes_on = True
         else:
@@ -191,6 +196,22 @@ class Entry:
             self._find()
         else:
             self._join()
+
+    @property
+    def _awaited(self) -> str | None:
+        """What a rejoin waits for, in words; None where the member is idle.
+
+        A member that rejoins before its starting positions are committed leaves them to whoever gets the partitions
+        next. That one is no founder any more, and starts at the earliest offset (R7) instead of at startingOffsets. A
+        cooperative member goes on with its batch, so it need not wait for that (R25).
+        """
+        if self._batch.in_flight and not self._tenure.cooperative:
+            return "the batch in flight is done"
+        return "the positions of the partitions gained are committed" if self._settling else None
+
+    def _rejoin_if_idle(self) -> None:
+        if self._wanted is not None and self._awaited is None:
+            self._rejoin(self._wanted)
 
     def _join(self) -> None:
         self._state = State.JOINING

@@ -42,6 +42,8 @@ class Start:
     """Join the group with this subscription (of a pattern: what it resolves to). One that has left joins anew (R27)."""
 
     topics: tuple[str, ...]
+    settles: bool = False
+    """`Settled` follows each assignment that brings new partitions; a rejoin waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,9 @@ class Planned:
 class Asked:
     """The partitions of a document were asked: its tasks start now (R22). Also for a replay, which nobody planned."""
 
+    listened: bool = False
+    """A listener tells at once when the batch has sunk: until then it runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Idle:
@@ -124,6 +129,12 @@ class Idle:
 @dataclass(frozen=True, slots=True)
 class Released:
     """No batch in flight and no commit concerns any more what the last `Assigned` revoked: it can be given up (R25)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Where the partitions start that the last `Assigned` brought is found and committed, as far as no later owner of
+    them could find it (R6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +170,7 @@ Event = (
     | Asked
     | Idle
     | Released
+    | Settled
     | CommitAccepted
     | CommitRefused
 )

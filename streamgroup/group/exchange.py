@@ -57,7 +57,7 @@ class Exchange:
 
     def __init__(self) -> None:
         self._tokens = itertools.count(1)
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, Pending] = {}  # bounded: each is answered, or overdue after its timeout
         self._timers: dict[Timer, float] = {}
 
     def send(self, purpose: Purpose, build: Callable[[int], Any], timeout_ms: int, now: float) -> Send:

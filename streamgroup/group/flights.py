@@ -22,8 +22,19 @@ class Flight:
     """What `partitions` answered; None until it was asked."""
     seen: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     """Of a replay: the commits that its filter saw (R13)."""
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Of a replay: where its document's range of each partition begins."""
     lost: set[TopicPartition] = field(default_factory=set)
     """Of a document planned here: partitions lost since; their ranges move no position (R16)."""
+
+    def is_of(self, document: Document) -> bool:
+        """Return whether Spark means this batch by `document`.
+
+        The offset log of Spark's own connector has positions only, so Spark hands the end of such a batch back without
+        the ranges that `whole_batch` added for the replay (R4).
+        """
+        own = self.document
+        return document == own or (not own.lineage and document == replace(own, ranges=()))
 
 
 class Flights:
@@ -49,7 +60,9 @@ class Flights:
     @property
     def lineage(self) -> str:
         """The id that this checkpoint's documents share; made where the checkpoint brings none (R1)."""
-        return self.checkpoint.lineage or (self.flight.document.lineage if self.flight else "") or self._new_lineage
+        flying = self.flight.document.lineage if self.flight else ""
+        proven = self._proven.lineage if self._proven else ""
+        return self.checkpoint.lineage or proven or flying or self._new_lineage
 
     @property
     def proven_sequence(self) -> int:
@@ -100,8 +113,9 @@ class Flights:
         seen: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
         """`partitions` is asked for a document that another process planned: `ranges` is what its filter left (R13)."""
-        self.checkpoint = self._proven = start
-        self.flight = Flight(end, planned_here=False, handed=ranges, seen=dict(seen))
+        self._go_on_from(start)
+        begins = {r.partition: r.start for r in end.ranges}
+        self.flight = Flight(end, planned_here=False, handed=ranges, seen=dict(seen), begins=begins)
         self._sequence = max(self._sequence, end.sequence)
         self.asked = max(self.asked, end.sequence)
 
@@ -111,29 +125,37 @@ class Flights:
         Returns the flight that has landed with it, if any. Raises ConfigError where the sink skipped the batch (R17).
         """
         flight = self.flight
-        if flight is None or flight.document != start:
+        if flight is None or not flight.is_of(start):
             if start != self._proven and start.sequence >= self.checkpoint.sequence:
-                self.checkpoint = self._proven = start
+                self._go_on_from(start)
             return None
         if flight.planned_here and start.ranges and flight.handed is None:
             raise ConfigError(_skipped(self._group, start))
-        self.flight, self._proven = None, start
-        if start.ranges or (start.positions and start.positions.keys() >= self.checkpoint.positions.keys()):
-            self.checkpoint = start
-        # Else it is empty and was made while the member held less than before (R10): it has sunk nothing, and knows
-        # less than the checkpoint of where this query and its startingOffsets stand.
+        self.flight = None
+        self._go_on_from(start, read=bool(flight.document.ranges))
         return flight
+
+    def _go_on_from(self, start: Document, *, read: bool = False) -> None:
+        """Take `start` for proven; also for the checkpoint, where it tells more of this query's positions.
+
+        `read`: its batch had ranges. A document without ranges has sunk nothing, and AvailableNow makes such documents
+        while the member holds nothing, or less than before (R10). One that tells fewer positions than the checkpoint,
+        or the same, does not replace it. After a restart from a document without any position the query still stands
+        at its founding, and startingOffsets are for it (R7).
+        """
+        self._proven = start
+        known, told = self.checkpoint.positions, start.positions
+        if read or start.ranges or (told != known and told.keys() >= known.keys()):
+            self.checkpoint = start
 
     def begun(self, partition: TopicPartition) -> Position | None:
         """Where the batch that is being replayed began in `partition`; None where none is, or it does not tell."""
         if self.flight is None or self.flight.planned_here:
             return None
-        document = self.flight.document
-        position = document.positions.get(partition)
+        position = self.flight.document.positions.get(partition)
         if position is None:
             return None
-        start = next((r.start for r in document.ranges if r.partition == partition), position.offset)
-        return replace(position, offset=start)
+        return replace(position, offset=self.flight.begins.get(partition, position.offset))
 
     def lose(self, partition: TopicPartition) -> None:
         """A partition was lost: a document planned before moves its position no more (R16)."""
@@ -148,7 +170,7 @@ def _skipped(group: str, document: Document) -> str:
     return (
         f"{who}the sink skipped a batch: Spark reports document {document.sequence} ({ranges}) as done, but "
         "never asked for its data. Spark's file sink does this where the output directory has a _spark_metadata of "
-        "another checkpoint; a foreachBatch function does it by not using its DataFrame. Nothing was committed for "
-        "this batch. Give every checkpoint an output directory of its own, or remove the old directory, and start "
-        f"again with a new checkpoint: {goes_on}"
+        "another checkpoint; Spark itself does it where the query needs no rows, as with limit(0). Nothing was "
+        "committed for this batch. Give every checkpoint an output directory of its own, or remove the old directory, "
+        f"and start again with a new checkpoint: {goes_on}"
     )

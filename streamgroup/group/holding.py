@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.positions import Origin, Start
-from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, CommittedOffset
+from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, CommittedOffset, Position, TopicPartition
+
+_OWN = {Origin.STARTING, Origin.CHECKPOINT, Origin.CHECKPOINT_AHEAD}
 
 
 @dataclass(slots=True)
@@ -30,9 +34,20 @@ class Held:
     """The offset last acknowledged under this holding, or found when gaining."""
 
     @property
+    def is_unresolved(self) -> bool:
+        """Whether the log has to tell the position: the commits were found, and gave none."""
+        return self.origin is not None and self.position is None
+
+    @property
     def dirty(self) -> bool:
         """Whether the position is not the committed one."""
         return self.position is not None and self.position != self.committed
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its start is known to this member alone until it is committed (R6): `startingOffsets` in the founding
+        generation, or the own checkpoint."""
+        return self.origin in _OWN and (self.position is None or self.dirty)
 
     @property
     def ahead(self) -> int:
@@ -53,3 +68,37 @@ class Held:
         """R16, of a replay: the commit found when gaining is the one its filter saw, or a member's since."""
         found = self.found
         return found == seen or (found is not None and CommitMetadata.parse(found.metadata) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What all partitions held come to; `held` is walked once for it, however often the answers are asked for."""
+
+    partitions: tuple[TopicPartition, ...]
+    """Sorted."""
+    positions: Mapping[TopicPartition, Position]
+    """The next offset of every partition to plan whose position is known; sorted, and never changed."""
+    awaiting: tuple[TopicPartition, ...]
+    """Those whose commits were not found yet; sorted."""
+    unplaced: tuple[TopicPartition, ...]
+    """Those whose positions are not known yet; sorted."""
+    dirty: bool
+    """Whether a position is not the committed one."""
+
+
+def summary_of(held: Mapping[TopicPartition, Held]) -> Summary:
+    """Walk the partitions held."""
+    partitions = tuple(sorted(held))
+    positions: dict[TopicPartition, Position] = {}
+    awaiting, unplaced = [], []
+    dirty = False
+    for tp in partitions:
+        one = held[tp]
+        dirty = dirty or one.dirty
+        if one.origin is None:
+            awaiting.append(tp)
+        if one.position is None:
+            unplaced.append(tp)
+        elif not one.leaving:
+            positions[tp] = Position(one.position, one.topic_id, one.leader_epoch)
+    return Summary(partitions, MappingProxyType(positions), tuple(awaiting), tuple(unplaced), dirty)

@@ -12,7 +12,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.commits import NO_GENERATION, Commit, Commits, CommitVerdict
 from streamgroup.group.flights import Flight, Flights
-from streamgroup.group.holding import Held
+from streamgroup.group.holding import Held, Summary, summary_of
 from streamgroup.group.positions import (
     Origin,
     Start,
@@ -21,7 +21,16 @@ from streamgroup.group.positions import (
     is_another_topic,
     start_of,
 )
-from streamgroup.model import UNKNOWN_EPOCH, CommittedOffset, Document, OffsetRange, Position, TopicInfo, TopicPartition
+from streamgroup.model import (
+    INITIAL_DOCUMENT,
+    UNKNOWN_EPOCH,
+    CommittedOffset,
+    Document,
+    OffsetRange,
+    Position,
+    TopicInfo,
+    TopicPartition,
+)
 
 
 class Ledger:
@@ -37,13 +46,28 @@ class Ledger:
         self.member_id = ""
         self.generation = -1
         self.held: dict[TopicPartition, Held] = {}
+        self._summary_made: Summary | None = None
+        """Of `held` as it is; None since the last change. Spark polls every 10 ms, mostly while nothing changes."""
         self._flights = Flights(group, new_lineage)
         self._founding: int | None = NOT_FOUNDED
         """R7. None: the group had no commits; the generation of the first one that is accepted will be it."""
         self._sunk_unheld: dict[TopicPartition, tuple[OffsetRange, Flight]] = {}
-        """Ranges of a proven replay whose partition was not held then."""
+        """Ranges of a proven replay whose partition was not held then. A run replays the one batch of its checkpoint,
+        so these are at most the partitions of one document."""
         self._unplaced = False
+        self._unknown: frozenset[TopicPartition] = frozenset()
+        """Held, and not found with the others: the metadata did not have their topics."""
         self.commits = Commits()
+
+    @property
+    def _summary(self) -> Summary:
+        if self._summary_made is None:
+            self._summary_made = summary_of(self.held)
+        return self._summary_made
+
+    def _changed(self) -> None:
+        """Forget the summary: a partition is held, placed, moved, committed or given up. Every such change is here."""
+        self._summary_made = None
 
     # --- documents ---------------------------------------------------------------------------------------------------
 
@@ -75,6 +99,10 @@ class Ledger:
     def emitted(self, document: Document) -> None:
         """`document` was planned here and given to Spark."""
         self._flights.emitted(document)
+        if not document.ranges:
+            # It sinks nothing, so no later run may take it for a proof that more has sunk than is committed (R5a).
+            for held in self.held.values():
+                held.gained_after = max(held.gained_after, document.sequence)
 
     def is_planned_here(self, document: Document) -> bool:
         """Whether `document` is the one in flight and was planned by this process."""
@@ -99,7 +127,7 @@ class Ledger:
 
         Then it is to be proven. One proven already only learns its name (R20); any other changes nothing.
         """
-        in_flight = self.flight is not None and self.flight.document == document
+        in_flight = self.flight is not None and self.flight.is_of(document)
         if batch is not None and (in_flight or self._flights.is_proven(document)):
             self._flights.named(document, batch)
         return in_flight
@@ -141,6 +169,7 @@ class Ledger:
             return
         if flight.planned_here or held.found_as_seen(flight.seen.get(tp)):
             held.move(handed.until, UNKNOWN_EPOCH if planned is None else planned.leader_epoch)
+            self._changed()
 
     def _judge_again(self, tp: TopicPartition, held: Held) -> None:
         """A partition lost and regained while its batch was in flight: R5a, which needs that proof, may hold only now.
@@ -153,6 +182,7 @@ class Ledger:
         start = self._start_of(tp, held, use_starting_offsets=False)
         if start.origin is Origin.CHECKPOINT_AHEAD:
             held.place(start)
+            self._changed()
 
     def _settle_unheld(self, tp: TopicPartition) -> None:
         """A partition gained after the proof of a replay that read it too (R16)."""
@@ -179,9 +209,11 @@ class Ledger:
         for tp, held in still.items():
             held.leaving = tp in revoked
         self._unplaced |= any(held.dirty for tp, held in before.items() if tp not in still)
+        self._unknown = frozenset()
         self.member_id, self.generation = member_id, generation
         self.held = {tp: still.get(tp) or Held(self._flights.last_sequence) for tp in partitions}
         self.held |= {tp: held for tp, held in still.items() if held.leaving}
+        self._changed()
         self.commits.interrupted(kept=bool(still))
         for tp in before.keys() - (self.held.keys() & still.keys()):
             self._flights.lose(tp)
@@ -192,6 +224,7 @@ class Ledger:
             self._flights.lose(tp)
         self._unplaced |= self.owes
         self.held = {}
+        self._changed()
         self.commits.interrupted(kept=False)
         # A group without members is what an operator may reset; a replay proven before must not undo it.
         self._sunk_unheld.clear()
@@ -202,6 +235,7 @@ class Ledger:
             for planned in self.flight.document.ranges:
                 self._flights.lose(planned.partition)
                 self.held.pop(planned.partition, None)
+            self._changed()
 
     def in_use(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether the batch in flight reads one of these, or a commit is due or unanswered: not to be given up yet."""
@@ -214,18 +248,31 @@ class Ledger:
         for tp in partitions:
             self._flights.lose(tp)
             self.held.pop(tp, None)
+        self._changed()
 
-    @property
-    def _awaiting(self) -> list[TopicPartition]:
-        return sorted(tp for tp, held in self.held.items() if held.origin is None)
+    def settling(self, topics: Mapping[str, TopicInfo]) -> bool:
+        """Return whether starts are being looked up or committed that only this member can tell (R6, R7)."""
+        if not self._flights.started:
+            return False
+        known = self.checkpoint.positions
+        founding = self.checkpoint == INITIAL_DOCUMENT
+        return any(
+            held.is_own or (held.origin is None and tp.topic in topics and (founding or tp in known))
+            for tp, held in self.held.items()
+        )
 
     def offsets_wanted(self, topics: Mapping[str, TopicInfo]) -> bool:
         """Whether an OffsetFetch is owed to partitions gained in this generation.
 
-        It waits until Spark has told the checkpoint and the metadata the topics' ids: R5 and R8 compare with both.
+        It waits until Spark has told the checkpoint and the metadata the topics' ids: R5 and R8 compare with both. A
+        topic that the metadata lacks holds up its own partitions only: another OffsetFetch follows when it is known.
         """
-        awaiting = self._awaiting
-        return bool(awaiting) and self._flights.started and all(tp.topic in topics for tp in awaiting)
+        return self._flights.started and any(tp.topic in topics for tp in self._summary.awaiting)
+
+    @property
+    def awaits_offsets(self) -> bool:
+        """Whether commits of partitions held are still to be found."""
+        return bool(self._summary.awaiting)
 
     def offsets_found(
         self,
@@ -234,7 +281,7 @@ class Ledger:
         commits: Mapping[TopicPartition, CommittedOffset],
         topics: Mapping[str, TopicInfo],
     ) -> dict[TopicPartition, Start]:
-        """All commits of the group, by an OffsetFetch sent in this generation; `topics` gives ids.
+        """All commits of the group, by an OffsetFetch sent in this generation; `topics` are those known then, with ids.
 
         Returns where each gained partition starts; those without an offset wait for `resolved`. An answer to a request
         of another member id or generation changes nothing (R18).
@@ -247,15 +294,21 @@ class Ledger:
         self.commits.seen(commits)
         starting = applies_starting_offsets(self.checkpoint, founding, generation)
         starts = {}
-        for tp in self._awaiting:
+        awaiting = self._summary.awaiting
+        # What the checkpoint knows is waited for: documents without it would make the checkpoint forget it (R5).
+        known = self.checkpoint.positions
+        self._unknown = frozenset(tp for tp in awaiting if tp.topic not in topics and tp not in known)
+        for tp in awaiting:
             if tp.topic not in topics:
                 continue
             held = self.held[tp]
+            held.gained_after = max(held.gained_after, self._flights.last_sequence)
             held.topic_id = topics[tp.topic].topic_id
             held.found = commits.get(tp)
             starts[tp] = self._start_of(tp, held, use_starting_offsets=starting)
             held.place(starts[tp])
             self._settle_unheld(tp)
+        self._changed()
         return starts
 
     def _start_of(self, tp: TopicPartition, held: Held, *, use_starting_offsets: bool) -> Start:
@@ -273,29 +326,33 @@ class Ledger:
     @property
     def unresolved(self) -> dict[TopicPartition, Origin]:
         """Partitions whose position the log has to tell: STARTING, EARLIEST or RECREATED."""
-        return {tp: h.origin for tp, h in self.held.items() if h.position is None and h.origin is not None}
+        return {tp: h.origin for tp, h in self.held.items() if h.origin is not None and h.is_unresolved}
 
     def resolved(self, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
         """Positions that the log told, for partitions gained in `generation`; committed before planning (R6)."""
         if generation != self.generation:
             return
         for tp, offset in offsets.items():
-            if tp in self.unresolved:
-                self.held[tp].move(offset)
+            held = self.held.get(tp)
+            if held is not None and held.is_unresolved:
+                held.move(offset)
                 self._settle_unheld(tp)
+        self._changed()
 
     def moved(self, partition: TopicPartition, offset: int) -> None:
         """The data-loss policy moved a position; it is committed before the next plan."""
         held = self.held.get(partition)
         if held is not None and held.position is not None:
             held.move(offset)
+            self._changed()
 
     def vouched(self, epochs: Mapping[TopicPartition, int]) -> None:
         """The logs were checked under these leader epochs and still hold what was read: they are taken over (R8)."""
         for tp, epoch in epochs.items():
             held = self.held.get(tp)
-            if held is not None and held.position is not None:
+            if held is not None and held.position is not None and held.leader_epoch != epoch:
                 held.leader_epoch = epoch
+                self._changed()
 
     def topics_seen(self, topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
         """Metadata was refreshed: a topic with another id voids its positions (R8).
@@ -310,34 +367,40 @@ class Ledger:
                 continue
             if is_another_topic(held.topic_id, topic.topic_id):
                 self._flights.lose(tp)
-                if held.leaving or all(p.partition != tp.partition for p in topic.partitions):
+                if held.leaving or topic.partition(tp.partition) is None:
                     del self.held[tp]
+                    self._changed()
                     continue
                 held.found = None
                 held.place(Start(Origin.RECREATED))
                 void.append(tp)
-            held.topic_id = topic.topic_id
+            if held.topic_id != topic.topic_id:
+                held.topic_id = topic.topic_id
+                self._changed()
         return void
 
-    def positions(self) -> dict[TopicPartition, Position]:
-        """The next offset of every partition to plan whose position is known."""
-        return {
-            tp: Position(held.position, held.topic_id, held.leader_epoch)
-            for tp, held in sorted(self.held.items())
-            if held.position is not None and not held.leaving
-        }
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """Return all partitions held, sorted; the same object for as long as nothing of them changes."""
+        return self._summary.partitions
+
+    def positions(self) -> Mapping[TopicPartition, Position]:
+        """Return the next offset of every partition to plan whose position is known.
+
+        It is the same object for as long as nothing of it changes, so that callers may tell by identity.
+        """
+        return self._summary.positions
 
     @property
     def settled(self) -> bool:
-        """R9: every position is known, and no commit is due or unanswered."""
-        return all(held.position is not None for held in self.held.values()) and not self.owes
+        """R9: every position is known, but of topics that the metadata lacks, and no commit is due or unanswered."""
+        return not self.owes and self._unknown.issuperset(self._summary.unplaced)
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
     @property
     def owes(self) -> bool:
         """Whether a commit is due or unanswered."""
-        return self.commits.unfinished or any(held.dirty for held in self.held.values())
+        return self.commits.unfinished or self._summary.dirty
 
     @property
     def awaits_holding(self) -> bool:
@@ -355,8 +418,7 @@ class Ledger:
         `everything`: at a stop, commit whether moved or not, so that what was asked is told (R29); it takes the place
         of one that is unanswered.
         """
-        moved = any(held.dirty for held in self.held.values())
-        if not self.commits.is_due(now, moved=moved, everything=everything):
+        if not self.commits.is_due(now, moved=self._summary.dirty, everything=everything):
             return None
         offsets = {
             tp: CommittedOffset(held.position, self._metadata(held).text(), held.leader_epoch)
@@ -387,14 +449,26 @@ class Ledger:
             batch=self._flights.batch,
         )
 
-    def answered(self, commit: Commit, verdict: CommitVerdict) -> None:
-        """What came of `commit`. An answer to anything but the commit awaited changes nothing (R18)."""
-        if not self.commits.answered(commit, verdict):
+    def acknowledged(self, commit: Commit, partitions: Iterable[TopicPartition]) -> None:
+        """The group has these partitions of `commit`, of which others may be unanswered or refused.
+
+        Nothing changes unless `commit` is the one awaited (R18).
+        """
+        if not self.commits.awaits(commit):
             return
-        if self._founding is None:
+        offsets = {tp: commit.offsets[tp] for tp in partitions}
+        if offsets and self._founding is None:
             self._founding = commit.generation
-        for tp, offset in commit.offsets.items():
+        self.commits.seen(offsets)
+        for tp, offset in offsets.items():
             held = self.held.get(tp)
             if held is not None:
                 held.committed = offset.offset
-        self._unplaced = self._unplaced and not self.settled
+        self._changed()
+
+    def answered(self, commit: Commit, verdict: CommitVerdict) -> None:
+        """What came of `commit`. An answer to anything but the commit awaited changes nothing (R18)."""
+        if verdict is CommitVerdict.ACCEPTED:
+            self.acknowledged(commit, commit.offsets)
+        if self.commits.answered(commit, verdict):
+            self._unplaced = self._unplaced and not self.settled

@@ -21,7 +21,15 @@ from streamgroup.group.exchange import Pending, Purpose, Timer
 from streamgroup.group.leading import changed_counts, counts_of, read_assignment
 from streamgroup.group.reactions import Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.table import TABLE, Heard, State, name_of
-from streamgroup.group.timing import LEAVE_TIMEOUT_MS, Chance, MemberConfig, gave_up_waiting, patience_s, rejoin_due
+from streamgroup.group.timing import (
+    LEAVE_TIMEOUT_MS,
+    Chance,
+    MemberConfig,
+    gave_up_waiting,
+    left_unsettled,
+    patience_s,
+    rejoin_due,
+)
 from streamgroup.group.userdata import AssignmentBasis
 from streamgroup.model import TopicPartition
 from streamgroup.wire.messages import group as m
@@ -81,6 +89,11 @@ class Membership(Entry):
         return self._tenure.leaving if self._state is State.STABLE else frozenset()
 
     @property
+    def settling(self) -> bool:
+        """Whether a rejoin waits for `Settled`."""
+        return self._settling and self._state is State.STABLE
+
+    @property
     def rebalance_wanted(self) -> bool:
         """Whether the member rejoins at the next boundary of a batch: nothing new is to be planned."""
         return self._wanted is not None
@@ -118,8 +131,9 @@ class Membership(Entry):
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
     def _start(self, event: ev.Start) -> None:
-        self._topics = tuple(sorted(set(event.topics)))
+        self._topics, self._settles = tuple(sorted(set(event.topics))), event.settles
         self._member_id, self._coordinator = "", None  # nothing is left of an earlier membership
+        self._unexpected = 0
         self._rejoin("the query starts")
 
     def _identified(self, event: ev.Identified) -> None:
@@ -159,7 +173,8 @@ class Membership(Entry):
         self._out.append(ev.Left())
 
     def _lost(self, reason: str) -> None:
-        if self._wanted is not None and self._now - self._told_at >= patience_s(self._rebalance_ms / 1000):
+        waited = self._wanted is not None and self._now - self._told_at >= patience_s(self._rebalance_ms / 1000)
+        if waited and self._batch.in_flight:
             self._out.append(ev.GaveUp(self._waited()))  # the group did not wait either
         self._let_go(reason)
         self._rejoin(reason)
@@ -185,11 +200,12 @@ class Membership(Entry):
 
     def _assigned(self, partitions: tuple[TopicPartition, ...], basis: AssignmentBasis | None) -> None:
         change = self._tenure.assigned(self._member_id, self._generation, partitions)
+        self._settling = self._settles and len(change.kept) < len(partitions)
         self._basis = basis
         # R23: a static member that joined without an id may have been told its predecessor's as the leader's.
         restarted = self._joined_anew and self._config.instance_id is not None
         self._watches = self._leads or (restarted and basis is not None)
-        self._state, self._attempts = State.STABLE, 0
+        self._state, self._attempts, self._unexpected = State.STABLE, 0, 0
         self._exchange.reset()
         self._alive(self._now)
         members, total = (None, None) if basis is None else (basis.members, basis.total)
@@ -315,20 +331,22 @@ class Membership(Entry):
     # -- rejoining at the boundary of a batch -------------------------------------------------------------------------
 
     def _want(self, reason: str) -> None:
-        """R21: rejoin, at once when idle, else when the batch in flight is proven sunk and committed. Who keeps on with
-        what it holds need not wait for that (R25)."""
+        """Rejoin: at once when idle, else when what `_awaited` names is done (R21)."""
         if self._wanted is not None:
             return
-        if self._tenure.cooperative or not self._batch.in_flight:
+        awaited = self._awaited
+        if awaited is None:
             self._rejoin(reason)
             return
         self._wanted, self._told_at = reason, self._now
-        self._note(INFO, f"{reason}: rejoining when the batch in flight is done")
+        self._note(INFO, f"{reason}: rejoining when {awaited}")
         self._set_rejoin_due()
 
     def _set_rejoin_due(self) -> None:
         wait, most = self._config.rebalance_wait_ms / 1000, self._rebalance_ms / 1000
-        due = rejoin_due(self._told_at, self._batch.asked_at, self._batch.longest_s, wait, most)
+        batch = self._batch
+        is_told = batch.listened or self._settling
+        due = rejoin_due(self._told_at, batch.asked_at, batch.longest_s, wait, most, listened=is_told)
         self._exchange.set(Timer.REJOIN, due)
 
     def _waited(self) -> str:
@@ -336,7 +354,10 @@ class Membership(Entry):
         return gave_up_waiting(flying_s, waited_s, self._rebalance_ms, self._config.rebalance_wait_ms)
 
     def _waited_enough(self) -> None:
-        self._out.append(ev.GaveUp(self._waited()))
+        if self._tenure.leaving or (self._batch.in_flight and not self._tenure.stands):
+            self._out.append(ev.GaveUp(self._waited()))
+        if self._settling:
+            self._note(WARNING, left_unsettled(self._generation, self._now - self._told_at))
         if self._tenure.leaving:
             self._give_up()
         else:
@@ -356,14 +377,19 @@ class Membership(Entry):
         self._batch.planned(self._now)
 
     def _asked(self, event: ev.Asked) -> None:
-        self._batch.asked(self._now)
+        self._batch.asked(self._now, listened=event.listened)
         if self._wanted is not None or self.revoking:
             self._set_rejoin_due()
 
     def _idle(self, event: ev.Idle) -> None:
         self._batch.idle(self._now)
-        if self._wanted is not None:
-            self._rejoin(self._wanted)
+        self._rejoin_if_idle()
+
+    def _settled(self, event: ev.Settled) -> None:
+        self._settling = False
+        self._rejoin_if_idle()
+        if self._wanted is not None or self.revoking:
+            self._set_rejoin_due()
 
     # -- what the cluster and the subscription are --------------------------------------------------------------------
 

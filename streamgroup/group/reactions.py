@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from streamgroup.errors import BrokerError, ErrorCode, FencedError, StreamGroupError, error_of
+from streamgroup.errors import BrokerError, ErrorCode, FencedError, Refresh, StreamGroupError, error_of, is_unexpected
 from streamgroup.group.exchange import Purpose
 from streamgroup.group.timing import MemberConfig
+from streamgroup.model import TopicPartition
+
+UNEXPECTED_ATTEMPTS = 10
+"""After so many unexpected failures of the broker in a row the member gives up: some 7 s with the default backoff."""
 
 
 class Reaction(Enum):
@@ -19,6 +23,12 @@ class Reaction(Enum):
     """The same again after a backoff."""
     FIND = "find"
     """The coordinator is another broker, or there is none at the moment."""
+    METADATA = "metadata"
+    """The answer contradicts the metadata: refresh it, and the same again after a backoff."""
+    SMALLER = "smaller"
+    """The request holds more than the broker accepts: the same in smaller parts."""
+    UNEXPECTED = "unexpected"
+    """The broker failed and cannot say why: the same again after a backoff, `UNEXPECTED_ATTEMPTS` times at most."""
     REJOIN = "rejoin"
     """The group gathers anew: at the boundary of the batch (R21)."""
     STALE = "stale"
@@ -37,8 +47,14 @@ _EVERYWHERE: Mapping[int, Reaction] = {
     ErrorCode.NOT_COORDINATOR: Reaction.FIND,
     ErrorCode.ILLEGAL_GENERATION: Reaction.STALE,
     ErrorCode.UNKNOWN_MEMBER_ID: Reaction.UNKNOWN,
+    # Of a group that the coordinator does not know it knows no member either. Kafka answers OffsetCommit v9 so, and
+    # earlier versions with ILLEGAL_GENERATION.
+    ErrorCode.GROUP_ID_NOT_FOUND: Reaction.UNKNOWN,
     ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
     ErrorCode.FENCED_INSTANCE_ID: Reaction.FATAL,
+    # KIP-848's words for the same as ILLEGAL_GENERATION.
+    ErrorCode.FENCED_MEMBER_EPOCH: Reaction.STALE,
+    ErrorCode.STALE_MEMBER_EPOCH: Reaction.STALE,
 }
 
 _OF: Mapping[Purpose, Mapping[int, Reaction]] = {
@@ -47,29 +63,84 @@ _OF: Mapping[Purpose, Mapping[int, Reaction]] = {
     Purpose.JOIN: {ErrorCode.MEMBER_ID_REQUIRED: Reaction.NAMED, ErrorCode.REBALANCE_IN_PROGRESS: Reaction.RETRY},
     Purpose.SYNC: {},
     Purpose.HEARTBEAT: {},
+    # The member leaves whatever the answer is: the session expires where the coordinator did not remove the member.
     Purpose.LEAVE: {},
+}
+
+_OF_COMMIT: Mapping[int, Reaction] = {
+    # The coordinator appends all partitions of one OffsetCommit as one batch to __consumer_offsets. The coordinator of
+    # Kafka 4 answers a batch beyond max.message.bytes with UNKNOWN_SERVER_ERROR, those before with 28.
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE: Reaction.SMALLER,
+    ErrorCode.MESSAGE_TOO_LARGE: Reaction.SMALLER,
+    ErrorCode.RECORD_LIST_TOO_LARGE: Reaction.SMALLER,
+}
+
+_OF_FETCH: Mapping[int, Reaction] = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND,
+    ErrorCode.NOT_COORDINATOR: Reaction.FIND,
+    # A group without commits has an empty answer. This code is of a group that is being removed.
+    ErrorCode.GROUP_ID_NOT_FOUND: Reaction.UNEXPECTED,
 }
 
 
 def reaction_to(purpose: Purpose, code: int) -> Reaction:
-    """What to do about `code` in an answer to this request. Codes without a row: again, if the table of errors calls
-    them retriable; else they are fatal."""
-    reaction = _OF[purpose].get(code) or _EVERYWHERE.get(code)
-    if reaction is not None:
-        return reaction
-    return Reaction.RETRY if error_of(code).retriable else Reaction.FATAL
+    """Return what to do about `code` in an answer to this request. Codes without a row: again, if the table of errors
+    calls them retriable; else they are fatal."""
+    reaction = _OF[purpose].get(code) or _EVERYWHERE.get(code) or _by_the_table(code)
+    if reaction is Reaction.METADATA:  # membership does not rest on metadata
+        return Reaction.RETRY
+    if reaction is Reaction.UNEXPECTED and purpose is Purpose.HEARTBEAT:
+        return Reaction.RETRY  # the next one asks again anyway, and the session timeout bounds for how long
+    return reaction
 
 
 def reaction_to_commit(code: int) -> Reaction:
-    """What an error code of the driver's commit means for the membership; the commit itself is the driver's matter."""
-    return _EVERYWHERE.get(code, Reaction.GO_ON)
+    """Return what to do about `code` in an answer to OffsetCommit."""
+    return _OF_COMMIT.get(code) or _EVERYWHERE.get(code) or _by_the_table(code)
+
+
+def reaction_to_fetch(code: int) -> Reaction:
+    """Return what to do about `code` in an answer to OffsetFetch. It names no member, so no code is about one."""
+    return _OF_FETCH.get(code) or _by_the_table(code)
+
+
+_JOINS_AGAIN = {Reaction.REJOIN, Reaction.STALE, Reaction.UNKNOWN}
+
+
+def is_of_membership(code: int) -> bool:
+    """Return whether this code of OffsetCommit is about the member rather than about the commit."""
+    return reaction_to_commit(code) in _JOINS_AGAIN or code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def deciding(refused: Mapping[TopicPartition, int]) -> tuple[TopicPartition, int]:
+    """Return the partition and the code to react to, of those that one OffsetCommit was refused for."""
+    return min(refused.items(), key=lambda item: (_rank(item[1]), item))
+
+
+def _rank(code: int) -> tuple[int, int]:
+    """A final code comes before one that may pass: it would come back with every attempt."""
+    reaction = reaction_to_commit(code)
+    if is_of_membership(code):
+        return 0, code
+    if reaction in {Reaction.RETRY, Reaction.METADATA}:
+        return 4, 0
+    return {Reaction.FIND: 1, Reaction.FATAL: 2}.get(reaction, 3), 0
+
+
+def _by_the_table(code: int) -> Reaction:
+    if is_unexpected(code):
+        return Reaction.UNEXPECTED
+    error = error_of(code)
+    if not error.retriable:
+        return Reaction.FATAL
+    return Reaction.METADATA if error.refresh is Refresh.METADATA else Reaction.RETRY
 
 
 def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError:
     """The exception for a fatal code: what happened to which group, and what to do next."""
     if code == ErrorCode.FENCED_INSTANCE_ID:
         return FencedError(f"group {config.group_id}: {_FENCED.format(instance=config.instance_id)}")
-    advice = _ADVICE.get(code)
+    advice = _advice(_ADVICE, code)
     context = f"group {config.group_id}: could not {doing}"
     if advice is not None:
         strategies = ", ".join(config.strategies)
@@ -80,15 +151,28 @@ def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError
 
 def offsets_error(code: int, what: str, group: str) -> BrokerError:
     """The same for OffsetCommit and OffsetFetch; `what` could not be done: `commit t-0 at offset 5 in generation 3`."""
-    advice = _OFFSETS_ADVICE.get(code)
+    advice = _advice(_OFFSETS_ADVICE, code)
     context = f"group {group}: could not {what}"
     return BrokerError(code, context if advice is None else f"{context}: {advice.format(group=group)}")
 
+
+def _advice(table: Mapping[int, str], code: int) -> str | None:
+    return _BROKER_FAILS if is_unexpected(code) else table.get(code)
+
+
+_BROKER_FAILS = (
+    f"the broker has failed {UNEXPECTED_ATTEMPTS} times in a row; look into the log of the group's coordinator, then "
+    "start the query again"
+)
 
 _FENCED = (
     "another member has taken the place of group.instance.id {instance!r} (FENCED_INSTANCE_ID). Most likely two "
     "running queries have this group.instance.id: give each its own, else they fence each other for ever. Rarely it "
     "was this member's own late JoinGroup, sent again after a lost connection: then start the query again"
+)
+
+_OTHER_KIND = (
+    "the broker has a group of another kind under this id, such as a share group; choose another kafka.group.id"
 )
 
 _MAY_NOT_USE = (
@@ -111,9 +195,19 @@ _ADVICE: Mapping[int, str] = {
     ErrorCode.GROUP_MAX_SIZE_REACHED: (
         "the group has as many members as the broker's group.max.size allows; stop a member or raise group.max.size"
     ),
+    ErrorCode.GROUP_ID_NOT_FOUND: _OTHER_KIND,
 }
 
+_TOO_LARGE = (
+    "the broker does not accept even the commit of this one partition, which is below 1 KiB; raise max.message.bytes "
+    "of the topic __consumer_offsets"
+)
+
 _OFFSETS_ADVICE: Mapping[int, str] = {
+    ErrorCode.GROUP_ID_NOT_FOUND: _OTHER_KIND,
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE: _TOO_LARGE,
+    ErrorCode.MESSAGE_TOO_LARGE: _TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: _MAY_NOT_USE,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
         "this user may not read the topic; grant it READ, e.g. "

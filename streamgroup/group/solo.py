@@ -24,7 +24,13 @@ from streamgroup.group import events as ev
 from streamgroup.group import requests
 from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.exchange import Exchange, Purpose, Timer
-from streamgroup.group.reactions import Reaction, fatal_error, reaction_to, reaction_to_commit
+from streamgroup.group.reactions import (
+    UNEXPECTED_ATTEMPTS,
+    Reaction,
+    fatal_error,
+    reaction_to,
+    reaction_to_commit,
+)
 from streamgroup.group.table import State
 from streamgroup.group.timing import Chance, MemberConfig
 from streamgroup.model import Broker, TopicInfo, TopicPartition
@@ -67,6 +73,8 @@ class Solo:
         self._now = 0.0
         self._out: list[ev.Action] = []
         self._attempts = 0
+        self._unexpected = 0
+        """Unexpected failures of the broker since it last told the coordinator."""
         self._topics: frozenset[str] = frozenset()
         self._held: frozenset[TopicPartition] | None = None
         """None until the metadata has told them."""
@@ -104,6 +112,11 @@ class Solo:
     def revoking(self) -> frozenset[TopicPartition]:
         """Never anything: see `rebalance_wanted`."""
         return frozenset()
+
+    @property
+    def settling(self) -> bool:
+        """Never: see `rebalance_wanted`."""
+        return False
 
     @property
     def generation(self) -> int:
@@ -263,10 +276,13 @@ class Solo:
         self._in_zookeeper = False  # a broker without coordinators, met later, is of no use
         answer = _coordinator_in(event, self._config.group_id)
         if answer.error_code == ErrorCode.NONE:
-            self._attempts = 0
+            self._attempts = self._unexpected = 0
             self._out.append(ev.CoordinatorFound(Broker(answer.node_id, answer.host, answer.port)))
             self._settle()
-        elif reaction_to(Purpose.FIND, answer.error_code) is Reaction.FATAL:
+            return
+        reaction = reaction_to(Purpose.FIND, answer.error_code)
+        self._unexpected += reaction is Reaction.UNEXPECTED
+        if reaction is Reaction.FATAL or self._unexpected >= UNEXPECTED_ATTEMPTS:
             self._fail(fatal_error(answer.error_code, "find its coordinator", self._config))
         else:
             self._find_later(error_of(answer.error_code).name)
@@ -285,6 +301,9 @@ class Solo:
         reaction = reaction_to_commit(code)
         if reaction is Reaction.FIND:
             self._coordinator_lost(error_of(code).name)
+        elif code == ErrorCode.GROUP_ID_NOT_FOUND:
+            # The first commit of a query that is not a member creates the group, so this one is of another kind.
+            self._fail(fatal_error(code, "commit", self._config))
         elif reaction in _OF_MEMBERS:
             self._members_met(error_of(code).name)
 

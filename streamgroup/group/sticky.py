@@ -73,8 +73,8 @@ def decode_user_data(data: Bytes | None) -> int:
 class _Claims:
     """Who owns what, as far as the members' claims allow to tell."""
 
-    owned: dict[str, list[TopicPartition]]
-    """Each member's undisputed partitions, as it named them."""
+    owned: dict[str, dict[TopicPartition, None]]
+    """Each member's undisputed partitions, in the order in which it named them; a dict, since rivals take them out."""
     disputed: set[TopicPartition] = field(default_factory=set)
     """Claimed by two of one generation: nobody's."""
     holders: dict[TopicPartition, str | None] = field(default_factory=dict)
@@ -92,7 +92,7 @@ def _layout(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo])
 def _settle(members: Mapping[str, GroupMember], layout: Layout) -> _Claims:
     """Of those who claim a partition, the one with the latest generation owns it; of several none."""
     there = {tp for partitions in layout.values() for tp in partitions}
-    claims = _Claims({member_id: [] for member_id in members})
+    claims = _Claims({member_id: {} for member_id in members})
     last: dict[TopicPartition, str] = {}
     for member_id, member in members.items():
         for tp in member.owned:
@@ -100,18 +100,17 @@ def _settle(members: Mapping[str, GroupMember], layout: Layout) -> _Claims:
                 continue
             rival = last.get(tp)
             if rival is None:
-                claims.owned[member_id].append(tp)
+                claims.owned[member_id][tp] = None
                 claims.holders[tp] = member_id
             elif member.generation < members[rival].generation:
                 continue
             else:
-                if tp in claims.owned[rival]:
-                    claims.owned[rival].remove(tp)
+                claims.owned[rival].pop(tp, None)
                 if member.generation == members[rival].generation:
                     claims.disputed.add(tp)
                     claims.holders[tp] = None
                 else:
-                    claims.owned[member_id].append(tp)
+                    claims.owned[member_id][tp] = None
                     claims.holders[tp] = member_id
             last[tp] = member_id
     return claims

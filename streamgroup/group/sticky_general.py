@@ -9,7 +9,7 @@ they are undone.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from streamgroup.group.assigning import NO_GENERATION, Assignment, GroupMember, java_order
 from streamgroup.group.sticky_order import PartitionHashSet
@@ -19,7 +19,7 @@ from streamgroup.model import TopicPartition
 def assign_unlike(
     members: Mapping[str, GroupMember],
     layout: Mapping[str, Sequence[TopicPartition]],
-    owned: Mapping[str, Sequence[TopicPartition]],
+    owned: Mapping[str, Collection[TopicPartition]],
 ) -> Assignment:
     """Each member's partitions, before anything is withheld.
 
@@ -34,7 +34,7 @@ class _General:
         self,
         members: Mapping[str, GroupMember],
         layout: Mapping[str, Sequence[TopicPartition]],
-        owned: Mapping[str, Sequence[TopicPartition]],
+        owned: Mapping[str, Collection[TopicPartition]],
     ) -> None:
         self._wants = {member_id: layout.keys() & member.topics for member_id, member in members.items()}
         self._subscribers = {topic: sum(topic in wants for wants in self._wants.values()) for topic in layout}
@@ -63,7 +63,7 @@ class _General:
         moved = self._improve([tp for tp in self._row if self._shared(tp.topic)])
         if moved and not initial and self._shares.spread() >= before.spread():
             self._shares = before
-        return self._shares.by_member
+        return {member: list(share) for member, share in self._shares.by_member.items()}
 
     def _keep_owned(self) -> bool:
         """Each member keeps what it owns and subscribes to. Whether that is all that it owns."""
@@ -143,7 +143,8 @@ class _Shares:
 
     def __init__(self, wants: Mapping[str, Iterable[str]]) -> None:
         self.owner: dict[TopicPartition, str] = {}
-        self.by_member: Assignment = {member: [] for member in wants}
+        self.by_member: dict[str, dict[TopicPartition, None]] = {member: {} for member in wants}
+        """In the order in which they were given; a dict, since moves take out any of them."""
         self._wants = {member: frozenset(topics) for member, topics in wants.items()}
         self._ids = sorted(wants, key=java_order)
         self._rank = {member: rank for rank, member in enumerate(self._ids)}
@@ -159,7 +160,7 @@ class _Shares:
         """The same, to go back to."""
         other = _Shares(self._wants)
         other.owner = self.owner.copy()
-        other.by_member = {member: list(share) for member, share in self.by_member.items()}
+        other.by_member = {member: share.copy() for member, share in self.by_member.items()}
         other._queue = self._queue.copy()
         other._held = self._held.copy()
         return other
@@ -171,7 +172,7 @@ class _Shares:
     def give(self, tp: TopicPartition, member: str) -> None:
         """Give it a partition that nobody has."""
         self._unqueue(member)
-        self.by_member[member].append(tp)
+        self.by_member[member][tp] = None
         self._enqueue(member)
         self.owner[tp] = member
         self._held[tp.topic, member] = self._held.get((tp.topic, member), 0) + 1
@@ -180,7 +181,7 @@ class _Shares:
         """Give it a partition that another has."""
         source = self.owner[tp]
         self._unqueue(source)
-        self.by_member[source].remove(tp)
+        del self.by_member[source][tp]
         self._enqueue(source)
         self._held[tp.topic, source] -= 1
         self.give(tp, member)

@@ -94,6 +94,7 @@ _ROWS = (
     Row(_STABLE, ev.Asked, "asked"),
     Row(_STABLE, ev.Idle, "idle", _AGAIN),
     Row(_STABLE, ev.Released, "released", _AGAIN),
+    Row(_STABLE, ev.Settled, "settled", _AGAIN),
     Row(_STABLE, Timer.REJOIN, "waited_enough", _AGAIN),
     Row(_STABLE, ev.TopicsKnown, "counted", _AGAIN),
     Row(_STABLE, ev.Subscribed, "resubscribed", _AGAIN),
@@ -125,6 +126,7 @@ _IN_MANY = (
     *(Row(_UNJOINED, commit, "ignore") for commit in (ev.CommitAccepted, ev.CommitRefused)),
     # Where the group rebalances again, the next assignment says anew what is to be given up.
     *(Row(state, ev.Released, "ignore") for state in State if state is not _STABLE),
+    *(Row(state, ev.Settled, "ignore") for state in State if state is not _STABLE),
     *(
         Row(state, event, "ignore")
         for state in _OVER

@@ -101,16 +101,23 @@ def rejoin_due(
     longest_batch_s: float | None,
     rebalance_wait_s: float,
     max_poll_s: float,
+    *,
+    listened: bool = False,
 ) -> float:
-    """When a member that was told to rejoin waits no longer for its batch (R22).
+    """Return when a member that was told to rejoin at `told_at` stops waiting for its batch (R22).
 
-    Its tasks are presumably done one longest batch after they were asked for; the group waits `max_poll_s` since it
-    told. The first counts only where both times are known: a batch in flight was asked for, and one has completed.
+    With a listener (`listened`) the member waits as long as the group does, `max_poll_s` from `told_at`: the listener
+    tells at once that the batch has sunk, so a batch that it has not told of still runs. The same goes for starting
+    positions, whose commit the broker answers.
+
+    Without one the tasks are presumably done one longest batch after `asked_at`, and the member waits for Spark's next
+    call `rebalance_wait_s` from then, or from `told_at` where the tasks should have been done before. That needs a
+    batch in flight whose tasks were asked for, and the length of an earlier one.
     """
     latest = told_at + patience_s(max_poll_s)
-    if asked_at is None or longest_batch_s is None:
+    if listened or asked_at is None or longest_batch_s is None:
         return latest
-    return min(asked_at + longest_batch_s + rebalance_wait_s, latest)
+    return min(max(asked_at + longest_batch_s, told_at) + rebalance_wait_s, latest)
 
 
 def patience_s(max_poll_s: float) -> float:
@@ -133,6 +140,16 @@ def gave_up_waiting(flying_s: float, waited_s: float, rebalance_ms: int, rebalan
     )
 
 
+def left_unsettled(generation: int, waited_s: float) -> str:
+    """What a user is told when a member rejoins before its starting positions are committed."""
+    return (
+        f"cannot commit where the partitions gained in generation {generation} start before the group rebalances: "
+        f"their offsets are not found or not committed after {waited_s:.0f} s, and the group waits no longer. Their "
+        "next owner may start at their earliest offset (R7). Look for partitions without a leader, and for a "
+        "coordinator that does not answer"
+    )
+
+
 class BatchClock:
     """Whether a batch is in flight, since when its tasks run, and how long the longest took of late (R21, R22).
 
@@ -141,11 +158,13 @@ class BatchClock:
     batch of a query, which reads a backlog, would stand for all later ones.
     """
 
-    __slots__ = ("_lengths_s", "asked_at", "planned_at")
+    __slots__ = ("_lengths_s", "asked_at", "listened", "planned_at")
 
     def __init__(self) -> None:
         self.planned_at: float | None = None
         self.asked_at: float | None = None
+        self.listened = False
+        """Whether a listener tells when the batch in flight has sunk, as far as was known when its tasks began."""
         self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
 
     @property
@@ -166,12 +185,13 @@ class BatchClock:
         """A document with ranges was emitted."""
         self.planned_at, self.asked_at = now, None
 
-    def asked(self, now: float) -> None:
+    def asked(self, now: float, *, listened: bool = False) -> None:
         """Its partitions were asked; Spark may ask again, the first time counts. A replay begins here."""
         if self.planned_at is None:
             self.planned_at = now
         if self.asked_at is None:
             self.asked_at = now
+        self.listened = listened
 
     def idle(self, now: float) -> None:
         """It is proven sunk and committed."""

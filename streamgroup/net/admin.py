@@ -12,10 +12,10 @@ from streamgroup.errors import (
     BrokerError,
     DecodeError,
     ErrorCode,
-    KafkaError,
     TransportError,
     UnsupportedVersionError,
     error_of,
+    may_pass,
 )
 from streamgroup.model import Broker, CommittedOffset, TopicPartition
 from streamgroup.net.cluster import ANY, Cluster
@@ -57,7 +57,7 @@ def list_groups(cluster: Cluster, deadline: float) -> dict[str, ListedGroup]:
             if response.error_code == 0:
                 break
             cause = error_of(response.error_code)
-            if not cause.retriable:
+            if not may_pass(response.error_code):
                 raise BrokerError(cause, f"the groups of broker {node}")
             retry.again(cause.name)
         groups |= {group.group_id: group for group in response.groups}
@@ -172,10 +172,10 @@ class _AskAgain(Exception):
 def _check(code: int, context: str) -> None:
     if code == 0:
         return
-    error: KafkaError = error_of(code)
-    if error.retriable:
-        raise _AskAgain(error.name)
-    raise BrokerError(error, context)
+    # A group without commits has an empty answer to OffsetFetch: GROUP_ID_NOT_FOUND is of one that is being removed.
+    if may_pass(code) or code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise _AskAgain(error_of(code).name)
+    raise BrokerError(code, context)
 
 
 def _of_coordinator(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal, TypeVar
 
-from streamgroup.errors import BrokerError, ConfigError, TransportError
+from streamgroup.errors import BrokerError, ConfigError, TransportError, may_pass
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
@@ -28,7 +28,7 @@ from streamgroup.net.listing import (
     read_epoch_ends,
     read_offsets,
 )
-from streamgroup.net.metadata import MetadataCache, metadata_request, snapshot_of
+from streamgroup.net.metadata import MetadataCache, metadata_request, snapshot_of, wants_rebootstrap
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
@@ -64,9 +64,14 @@ class Cluster:
         self.clock = clock
         self._sleep = sleep
         self._rng = random.Random()
+        # Both bounded by the brokers that there are: see `_forget_brokers`.
         self._connections: dict[Address, Connection] = {}
-        self._crowd: Crowd | None = None
         self._failed_at: dict[Address, float] = {}
+        self._distrusted_at: dict[Address, float] = {}
+        """When the metadata of each broker was found doubtful: others, unless they fail, are asked before it."""
+        self._told_by: Address | None = None
+        """The broker that answered with the newest metadata."""
+        self._crowd: Crowd | None = None
         self._cache = MetadataCache(options.metadata_max_age_ms)
 
     def __str__(self) -> str:
@@ -94,11 +99,32 @@ class Cluster:
         retry = self.retry("its metadata", deadline)
         while True:
             _, response = self.ask(MetadataRequest, lambda version: metadata_request(wanted, version), ANY, deadline)
+            if wants_rebootstrap(response):
+                self._rebootstrap()
             snapshot, unsettled = snapshot_of(response, wanted)
             if not unsettled:
                 self._cache.put(snapshot, wanted, self.clock())
+                self._forget_brokers(snapshot)
                 return snapshot
             retry.again("; ".join(unsettled))
+
+    def distrust_metadata(self) -> None:
+        """Ask another broker for the metadata next time: the one that answered last may lag behind the controller."""
+        if self._told_by is not None:
+            self._distrusted_at[self._told_by] = self.clock()
+        self.expire_metadata()
+
+    def _forget_brokers(self, snapshot: ClusterSnapshot) -> None:
+        """Close connections to addresses that are no broker's any more: brokers may come back under new ones for ever,
+        as they do where each start of one gives it another address."""
+        known = {(broker.host, broker.port) for broker in snapshot.brokers.values()}
+        known.update(self.options.bootstrap_servers)
+        for address in self._connections.keys() - known:
+            self._connections.pop(address).close()
+        if self._crowd is not None:
+            self._crowd.keep(known)
+        self._failed_at = {address: at for address, at in self._failed_at.items() if address in known}
+        self._distrusted_at = {address: at for address, at in self._distrusted_at.items() if address in known}
 
     def expire_metadata(self) -> None:
         """A broker's answer contradicts the metadata: ask anew when it is wanted next."""
@@ -138,12 +164,16 @@ class Cluster:
                 try:
                     connection = self._connected(address, until)
                     chosen = connection.versions.highest(kind, ceiling) if version is None else version
-                    return chosen, connection.call(make(chosen), self._attempt_until(until), chosen)
+                    response = connection.call(make(chosen), self._attempt_until(until), chosen)
                 except TransportError as error:
                     self._failed_at[address] = self.clock()
                     causes.append(str(error))
                     if not keep_trying or self.clock() >= deadline:
                         break
+                else:
+                    if kind is MetadataRequest:
+                        self._told_by = address
+                    return chosen, response
             self.expire_metadata()
             if not keep_trying:
                 raise TransportError("; ".join(causes))
@@ -186,7 +216,7 @@ class Cluster:
             answer = read_coordinator(response, version, group)
             if isinstance(answer, Broker):
                 return answer
-            if not answer.retriable:
+            if not may_pass(answer.code):
                 raise BrokerError(answer, f"group {group!r}: its coordinator")
             retry.again(answer.name)
 
@@ -234,8 +264,12 @@ class Cluster:
     ) -> None:
         """Nothing was found for a timestamp: in v0 no segment is as old, later no record is as late."""
         unmatched = [tp for tp, at in asked.items() if at >= 0 and tp in listed and listed[tp].offset == NO_OFFSET]
-        for node in sorted({leader.node_id for tp in unmatched if (leader := snapshot.leader(tp)) is not None}):
-            mine = {tp: asked[tp] for tp in unmatched if snapshot.leader(tp) == snapshot.brokers[node]}
+        by_node: dict[int, dict[TopicPartition, int]] = {}
+        for tp in unmatched:
+            leader = snapshot.leader(tp)
+            if leader is not None:
+                by_node.setdefault(leader.node_id, {})[tp] = asked[tp]
+        for node, mine in sorted(by_node.items()):
 
             def make(version: int, node: int = node, mine: Mapping[TopicPartition, int] = mine) -> ListOffsetsRequest:
                 again = mine if version else dict.fromkeys(mine, EARLIEST)
@@ -312,6 +346,13 @@ class Cluster:
             self._crowd.close()
             self._crowd = None
 
+    def _rebootstrap(self) -> None:
+        """Begin again at the bootstrap servers: those known and connected to belong to another cluster by now."""
+        self.close()
+        self._cache.forget()
+        self._failed_at.clear()
+        self._distrusted_at.clear()
+
     def _addresses(self, node: Node, deadline: float, causes: list[str]) -> list[Address]:
         """Where to try: for ANY all that is known, for a node its one address; why there is none goes to `causes`."""
         if node == ANY:
@@ -328,7 +369,8 @@ class Cluster:
         addresses = [address for address, connection in self._connections.items() if connection.open]
         addresses += [] if known is None else [(broker.host, broker.port) for broker in known.brokers.values()]
         addresses += self.options.bootstrap_servers
-        return sorted(dict.fromkeys(addresses), key=lambda address: self._failed_at.get(address, 0.0))
+        failed_at, distrusted_at = self._failed_at, self._distrusted_at
+        return sorted(dict.fromkeys(addresses), key=lambda a: (failed_at.get(a, 0.0), distrusted_at.get(a, 0.0)))
 
     def _address(self, node: int | Broker | str, deadline: float) -> Address:
         if isinstance(node, Broker):

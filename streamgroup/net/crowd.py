@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from streamgroup.errors import StreamGroupError, TransportError
@@ -45,6 +46,9 @@ class _Line:
     asked: dict[int, tuple[_Asked, float]] = field(default_factory=dict)
     """By correlation id, the oldest first."""
     kept: dict[_Asked, tuple[Any, float]] = field(default_factory=dict)
+    """Bounded: the next call that asks this broker drops those whose time is over; without one none is added."""
+    due: float = inf
+    """No answer is overdue before. What was asked is looked through only then: there may be thousands of questions."""
 
     def known(self, now: float) -> set[_Asked]:
         """What is asked or answered; answers that nobody has taken in their time go."""
@@ -93,6 +97,7 @@ class Crowd:
         self._clock = clock
         self._poller = Poller(options, clock, dialect)
         self._lines: dict[Address, _Line] = {}
+        """One a broker; it goes with its connection, and when the broker is none any more (`keep`)."""
 
     def ask(
         self,
@@ -146,6 +151,11 @@ class Crowd:
             )
         return {question: answers[question] for question in wanted.questions}
 
+    def keep(self, addresses: Collection[Address]) -> None:
+        """Reset the connections to all other addresses: they no longer belong to a broker."""
+        for address in self._lines.keys() - frozenset(addresses):
+            self._poller.drop(self._lines.pop(address).handle, reset=True)
+
     def close(self) -> None:
         """Close all connections."""
         self._poller.close()
@@ -164,6 +174,7 @@ class Crowd:
             asked = _Asked(request, wanted.era)
             if asked not in known[address]:
                 line.asked[self._poller.send(line.handle, request, ceiling=ceiling)] = asked, until
+                line.due = min(line.due, until)
 
     def _take(self, events: list[Event], wanted: _Wanted) -> None:
         """What has come: answers are kept, and why there will be none is told at once."""
@@ -190,14 +201,17 @@ class Crowd:
         """Reset connections with an answer that is overdue: nothing that comes later may be mistaken (R18)."""
         now = self._clock()
         for address, line in tuple(self._lines.items()):
+            if now < line.due:
+                continue
             names = sorted({name_of(asked.request) for asked, until in line.asked.values() if now >= until})
+            line.due = min((until for _, until in line.asked.values()), default=inf)
             if names:
                 self._poller.drop(line.handle, reset=True)
                 del self._lines[address]
                 wanted.fail(address, TransportError(f"{_name(address)}: no answer to {', '.join(names)} in time"))
 
     def _due(self, until: float) -> float:
-        return min((due for line in self._lines.values() for _, due in line.asked.values()), default=until)
+        return min((line.due for line in self._lines.values()), default=until)
 
 
 def _name(address: Address) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from streamgroup import __version__
-from streamgroup.errors import BrokerError, DecodeError, ErrorCode
+from streamgroup.errors import BrokerError, DecodeError, ErrorCode, TransportError, error_of, may_pass
 from streamgroup.net.releases import MEMORY, RELEASES, Release, ReleaseMemory
 from streamgroup.wire.frames import decode_response
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
@@ -102,7 +102,8 @@ class Handshake:
     def answered(self, question: Question, frame: Bytes) -> Question | None:
         """The answer to `question`: what to ask besides on the same connection, if anything.
 
-        Raises BrokerError where the broker refuses, DecodeError for an answer that cannot be read.
+        Raises BrokerError where the broker refuses, TransportError where it may not refuse the next time, DecodeError
+        for an answer that cannot be read.
         """
         if question.api is not ApiVersionsRequest:
             self._decoded(question, frame)
@@ -111,6 +112,8 @@ class Handshake:
         code = int.from_bytes(frame[4:6], "big", signed=True)  # stands first in every version
         if code == ErrorCode.UNSUPPORTED_VERSION and question.version > 0:
             return _OLDEST
+        if code and may_pass(code):
+            raise TransportError(f"{self._peer}: the ApiVersions handshake: {error_of(code).name}")
         if code:
             raise BrokerError(code, f"{self._peer}: the ApiVersions handshake")
         self.versions = BrokerVersions.of(self._decoded(question, frame), self._peer)

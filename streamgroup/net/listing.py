@@ -30,6 +30,19 @@ NO_OFFSET = -1
 """No record is as late as the timestamp asked for."""
 _SEVERAL_KEYS = 4
 
+_FINAL = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
+"""Codes of ListOffsets and OffsetForLeaderEpoch that asking again cannot mend. After any other code the leader is asked
+again, as by Java's consumer: a broker may fail with a code that nobody expects, and be well a moment later."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
@@ -116,9 +129,12 @@ def read_offsets(response: ListOffsetsResponse, listed: dict[TopicPartition, Lis
                 listed[tp] = ListedOffset(found, p.timestamp, p.leader_epoch, coarse=bool(p.old_style_offsets))
                 continue
             error = error_of(p.error_code)
-            if not error.retriable:
+            if p.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                listed[tp] = ListedOffset(NO_OFFSET)  # records of before 0.10 have no timestamps
+            elif p.error_code in _FINAL:
                 raise BrokerError(error, f"the offsets of {tp}")
-            causes.append(f"{tp}: {error.name}")
+            else:
+                causes.append(f"{tp}: {error.name}")
 
 
 def epoch_requests(
@@ -157,10 +173,10 @@ def read_epoch_ends(
             error = error_of(p.error_code)
             if p.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 ends[tp] = EpochEnd()  # brokers before 2.3 answer only who may act as a broker
-            elif error.retriable:
-                causes.append(f"{tp}: {error.name}")
-            else:
+            elif p.error_code in _FINAL:
                 raise BrokerError(error, f"the end of a leader epoch of {tp}")
+            else:
+                causes.append(f"{tp}: {error.name}")
 
 
 def coordinator_request(version: int, group: str) -> FindCoordinatorRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from streamgroup.errors import BrokerError, ErrorCode, error_of
+from streamgroup.errors import BrokerError, ErrorCode, error_of, may_pass
 from streamgroup.model import NO_TOPIC_ID, Broker, ClusterSnapshot, PartitionInfo, TopicInfo
 from streamgroup.wire.messages.cluster import (
     MetadataRequest,
@@ -37,10 +37,15 @@ def snapshot_of(response: MetadataResponse, wanted: Collection[str] | None = Non
 
     Of the topics only those `wanted`, with None all: an old broker tells of more than it was asked for. Topics that do
     not exist are absent; a partition without a leader has NO_LEADER. Raises BrokerError for a topic that may not be
-    read, or whose name is none.
+    read, or whose name is none, and where the broker refuses the request as a whole (v13).
     """
     topics: dict[str, TopicInfo] = {}
     unsettled: list[str] = []
+    if response.error_code:
+        refusal = error_of(response.error_code)
+        if not (may_pass(response.error_code) or wants_rebootstrap(response)):
+            raise BrokerError(refusal, "the metadata of the cluster")
+        unsettled.append(refusal.name)
     for topic in response.topics:
         if wanted is not None and topic.name not in wanted:
             continue
@@ -50,13 +55,18 @@ def snapshot_of(response: MetadataResponse, wanted: Collection[str] | None = Non
         error = error_of(topic.error_code)
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
-        if not error.retriable:
+        if not may_pass(topic.error_code):
             raise BrokerError(error, f"topic {topic.name!r}")
         unsettled.append(f"topic {topic.name!r}: {error.name}")
     brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
     if not brokers:
         unsettled.append("the broker knows of no brokers yet")
     return ClusterSnapshot(brokers, topics, response.cluster_id, response.controller_id), unsettled
+
+
+def wants_rebootstrap(response: MetadataResponse) -> bool:
+    """Return whether the client is to forget the brokers it knows, and begin at the bootstrap servers (KIP-1102)."""
+    return response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 def _topic_of(topic: MetadataResponseTopic) -> TopicInfo:
@@ -86,6 +96,10 @@ class MetadataCache:
     def last(self) -> ClusterSnapshot | None:
         """The newest snapshot, however old: for the brokers' addresses."""
         return self._snapshot
+
+    def forget(self) -> None:
+        """Know no broker any more."""
+        self._snapshot = None
 
     def put(self, snapshot: ClusterSnapshot, asked: frozenset[str] | None, now: float) -> None:
         """Keep `snapshot`, taken at `now`, of the topics `asked` (None: of all)."""

@@ -98,8 +98,11 @@ class ReleaseMemory:
 
     def remember(self, peer: str, release: Release) -> None:
         """The broker at `peer` has hung up on ApiVersions and answered the probe of `release`."""
+        now = self._clock()
         with self._lock:
-            self._known[peer] = release, self._clock() + REMEMBERED_S
+            # Brokers that are gone are never recalled, so what is remembered of them ends here.
+            self._known = {known: row for known, row in self._known.items() if now < row[1]}
+            self._known[peer] = release, now + REMEMBERED_S
 
     def told(self, peers: Iterable[str]) -> tuple[tuple[str, str], ...]:
         """What is known of `peers`, for another process: address and name of the release."""

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+from streamgroup.errors import ConfigError
+
+UNRESOLVED_S = 3.0
+"""For so long none of the bootstrap servers' names may have an address before a start fails: DNS has hiccups."""
+_LOOK_UP_AGAIN_S = 1.0
 
 
 class Address(NamedTuple):
@@ -61,6 +68,55 @@ class Resolution:
             self._done.set()
             if self._notify is not None:
                 self._notify()
+
+
+def require_resolvable(
+    servers: Sequence[tuple[str, int]],
+    deadline: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return as soon as one of `servers` has an address.
+
+    Meant for the start, where a wrong name is a mistake to report. In a running query a name without an address is a
+    failed connection like any other, and tried again. A look-up that is still under way at `deadline` (seconds on
+    `clock`) proves nothing. Raises ConfigError, which names all servers, where every look-up has failed for
+    `UNRESOLVED_S`.
+    """
+    began = clock()
+    while servers:
+        failures = _failures(servers, deadline, clock)
+        if failures is None:
+            return
+        if clock() - began >= UNRESOLVED_S:
+            raise ConfigError(
+                f"cannot resolve any name in kafka.bootstrap.servers: {'; '.join(failures)}. Correct the names, or the "
+                "name service (DNS, /etc/hosts) of this machine"
+            )
+        sleep(_LOOK_UP_AGAIN_S)
+
+
+def _failures(servers: Sequence[tuple[str, int]], deadline: float, clock: Callable[[], float]) -> list[str] | None:
+    """Why each of `servers` has no address; None where one has, or where the deadline comes first."""
+    changed = threading.Event()
+    left = {f"{host}:{port}": Resolution(host, port, changed.set) for host, port in servers}
+    failures: list[str] = []
+    while True:
+        changed.clear()
+        for server in [server for server, resolution in left.items() if resolution.done]:
+            try:
+                left.pop(server).addresses()
+            except OSError as error:
+                failures.append(f"{server}: {error}")
+            else:
+                return None
+        if not left:
+            return failures
+        remaining = deadline - clock()
+        if remaining <= 0:
+            return None
+        changed.wait(remaining)
 
 
 def _look_up(host: str, port: int, flags: int = 0) -> list[Address]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -256,21 +256,29 @@ def _per_partition(text: str, lowest: int, meaning: str) -> dict[TopicPartition,
     return numbers
 
 
-def _offsets(words: Iterable[str], refused: int, refusal: str) -> Kind:
-    """`earliest`, `latest` (those of `words`) or JSON by partition; the number `refused` may not occur in the JSON."""
-    known = {"earliest": EARLIEST, "latest": LATEST}
+_ENDS_OF_A_LOG = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def _offsets(words: Collection[str], refusal: str = "") -> Kind:
+    """`earliest`, `latest` (those of `words`) or JSON by partition, where the numbers of these words stand for them.
+
+    The error for the other word, or its number, is `refusal`.
+    """
+    refused = {number for word, number in _ENDS_OF_A_LOG.items() if word not in words}
+    numbers = ", ".join(f"{_ENDS_OF_A_LOG[word]} is the {word}" for word in words)
+    example = f'{{"orders": {{"0": 23, "1": {_ENDS_OF_A_LOG[next(iter(words))]}}}}}'
 
     def parse(text: str) -> int | dict[TopicPartition, int]:
         word = text.strip().lower()
         if word in words:
-            return known[word]
-        if word in known:
+            return _ENDS_OF_A_LOG[word]
+        if word in _ENDS_OF_A_LOG:
             raise ValueError(refusal)
         if not word.startswith("{"):
-            raise ValueError(f'{" or ".join(words)} or JSON such as {{"orders": {{"0": 23, "1": -2}}}} is expected')
-        offsets = _per_partition(text, EARLIEST, "offset (-2 is the earliest, -1 the latest)")
+            raise ValueError(f"{' or '.join(words)} or JSON such as {example} is expected")
+        offsets = _per_partition(text, min(_ENDS_OF_A_LOG.values()), f"offset ({numbers})")
         for tp, offset in offsets.items():
-            if offset == refused:
+            if offset in refused:
                 raise ValueError(f"{offset} for {tp}: {refusal}")
         return offsets
 
@@ -292,10 +300,9 @@ PATTERN = Kind("regular expression", _pattern)
 ASSIGNED = Kind("JSON", _assigned)
 TIMESTAMPS = Kind("JSON", lambda text: _per_partition(text, 0, "timestamp in ms since 1970"))
 
-_NO_REFUSAL = -3
-STREAM_STARTS = _offsets(("earliest", "latest"), _NO_REFUSAL, "")
-BATCH_STARTS = _offsets(("earliest",), LATEST, "a batch read cannot start at the latest offset: it would be empty")
-BATCH_ENDS = _offsets(("latest",), EARLIEST, "a batch read cannot end at the earliest offset: it would be empty")
+STREAM_STARTS = _offsets(("earliest", "latest"))
+BATCH_STARTS = _offsets(("earliest",), "a batch read cannot start at the latest offset: it would be empty")
+BATCH_ENDS = _offsets(("latest",), "a batch read cannot end at the earliest offset: it would be empty")
 
 ISOLATION = choice({"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED})
 NO_MATCH = choice({"error": False, "latest": True})

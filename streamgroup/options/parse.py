@@ -46,6 +46,27 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
     Raises ConfigError that tells of all problems together: unknown, contradictory and missing options, values that mean
     nothing, and what is not available. The values of secret options stand in no message.
     """
+    reading, subscription, parsed = _read(options, streaming=streaming)
+    if reading.problems:
+        raise ConfigError(_together(reading.problems))
+    return SourceOptions(subscription=subscription, notes=reading.all_notes(), **parsed)
+
+
+def check_source(options: Mapping[str, str]) -> None:
+    """Raise ConfigError for options that neither a stream nor a batch read can have.
+
+    `load()` is the same call for both. The error tells of the problems that both have, or else of those of either.
+    """
+    stream, batch = (_read(options, streaming=streaming)[0].problems for streaming in (True, False))
+    if not stream or not batch:
+        return
+    common = [problem for problem in stream if problem in batch]
+    either = [*(f"in a stream: {problem}" for problem in stream), *(f"in a batch read: {problem}" for problem in batch)]
+    raise ConfigError(_together(common or either))
+
+
+def _read(options: Mapping[str, str], *, streaming: bool) -> tuple[_Reading, Subscription, dict[str, Any]]:
+    """What the options mean beside the subscription, by the fields of `SourceOptions`, if there are no problems."""
     reading = _Reading(streaming)
     reading.take(options)
     subscription = reading.subscription()
@@ -60,9 +81,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
         **reading.fields("source"),
     }
     reading.compare(parsed)
-    if reading.problems:
-        raise ConfigError(_together(reading.problems))
-    return SourceOptions(subscription=subscription, notes=reading.all_notes(), **parsed)
+    return reading, subscription, parsed
 
 
 class _Reading:
@@ -81,7 +100,7 @@ class _Reading:
         for key, text in sorted(options.items(), key=lambda item: item[0].lower()):
             option = OPTIONS.get(key.lower())
             if option is None:
-                self.problems.append(_unknown(key))
+                self.problems.append(_unknown(key, streaming=self.streaming))
             elif option.name in self.given:
                 self.problems.append(f"{option.name} is given twice, in different spellings")
             else:
@@ -276,15 +295,32 @@ def _is_idle(option: Option, mode: Mode) -> bool:
     return mode is Mode.OFF or option.name not in _USED_IN_COMMIT
 
 
-def _unknown(key: str) -> str:
+def _unknown(key: str, *, streaming: bool) -> str:
     lower = key.lower()
+    text = f"{key} is not an option of this source"
     if lower in HINTS:
-        return f"{key} is no option of this source: {HINTS[lower]}"
-    if PREFIX + lower in OPTIONS:
-        name = OPTIONS[PREFIX + lower].name
-        return f"{key} is no option of this source: Kafka's properties begin with 'kafka.': '{name}'"
-    near = difflib.get_close_matches(lower, OPTIONS, n=1, cutoff=0.6)
-    return f"{key} is no option of this source" + (f": did you mean '{OPTIONS[near[0]].name}'?" if near else "")
+        return f"{text}: {HINTS[lower]}"
+    prefixed = OPTIONS.get(PREFIX + lower)
+    near = prefixed or _nearest(lower)
+    if near is None:
+        return text
+    if near.effect(streaming=streaming) is Effect.REFUSED:
+        # A suggestion that is refused as well would send the user from one error to the next.
+        return f"{text}, and '{near.name}' is refused: {near.reason(streaming=streaming)}"
+    if prefixed:
+        return f"{text}: Kafka's properties begin with 'kafka.': '{near.name}'"
+    return f"{text}: did you mean '{near.name}'?"
+
+
+def _nearest(lower: str) -> Option | None:
+    """The option whose name is most like `lower`; names with Kafka's prefix are compared by what follows it."""
+    if not lower.startswith(PREFIX):
+        near = difflib.get_close_matches(lower, OPTIONS, n=1, cutoff=0.6)
+        return OPTIONS[near[0]] if near else None
+    # With the prefix even names that have nothing in common would be alike.
+    properties = [name.removeprefix(PREFIX) for name in OPTIONS if name.startswith(PREFIX)]
+    near = difflib.get_close_matches(lower.removeprefix(PREFIX), properties, n=1, cutoff=0.6)
+    return OPTIONS[PREFIX + near[0]] if near else None
 
 
 def _excerpt(text: str) -> str:

@@ -144,7 +144,8 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "kafkaConsumer.pollTimeoutMs",
-        "How long a task waits for its next records before it fails.",
+        "How long a task waits for its next records before it fails; on Kafka 0.7 also how long a batch waits until "
+        "the brokers of its partitions have registered.",
         kinds.POSITIVE,
         "fetch.poll_timeout_ms",
     ),
@@ -200,7 +201,8 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "group.rebalanceWait",
-        "How long a member whose batch is presumably done waits for Spark's word of it before it rejoins.",
+        "How long a member that has been told to rejoin waits for Spark's next call once its batch should be done. It "
+        "has no effect with a listener, which reports when the batch is done.",
         kinds.DURATION,
         "group.rebalance_wait_ms",
         batch=WITHOUT_EFFECT,

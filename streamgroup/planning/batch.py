@@ -61,19 +61,19 @@ def empty_document(
     return Document(group=group, lineage=lineage, run=run, sequence=previous.sequence + 1, positions=dict(positions))
 
 
-def available_now_done(
+def below_targets(
     positions: Mapping[TopicPartition, Position],
     targets: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int] | None = None,
-) -> bool:
-    """Whether every partition held has reached its end of AvailableNow's snapshot (R11).
+) -> frozenset[TopicPartition]:
+    """Return the partitions whose positions are below their ends of AvailableNow's snapshot (R11).
 
-    The caller sees to it that `positions` are those of a current generation, without partitions that were deleted. A
-    log that was cut below its target since is done at its end, which else might never reach the target: `ends` are log
-    ends listed *after* the snapshot; older ones, below their targets, would end the query too early.
+    `positions` are those of a current generation, without partitions that were deleted. A log that was cut below its
+    target since the snapshot counts as read at its end: it may never reach the target. `ends` are log ends listed
+    *after* the snapshot; with older ones, below their targets, a partition would count as read too early.
     """
     now = ends or {}
-    return all(position.offset >= _target(tp, targets, now) for tp, position in positions.items())
+    return frozenset(tp for tp, position in positions.items() if position.offset < _target(tp, targets, now))
 
 
 def _target(tp: TopicPartition, targets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:

@@ -148,7 +148,6 @@ class Settlement:
 
     positions: dict[TopicPartition, Position] = field(default_factory=dict)
     """Of the partitions that can be planned: kept, or moved."""
-    recheck: tuple[TopicPartition, ...] = ()
     deleted: tuple[TopicPartition, ...] = ()
     messages: tuple[str, ...] = ()
 
@@ -159,13 +158,15 @@ def settle(
     *,
     kept: KeptOffsets,
     fail_on_data_loss: bool,
+    in_bytes: bool = False,
 ) -> Settlement:
-    """Carry out the verdicts; `kept` tells whose positions these are, and where an operator sets them.
+    """Carry out the verdicts; `kept` tells whose positions these are, and where an operator sets them; `in_bytes` is
+    as in `describe`.
 
     Raises DataLossError that tells of all losses where `fail_on_data_loss`; else they become messages, one a partition.
     """
     messages = tuple(
-        describe(tp, verdict, group=kept.group)
+        describe(tp, verdict, group=kept.group, in_bytes=in_bytes)
         for tp, verdict in sorted(verdicts.items(), key=lambda item: item[0])
         if isinstance(verdict, Moved | Deleted)
     )
@@ -177,18 +178,18 @@ def settle(
             for tp, verdict in verdicts.items()
             if isinstance(verdict, Keep | Moved)
         },
-        recheck=tuple(sorted(tp for tp, verdict in verdicts.items() if isinstance(verdict, Recheck))),
         deleted=tuple(sorted(tp for tp, verdict in verdicts.items() if isinstance(verdict, Deleted))),
         messages=messages,
     )
 
 
-def describe(tp: TopicPartition, verdict: Moved | Deleted, *, group: str) -> str:
-    """One sentence on one loss."""
+def describe(tp: TopicPartition, verdict: Moved | Deleted, *, group: str, in_bytes: bool = False) -> str:
+    """Return one sentence on one loss. `in_bytes`: offsets are byte positions (Kafka 0.7), which count no records."""
     who = f"group {group!r}, {tp}" if group else str(tp)
     if isinstance(verdict, Deleted):
         return f"{who}: records from offset {verdict.was.offset} on are gone: {Cause.DELETED.value}"
-    count = "an unknown number of records is" if verdict.lost is None else f"up to {verdict.lost} records are"
+    unit = "bytes" if in_bytes else "records"
+    count = "an unknown number of records is" if verdict.lost is None else f"up to {verdict.lost} {unit} are"
     return (
         f"{who}: {count} gone at position {verdict.was.offset}: {verdict.cause.value}; "
         f"what is left begins for this query at offset {verdict.to.offset}"

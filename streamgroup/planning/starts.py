@@ -10,6 +10,7 @@ Two pure steps with ListOffsets between them, and one more where a timestamp lie
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, LogRange, OffsetRange, OffsetSpec, TopicPartition
@@ -20,15 +21,41 @@ Listed = Mapping[TopicPartition, tuple[int, int]]
 NO_OFFSET = -1
 
 
+class Bound(Enum):
+    """Which bound a spec gives. The options for it take different numbers for the ends of a log."""
+
+    STREAM_START = "stream start"
+    BATCH_START = "batch start"
+    BATCH_END = "batch end"
+
+    def option(self, spec: OffsetSpec) -> str:
+        """Return the option that `spec` comes from."""
+        name = "ending" if self is Bound.BATCH_END else "starting"
+        if spec.timestamp is not None:
+            return f"{name}Timestamp"
+        return f"{name}OffsetsByTimestamp" if spec.timestamps else f"{name}Offsets"
+
+    def hint(self, spec: OffsetSpec) -> str:
+        """Return the numbers that this option takes beside offsets, in parentheses; nothing for timestamps."""
+        if spec.timestamps:
+            return ""
+        meanings = {
+            Bound.STREAM_START: f"{EARLIEST} is the earliest offset, {LATEST} the latest",
+            Bound.BATCH_START: f"{EARLIEST} is the earliest offset",
+            Bound.BATCH_END: f"{LATEST} is the latest offset",
+        }
+        return f" ({meanings[self]})"
+
+
 def lookups(
-    spec: OffsetSpec, partitions: Collection[TopicPartition], *, option: str = "startingOffsets"
+    spec: OffsetSpec, partitions: Collection[TopicPartition], *, bound: Bound = Bound.STREAM_START
 ) -> dict[TopicPartition, int]:
     """What ListOffsets must be asked for: EARLIEST, LATEST or a timestamp in ms; nothing for an explicit offset.
 
     Raises ConfigError where the spec goes by partition and does not list one of `partitions`; as with Spark's own
     source, such a spec lists all that are read, save that a member of a group only needs those that it holds.
     """
-    _refuse_unlisted(spec, partitions, option)
+    _refuse_unlisted(spec, partitions, bound)
     asked = {tp: _wanted(spec, tp) for tp in partitions}
     return {tp: what for tp, what in asked.items() if what < 0 or _by_time(spec, tp)}
 
@@ -49,14 +76,14 @@ def fallbacks(spec: OffsetSpec, listed: Listed) -> dict[TopicPartition, int]:
 
 
 def resolve(
-    spec: OffsetSpec, partitions: Collection[TopicPartition], listed: Listed, *, option: str = "startingOffsets"
+    spec: OffsetSpec, partitions: Collection[TopicPartition], listed: Listed, *, bound: Bound = Bound.STREAM_START
 ) -> dict[TopicPartition, int]:
     """The offset of each partition, from the spec and what ListOffsets has answered.
 
     Raises ConfigError where the spec lists a partition not or a timestamp has no match, and ValueError where an answer
     that `lookups` asked for is missing.
     """
-    asked = lookups(spec, partitions, option=option)
+    asked = lookups(spec, partitions, bound=bound)
     if unanswered := sorted(tp for tp in asked if tp not in listed):
         raise ValueError(f"no offset was listed for {', '.join(map(str, unanswered))}")
     offsets = {tp: listed[tp][0] if tp in asked else _wanted(spec, tp) for tp in partitions}
@@ -71,8 +98,28 @@ def unread(spec: OffsetSpec, partitions: Collection[TopicPartition]) -> list[Top
     return [] if spec.timestamp is not None else sorted({*spec.timestamps, *spec.offsets}.difference(partitions))
 
 
+def refuse_crossed(
+    starting: OffsetSpec, ending: OffsetSpec, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> None:
+    """Raise ConfigError where a start that was given lies above the end that was given, as Spark's own source does.
+
+    Whether the earliest or the latest offset lies beyond the other bound is a question of what the log holds: `within`.
+    """
+    crossed = [
+        f"{tp} starts at offset {start} and ends at {ends[tp]}"
+        for tp, start in sorted(starts.items())
+        if start > ends[tp] and _wanted(starting, tp) != EARLIEST and _wanted(ending, tp) != LATEST
+    ]
+    if crossed:
+        first, last = Bound.BATCH_START.option(starting), Bound.BATCH_END.option(ending)
+        raise ConfigError(
+            f"{first} lies above {last}: {'; '.join(crossed)}. Give an earlier start or a later end; a partition with "
+            "nothing to read starts where it ends"
+        )
+
+
 def ranges(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """What a batch read reads, sorted: `[start, end)`; as in Spark, nothing where the end lies before the start."""
+    """What a batch read reads, sorted: `[start, end)`; nothing where the end is not above the start."""
     return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts) if tp in ends and starts[tp] < ends[tp]]
 
 
@@ -81,14 +128,17 @@ def within(
 ) -> tuple[list[OffsetRange], list[str]]:
     """Of `ranges(starts, ends)` what the logs hold, and what they do not, in words.
 
-    A start beyond the end of its log is told of, too: the records that it means are gone, or have not been written.
+    A start beyond the end of its log is told of, too: the records that it means are gone, or have not been written. An
+    end below the beginning of its log is told of where the start lies above it.
     """
     kept: list[OffsetRange] = []
-    lost = [
-        f"{tp} from offset {start}: the log holds [{logs[tp].earliest}, {logs[tp].latest})"
-        for tp, start in sorted(starts.items())
-        if start > logs[tp].latest
-    ]
+    lost = []
+    for tp, start in sorted(starts.items()):
+        holds = f"the log holds [{logs[tp].earliest}, {logs[tp].latest})"
+        if start > logs[tp].latest:
+            lost.append(f"{tp} from offset {start}: {holds}")
+        elif start > ends.get(tp, start) and ends[tp] < logs[tp].earliest:
+            lost.append(f"{tp} up to offset {ends[tp]}: {holds}")
     for wanted in ranges(starts, ends):
         log = logs[wanted.partition]
         if wanted.start > log.latest:
@@ -113,13 +163,14 @@ def _wanted(spec: OffsetSpec, tp: TopicPartition) -> int:
     return spec.offsets.get(tp, spec.default)
 
 
-def _refuse_unlisted(spec: OffsetSpec, partitions: Iterable[TopicPartition], option: str) -> None:
+def _refuse_unlisted(spec: OffsetSpec, partitions: Iterable[TopicPartition], bound: Bound) -> None:
     if spec.timestamp is not None or not (spec.timestamps or spec.offsets):
         return
     # The default is no answer here: who lists offsets means these, and a forgotten partition would start anywhere.
     unlisted = sorted(tp for tp in partitions if tp not in spec.timestamps and tp not in spec.offsets)
     if unlisted:
         raise ConfigError(
-            f"{option} lists offsets by partition and {', '.join(map(str, unlisted))} is missing: list all partitions "
-            f"of all topics that are read ({EARLIEST} is the earliest offset, {LATEST} the latest)"
+            f"{bound.option(spec)} lists {'timestamps' if spec.timestamps else 'offsets'} by partition and "
+            f"{', '.join(map(str, unlisted))} is missing: list all partitions of all topics that are read"
+            f"{bound.hint(spec)}"
         )

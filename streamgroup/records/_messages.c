@@ -14,6 +14,8 @@
 enum { FRAME_SIZE = 12, LEAST_FRAME = 26, CODEC_BITS = 7 };
 
 #define NO_TIMESTAMP (-1)
+#define NO_TIMESTAMP_TYPE (-1)
+#define OWN (-2) /* as a set's timestamp type: each message has its own */
 
 static inline enum fault frame(const uint8_t *at, const uint8_t *end, const uint8_t **next) {
     if (end - at < LEAST_FRAME) {
@@ -132,7 +134,7 @@ static inline enum fault message(const uint8_t *at, const uint8_t *end, const ui
         return TIMESTAMP;
     }
     out->timestamp[row] = timestamp * 1000;
-    out->timestamp_type[row] = !magic ? -1 : set->type < 0 ? attributes >> 3 & 1 : (int32_t)set->type;
+    out->timestamp_type[row] = set->type != OWN ? (int32_t)set->type : magic ? attributes >> 3 & 1 : NO_TIMESTAMP_TYPE;
     return OK;
 }
 
@@ -161,7 +163,7 @@ static inline enum fault scan_set(const struct set *set, const uint8_t *base, in
     }
     /* Neither is negative: their difference fits. */
     const int64_t raw = out->offset[*row - 1], shift = set->relative ? set->last - raw : 0;
-    if (out->offset[first] + shift < set->least || raw + shift != set->last) {
+    if (shift < 0 || out->offset[first] + shift < set->least || raw + shift != set->last) {
         return OFFSET;
     }
     for (int64_t index = first; shift && index < *row; index++) {

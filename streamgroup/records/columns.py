@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import numpy as np
@@ -58,11 +59,17 @@ def headers(buffer: Bytes, fields: Fields) -> pa.Array:
 
 
 def utf8(array: pa.Array) -> pa.Array:
-    """Binary as text. What is no UTF-8 gets U+FFFD, as in Java."""
+    """Binary as text. Bytes that are not UTF-8 become as many U+FFFD as in Java (`new String(bytes, UTF_8)`)."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([item.decode("utf-8", "replace") for item in array.to_pylist()], pa.string())
+        texts = (_SURROGATE.sub(_REPLACEMENT, item).decode("utf-8", "replace") for item in array.to_pylist())
+        return pa.array(texts, pa.string())
+
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+"""A surrogate, whole or cut. Java replaces it by one U+FFFD, Python each of its bytes; else the two are alike."""
+_REPLACEMENT = "\ufffd".encode()
 
 
 @lru_cache(maxsize=32)

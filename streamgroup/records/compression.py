@@ -188,8 +188,8 @@ def _inflate_snappy(data: memoryview, out: Bytes) -> int:
         length = _snappy_length(block)
         if length > len(out) - written:
             raise TooLarge(f"its snappy data expands beyond {len(out)} bytes")
-        if length:
-            written += int(cramjam.snappy.decompress_raw_into(block, out[written : written + length].data))
+        # A block of length 0 is decompressed as well: the codec refuses bytes behind the length.
+        written += int(cramjam.snappy.decompress_raw_into(block, out[written : written + length].data))
     return written
 
 

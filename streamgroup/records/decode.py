@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamgroup.errors import ChecksumMismatch, DecodeError
 from streamgroup.records import columns, kernel
-from streamgroup.records.batches import Batch, Frame, Frames
+from streamgroup.records.batches import HEADER_SIZE, Batch, Frame, Frames
 from streamgroup.records.fields import Fields, Ints, RecordFault
 from streamgroup.records.message_sets import MessageFault, SetFault
 from streamgroup.records.messages import Run
@@ -174,7 +174,8 @@ def _wanted(
             continue
         if aborts is not None and aborts.hides(data, batch, options.max_decompressed_bytes):
             continue
-        if not (before or batch.control) and batch.record_count:
+        # Bytes behind a count of 0 are an error, as in Java: they may be records.
+        if not (before or batch.control) and (batch.record_count or batch.end > batch.begin + HEADER_SIZE):
             wanted.append(batch)
     if frames.beyond is not None:
         next_offset = max(next_offset, frames.beyond)

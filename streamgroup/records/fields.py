@@ -23,6 +23,11 @@ Longs = npt.NDArray[np.int64]
 
 LEAST_RECORD = 7
 """The bytes of a record without key, value and headers: so many records can lie in so many bytes, no more."""
+BLOCK = 1 << 15
+"""The scans in numpy look at so many records at a time, so that a fault is found before there are arrays for all.
+
+A few KB of zstd may hold millions of records of `LEAST_RECORD` bytes, of which the first is wrong already.
+"""
 MAX_MILLISECONDS = (2**63 - 1) // 1000
 """The largest timestamp whose microseconds fit a long."""
 MAX_BUFFER = 2**31 - 2**20

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from streamgroup.records.fields import MAX_MILLISECONDS, Bytes, Longs
+from streamgroup.records.fields import BLOCK, MAX_MILLISECONDS, Bytes, Longs
 from streamgroup.records.message_sets import (
     CODEC_BITS,
     CODEC_BITS_07,
@@ -21,6 +24,7 @@ from streamgroup.records.message_sets import (
     LEAST_SIZES_07,
     NO_TIMESTAMP,
     NO_TIMESTAMP_TYPE,
+    OWN,
     MessageFault,
     Messages,
     Messages07,
@@ -109,10 +113,49 @@ def _view(buffer: Bytes, kind: str) -> npt.NDArray[np.int64]:
     return np.ndarray((max(len(buffer) - width + 1, 0),), kind, buffer, 0, (1,))
 
 
-def _starts(buffer: Bytes, begin: Longs, end: Longs) -> tuple[Longs, Longs, Longs]:
-    """Where each message starts and ends, and which set it is in: the one loop over messages. Raises SetFault."""
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Messages one behind the other: which rows they are, where each starts and ends, and which set it is in."""
+
+    rows: slice
+    start: Longs
+    stop: Longs
+    index: Longs
+
+
+class _Starts:
+    """Where each message starts, 4 bytes for each, and how many there are in each set."""
+
+    def __init__(self, starts: array[int], counts: list[int], end: Longs) -> None:
+        self._starts = np.array(starts, np.int32)
+        self._end = end
+        self._bounds = np.cumsum(np.array(counts, np.int64))
+        self.held = np.flatnonzero(counts)
+        """The sets that have messages."""
+        self.last = self._bounds[self.held] - 1
+        """The row of the last message of each of those."""
+        self.rows = len(self._starts)
+
+    def of(self, rows: Longs) -> Longs:
+        """Where these rows start."""
+        return self._starts[rows].astype(np.int64)
+
+    def blocks(self) -> Iterator[_Block]:
+        """All messages, up to `BLOCK` at a time."""
+        for first in range(0, self.rows, BLOCK):
+            rows = slice(first, min(first + BLOCK, self.rows))
+            numbers = np.arange(rows.start, rows.stop)
+            index = np.searchsorted(self._bounds, numbers, side="right")
+            start = self.of(numbers)
+            following = self.of(np.minimum(numbers + 1, self.rows - 1))
+            stop = np.where(numbers + 1 == self._bounds[index], self._end[index], following)
+            yield _Block(rows, start, stop, index)
+
+
+def _starts(buffer: Bytes, begin: Longs, end: Longs) -> _Starts:
+    """Where each message starts: the one loop over messages. Raises SetFault."""
     data, unpack, least = buffer.data, _SIZE.unpack_from, LEAST_SIZES
-    starts: list[int] = []
+    starts = array("i")
     counts: list[int] = []
     for index, (first, stop) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
         position, before = first, len(starts)
@@ -127,13 +170,13 @@ def _starts(buffer: Bytes, begin: Longs, end: Longs) -> tuple[Longs, Longs, Long
             starts.append(position)
             position += FRAME_SIZE + size
         counts.append(len(starts) - before)
-    return _tiled(starts, counts, end)
+    return _Starts(starts, counts, end)
 
 
-def _starts07(buffer: Bytes, begin: Longs, end: Longs) -> tuple[Longs, Longs, Longs]:
+def _starts07(buffer: Bytes, begin: Longs, end: Longs) -> _Starts:
     """As `_starts`, for messages of Kafka 0.7."""
     data, unpack, least = buffer.data, _HEAD_07.unpack_from, LEAST_SIZES_07
-    starts: list[int] = []
+    starts = array("i")
     counts: list[int] = []
     for index, (first, stop) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
         position, before = first, len(starts)
@@ -148,18 +191,7 @@ def _starts07(buffer: Bytes, begin: Longs, end: Longs) -> tuple[Longs, Longs, Lo
             starts.append(position)
             position += 4 + size
         counts.append(len(starts) - before)
-    return _tiled(starts, counts, end)
-
-
-def _tiled(starts: list[int], counts: list[int], end: Longs) -> tuple[Longs, Longs, Longs]:
-    """Starts, ends and sets of messages that lie one behind the other in each set."""
-    start, count = np.array(starts, np.int64), np.array(counts, np.int64)
-    index = np.repeat(np.arange(len(count)), count)
-    stop = np.empty_like(start)
-    stop[:-1] = start[1:]
-    held = np.flatnonzero(count)
-    stop[np.cumsum(count)[held] - 1] = end[held]
-    return start, stop, index
+    return _Starts(starts, counts, end)
 
 
 def _checksums(
@@ -175,11 +207,19 @@ def _checksums(
 
 def messages(buffer: Bytes, sets: Sets, checked: bool) -> Messages:
     """Find the fields of all messages of `sets`, holding each against its checksum where `checked`. Raises SetFault."""
-    start, stop, index = _starts(buffer, sets.begin, sets.end)
-    rows = len(start)
-    if not rows:
-        return Messages.empty(0)
-    found = _Found(rows)
+    starts = _starts(buffer, sets.begin, sets.end)
+    found = Messages.empty(starts.rows)
+    offsets = _Offsets(sets, _view(buffer, ">i8"), starts)
+    for block in starts.blocks():
+        for column, values in zip(found.arrays(), _fields(buffer, sets, block, checked, offsets), strict=True):
+            column[block.rows] = values
+    return found
+
+
+def _fields(buffer: Bytes, sets: Sets, block: _Block, checked: bool, offsets: _Offsets) -> tuple[Longs, ...]:
+    """The fields of the messages of one block, in the order of `Messages`. Raises SetFault."""
+    start, stop, index = block.start, block.stop, block.index
+    found = _Found(len(start))
     bytes_at, ints_at, longs_at = buffer, _view(buffer, ">i4"), _view(buffer, ">i8")
     magic, attributes = bytes_at[start + 16], bytes_at[start + 17]
     found.note((attributes & CODEC_BITS) != 0, MessageFault.NESTED)
@@ -202,47 +242,71 @@ def messages(buffer: Bytes, sets: Sets, checked: bool) -> Messages:
     found.note(value_end < stop, MessageFault.TRAILING)
 
     timed = magic == 1
-    kind = np.where(sets.timestamp_type[index] < 0, attributes >> 3 & 1, sets.timestamp_type[index])
+    own_kind = np.where(timed, attributes.astype(np.int64) >> 3 & 1, NO_TIMESTAMP_TYPE)
+    kind = np.where(sets.timestamp_type[index] == OWN, own_kind, sets.timestamp_type[index])
     # The places where magic 0 has no timestamp are in bounds all the same: a frame has 26 bytes.
     moment = np.where(sets.timestamp_type[index] == 1, sets.timestamp[index], longs_at[start + 18])
     moment = np.where(timed, moment, NO_TIMESTAMP)
     found.note((moment < -MAX_MILLISECONDS) | (moment > MAX_MILLISECONDS), MessageFault.TIMESTAMP)
 
-    offset = _offsets(sets, longs_at[start].astype(np.int64), index, found)
+    offset = offsets.of(block, found)
     found.tell(index, start)
-    ints = np.where(timed, kind, NO_TIMESTAMP_TYPE), key_start, key_length, value_start, value_length
-    return Messages(offset, moment * 1000, *(column.astype(np.int32) for column in ints))
+    return offset, moment * 1000, kind, key_start, key_length, value_start, value_length
 
 
-def _offsets(sets: Sets, raw: Longs, index: Longs, found: _Found) -> Longs:
+class _Offsets:
     """The offsets as they are in the log. Within a set they ascend, and the last one is the set's."""
-    rows = len(raw)
-    last = np.ones(rows, np.bool_)
-    np.not_equal(index[1:], index[:-1], out=last[:-1])
-    backwards = raw < 0
-    backwards[1:] |= (raw[1:] <= raw[:-1]) & ~last[:-1]
-    found.note(backwards, MessageFault.OFFSET)
-    last_rows = np.flatnonzero(last)
-    of = index[last_rows]
-    # Two numbers that are not negative: their difference fits.
-    base = np.where(sets.relative[of], sets.last[of] - np.maximum(raw[last_rows], 0), 0)
-    first_rows = np.concatenate(([0], last_rows[:-1] + 1))
-    wrong = (base + np.maximum(raw[first_rows], 0) < sets.least[of]) | (base + raw[last_rows] != sets.last[of])
-    ends_wrong = np.zeros(rows, np.bool_)
-    ends_wrong[last_rows[wrong]] = True
-    found.note(ends_wrong, MessageFault.OFFSET)
-    per_set = np.zeros(len(sets), np.int64)
-    per_set[of] = base
-    return np.asarray(raw + per_set[index])
+
+    def __init__(self, sets: Sets, longs_at: npt.NDArray[np.int64], starts: _Starts) -> None:
+        self._longs_at = longs_at
+        self._last_rows, held = starts.last, starts.held
+        first_rows = np.concatenate(([0], starts.last + 1))[: len(held)]
+        first, last = (longs_at[starts.of(rows)].astype(np.int64) for rows in (first_rows, starts.last))
+        # Two numbers that are not negative: their difference fits.
+        base = np.where(sets.relative[held], sets.last[held] - np.maximum(last, 0), 0)
+        self._wrong = (base + np.maximum(first, 0) < sets.least[held]) | (base + last != sets.last[held])
+        self._wrong |= base < 0  # the last message's own number is beyond the wrapper's offset: Java refuses that
+        self._base = np.zeros(len(sets), np.int64)
+        self._base[held] = base
+        self._before = (-1, -1)
+        """Set and own number of the last message of the block before."""
+
+    def of(self, block: _Block, found: _Found) -> Longs:
+        """Those of the next block; what is wrong with them is noted."""
+        raw, index = self._longs_at[block.start].astype(np.int64), block.index
+        backwards = raw < 0
+        backwards[1:] |= (raw[1:] <= raw[:-1]) & (index[1:] == index[:-1])
+        backwards[0] |= index[0] == self._before[0] and raw[0] <= self._before[1]
+        found.note(backwards, MessageFault.OFFSET)
+        self._before = int(index[-1]), int(raw[-1])
+        ends_wrong = np.zeros(len(raw), np.bool_)
+        within = slice(*np.searchsorted(self._last_rows, [block.rows.start, block.rows.stop]).tolist())
+        ends_wrong[self._last_rows[within][self._wrong[within]] - block.rows.start] = True
+        found.note(ends_wrong, MessageFault.OFFSET)
+        return np.asarray(raw + self._base[index])
 
 
 def messages07(buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
     """As `messages`, for messages of Kafka 0.7."""
-    start, stop, index = _starts07(buffer, sets.begin, sets.end)
-    rows = len(start)
-    if not rows:
-        return Messages07.empty(0)
-    found = _Found(rows)
+    starts = _starts07(buffer, sets.begin, sets.end)
+    found = Messages07.empty(starts.rows)
+    first_rows = np.zeros(len(sets), np.int64)
+    first_rows[starts.held] = np.concatenate(([0], starts.last + 1))[: len(starts.held)]
+    for block in starts.blocks():
+        rows, index = block.rows, block.index
+        value_start = _values07(buffer, block, checked)
+        wrapped = sets.wrapped[index]
+        found.offset[rows] = sets.offset[index] + np.where(wrapped, 0, block.start - sets.begin[index])
+        found.inner[rows] = np.where(wrapped, np.arange(rows.start, rows.stop) - first_rows[index], 0)
+        found.value_start[rows] = value_start
+        found.value_length[rows] = block.stop - value_start
+    return found
+
+
+def _values07(buffer: Bytes, block: _Block, checked: bool) -> Longs:
+    """Where the payloads of one block start. Raises SetFault."""
+    start, stop, index = block.start, block.stop, block.index
+    found = _Found(len(start))
     magic = buffer[start + 4].astype(np.int64)
     found.note((magic == 1) & ((buffer[start + 5] & CODEC_BITS_07) != 0), MessageFault.NESTED)
     value_start = start + 5 + magic + _CRC_07
@@ -250,9 +314,4 @@ def messages07(buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
         crc = _view(buffer, ">i4")[value_start - _CRC_07].astype(np.uint32).astype(np.int64)
         found.note(_checksums(buffer, crc, value_start, stop, found.sound), MessageFault.CHECKSUM)
     found.tell(index, start)
-    wrapped = sets.wrapped[index]
-    first = np.searchsorted(index, np.arange(len(sets)))
-    offset = sets.offset[index] + np.where(wrapped, 0, start - sets.begin[index])
-    inner = np.where(wrapped, np.arange(rows) - first[index], 0)
-    ints = inner, value_start, stop - value_start
-    return Messages07(offset, *(column.astype(np.int32) for column in ints))
+    return value_start

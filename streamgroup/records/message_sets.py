@@ -82,6 +82,10 @@ _TEXTS = {
 }
 
 
+NO_MESSAGES = "it decompresses to nothing, where a compressed message holds at least one message"
+"""The text of the error. Java refuses such a wrapper (`DeepRecordsIterator`): it may be damage that a codec accepts."""
+
+
 class SetFault(Exception):
     """A scan has found a message that cannot be: in which set, where in the buffer it begins, and what is wrong."""
 
@@ -105,9 +109,9 @@ class Sets:
     relative: npt.NDArray[np.bool_]
     """Whether the offsets count from somewhere, so that the last one is `last` (wrappers of magic 1)."""
     timestamp: Longs
-    """Milliseconds: what all messages have where `timestamp_type` is 1 (LogAppendTime)."""
+    """Milliseconds: what all messages of magic 1 have where `timestamp_type` is 1 (LogAppendTime)."""
     timestamp_type: Longs
-    """0 or 1 for all messages but those of magic 0, or OWN."""
+    """What the wrapper says for all messages, of either magic (0, 1 or -1), or OWN."""
 
     def __len__(self) -> int:
         return len(self.begin)

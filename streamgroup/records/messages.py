@@ -18,8 +18,9 @@ from streamgroup.records.message_sets import (
     FRAME_SIZE,
     LEAST_SIZES,
     LOG_APPEND_TIME_BIT,
+    NO_MESSAGES,
     NO_TIMESTAMP,
-    OWN,
+    NO_TIMESTAMP_TYPE,
     MessageFault,
 )
 
@@ -82,8 +83,8 @@ class Wrapper(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """What counts for all inner messages: 0 CreateTime, 1 LogAppendTime; OWN in magic 0."""
-        return (self.attributes & LOG_APPEND_TIME_BIT) >> 3 if self.magic else OWN
+        """The type of all inner messages, of either magic: 0 CreateTime, 1 LogAppendTime; none in magic 0."""
+        return (self.attributes & LOG_APPEND_TIME_BIT) >> 3 if self.magic else NO_TIMESTAMP_TYPE
 
     def error(self, what: str, kind: type[E], offset: int | None = None) -> E:
         """An error of `kind` about this wrapper, with the offset that steps over it."""
@@ -159,7 +160,11 @@ class _Flattening:
         inner = compression.inflated(wrapper.codec, wrapper.value(data), self._left)
         self._left -= len(inner)
         frames = list(_frames(inner))
-        base = wrapper.last_offset - frames[-1][0][0] if wrapper.magic and frames else 0
+        if not frames:
+            raise DecodeError(NO_MESSAGES)
+        base = wrapper.last_offset - frames[-1][0][0] if wrapper.magic else 0
+        if base < 0:
+            raise DecodeError(MessageFault.OFFSET.text)
         for header, begin, end in frames:
             offset, nested = header[0], header[4] & CODEC_BITS
             if offset < 0 or not 0 <= base + offset <= wrapper.last_offset:

@@ -22,6 +22,7 @@ from streamgroup.records.fields import MAX_BUFFER, Bytes, Longs
 from streamgroup.records.message_sets import (
     CODEC_BITS_07,
     LEAST_SIZES_07,
+    NO_MESSAGES,
     NO_TIMESTAMP,
     NO_TIMESTAMP_TYPE,
     MessageFault,
@@ -248,7 +249,11 @@ def _laid_out(data: memoryview, wanted: list[_Run | _Frame], frames: _Frames, li
         else (_codec(frame, frames), data[frame.payload : frame.end])
         for frame in wanted
     ]
-    return inflate_all(pieces, limit, lambda index, what, kind: frames.error(wanted[index], what, kind))
+    buffer, places = inflate_all(pieces, limit, lambda index, what, kind: frames.error(wanted[index], what, kind))
+    for frame, (begin, end) in zip(wanted, places, strict=False):
+        if begin == end:
+            raise frames.error(frame, NO_MESSAGES, DecodeError)
+    return buffer, places
 
 
 def _codec(frame: _Frame, frames: _Frames) -> int:
@@ -298,6 +303,8 @@ class _Flattening:
         if wrapper.codec not in _CODECS:
             raise UnsupportedCodec(f"compressed by codec {wrapper.codec}; known are 1 gzip and 2 snappy")
         inner = compression.inflated(wrapper.codec, data[wrapper.payload : wrapper.end], self.left)
+        if not inner:
+            raise DecodeError(NO_MESSAGES)
         self.left -= len(inner)
         position = 0
         while position < len(inner):

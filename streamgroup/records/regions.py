@@ -11,7 +11,7 @@ from streamgroup.errors import DecodeError, TooLarge
 from streamgroup.records import compression
 from streamgroup.records.batches import HEADER_SIZE, Batch, Frame
 from streamgroup.records.fields import MAX_BUFFER, Bytes, Regions
-from streamgroup.records.message_sets import OWN, Sets
+from streamgroup.records.message_sets import NO_MESSAGES, OWN, Sets
 from streamgroup.records.messages import Run, Wrapper, flatten
 
 Place = tuple[int, int]
@@ -51,6 +51,9 @@ def lay_out(data: memoryview, frames: Sequence[Frame], limit: int) -> Layout:
         return frames[index].error(what, kind)
 
     buffer, places = inflate_all(pieces, limit, about)
+    for frame, (begin, end) in zip(frames, places, strict=False):
+        if begin == end and isinstance(frame, Wrapper):
+            raise frame.error(NO_MESSAGES, DecodeError)
     return _layout(buffer, frames, places)
 
 

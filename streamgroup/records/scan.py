@@ -1,16 +1,22 @@
 """The scan in numpy: a tight loop finds where each record starts; all else is arithmetic on arrays of positions.
 
+Records are scanned in blocks, so that bad bytes cost no more than the arrays of one block.
+
 Every byte is read at a position that has been held against the end of its record, and every end of a record against
 the end of its batch, so no byte of a neighbour is ever read as one's own.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamgroup.records.fields import (
+    BLOCK,
     MAX_MILLISECONDS,
     Bytes,
     Fault,
@@ -95,33 +101,51 @@ class _Cursor:
         return _Cursor(self.buffer, self.position[rows], self.end[rows], self.batch[rows])
 
 
-def _starts(buffer: Bytes, regions: Regions) -> list[int]:
-    """Where each record's length begins: the one loop over records.
+def _blocks(buffer: Bytes, regions: Regions) -> Iterator[tuple[Longs, Longs]]:
+    """Where each record's length begins, and the index of its batch, up to `BLOCK` records at a time.
 
-    It may step beyond a batch with damaged lengths; `scan` compares all positions afterwards.
+    The one loop over records. It may step beyond a batch with damaged lengths: `scan` compares all positions of a block
+    before it asks for the next one. Raises RecordFault.
     """
     data = buffer.data
     starts: list[int] = []
-    append = starts.append
+    batches: list[int] = []
+    counts: list[int] = []
     for index, (begin, count) in enumerate(zip(regions.begin.tolist(), regions.count.tolist(), strict=True)):
-        position = begin
-        try:
-            for _ in range(count):
-                append(position)
-                byte = data[position]
-                if byte < 0x80:
-                    position += 1 + (byte >> 1)
-                    continue
-                second = data[position + 1]
-                if second < 0x80:
-                    position += 2 + (byte - 0x80 >> 1) + (second << 6)
-                    continue
-                position = _step(data, position)
-        except IndexError:
-            raise RecordFault(index, Fault.RECORD_LENGTH) from None
-        except ValueError:
-            raise RecordFault(index, Fault.VARINT) from None
-    return starts
+        position, left = begin, count
+        while left:
+            some = min(left, BLOCK - len(starts))
+            position = _walk(data, position, some, index, starts)
+            batches.append(index)
+            counts.append(some)
+            left -= some
+            if len(starts) == BLOCK:
+                yield np.array(starts, np.int64), np.repeat(batches, counts)
+                starts, batches, counts = [], [], []
+    if starts:
+        yield np.array(starts, np.int64), np.repeat(batches, counts)
+
+
+def _walk(data: memoryview, position: int, count: int, index: int, starts: list[int]) -> int:
+    """Add the starts of `count` records from `position` on to `starts`; where the next one begins."""
+    append = starts.append
+    try:
+        for _ in range(count):
+            append(position)
+            byte = data[position]
+            if byte < 0x80:
+                position += 1 + (byte >> 1)
+                continue
+            second = data[position + 1]
+            if second < 0x80:
+                position += 2 + (byte - 0x80 >> 1) + (second << 6)
+                continue
+            position = _step(data, position)
+    except IndexError:
+        raise RecordFault(index, Fault.RECORD_LENGTH) from None
+    except ValueError:
+        raise RecordFault(index, Fault.VARINT) from None
+    return position
 
 
 def _step(data: memoryview, position: int) -> int:
@@ -140,19 +164,31 @@ def _step(data: memoryview, position: int) -> int:
 def scan(buffer: Bytes, regions: Regions) -> Fields:
     """Find the fields of all records of `regions`. Raises RecordFault."""
     regions.check_counts()
-    batch = np.repeat(np.arange(len(regions)), regions.count)
-    starts = np.array(_starts(buffer, regions), np.int64)
-    region_end = regions.end[batch]
-    cursor = _Cursor(buffer, starts, region_end, batch)
-    cursor.check(starts >= region_end, Fault.RECORD_LENGTH)
-    length = cursor.varint()
-    cursor.check((length < 0) | (length > region_end - cursor.position), Fault.RECORD_LENGTH)
-    cursor.end = cursor.position + length
-    _check_ends(regions, cursor.end)
+    empty = np.flatnonzero((regions.count == 0) & (regions.begin != regions.end))
+    if empty.size:
+        raise RecordFault(int(empty[0]), Fault.RECORDS_LEFT)
+    fields = Fields.empty(regions.rows)
+    columns = fields.arrays()
+    lasts, first = _Lasts(regions), 0
+    for starts, batch in _blocks(buffer, regions):
+        region_end = regions.end[batch]
+        cursor = _Cursor(buffer, starts, region_end, batch)
+        cursor.check(starts >= region_end, Fault.RECORD_LENGTH)
+        length = cursor.varint()
+        cursor.check((length < 0) | (length > region_end - cursor.position), Fault.RECORD_LENGTH)
+        cursor.end = cursor.position + length
+        lasts.check_ends(first, cursor.end)
+        for column, found in zip(columns, _fields(cursor, regions, lasts), strict=True):
+            column[first : first + len(starts)] = found
+        first += len(starts)
+    return fields
 
+
+def _fields(cursor: _Cursor, regions: Regions, lasts: _Lasts) -> tuple[Longs, ...]:
+    """The fields of one block of records, in the order of `Fields`. Raises RecordFault."""
     cursor.position = cursor.position + 1  # attributes, of which there are none
     timestamp_delta = cursor.varint(VARLONG)
-    offset = _offsets(cursor, regions, cursor.varint())
+    offset = _offsets(cursor, regions, cursor.varint(), lasts)
     timestamp = _timestamps(cursor, regions, timestamp_delta)
     key_start, key_length = cursor.field()
     value_start, value_length = cursor.field()
@@ -165,27 +201,35 @@ def scan(buffer: Bytes, regions: Regions) -> Fields:
         cursor.position = headers_start.copy()
         _walk_headers(cursor, header_count)
     cursor.check(cursor.position != cursor.end, Fault.TRAILING)
-    ints = (key_start, key_length, value_start, value_length, headers_start, header_count)
-    return Fields(offset, timestamp, *(column.astype(np.int32) for column in ints))
+    return (offset, timestamp, key_start, key_length, value_start, value_length, headers_start, header_count)
 
 
-def _check_ends(regions: Regions, ends: Longs) -> None:
-    """The last record of each batch must end where its batch does."""
-    held = np.flatnonzero(regions.count)
-    last = np.cumsum(regions.count)[held] - 1
-    wrong = held[ends[last] != regions.end[held]]
-    empty = np.flatnonzero((regions.count == 0) & (regions.begin != regions.end))
-    for batches in (wrong, empty):
-        if batches.size:
-            raise RecordFault(int(batches[0]), Fault.RECORDS_LEFT)
+class _Lasts:
+    """The last record of each batch, and that of the block before: what one block cannot know by itself."""
+
+    def __init__(self, regions: Regions) -> None:
+        self._batch = np.flatnonzero(regions.count)
+        self._row = np.cumsum(regions.count)[self._batch] - 1
+        self._end = regions.end[self._batch]
+        self.batch = self.delta = -1
+        """Batch and offset delta of the last record of the block before."""
+
+    def check_ends(self, first: int, ends: Longs) -> None:
+        """The last record of each batch must end where its batch does. `first` is the row of the first of `ends`."""
+        within = slice(*np.searchsorted(self._row, [first, first + len(ends)]).tolist())
+        wrong = np.flatnonzero(ends[self._row[within] - first] != self._end[within])
+        if wrong.size:
+            raise RecordFault(int(self._batch[within][wrong[0]]), Fault.RECORDS_LEFT)
 
 
-def _offsets(cursor: _Cursor, regions: Regions, delta: Longs) -> Longs:
+def _offsets(cursor: _Cursor, regions: Regions, delta: Longs, lasts: _Lasts) -> Longs:
     batch = cursor.batch
     cursor.check((delta < 0) | (delta > regions.last_offset_delta[batch]), Fault.OFFSET)
     backwards = np.zeros(len(delta), np.bool_)
     np.logical_and(delta[1:] <= delta[:-1], batch[1:] == batch[:-1], out=backwards[1:])
+    backwards[0] = batch[0] == lasts.batch and delta[0] <= lasts.delta
     cursor.check(backwards, Fault.OFFSET)
+    lasts.batch, lasts.delta = int(batch[-1]), int(delta[-1])
     return np.asarray(regions.base_offset[batch] + delta)
 
 
@@ -253,14 +297,14 @@ def headers(buffer: Bytes, start: Ints, count: Ints) -> HeaderFields:
     """
     data = buffer.data
     end = len(data)
-    found: list[tuple[int, int, int, int]] = []
+    found = array("i")  # 16 bytes for each: a record may have millions of empty ones
     for first, headers_left in zip(start.tolist(), count.tolist(), strict=True):
         position = first
         for _ in range(headers_left):
             key_start, key_length, position = _field(data, position, end, Fault.HEADER_KEY)
             value_start, value_length, position = _field(data, position, end, None)
-            found.append((key_start, key_length, value_start, value_length))
-    columns = np.array(found, np.int32).reshape(len(found), 4).T
+            found.extend((key_start, key_length, value_start, value_length))
+    columns = np.array(found, np.int32).reshape(-1, 4).T
     return HeaderFields(*(np.ascontiguousarray(column) for column in columns))
 
 

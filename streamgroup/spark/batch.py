@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from streamgroup.errors import DataLossError
 from streamgroup.model import FetchTask
 from streamgroup.options.types import SourceOptions
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
@@ -14,9 +15,19 @@ from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_PLANNED_ONCE = (
+    "Spark plans a DataFrame of a batch read at its first action and reads the same offsets in all later ones: call "
+    "load() again to read what the logs hold by now"
+)
+
 
 class GroupBatchReader(DataSourceReader):
-    """Plans in one connection to the cluster, reads in tasks."""
+    """Plans in one connection to the cluster, reads in tasks.
+
+    Spark asks for the partitions once for all actions on what one `load()` has returned, and keeps the answer. So these
+    actions read the same ranges. Tasks must not look for the ends of the logs themselves: a task that Spark repeats
+    after others have read its output would read other records than before.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -32,5 +43,12 @@ class GroupBatchReader(DataSourceReader):
         return [TaskPartition(task) for task in plan_batch(self._options) or [FetchTask(())]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task's rows."""
-        return read_task(partition, self._options)
+        """Return one task's rows; taking them raises DataLossError where records of the plan are gone."""
+        return _with_advice(read_task(partition, self._options))
+
+
+def _with_advice(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from rows
+    except DataLossError as error:
+        raise DataLossError(f"{error}. {_PLANNED_ONCE}") from error

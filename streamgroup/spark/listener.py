@@ -6,6 +6,7 @@ import atexit
 import logging
 import threading
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -39,11 +40,14 @@ class GroupListener(StreamingQueryListener):
     """Tells the coordinators of this driver of batches that have sunk. Never blocks or fails Spark's listener bus."""
 
     def __init__(self, pid: int) -> None:
+        self._pid = pid
         self._teller = Teller(pid)
         self._stateful: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  (Spark's name)
-        """Nothing to do: the first document comes with the first batch."""
+        """Renew the listener's mark: while no query runs, no coordinator keeps it from being cleaned away."""
+        with suppress(OSError):
+            control.announce_listener(self._pid)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A batch has sunk, and is in Spark's commit log: its coordinators are told, from a thread of its own."""
@@ -61,7 +65,8 @@ class GroupListener(StreamingQueryListener):
         """Nothing has sunk."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing to do: the coordinator leaves by itself."""
+        """The coordinator leaves by itself. A query that starts again is warned of again, if it must be."""
+        self._stateful.discard(str(getattr(event, "id", "")))
 
     def _heard(self, progress: StreamingQueryProgress, documents: list[Value]) -> None:
         query = {"id": str(progress.id), "name": progress.name or ""}
@@ -80,7 +85,7 @@ class GroupListener(StreamingQueryListener):
 
 
 _listening: weakref.WeakKeyDictionary[SparkContext, list[tuple[Any, GroupListener]]] = weakref.WeakKeyDictionary()
-"""By application, the sessions that are listened to: each has a bus of its own."""
+"""By application, the sessions that are listened to: each has a bus of its own. Spark keeps its sessions as long."""
 _lock = threading.Lock()
 
 

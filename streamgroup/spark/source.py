@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from streamgroup.errors import ConfigError
-from streamgroup.options.parse import parse_source
+from streamgroup.options.parse import check_source, parse_source
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.types import SourceOptions
 from streamgroup.spark.schema import row_schema
@@ -45,7 +45,8 @@ class StreamGroupDataSource(DataSource):
         return "streamgroup"
 
     def schema(self) -> StructType:
-        """The rows' schema. It looks at the options that add a column alone: bad ones fail where they matter."""
+        """Return the rows' schema. Raise ConfigError for wrong options, as early as Spark lets: in `load()`."""
+        check_source(self.options)
         return row_schema(self._includes("includeHeaders"), self._includes("includeInnerIndex"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -55,10 +56,17 @@ class StreamGroupDataSource(DataSource):
         return GroupBatchReader(self._parse(schema, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        """The reader of `spark.readStream`."""
-        from streamgroup.spark.stream import GroupStreamReader  # noqa: PLC0415
+        """Return the reader of `spark.readStream`; where the options are wrong, one whose first call raises.
 
-        return GroupStreamReader(self._parse(schema, streaming=True))
+        An error that leaves this method is lost: PySpark's runner then stops a reader that it does not have, and its
+        UnboundLocalError is the last line that the user sees.
+        """
+        from streamgroup.spark.stream import GroupStreamReader, RefusedStreamReader  # noqa: PLC0415
+
+        try:
+            return GroupStreamReader(self._parse(schema, streaming=True))
+        except ConfigError as error:
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """There is no sink: raises ConfigError, which Spark shows."""

@@ -6,7 +6,6 @@ coordinator. A second instance is pickled to the executors, which only read.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -91,4 +90,34 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._coordinator is not None:
             self._coordinator.stop()
             self._coordinator = None
-            sys.stderr.flush()
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of a stream whose options are wrong: Spark's first call raises the error."""
+
+    def __init__(self, error: ConfigError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raise the error: a restart with an uncommitted batch calls this first."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise the error."""
+        raise self._error

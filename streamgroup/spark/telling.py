@@ -23,6 +23,7 @@ class Teller:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._lock = threading.Lock()
+        # Of runs that are alive: an application may start queries for as long as it lives.
         self._failed: set[str] = set()
         self._by_lineage: dict[str, str] = {}
 
@@ -60,12 +61,14 @@ class Teller:
         if len(of_lineage) != 1:  # two copies of one checkpoint: the batch of one says nothing of the other's
             return None
         with self._lock:
+            self._by_lineage = {told: run for told, run in self._by_lineage.items() if run in runs}
             self._by_lineage[lineage] = of_lineage[0]
         return of_lineage[0]
 
     def _say_once(self, run: str, error: StreamGroupError) -> None:
+        runs = control.runs(self._pid)
         with self._lock:
             first = run not in self._failed
-            self._failed.add(run)
-        if first and run in control.runs(self._pid):
+            self._failed = self._failed.intersection(runs) | {run}
+        if first and run in runs:
             log.warning("could not tell that a batch has sunk, it is committed with the next trigger: %s", error)

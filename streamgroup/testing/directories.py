@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamgroup.errors import TransportError
+from streamgroup.errors import ConfigError, TransportError
 
 _LOCK_POLL_S = 0.1
 
@@ -17,6 +17,21 @@ _LOCK_POLL_S = 0.1
 def cache_directory() -> Path:
     """`$STREAMGROUP_CACHE`, else `$XDG_CACHE_HOME/streamgroup`, else `~/.cache/streamgroup`: may be removed anytime."""
     return _user_directory("STREAMGROUP_CACHE", "XDG_CACHE_HOME", ".cache")
+
+
+def require_own(path: Path) -> None:
+    """Raise ConfigError if anybody but this user and root may write to `path`: this user runs the jars in it."""
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(
+            f"cannot use {path}: it belongs to user {found.st_uid}, not to this one ({os.geteuid()}), who could change "
+            "the jars that run here. Remove it, or set STREAMGROUP_CACHE to a directory of your own"
+        )
+    if found.st_mode & 0o022:
+        raise ConfigError(
+            f"cannot use {path}: other users may write to it (mode {found.st_mode & 0o777:o}) and change the jars that "
+            f"run here. Run: chmod -R go-w {cache_directory()}"
+        )
 
 
 def state_directory() -> Path:

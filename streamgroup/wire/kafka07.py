@@ -165,7 +165,7 @@ class ProduceRequest07:
 
     @classmethod
     def _read(cls, reader: Reader) -> ProduceRequest07:
-        topic = _read_topic(reader)
+        topic = _read_topic(reader, null="")
         partition, size = reader.unpack(_PRODUCE)
         return cls(topic, partition, reader.take(size))
 
@@ -247,8 +247,9 @@ Response07: TypeAlias = FetchResponse07 | MultiFetchResponse07 | OffsetsResponse
 def decode_request(frame: Bytes) -> Request07:
     """The request in `frame` (without its size), as the broker reads it: bytes behind its end are ignored.
 
-    `messages` of a PRODUCE are a view of the frame and not looked at. Raises DecodeError for an unknown type, a null
-    topic or a negative length, Truncated where the body is too short.
+    `messages` of a PRODUCE are a view of the frame and not looked at. A null topic of a PRODUCE is read as "": the
+    broker refuses both when it writes, so that parts before it stay. Raises DecodeError for an unknown type, any other
+    null topic or a negative length, Truncated where the body is too short.
     """
     reader = Reader(frame)
     number = reader.int16()
@@ -308,8 +309,10 @@ def _packed(layout: struct.Struct, *values: int) -> bytes:
         raise EncodeError(f"{values} do not fit Kafka 0.7's fields: {error}") from None
 
 
-def _read_topic(reader: Reader) -> str:
+def _read_topic(reader: Reader, null: str | None = None) -> str:
     length = reader.int16()
+    if length < 0 and null is not None:
+        return null
     # As Java reads it: what is no UTF-8 becomes U+FFFD, and that stands in no valid topic's name.
     return str(reader.take(length), "utf-8", "replace")
 

@@ -20,6 +20,7 @@ Read = Callable[[Reader], Any]
 Write = Callable[[bytearray, Any], None]
 Put = Callable[[Any, Any], None]
 
+# Bounded by the messages and versions that are declared.
 _READERS: dict[tuple[type[Struct], int, bool], tuple[Read, int]] = {}
 _WRITERS: dict[tuple[type[Struct], int, bool], Write] = {}
 

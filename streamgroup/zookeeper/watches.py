@@ -35,7 +35,8 @@ class Watches:
         self._tell = tell
         self._lock = threading.Lock()
         self._armed: dict[tuple[str, Aspect], str] = {}
-        """With the root of the subtree that was read."""
+        """With the root of the subtree that was read. Bounded by the nodes that this session has read and that still
+        exist: deleting one fires its watches."""
         self._lost: set[str] = set()
 
     def arm(self, path: str, aspect: Aspect, root: str) -> None:

@@ -21,6 +21,7 @@ from streamgroup.net.cluster import Cluster
 from streamgroup.options.kinds import SERVERS
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer
+from tests.fault.hooks.named_points import signal_together
 from tests.spark.support import Load
 from tests.waiting import wait_until
 
@@ -222,7 +223,7 @@ class Application:
 
     def signal(self, number: signal.Signals) -> None:
         """Signal driver, JVM and coordinators at once."""
-        os.killpg(self.process.pid, number)
+        signal_together(self.process.pid, number)
 
     def await_jvm_gone(self) -> None:
         """Wait until its JVM has died, by whatever; what the coordinators do then is theirs."""

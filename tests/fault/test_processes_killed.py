@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.fault.applications import Application, Job
-from tests.fault.hooks.named_points import COMMITTING, COORDINATOR, JVM, POINTS, SUNK, TOGETHER
+from tests.fault.hooks.named_points import COMMITTED, COMMITTING, COORDINATOR, JVM, PLANNED, POINTS, SUNK, TOGETHER
 from tests.fault.jobs_arena import LEAVING_S, TAKEOVER_S, Arena
 from tests.fault.jobs_checker import InFlight, in_flight
 from tests.fault.pool import Pool
@@ -15,13 +15,17 @@ from tests.fault.pool import Pool
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
 STROKES = (TOGETHER, COORDINATOR, JVM, COORDINATOR, COORDINATOR, JVM, TOGETHER, TOGETHER, JVM, TOGETHER)
-"""As the kills follow one another at each point. The first five are quick: a coordinator's end needs no new JVM."""
+"""As the kills follow one another at each point. All kinds are among the first three."""
 COOPERATIVE = {SUNK, COMMITTING}
 """Where the members offer `cooperative-sticky` alone (R25)."""
 
 
+LONG = {PLANNED, COMMITTED}
+"""Not in the test command: nothing is in flight at these points but a plan, or a commit that has been answered."""
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [pytest.param(p, marks=[pytest.mark.long] if p in LONG else []) for p in POINTS])
 def test_killed_at(point: str, arena: Arena, repeats: int) -> None:
     strokes = list(itertools.islice(itertools.cycle(STROKES), repeats))
     strategy = {"kafka__partition__assignment__strategy": "cooperative-sticky"} if point in COOPERATIVE else {}

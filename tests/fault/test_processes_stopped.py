@@ -32,6 +32,7 @@ def test_after_sigterm_the_other_has_the_partitions_within_3_seconds(arena: Aren
     arena.report(f"SIGTERM to the whole application: taken over in {took:.1f} s, {outcome}")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_static_members_restart_moves_nothing(arena: Arena) -> None:
     """It is killed, and its successor with the same group.instance.id comes within the session."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import time
 from collections import defaultdict
@@ -482,6 +483,42 @@ def test_a_run_that_would_end_without_a_broker_is_no_success(topic: str, mode: s
         read_available(third)
         third.coordinator.stop()
         assert [value for each in third.found.values() for _, value in each] == [b"from 1"]
+
+
+def test_available_now_does_not_pass_over_a_log_that_was_cut_below_the_position(topic: str) -> None:
+    """The broker comes back with less than was read: by a disk that lost data, or another machine under its id."""
+    with Kafka07Server(config={**CONFIG, "num.partitions": 1}) as kafka:
+
+        def produce(*payloads: bytes) -> None:
+            with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
+                for payload in payloads:
+                    producer.produce(topic, [payload], partition=0, broker=0)
+
+        produce(*(plain(number) for number in range(10)))
+        wait_until(lambda: registered(kafka, topic) == [0], "it is registered")
+        read = {}
+        for mode in ("off", "member"):
+            given = {"group.mode": mode, "startingOffsets": "earliest"}
+            first = Stream(stream_options(kafka, topic, **given))
+            read_available(first)
+            first.coordinator.stop()
+            assert first.count == 10
+            read[mode] = given, first.offset
+        kafka.brokers[0].stop()
+        (segment,) = (kafka.log_dir(0) / f"{topic}-0").glob("*.kafka")
+        os.truncate(segment, segment.stat().st_size // 2)
+        kafka.brokers[0].restart()
+        produce(b"new")
+        wait_until(lambda: registered(kafka, topic) == [0], "it is registered again", 30)
+        for mode, (given, offset) in read.items():
+            strict = Stream(stream_options(kafka, topic, **given), offset)
+            with pytest.raises(DataLossError, match=r"gone at position \d+: the log ends below the position"):
+                read_available(strict)
+            strict.coordinator.stop()
+            lenient = Stream(stream_options(kafka, topic, **given, failOnDataLoss="false"), offset)
+            read_available(lenient)
+            lenient.coordinator.stop()
+            assert b"new" in [value for each in lenient.found.values() for _, value in each], mode
 
 
 # -- which cluster -----------------------------------------------------------------------------------------------------

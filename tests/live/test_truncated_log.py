@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from streamgroup.driver.coordinator import Coordinator
@@ -35,7 +36,14 @@ class Victim:
         self._admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
 
     def look(self) -> Any:
-        return self._admin.list_topics(self.topic, timeout=20).topics[self.topic].partitions[0]
+        """The partition's metadata. The broker that is asked may be the one that was killed: then it is asked again."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._admin.list_topics(self.topic, timeout=5).topics[self.topic].partitions[0]
+            except KafkaException:
+                if time.monotonic() >= until:
+                    raise
 
     def write(self, name: str, count: int) -> None:
         servers = self.server.bootstrap_servers

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.membership import Membership
-from streamgroup.model import CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.model import NO_TOPIC_ID, CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.group import (
     HeartbeatRequest,
@@ -40,15 +40,20 @@ VERSIONS = {FindCoordinatorRequest: 4, OffsetCommitRequest: OFFSETS_VERSION, Off
 
 
 class Logs:
-    """The topics: logs from offset 0 that only grow, partitions that are only added."""
+    """The topics: logs from offset 0 that grow and may be cut, partitions that are only added."""
 
-    def __init__(self, counts: Mapping[str, int]) -> None:
+    def __init__(self, counts: Mapping[str, int], *, topic_ids: bool = True) -> None:
+        self._topic_ids = topic_ids
         self.counts = dict(counts)
         self.ends = {TopicPartition(topic, p): 0 for topic, count in counts.items() for p in range(count)}
         self._infos: dict[str, TopicInfo] = {}
 
     def produce(self, tp: TopicPartition, count: int) -> None:
         self.ends[tp] += count
+
+    def cut(self, tp: TopicPartition, end: int) -> None:
+        """The log was lost, and has as many new records."""
+        self.ends[tp] = end
 
     def add_partitions(self, topic: str, count: int) -> None:
         for partition in range(self.counts[topic], self.counts[topic] + count):
@@ -60,7 +65,7 @@ class Logs:
         if not self._infos:
             for topic, count in self.counts.items():
                 infos = tuple(PartitionInfo(p, p % NODES) for p in range(count))
-                self._infos[topic] = TopicInfo(topic, infos, f"id-{topic}")
+                self._infos[topic] = TopicInfo(topic, infos, f"id-{topic}" if self._topic_ids else NO_TOPIC_ID)
         return self._infos
 
 
@@ -143,6 +148,10 @@ class SimBroker:
         """Whether the coordinator knows the member no more, or not in its generation."""
         ledger = process.ledger
         return bool(self.group.check(ledger.member_id, process.query.instance_id, ledger.generation))
+
+    def is_member(self, process: Process) -> bool:
+        """Whether the coordinator knows the member, in whatever generation."""
+        return process.membership.member_id in self.group.members
 
     def is_replaced(self, process: Process) -> bool:
         """Whether another process has the place of this one's static member."""

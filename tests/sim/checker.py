@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from streamgroup.errors import ConfigError, FencedError
+from streamgroup.errors import ConfigError, DataLossError, FencedError
 from streamgroup.group.commit_metadata import NOT_FOUNDED
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from tests.sim.group import DYNAMIC
@@ -28,6 +28,8 @@ TWO_OWNERS = "two owners"
 BEYOND_SUNK = "committed beyond sunk"
 STUCK = "stuck"
 FAILED = "failed"
+ENDED_EARLY = "ended early"
+UNASKED = "read from before the start"
 
 Batch = tuple[str, int]
 """A delivery: the process that read it and Spark's number of the batch."""
@@ -44,7 +46,7 @@ class Violation(Exception):
 class Track:
     """One partition's records, since the operator's last reset of it."""
 
-    __slots__ = ("committed", "deliveries", "disowned", "frontier", "owner", "starts", "sunk", "unfenced")
+    __slots__ = ("committed", "deliveries", "disowned", "documented", "frontier", "owner", "starts", "sunk", "unfenced")
 
     def __init__(self) -> None:
         self.sunk = bytearray()
@@ -62,6 +64,8 @@ class Track:
         """Whose owner node a real consumer has deleted, and who has yet to hear of it."""
         self.starts: dict[Process, int] = {}
         """Where `startingOffsets` let a process of the founding generation start."""
+        self.documented: set[int] = set()
+        """Such starts that an empty document has told before the group's commit did: a restart takes them from it."""
 
     def is_disturbed(self, process: Process) -> bool:
         """Whether a real consumer has meddled: this process may be below what is committed."""
@@ -80,6 +84,7 @@ class Track:
         self.sunk[offset:] = b""
         self.frontier = self.committed = offset
         self.deliveries.clear()
+        self.documented.clear()
         self.owner = None
         self.unfenced = False
 
@@ -93,7 +98,13 @@ class Checker:
         self._tracks: dict[TopicPartition, Track] = {}
         self._founding: int | None = None
         self._found_nothing: set[Process] = set()
+        self._founders: dict[tuple[int, TopicPartition], Process] = {}
+        """Who was assigned a partition in a generation, by a query that starts from nothing."""
+        self._excused: set[Process] = set()
+        """Founders that lost their membership, or were waited for as long as the group does."""
         self._surplus: dict[Process, set[int]] = {}
+        self._cut: set[TopicPartition] = set()
+        """Logs that were cut, and whose loss nobody has told yet."""
         self.duplicates = 0
 
     def track(self, tp: TopicPartition) -> Track:
@@ -116,6 +127,24 @@ class Checker:
         starts.pop(process, None)
         if starting and (self._founding in {None, generation} or process in self._found_nothing):
             starts[process] = offset
+        if not starting:
+            self._check_founder(process, generation, tp)
+
+    def assigned(self, process: Process, generation: int, partitions: Collection[TopicPartition]) -> None:
+        """A query that starts from nothing was assigned these: where that founds the group, they start for it (R7)."""
+        self._founders |= {(generation, tp): process for tp in partitions}
+
+    def _check_founder(self, process: Process, generation: int, tp: TopicPartition) -> None:
+        """Whoever founded the group commits where its partitions start, unless it dies or is put out (R6, R7)."""
+        founded_in = self._founding
+        founder = None if founded_in in {None, generation} else self._founders.get((founded_in or 0, tp))
+        if founder is not None and founder not in self._excused and founder.is_in_the_group:
+            text = f"{process.name} starts {tp} at its earliest offset, though {founder.name} has founded the group"
+            raise self._violated(UNASKED, f"{text} with it in generation {founded_in}")
+
+    def excuse(self, process: Process) -> None:
+        """A founder need not commit any more where its partitions start."""
+        self._excused.add(process)
 
     def told(self, process: Process, *, nothing: bool) -> None:
         """ZooKeeper has told a member what is committed: perhaps nothing. Founders are not all of one generation."""
@@ -123,13 +152,20 @@ class Checker:
 
     def looked(self, process: Process, positions: Mapping[TopicPartition, Position]) -> None:
         """A plan is made from these positions: where nothing is committed yet, the partition has its start (R6)."""
-        for tp in positions:
-            self._start(self.track(tp), process)
+        for tp, position in positions.items():
+            self._start(self.track(tp), process, position.offset)
 
-    def _start(self, track: Track, process: Process) -> None:
-        if track.committed is None and process in track.starts:
-            track.mark(0, track.starts[process])
-            track.committed = track.starts[process]
+    def documented(self, process: Process, document: Document) -> None:
+        """An empty document was made, with positions whose commit may not have been answered yet."""
+        for tp, position in document.positions.items():
+            if self.track(tp).starts.get(process) == position.offset:
+                self.track(tp).documented.add(position.offset)
+
+    def _start(self, track: Track, process: Process, offset: int) -> None:
+        if track.committed is None and (process in track.starts or offset in track.documented):
+            start = track.starts.get(process, offset)
+            track.mark(0, start)
+            track.committed = start
 
     def planned(self, process: Process, document: Document) -> None:
         """A document was planned: neither below what is committed nor beyond what has sunk."""
@@ -205,7 +241,7 @@ class Checker:
 
     def _accept(self, process: Process, tp: TopicPartition, offset: int) -> None:
         track = self.track(tp)
-        self._start(track, process)
+        self._start(track, process, offset)
         if track.committed is not None and offset < track.committed and not track.is_disturbed(process):
             raise self._violated(NON_MONOTONIC, f"{process.name} commits {tp} at {offset} after {track.committed}")
         self._check_sunk(process.name, tp, offset)
@@ -282,7 +318,37 @@ class Checker:
     def reset(self, tp: TopicPartition, was: CommittedOffset | None, offset: int) -> None:
         """An operator resets the group: what lies between is skipped by his will, the rest has to come again."""
         self._kernel.note("operator", f"resets {tp} from {was.offset if was else None} to {offset}")
+        if self._founding is None:
+            self._founding = NOT_FOUNDED
         self.track(tp).begin_again(offset)
+
+    def cut(self, tp: TopicPartition) -> None:
+        """A log was lost: what it holds now are other records, and none of them has sunk. The commit stands."""
+        self._kernel.note("checker", f"{tp} is cut at {self._logs.ends[tp]}")
+        track = self.track(tp)
+        track.sunk, track.frontier = bytearray(), 0
+        track.deliveries.clear()
+        self._cut.add(tp)
+
+    def has_told(self, tp: TopicPartition) -> bool:
+        """Whether a query has failed with the loss of a log that was cut."""
+        return tp not in self._cut
+
+    def ended(self, process: Process) -> None:
+        """AvailableNow ends, as it has read all there was at its start: its partitions' commits must say so (R11)."""
+        if self._is_zombie(process):
+            return
+        for tp, position in process.ledger.positions().items():
+            end, committed = self._logs.ends[tp], self.track(tp).committed
+            if position.offset > end:
+                raise self._violated(
+                    LOST, f"{process.name} ends at position {position.offset} of {tp}, whose log ends at {end}"
+                )
+            target = min(end, (process.targets or {}).get(tp, 0))
+            if target > (committed or 0):
+                raise self._violated(
+                    ENDED_EARLY, f"{process.name} ends with {tp} at {committed}, to be read to {target}"
+                )
 
     # -- who may repeat -----------------------------------------------------------------------------------------------
 
@@ -294,12 +360,16 @@ class Checker:
         self.gives_up(process)
         if unknown or silent:
             process.license()
+            self.excuse(process)
 
     def failed(self, query: Query, error: BaseException) -> None:
         """A query has failed by itself."""
         skipped = isinstance(error, ConfigError) and query.settings.file_sink
         fenced = isinstance(error, FencedError) and query.instance_id is not None
-        if not (skipped or fenced):
+        lost = isinstance(error, DataLossError) and any(str(tp) in str(error) for tp in self._cut)
+        if lost:
+            self._cut.clear()
+        if not (skipped or fenced or lost):
             raise self._violated(FAILED, f"{query.name}: {error!r}")
 
     # -- the end ------------------------------------------------------------------------------------------------------

@@ -11,17 +11,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.advice import Keeper, KeptOffsets
 from streamgroup.driver.membership.member import Member, MemberAction, MetadataStale, Resolve
-from streamgroup.driver.patience import FIRST_PATIENCE_S, PATIENCE_S
+from streamgroup.driver.patience import AGAIN_S, FIRST_PATIENCE_S, PATIENCE_S
 from streamgroup.errors import ConfigError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
-from streamgroup.model import Document, OffsetRange, TopicPartition
-from streamgroup.planning.batch import next_document, replay_ranges
+from streamgroup.group.timing import patience_s
+from streamgroup.model import INITIAL_DOCUMENT, Dialect, Document, LogRange, OffsetRange, Position, TopicPartition
+from streamgroup.planning import loss
+from streamgroup.planning.batch import below_targets, empty_document, next_document, replay_ranges
 from streamgroup.planning.document import from_value, to_value
+from streamgroup.planning.suspicions import Suspicions
+from tests.sim.broker import SimBroker
 from tests.sim.kernel import Act, Sleep, Steps, Until
 from tests.sim.network import Line, Network
 from tests.sim.settings import GROUP_ID, METADATA_AGE_S, QUESTION_S, Settings
@@ -79,6 +84,7 @@ class Process:
             request_timeout_ms=world.settings.request_timeout_ms,
             backoff=SimBackoff(chance),
         )
+        self.member.is_listened = lambda: query.settings.listener
         self.failure: Exception | None = None
         self.draining = self.stopped = False
         self.batch = -1
@@ -86,7 +92,9 @@ class Process:
         self.licensed: set[int] = set()
         """Batches that were interrupted: each may be repeated."""
         self._assigned = ("", -1)
-        self._gave_up = False
+        self._gave_up = self._too_early = False
+        self._waits_since: float | None = None
+        """Since when it has something to do before it rejoins, or gives up what was revoked."""
         self._topics = frozenset(world.settings.topics)
         self._known_ends: dict[TopicPartition, int] = {}
         self.started = self._joined = False
@@ -94,6 +102,10 @@ class Process:
         self._wakes_at: float | None = None
         self._answer: tuple[Document, tuple[OffsetRange, ...]] | None = None
         self._watch_task = 0
+        self._metadata_at = 0.0
+        self._suspicions = Suspicions()
+        self.targets: dict[TopicPartition, int] | None = None
+        """Under AvailableNow: the ends of all partitions when the run began."""
 
     def __str__(self) -> str:
         return self.name
@@ -101,6 +113,23 @@ class Process:
     def heard_of(self, sent_at: float) -> None:
         """Who keeps the group has answered, as to a member, what was sent then."""
         self.last_alive_at = max(self.last_alive_at, sent_at)
+
+    @property
+    def is_in_the_group(self) -> bool:
+        """Whether it runs, is not about to leave, and the coordinator knows its member."""
+        runs = self.alive and not self.stopped and not self.draining
+        return runs and isinstance(self.world.keeper, SimBroker) and self.world.keeper.is_member(self)
+
+    def _has_waited(self, seconds: float) -> bool:
+        """Whether a rebalance, or what was revoked, has waited for this member for so long."""
+        return self._waits_since is not None and self.kernel.now - self._waits_since >= seconds - 1e-6
+
+    @property
+    def _least_wait_s(self) -> float:
+        """How long a batch is waited for at least, since the rebalance was announced (R22)."""
+        settings = self.settings
+        most = patience_s(settings.max_poll_s)
+        return most if self.query.settings.listener else min(settings.rebalance_wait_s, most)
 
     def license(self) -> None:
         """The batch in flight, or the one whose commit is not answered, is interrupted: it may be repeated."""
@@ -134,6 +163,10 @@ class Process:
         if wake_at is not None and wake_at != self._wakes_at:
             self._wakes_at = wake_at
             self.kernel.at(wake_at, partial(self.hear, partial(self._wake, wake_at)))
+        if not (self.membership.rebalance_wanted or self.membership.revoking):
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = self.kernel.now
         self.lines.look()
         self.query.look()
 
@@ -156,10 +189,9 @@ class Process:
     def act(self, action: MemberAction) -> None:
         """What is not the group thread's own."""
         match action:
-            case ev.NeedTopics(topics, urgent=urgent):
+            case ev.NeedTopics(topics):
                 self._topics = frozenset(self.settings.topics) | topics
-                if urgent:
-                    self._refresh()
+                self._refresh()
             case Resolve():
                 self._ask(partial(self._resolve, action))
             case MetadataStale():
@@ -171,21 +203,32 @@ class Process:
                 self.kernel.note(self.name, text)
             case ev.Lost(reason):
                 self.world.checker.lost(self, reason)
-            case ev.Joining(reason, abandoned):
-                self.kernel.note(self.name, f"joins: {reason}" + (" (abandons its batch)" if abandoned else ""))
-                if abandoned or self._gave_up:
-                    self.license()
-                self._gave_up = False
-                self.world.checker.gives_up(self)
+            case ev.Joining():
+                self._joins(action)
             case ev.GaveUp(text):
                 self.kernel.note(self.name, text)
                 self._gave_up = True
+                self._too_early = self.settings.registry is None and not self._has_waited(self._least_wait_s)
             case ev.Assigned():
-                self.kernel.note(self.name, action.line(GROUP_ID))
-                member_id, generation = self._assigned
-                if action.member_id != member_id or action.generation - generation not in {0, 1}:
-                    self.license()  # a generation was missed: what was held may have been another's meanwhile
-                self._assigned = (action.member_id, action.generation)
+                self._is_assigned(action)
+
+    def _joins(self, action: ev.Joining) -> None:
+        self.kernel.note(self.name, f"joins: {action.reason}" + (" (abandons its batch)" if action.abandoned else ""))
+        if (action.abandoned or self._gave_up) and not self._too_early:
+            self.license()
+        if self._has_waited(patience_s(self.settings.max_poll_s)):
+            self.world.checker.excuse(self)
+        self._gave_up = self._too_early = False
+        self.world.checker.gives_up(self)
+
+    def _is_assigned(self, action: ev.Assigned) -> None:
+        self.kernel.note(self.name, action.line(GROUP_ID))
+        member_id, generation = self._assigned
+        if action.member_id != member_id or action.generation - generation not in {0, 1}:
+            self.license()  # a generation was missed: what was held may have been another's meanwhile
+        self._assigned = (action.member_id, action.generation)
+        if self.ledger.checkpoint == INITIAL_DOCUMENT:
+            self.world.checker.assigned(self, action.generation, action.partitions)
 
     # -- the watcher --------------------------------------------------------------------------------------------------
 
@@ -199,6 +242,7 @@ class Process:
         self._ask(self._refreshed)
 
     def _refreshed(self) -> None:
+        self._metadata_at = self.kernel.now
         self._watch_task += 1
         task = self._watch_task
         self.later(METADATA_AGE_S, lambda: self._refresh() if task == self._watch_task else None)
@@ -256,23 +300,53 @@ class Process:
         self.carry_out(self.member.step(ev.Start(topics), self.kernel.now))
         self._refreshed()
 
+    def prepare_available_now(self) -> Steps:
+        """`Coordinator.prepare_available_now`: the ends of all partitions as of now (R11)."""
+        yield from self._open()
+        self.targets = dict(self.world.logs.ends)
+
     def latest_offset(self, start: Value, max_rows: int | None) -> Steps:
         """`Coordinator.latest_offset`."""
         document = from_value(start)
+        began = self.kernel.now
         yield from self._open()
         again = self._already_planned(document)
         if again is not None:
             return to_value(again)
         self.carry_out(self.member.prove(document, self.kernel.now))
         self._join()
+        while True:
+            planned = yield from self._plan(document, max_rows)
+            if planned is not None:
+                return start if planned is document else to_value(planned)
+            if self.targets is None or self.draining or self.stopped:
+                return start
+            if self.kernel.now - began >= FIRST_PATIENCE_S:
+                break
+            yield Sleep(AGAIN_S)
+        ledger = self.ledger
+        empty = empty_document(
+            document,
+            group=GROUP_ID,
+            lineage=ledger.lineage,
+            run=ledger.run,
+            positions=ledger.positions() or document.positions,
+        )
+        self.member.planned_empty(empty)
+        self.world.checker.documented(self, empty)
+        return to_value(empty)
+
+    def _plan(self, document: Document, max_rows: int | None) -> Steps:
+        """`Coordinator._plan`: the next document, `document` where nothing is new, None where that cannot be told."""
         plannable = yield from self._wait_until_plannable()
         if not plannable:
-            return start
+            return None
         generation, positions = self.ledger.generation, self.ledger.positions()
         ends = yield from self._ends(positions)
         self._raise_failure()
         if self.draining or self.stopped or self.ledger.generation != generation or not self._may_plan():
-            return start
+            return None
+        judged = self._judge(ends)
         self.world.checker.looked(self, self.ledger.positions())
         planned = next_document(
             document,
@@ -280,15 +354,50 @@ class Process:
             lineage=self.ledger.lineage,
             run=self.ledger.run,
             positions=self.ledger.positions(),
-            ends=ends,
+            ends={tp: end for tp, end in ends.items() if tp in judged},
             max_offsets=max_rows,
+            targets=self.targets,
         )
         if planned is None:
-            return start
+            if self.targets is None:
+                return document
+            is_read = yield from self._is_read(ends)
+            return document if is_read else None
         self.kernel.note(self.name, f"plans {planned.sequence}: {_text(planned.ranges)}")
         self.world.checker.planned(self, planned)
         self.carry_out(self.member.planned(planned, self.kernel.now))
-        return to_value(planned)
+        return planned
+
+    def _judge(self, ends: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+        """`Planner.judge`: the partitions whose positions fit their logs. Raises DataLossError."""
+        positions, now = self.ledger.positions(), self.kernel.now
+        logs = {tp: LogRange(0, end) for tp, end in ends.items()}
+        registry = self.settings.registry
+        verdicts = self._suspicions.judge(
+            positions,
+            logs,
+            self.world.logs.topics(),
+            now=now,
+            metadata_at=self._metadata_at,
+            epoch_ends={},
+            come_and_go=registry is not None and registry.dialect is Dialect.KAFKA07,
+        )
+        kept = KeptOffsets(GROUP_ID, Keeper.KAFKA)
+        settled = loss.settle(positions, verdicts, kept=kept, fail_on_data_loss=True)
+        if self._suspicions.due(now, self._metadata_at):
+            self._refresh()
+        return frozenset(settled.positions.keys() & logs.keys())
+
+    def _is_read(self, ends: Mapping[TopicPartition, int]) -> Steps:
+        """`Coordinator._is_read`: whether AvailableNow may end."""
+        yield Until(lambda: self.member.complete or self.failure is not None or self.stopped, FIRST_PATIENCE_S)
+        positions = self.ledger.positions()
+        if not self.member.complete or self._unjudged(positions, self._judge(ends)):
+            return False
+        return not below_targets(positions, self.targets or {}, ends)
+
+    def _unjudged(self, positions: Mapping[TopicPartition, Position], judged: frozenset[TopicPartition]) -> bool:
+        return not judged.issuperset(positions)
 
     def _already_planned(self, start: Document) -> Document | None:
         self._raise_failure()
@@ -298,7 +407,7 @@ class Process:
         return flight.document if flight.document.sequence > start.sequence else None
 
     def _wait_until_plannable(self) -> Steps:
-        patience = FIRST_PATIENCE_S if self._first else PATIENCE_S
+        patience = FIRST_PATIENCE_S if self._first or self.targets is not None else PATIENCE_S
         self._first = False
         yield Until(
             lambda: self.failure is not None or self.draining or self.stopped or self._may_plan(),

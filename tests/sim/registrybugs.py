@@ -198,7 +198,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "plans while suspended, whatever the lease",
         plan_while_suspended,
         frozenset({words.DUPLICATE}),
-        known=(9, 17, 125),
+        known=(9, 94),
         kind=_ZOOKEEPER,
     ),
     "watches-lost": Bug(
@@ -221,7 +221,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "a commit under way is written after the release",
         commit_after_the_release,
         frozenset({words.TWO_OWNERS}),
-        known=(4, 27, 48),
+        known=(149,),
         kind=_ZOOKEEPER,
     ),
     "commit-while-releasing": Bug(
@@ -229,7 +229,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "commits while partitions are given up",
         commit_while_releasing,
         frozenset({words.TWO_OWNERS}),
-        known=(19, 27, 78),
+        known=(19, 85),
         kind=_ZOOKEEPER,
     ),
     "lingering-taken": Bug(

@@ -54,6 +54,7 @@ def plan_of(seed: int, kind: Kind = Kind.KAFKA) -> Plan:
     else:
         chance = random.Random(f"plan {seed} zookeeper")
         settings, kinds = drawn_settings.draw_of_registry(chance), drawn_faults.REGISTRY_FAULTS
+    settings = drawn_settings.with_triggers(settings, random.Random(f"triggers {seed} {kind.value}"))
     seconds = chance.choice((20.0, 40.0, 60.0))
     return Plan(str(seed), settings, seconds, drawn_faults.draw(chance, seconds, len(settings.queries), kinds))
 

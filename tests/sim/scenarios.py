@@ -15,7 +15,7 @@ from tests.sim.process import Process
 from tests.sim.settings import COOPERATIVE, QuerySettings, Settings
 from tests.sim.world import Query, World
 
-A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+A0, A1, A2 = (TopicPartition("a", n) for n in range(3))
 _LOOK_S = 0.005
 
 
@@ -98,6 +98,44 @@ def _founder_dies_reading_nothing(world: World) -> Steps:
     world.logs.produce(A0, 5)
 
 
+def _a_third_comes_while_a_founder_looks(world: World) -> Steps:
+    """Two found the group at `latest`. One has committed, the other has yet to hear of commits: a third joins."""
+    q0, q1, q2 = world.queries
+    for tp in (A0, A1, A2):
+        world.logs.produce(tp, 500)
+    q0.start()
+    q1.start()
+    process = running(q1)
+    yield from when(world, lambda: process.member._fetching is not None)
+    line = connected(process.line(Lane.COORDINATOR))
+    line.stall(3.0)
+    yield from when(world, lambda: bool(world.broker.offsets))
+    q2.start()
+    yield from when(world, lambda: all(q.process is not None and q.process.member.stable for q in world.queries))
+    for tp in (A0, A1, A2):
+        world.logs.produce(tp, 5)
+
+
+# -- R22 ---------------------------------------------------------------------------------------------------------------
+
+
+def _another_comes_during_a_long_batch(world: World) -> Steps:
+    """A batch takes longer than any before it; in the middle of it another member joins. A listener tells of it."""
+    q0, q1 = world.queries
+    world.logs.produce(A0, 5)
+    q0.start()
+    yield from when(world, _committed(world, A0, 5))
+    q0.slow_s = 12.0
+    for tp in (A0, A1):
+        world.logs.produce(tp, 5)
+    process = running(q0)
+    yield from when(world, lambda: process.ledger.flight is not None)
+    yield Sleep(8.0)
+    q0.slow_s = None
+    q1.start()
+    yield from when(world, _committed(world, A0, 10))
+
+
 # -- C3, R18 -----------------------------------------------------------------------------------------------------------
 
 
@@ -152,7 +190,10 @@ def _a_generation_is_missed(world: World) -> Steps:
 
 
 def _an_old_answer_comes_late(world: World) -> Steps:
-    """What the group had committed is told in one generation and arrives in the next, when another has gone on."""
+    """What the group had committed is told in one generation and arrives in the next, when another has gone on.
+
+    The member is not waited for until it has heard it: `max.poll.interval.ms` is shorter than the stall.
+    """
     q0, q1 = world.queries
     for tp in (A0, A1):
         world.logs.produce(tp, 5)
@@ -162,7 +203,7 @@ def _an_old_answer_comes_late(world: World) -> Steps:
     process = running(q0)
     yield from when(world, lambda: process.member._fetching is not None)
     line = connected(process.line(Lane.COORDINATOR))
-    line.stall(3.6, answers_only=True)
+    line.stall(5.5, answers_only=True)
     yield from when(world, _committed(world, A1, 5))
     world.logs.add_partitions("a", 1)
     process._refresh()
@@ -273,12 +314,48 @@ def _a_static_member_restarts_before_it_has_given_up(world: World) -> Steps:
     q0.kill()
 
 
+# -- R8, R11 -----------------------------------------------------------------------------------------------------------
+
+
+def _a_log_is_lost_between_two_runs_of_available_now(world: World) -> Steps:
+    """While the query is down its log is lost, and ends below the committed position when it starts again. It has to
+    say so. An operator then resets the group."""
+    (q0,) = world.queries
+    world.logs.produce(A0, 20)
+    q0.start()
+    yield from when(world, _committed(world, A0, 20))
+    yield from when(world, lambda: q0.process is None)
+    q0.held_down = True
+    world.cut(A0, 5)
+    bring_up(q0)
+    process = running(q0)
+    yield from when(world, lambda: world.checker.has_told(A0))
+    keep_down(q0, q0.kill)
+    assert process.failure is None, "the group itself is well"
+    yield from when(world, lambda: world.broker.group.state is GroupState.EMPTY)
+    assert world.broker.reset({A0: 0})
+    bring_up(q0)
+    yield from when(world, _committed(world, A0, 5))
+
+
 SCENARIOS = {
     "founder-dies": Scenario(
         _founder_dies_reading_nothing.__doc__ or "",
         Settings(queries(2), {"a": 1}, starting_latest=True),
         30.0,
         _founder_dies_reading_nothing,
+    ),
+    "founders-and-a-third": Scenario(
+        _a_third_comes_while_a_founder_looks.__doc__ or "",
+        Settings(queries(3), {"a": 3}, starting_latest=True, latency_s=0.05, initial_delay_s=0.5),
+        20.0,
+        _a_third_comes_while_a_founder_looks,
+    ),
+    "long-batch": Scenario(
+        _another_comes_during_a_long_batch.__doc__ or "",
+        Settings(queries(2, listener=True), {"a": 2}),
+        40.0,
+        _another_comes_during_a_long_batch,
     ),
     "commit-stalls": Scenario(
         _commit_stalls_while_its_member_rejoins.__doc__ or "",
@@ -294,7 +371,16 @@ SCENARIOS = {
     ),
     "old-answer": Scenario(
         _an_old_answer_comes_late.__doc__ or "",
-        Settings(queries(2, trigger_s=0.1), {"a": 2}, latency_s=0.05, initial_delay_s=1.0),
+        Settings(
+            queries(2, trigger_s=0.1),
+            {"a": 2},
+            latency_s=0.05,
+            initial_delay_s=1.0,
+            session_s=10.0,
+            heartbeat_s=0.5,
+            max_poll_s=2.0,
+            request_timeout_ms=6_000,
+        ),
         20.0,
         _an_old_answer_comes_late,
     ),
@@ -331,5 +417,11 @@ SCENARIOS = {
         Settings((QuerySettings("q0", "s0", task_s=0.05),), {"a": 1}, join_version=8),
         20.0,
         _static_leader_restarts_while_partitions_come,
+    ),
+    "log-lost": Scenario(
+        _a_log_is_lost_between_two_runs_of_available_now.__doc__ or "",
+        Settings(queries(1, available_now=True), {"a": 1}, topic_ids=False),
+        40.0,
+        _a_log_is_lost_between_two_runs_of_available_now,
     ),
 }

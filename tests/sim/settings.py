@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from streamgroup.group.timing import MemberConfig
@@ -43,6 +43,8 @@ class QuerySettings:
     """A listener tells the coordinator of each batch that has sunk (R15)."""
     empty_first: bool = False
     """Spark runs an empty batch 0 where `latestOffset` returned `start` at first."""
+    available_now: bool = False
+    """Trigger.AvailableNow: a run ends when it has read what there was at its start; the supervisor starts another."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Settings:
     strategies: tuple[str, ...] = EAGER
     registry: RegistrySettings | None = None
     """None: the group is Kafka's own."""
+    topic_ids: bool = True
+    """False: brokers before 2.8."""
 
     def member_config(self, instance_id: str | None) -> MemberConfig:
         return MemberConfig(
@@ -147,6 +151,14 @@ def draw_of_registry(chance: random.Random) -> Settings:
         rebalance_wait_s=chance.choice((0.5, 3.0, 15.0)),
         registry=RegistrySettings(dialect, brokers, consumers),
     )
+
+
+def with_triggers(settings: Settings, chance: random.Random) -> Settings:
+    """Give some worlds queries under AvailableNow, without a change to what else their seeds draw."""
+    if chance.random() >= 0.2:
+        return settings
+    queries = tuple(replace(query, available_now=chance.random() < 0.6) for query in settings.queries)
+    return replace(settings, queries=queries)
 
 
 def _queries(chance: random.Random, *, static: bool) -> tuple[QuerySettings, ...]:

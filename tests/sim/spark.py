@@ -55,8 +55,10 @@ def initial_offset() -> dict[str, Any]:
 
 
 def micro_batches(query: Query, process: Process) -> Steps:
-    """One run of the query. Never ends by itself."""
+    """One run of the query. Ends by itself under AvailableNow alone."""
     checkpoint, settings = query.checkpoint, query.settings
+    if settings.available_now:
+        yield from process.call(process.prepare_available_now())
     number = len(checkpoint.offsets) - 1
     end: Mapping[str, Any] = json.loads(checkpoint.offsets[number]) if number >= 0 else initial_offset()
     if number > checkpoint.committed:
@@ -68,9 +70,14 @@ def micro_batches(query: Query, process: Process) -> Steps:
         yield Sleep(settings.trigger_s)
         start = end
         end = yield from process.call(process.latest_offset(start, query.max_rows))
+        if end == start and settings.available_now:
+            if not process.draining:
+                process.world.checker.ended(process)
+            return
         if end == start and not (number == 0 and settings.empty_first):
             continue
-        process.batch = number
+        if end["ranges"]:  # an empty batch of AvailableNow repeats nothing: what may be is the one before it
+            process.batch = number
         yield from query.point("planned")
         checkpoint.offsets.append(json.dumps(end))
         yield from query.point("logged")

@@ -41,6 +41,7 @@ class FakeProcess:
         self.name = name
         self.query = FakeQuery(name)
         self.licensed: set[int] = set()
+        self.is_in_the_group = True
 
 
 class Play:
@@ -171,6 +172,30 @@ def test_starting_at_latest_is_not_licensed_in_a_later_generation() -> None:
     play.checker.resolved(play.p, 2, TP, 60, starting=True)
     with violated(words.BEYOND_SUNK):
         play.commit(play.p, 60, 2)
+
+
+def test_a_founder_that_is_still_in_the_group_commits_where_its_partitions_start() -> None:
+    play, other = Play(), TopicPartition("a", 1)
+    play.logs.add_partitions("a", 1)
+    play.checker.assigned(play.p, 1, [TP])
+    play.checker.resolved(play.q, 1, TP, 0, starting=False)  # nothing is founded yet
+    play.checker.committed(play.q, "m-1", 1, {other: 0})
+    with violated(words.UNASKED):
+        play.checker.resolved(play.q, 2, TP, 0, starting=False)
+    play.p.is_in_the_group = False
+    play.checker.resolved(play.q, 2, TP, 0, starting=False)
+    play.p.is_in_the_group = True
+    play.checker.excuse(play.p)
+    play.checker.resolved(play.q, 2, TP, 0, starting=False)
+
+
+def test_a_group_that_an_operators_reset_has_founded_has_no_founder() -> None:
+    play, other = Play(), TopicPartition("a", 1)
+    play.logs.add_partitions("a", 1)
+    play.checker.assigned(play.p, 1, [TP])
+    play.checker.reset(other, None, 0)
+    play.checker.committed(play.q, "m-1", 1, {other: 0})
+    play.checker.resolved(play.p, 2, TP, 0, starting=False)
 
 
 def test_who_plans_has_fixed_the_start_for_all() -> None:

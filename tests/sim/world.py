@@ -85,9 +85,13 @@ class Query:
         ]
 
     def _ended(self, process: Process, error: BaseException | None) -> None:
-        """Spark's thread is over: the query has failed."""
-        if error is None or isinstance(error, Violation):
-            raise error or AssertionError(f"{self.name}: Spark's loop has ended")
+        """Spark's thread is over: the query has failed, or AvailableNow has read all there was."""
+        if isinstance(error, Violation):
+            raise error
+        if error is None:
+            self.kernel.note(self.name, "has read all there was")
+            self.stop(finished=not process.draining)
+            return
         self.kernel.note(self.name, f"fails: {error}"[:200])
         if isinstance(error, ProcessGone):
             self._over(process)
@@ -149,8 +153,11 @@ class Query:
             if process.calling:
                 self._threads[0].fail(ProcessGone(process.name))
 
-    def stop(self) -> None:
-        """`query.stop()`, a failed query, or the end of the JVM: the coordinator commits and leaves (R29)."""
+    def stop(self, *, finished: bool = False) -> None:
+        """`query.stop()`, a failed query, or the end of the JVM: the coordinator commits and leaves (R29).
+
+        After a run that has `finished` by itself nothing may be repeated.
+        """
         process = self.process
         if process is None or process.stopped:
             return
@@ -160,13 +167,13 @@ class Query:
         for thread in self._threads:
             thread.kill()
         self._threads.append(
-            Thread(self.kernel, leaving.stop(process), self.gate, lambda error: self._left(process, error))
+            Thread(self.kernel, leaving.stop(process), self.gate, lambda error: self._left(process, error, finished))
         )
 
-    def _left(self, process: Process, error: BaseException | None) -> None:
+    def _left(self, process: Process, error: BaseException | None, finished: bool) -> None:
         if error is not None:
             raise error
-        self._over(process)
+        self._over(process, drained=finished)
 
     def drain(self, seconds: float) -> None:
         """`streamgroup.drain` (R30)."""
@@ -200,7 +207,7 @@ def _logs_of(settings: Settings) -> Logs:
     registry = settings.registry
     if registry is not None and registry.dialect is Dialect.KAFKA07:
         return Logs07(settings.topics, registry.brokers)
-    return Logs(settings.topics)
+    return Logs(settings.topics, topic_ids=settings.topic_ids)
 
 
 def _unless(error: BaseException | None) -> None:
@@ -326,6 +333,11 @@ class World:
         end = self.kernel.now + CALM_S
         while self.kernel.now < end and not self.checker.at_rest():
             self.kernel.run_until(self.kernel.now + 1.0)
+
+    def cut(self, tp: TopicPartition, end: int) -> None:
+        """A log is lost and written anew, up to `end`."""
+        self.logs.cut(tp, end)
+        self.checker.cut(tp)
 
     def grow(self, topic: str, count: int) -> None:
         """A topic gets more partitions; in 0.7 on another broker."""

@@ -212,6 +212,14 @@ def reset_offsets(server: KafkaServer, group: str, topic: str, offsets: Mapping[
     wait_until(is_done, f"group {group} is empty and its offsets are set")
 
 
+def delete_records(server: KafkaServer, topic: str, before: Mapping[int, int]) -> None:
+    """Delete the records of each partition below an offset."""
+    admin = _admin(server)
+    wanted = [TopicPartition(topic, p, offset) for p, offset in before.items()]
+    for deleted in admin.delete_records(wanted).values():
+        deleted.result(20)
+
+
 def repeated(values: Iterable[str]) -> dict[str, int]:
     """What is there more than once."""
     return {value: count for value, count in Counter(values).items() if count > 1}

@@ -140,7 +140,10 @@ def test_an_unknown_topic(run: Run, kafka41: KafkaServer) -> None:
         ({"startingOffsets": '{"t": {"0": 5'}, r"startingOffsets is '{\"t\": {\"0\": 5'"),
         ({"startingOffsets": '{"t": {"zero": 5}}'}, r"startingOffsets is .*zero"),
         ({"subscribePattern": "t.*"}, "exactly one of subscribe, subscribePattern, assign .*are given"),
-        ({"maxOffsetPerTrigger": "5"}, "(?i)maxOffsetPerTrigger is no option .*did you mean 'maxOffsetsPerTrigger'?"),
+        (
+            {"maxOffsetPerTrigger": "5"},
+            "(?i)maxOffsetPerTrigger is not an option .*did you mean 'maxOffsetsPerTrigger'?",
+        ),
         ({"kafka.sesion.timeout.ms": "5"}, "did you mean 'kafka.session.timeout.ms'?"),
     ],
     ids=["bad JSON", "JSON of the wrong shape", "two subscriptions", "unknown option", "unknown property"],

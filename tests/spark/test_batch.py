@@ -7,11 +7,12 @@ import time
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, committed
+from tests.spark.support import Load, committed, delete_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
@@ -108,6 +109,24 @@ def test_a_group_id_in_a_batch_read_commits_nothing(
     sent = load.send(10)
     assert values(read(spark, kafka41, subscribe=load.topic, kafka__group__id="batch-reader")) == sent
     assert committed(kafka41, "batch-reader", load.topic) == {}
+
+
+def test_spark_plans_a_dataframe_once_and_load_plans_anew(
+    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    """PySpark keeps the partitions of a batch reader for all actions on what one load() has returned."""
+    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load.send(10)
+    frame = read(spark, kafka41, subscribe=load.topic)
+    assert frame.count() == 10
+    load.send(5)
+    assert frame.count() == 10
+    assert frame.where("offset >= 0").count() == 10
+    assert read(spark, kafka41, subscribe=load.topic).count() == 15
+    delete_records(kafka41, load.topic, {0: 3})
+    with pytest.raises(PySparkException, match=r"-0: the offsets \[0, 3\) were planned .* call load\(\) again"):
+        frame.count()
+    assert read(spark, kafka41, subscribe=load.topic).count() == 12
 
 
 def test_timestamps_are_those_of_the_records(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> None:

@@ -57,6 +57,7 @@ def test_a_broker_that_crashes_and_comes_back(streams: Streams, own_broker: Kafk
     all_is_there(sunk, load, "crash")
 
 
+@pytest.mark.long
 def test_a_broker_that_is_silent_for_longer_than_a_session(
     streams: Streams, own_broker: KafkaServer, make_topic: MakeTopic
 ) -> None:

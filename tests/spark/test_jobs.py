@@ -117,13 +117,26 @@ def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
     return Load(kafka41, make_topic(kafka41, 2), 2)
 
 
+def to_the_group(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the JVM, to Python and to whatever is still in their process group."""
+    os.killpg(process.pid, signal.SIGTERM)
+
+
+def to_spark_submit(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the JVM alone."""
+    process.terminate()
+
+
 @pytest.mark.timeout(180)
-def test_sigterm_to_spark_submit_drains_the_job(tmp_path: Path, load: Load) -> None:
+@pytest.mark.parametrize(
+    "send", [to_the_group, pytest.param(to_spark_submit, marks=pytest.mark.long)], ids=lambda send: send.__name__
+)
+def test_sigterm_drains_the_job(tmp_path: Path, load: Load, send: Callable[[subprocess.Popen[bytes]], None]) -> None:
     load.send(200)
     with submitted(tmp_path, configured(tmp_path, load), "--member", "a") as job:
         wait_until(lambda: len(values(tmp_path, "a")) >= 120 or job.process.poll() is not None, "some batches", START_S)
         load.send(2_000)
-        job.process.terminate()
+        send(job.process)
         assert job.exit_code() == 0, job.log()
     # Spark's own log goes through the same pipe and may begin before the job's line has ended.
     said = "\n".join(job.said())

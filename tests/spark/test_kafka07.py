@@ -198,7 +198,8 @@ def coordinators() -> Mapping[int, float]:
     return found
 
 
-@pytest.mark.parametrize("count", [80, pytest.param(4_000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [80, 4_000])
 def test_three_queries_drain_a_cluster_of_0_7_whatever_happens_to_it(
     streams: Streams, cluster: Cluster, tmp_path: Path, count: int
 ) -> None:

@@ -6,6 +6,8 @@ import time
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
@@ -183,3 +185,40 @@ def test_two_sources_of_one_query(streams: Streams, kafka41: KafkaServer, make_t
     assert sorted(sunk.values()) == sorted(one.sent + two.sent)
     assert committed(kafka41, "left", one.topic) == {0: 50, 1: 50}
     assert committed(kafka41, "right", two.topic) == {0: 35, 1: 35}
+
+
+def test_process_all_available_has_read_what_was_written_before_it(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    counts: list[int] = []
+
+    def count(frame: DataFrame, batch: int) -> None:
+        counts.append(frame.count())
+
+    frame = streams.read(kafka41, load.topic, "all-available", group__mode="off")
+    query = frame.writeStream.foreachBatch(count).option("checkpointLocation", str(streams.home / "all")).start()
+    try:
+        load.send(1)
+        wait_until(lambda: sum(counts) == 1, "the query reads")
+        for _ in range(3):
+            load.send(1)
+            query.processAllAvailable()
+            assert sum(counts) == len(load.sent)
+    finally:
+        query.stop()
+
+
+def test_wrong_options_fail_in_load_and_those_that_only_a_stream_refuses_with_their_own_words_last(
+    spark: SparkSession, streams: Streams, kafka41: KafkaServer
+) -> None:
+    wrong = {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": "t", "startingOfsets": "latest"}
+    for reader in (spark.read, spark.readStream):
+        with pytest.raises(PySparkException, match=r"ConfigError: .*did you mean 'startingOffsets'.\s+SQLSTATE"):
+            reader.format("streamgroup").options(**wrong).load()
+    query = streams.to_parquet(streams.read(kafka41, "t", "g", endingOffsets="latest"), availableNow=True).query
+    assert query is not None
+    with pytest.raises(PySparkException) as caught:
+        query.awaitTermination(60)
+    told = str(caught.value).partition("=== Streaming Query ===")[0].strip().splitlines()
+    assert "endingOffsets is refused: a stream has no end" in [line for line in told if "Error: " in line][-1]

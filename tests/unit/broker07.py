@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,14 @@ class OldBroker:
         for file in directory.iterdir():
             file.unlink()
         directory.rmdir()
+        self.restart()
+
+    def cut(self, where: TopicPartition, end: int) -> None:
+        """The log's last segment loses what lies behind `end`. The broker is restarted."""
+        last = self.segments(where)[-1]
+        directory = self._config.log_dir / f"{where.topic}-{broker_partition(where.partition)[1]}"
+        self.stop()
+        os.truncate(directory / f"{last:020}.kafka", end - last)
         self.restart()
 
     def stop(self) -> None:

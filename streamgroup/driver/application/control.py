@@ -19,11 +19,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.net import local
 
 log = logging.getLogger("streamgroup")
@@ -36,6 +36,8 @@ PATIENCE_S = 5.0
 """How long either side waits for the other's message."""
 LONGEST_DRAIN_S = 604_800
 """A week: what waits for ever is no drain, and what waits for sockets counts milliseconds in 32 bits."""
+KEEP_EVERY_S = 60.0
+"""How often a channel touches its files: what nobody has touched for days (systemd-tmpfiles: 10) is cleaned away."""
 LAST_ANSWERS_S = 0.5
 """How long a channel that closes waits for what it is answering."""
 
@@ -116,7 +118,7 @@ def ask(jvm_pid: int, run: str, request: str, *, patience: float = PATIENCE_S, *
         _require_private(base.parent.parent)
         _require_private(base.parent)
         token = base.with_suffix(".token").read_text()
-        with local.connect(str(base.with_suffix(".sock")), min(patience, PATIENCE_S)) as connection:
+        with local.connect(base.with_suffix(".sock"), min(patience, PATIENCE_S)) as connection:
             connection.send_bytes(json.dumps({"token": token, "request": request, **arguments}).encode())
             if not connection.poll(patience):
                 raise TransportError(f"{who} has not answered to {request} within {patience:.0f} s")
@@ -189,53 +191,87 @@ class ControlServer:
         self._coordinator = coordinator
         self._base = directory(jvm_pid) / coordinator.run
         self._token = secrets.token_hex(32)
-        self._listener: Listener | None = None
+        self._lock = threading.Lock()
+        """Held while the channel's files are made, kept or removed."""
+        self._listener: local.Listener | None = None
         self._changed = threading.Condition()
         self._under_way = 0
+        self._is_warned = False
 
     def start(self) -> None:
         """Open the channel. Where that fails the query goes on without it: it can still be stopped, not drained."""
         try:
-            make_private(self._base.parent.parent)
-            make_private(self._base.parent)
-            _sweep(self._base.parent.parent)
+            with self._lock:
+                make_private(self._base.parent.parent)
+                _sweep(self._base.parent.parent)
+                self._listener = self._open()
+        except (OSError, ConfigError) as error:
+            log.warning("no control channel, this query can be stopped but not drained: %s", error)
+            return
+        threading.Thread(target=self._serve, name="streamgroup-control", daemon=True).start()
+
+    def _open(self) -> local.Listener:
+        """Make the channel's files, those that are missing: the directories, the token, the socket."""
+        make_private(self._base.parent.parent)
+        make_private(self._base.parent)
+        with suppress(FileExistsError):
             descriptor = os.open(self._base.with_suffix(".token"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(self._token)
-            self._listener = listener = Listener(str(self._base.with_suffix(".sock")), "AF_UNIX", _BACKLOG)
-            self._base.with_suffix(".sock").chmod(0o600)
-        except OSError as error:
-            log.warning("no control channel, this query can be stopped but not drained: %s", error)
-            return
-        threading.Thread(target=self._serve, args=(listener,), name="streamgroup-control", daemon=True).start()
+        return local.Listener(self._base.with_suffix(".sock"), _BACKLOG, KEEP_EVERY_S)
+
+    def _keep(self) -> None:
+        """Touch all that the driver's coordinators and listener have here, and make the channel anew if it is gone."""
+        with self._lock:
+            listener = self._listener
+            if listener is None:  # closed
+                return
+            try:
+                if not (self._base.with_suffix(".token").exists() and self._base.with_suffix(".sock").exists()):
+                    self._base.with_suffix(".sock").unlink(missing_ok=True)
+                    self._listener = self._open()
+                    listener.close()
+                    log.warning("the files of the control channel in %s were gone and are made anew", self._base.parent)
+                home = self._base.parent
+                for path in (home.parent, home, home.with_name(home.name + _LISTENED), *home.iterdir()):
+                    with suppress(FileNotFoundError):
+                        os.utime(path, follow_symlinks=False)
+            except (OSError, ConfigError) as error:
+                if not self._is_warned:
+                    log.warning("the control channel cannot be kept, this query may not be drained later: %s", error)
+                self._is_warned = True
 
     def close(self) -> None:
         """Remove the channel's files; the directory goes with its last run.
 
         What is being answered is waited for, shortly: a process that ends with its drain must still answer it.
         """
-        listener, self._listener = self._listener, None
+        with self._lock:
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way, LAST_ANSWERS_S)
-        if listener is not None:  # it removes its socket itself, and would complain at exit where that is gone
-            with suppress(OSError):
-                listener.close()
         for suffix in (".sock", ".token"):
             with suppress(OSError):
                 self._base.with_suffix(suffix).unlink()
         with suppress(OSError):
             self._base.parent.rmdir()
 
-    def _serve(self, listener: Listener) -> None:
-        while True:
+    def _serve(self) -> None:
+        kept = time.monotonic()
+        while (listener := self._listener) is not None:
             try:
                 connection = listener.accept()
             except OSError as error:
-                if self._listener is None:  # closed
-                    return
-                log.warning("the control channel has ended, this query can be stopped but not drained: %s", error)
+                if self._listener is not None:
+                    log.warning("the control channel has ended, this query can be stopped but not drained: %s", error)
                 return
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+            if connection is not None:
+                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+            if time.monotonic() - kept >= KEEP_EVERY_S:
+                kept = time.monotonic()
+                self._keep()
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
         with connection, suppress(OSError, EOFError):

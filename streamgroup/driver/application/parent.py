@@ -1,45 +1,136 @@
-"""The driver's JVM as its child sees it: whether it is there, and whether it is stopped (R27)."""
+"""The driver's JVM as a coordinator's process sees it: its pid, whether it has ended, whether it is stopped (R27).
+
+It is the parent of that process, or an ancestor: if PYSPARK_PYTHON is a script that starts Python without `exec`, the
+shell stands between.
+"""
 
 from __future__ import annotations
 
+import os
+import select
 import shutil
 import subprocess
 import time
 from pathlib import Path
 
+PROC = Path("/proc")
 STOPPED = "T"
+_JAVA = "java"
+_LIBJVM = b"libjvm."
+_MOST_ANCESTORS = 64
 PS_EVERY_S = 5.0
 """Where there is no /proc, a process of its own has to look: less often."""
 PS_TIMEOUT_S = 2.0
 
 
-def state_of(pid: int, proc: Path = Path("/proc")) -> str:
+def find_jvm(proc: Path = PROC) -> int | None:
+    """Return the pid of the nearest ancestor of this process that is a JVM; None if there is none."""
+    pid = os.getppid()
+    for _ in range(_MOST_ANCESTORS):
+        if pid <= 0:
+            break
+        parent, is_jvm = _looked_up(pid, proc) if (proc / "self").exists() else _looked_up_by_ps(pid)
+        if is_jvm:
+            return pid
+        pid = parent
+    return None
+
+
+def _looked_up(pid: int, proc: Path) -> tuple[int, bool]:
+    """The parent of a process, 0 where that is not known, and whether it is a JVM."""
+    fields = _stat_of(pid, proc)
+    parent = int(fields[1]) if len(fields) > 1 else 0
+    try:
+        is_jvm = (proc / str(pid) / "comm").read_text(errors="replace").strip() == _JAVA
+        # A launcher of another name (jsvc, an IDE) has Java's library in its memory.
+        return parent, is_jvm or _LIBJVM in (proc / str(pid) / "maps").read_bytes()
+    except OSError:
+        return parent, False
+
+
+def _looked_up_by_ps(pid: int) -> tuple[int, bool]:
+    parent, _, name = _told_by_ps(pid, "ppid=,comm=").partition(" ")
+    return int(parent) if parent.isdigit() else 0, os.path.basename(name.strip()) == _JAVA
+
+
+def state_of(pid: int, proc: Path = PROC) -> str:
     """The state of a process as the kernel tells it (`R`, `S`, `T`, ...); `""` where it cannot be told."""
+    return next(iter(_stat_of(pid, proc)), "")
+
+
+def _stat_of(pid: int, proc: Path) -> list[str]:
+    """The fields of a process's `stat` from its state on; none where it cannot be read."""
     try:
         # 42 (a name) with (parentheses)) T 1 ...: the state follows the last parenthesis.
-        return (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
+        return (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def state_by_ps(pid: int) -> str:
     """The same by `ps`, for systems without /proc."""
+    return _told_by_ps(pid, "state=")[:1]
+
+
+def _told_by_ps(pid: int, columns: str) -> str:
     ps = shutil.which("ps")
     if ps is None:
         return ""
     try:
         told = subprocess.run(
-            [ps, "-o", "state=", "-p", str(pid)], capture_output=True, text=True, timeout=PS_TIMEOUT_S, check=False
+            [ps, "-o", columns, "-p", str(pid)], capture_output=True, text=True, timeout=PS_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return told.stdout.strip()[:1]
+    return told.stdout.strip()
+
+
+class EndedWatch:
+    """Whether the JVM has ended; asked several times a second.
+
+    A parent has ended when this process has another one. An ancestor is watched by its pidfd, which stays its own when
+    the pid becomes another process's; without pidfds (macOS, Linux before 5.3) by its pid.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._is_parent = os.getppid() == pid
+        self._ended = False
+        self._pidfd: select.poll | None = None
+        if not self._is_parent and hasattr(os, "pidfd_open"):
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                self._ended = True
+            except OSError:  # the kernel has none, or a container's profile forbids them
+                pass
+            else:
+                self._pidfd = select.poll()  # select.select takes descriptors below 1024 alone
+                self._pidfd.register(descriptor, select.POLLIN)
+
+    def __call__(self) -> bool:
+        """Whether it has ended."""
+        if self._is_parent:
+            return os.getppid() != self._pid
+        if not self._ended:
+            self._ended = not _exists(self._pid) if self._pidfd is None else bool(self._pidfd.poll(0))
+        return self._ended
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class StoppedWatch:
     """Whether one process is stopped, as by SIGSTOP; asked several times a second."""
 
-    def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._pid = pid
         self._proc = proc if (proc / "self").exists() else None
         self._by_ps = (0.0, "")

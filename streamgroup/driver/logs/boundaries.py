@@ -126,7 +126,8 @@ class PositionChecks:
         self._asking = _Asking(watcher, is_checked=True)
         self._clock = clock
         self._sound: dict[TopicPartition, int] = {}
-        """By partition: the position that was found to be one, or where the last plan ended."""
+        """By partition: the position that was found to be one, or where the last plan ended. Each `ask` drops those
+        that are held no more."""
         self._since: dict[TopicPartition, float] = {}
         """By partition that is not sound: since when it is asked about."""
         self._again_at = 0.0

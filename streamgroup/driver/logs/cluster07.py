@@ -128,7 +128,8 @@ class Cluster07:
             self._is_away, self._tried_at, self._last = True, self.clock(), last
 
     def _read(self, topics: frozenset[str] | None, deadline: float) -> None:
-        self._last = self._nodes.snapshot07(topics, deadline)
+        self._last = last = self._nodes.snapshot07(topics, deadline)
+        self._suspects = {tp for tp in self._suspects if last.partition(tp) is not None}
         self._all, self._topics = topics is None, topics or frozenset()
         self._read_at, self._is_away, self._doubted = self.clock(), False, False
 
@@ -204,6 +205,9 @@ class Cluster07:
         if self._walks is None:
             self._walks = Walks(self.options, self.clock)
         return self._walks
+
+    def distrust_metadata(self) -> None:
+        """Do nothing: brokers of 0.7 have no metadata, each snapshot is read in ZooKeeper."""
 
     def close(self) -> None:
         """Close all connections; ZooKeeper's session is that of who opened it."""

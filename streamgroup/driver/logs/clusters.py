@@ -63,6 +63,9 @@ class LogCluster(Protocol):
     ) -> dict[TopicPartition, EpochEnd]:
         """Where the epochs of positions end; what cannot tell is absent."""
 
+    def distrust_metadata(self) -> None:
+        """Ask another broker for the metadata next time, where there is one."""
+
     def close(self) -> None:
         """Close all connections."""
 
@@ -135,6 +138,11 @@ class RegisteredCluster:
             except TransportError as error:
                 log.debug("going on with the brokers known: %s", error)
         return self._inner
+
+    def distrust_metadata(self) -> None:
+        """Ask another broker for the metadata next time, where there is one."""
+        if self._inner is not None:
+            self._inner.distrust_metadata()
 
     def close(self) -> None:
         """Close all connections, and the session."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
+from streamgroup.driver.logs.memo import Memo
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import TransportError
 from streamgroup.model import UNKNOWN_EPOCH, Position, TopicPartition
@@ -30,10 +31,17 @@ class EpochChecks:
     def __init__(self, watcher: LogWatcher) -> None:
         self._watcher = watcher
         self._answers: dict[TopicPartition, tuple[EpochCheck, EpochEnd]] = {}
+        self._suspects: Memo[dict[TopicPartition, EpochCheck]] = Memo()
         self._question: tuple[Suspects, Future[dict[TopicPartition, EpochEnd]]] | None = None
 
     def suspects(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, EpochCheck]:
-        """The positions taken under an epoch that is not the newest. One without an epoch never is."""
+        """The positions taken under an epoch that is not the newest. One without an epoch never is.
+
+        `positions` must be a mapping that nobody changes in place.
+        """
+        return self._suspects.get(lambda: self._find(positions), positions, *self._watcher.known_since)
+
+    def _find(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, EpochCheck]:
         epochs = self._watcher.leader_epochs(positions)
         return {
             tp: EpochCheck(position.leader_epoch, epochs[tp])

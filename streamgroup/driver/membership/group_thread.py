@@ -9,6 +9,7 @@ import itertools
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -58,9 +59,9 @@ class GroupThread:
         self._answer = answer
         """Answers requests at once, in place of the group's coordinator (mode `off`)."""
         self._poller = Poller(options)
-        self._outbox: list[MemberAction] = []
+        self._outbox: deque[MemberAction] = deque()
         self._lines: dict[Lane, _Line] = {}
-        self._due: dict[int, float] = {}
+        self._due: dict[int, float] = {}  # bounded: an answer, a broken connection or the time removes each token
         self._coordinator: Broker | None = None
         self._addresses = self._any_addresses()
         self._stopping = False
@@ -162,7 +163,7 @@ class GroupThread:
 
     def _perform(self) -> None:
         while self._outbox:
-            action = self._outbox.pop(0)
+            action = self._outbox.popleft()
             match action:
                 case Send() if self._answer is not None:
                     self._outbox += self._member.step(self._answer(action), time.monotonic())

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from streamgroup.driver.logs.clusters import kafka_of, open_cluster
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, TransportError, error_of
 from streamgroup.group import events as ev
+from streamgroup.group.reactions import offsets_error
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.offsets import OffsetsExchange, Outcome
@@ -68,9 +69,10 @@ class TwoStores:
         self._inner = OffsetsExchange(paths)
         self._tokens = itertools.count(FIRST_TOKEN)
         self._checks: dict[int, ev.Send] = {}
-        """By token: commits whose member is looked for."""
+        """By token: commits whose member is looked for. ZooKeeper's thread answers each, and a new assignment clears
+        them."""
         self._both: dict[int, ev.Send] = {}
-        """By token: requests that ZooKeeper answers first."""
+        """By token: requests that ZooKeeper answers first; leaving clears those that are left."""
 
     @property
     def wake_at(self) -> float | None:
@@ -102,6 +104,8 @@ class TwoStores:
             case ev.Joining() | ev.Assigned() | ev.Lost() | ev.Left():
                 self._brokers.forget()
                 self._checks.clear()
+                if isinstance(action, ev.Left):  # nothing that ZooKeeper was asked is answered after that
+                    self._both.clear()
         return self._sorted(self._inner.carry_out(action, now))
 
     def hear(self, event: Any, now: float) -> Outcome:
@@ -213,6 +217,8 @@ class KafkaOffsets:
         code = next((code for code in codes.values() if code in _OF_MEMBERS), 0)
         if code:
             raise ConfigError(_HAS_MEMBERS.format(group=self._group, name=error_of(code).name))
+        if ErrorCode.GROUP_ID_NOT_FOUND in codes.values():
+            raise offsets_error(ErrorCode.GROUP_ID_NOT_FOUND, "commit", self._group)
         return commit_answer(send.build(COMMIT_VERSION), codes)
 
 

@@ -6,19 +6,28 @@ the two, at the moments that the rules allow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from streamgroup.driver.membership.absence import Absence, all_topics
-from streamgroup.errors import ErrorCode, Refresh, error_of
+from streamgroup.errors import error_of
 from streamgroup.group import events as ev
+from streamgroup.group.commit_parts import Offsets, PartSize
 from streamgroup.group.commits import Commit, CommitVerdict, commit_request, refusals
 from streamgroup.group.events import Action, Event, Lane, Send
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
-from streamgroup.group.reactions import offsets_error
+from streamgroup.group.reactions import (
+    UNEXPECTED_ATTEMPTS,
+    Reaction,
+    deciding,
+    is_of_membership,
+    offsets_error,
+    reaction_to_commit,
+    reaction_to_fetch,
+)
 from streamgroup.group.registry.events import RegistryAction, RegistryEvent
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse
@@ -27,14 +36,6 @@ from streamgroup.wire.offsets import ZOOKEEPER_VERSION, fetched_offsets, offset_
 
 OWN_TOKENS = 1 << 32
 """The machine's tokens are below, ours from here on."""
-
-_REJOIN = {
-    ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.FENCED_INSTANCE_ID,
-}
-_MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 class Waits(Protocol):
@@ -75,6 +76,10 @@ class Machine(Protocol):
         """What is to be given up after its batch (R25)."""
 
     @property
+    def settling(self) -> bool:
+        """Whether a rejoin waits for `Settled`."""
+
+    @property
     def rebalance_wanted(self) -> bool:
         """Whether it gives up what it holds at the next boundary of a batch."""
 
@@ -104,11 +109,17 @@ class _Fetch:
 
     member_id: str
     generation: int
+    topics: frozenset[str]
+    """Those that were known when it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Committing:
+    """An OffsetCommit that is out: `part` of the commit. The parts in `left` are sent one after the other."""
+
     commit: Commit
+    part: Offsets
+    left: tuple[Offsets, ...]
     sent_at: float
 
 
@@ -134,6 +145,9 @@ class Member:
         self._token = OWN_TOKENS
         self._fetching: tuple[int, _Fetch] | None = None
         self._committing: tuple[int, _Committing] | None = None
+        self._part_size = PartSize(ledger.group)
+        self._unexpected = 0
+        """Unexpected failures of the broker since it last answered a fetch or a commit well."""
         self._retry_at: float | None = None
         self._busy = False
         self._withheld = 0
@@ -141,6 +155,8 @@ class Member:
         self._machine_wakes_at: float | None = None
         self._topics: Mapping[str, TopicInfo] = {}
         self._absence = Absence()
+        self.is_listened: Callable[[], bool] = lambda: False
+        """Whether a listener tells of batches that have sunk; the coordinator knows (R22)."""
         self._ceiling: int | None = None  # of OffsetFetch and OffsetCommit: v0 are ZooKeeper's offsets
 
     # --- what others ask ---------------------------------------------------------------------------------------------
@@ -161,7 +177,7 @@ class Member:
     def complete(self) -> bool:
         """R11, R25: nothing moves: what is held is what this member is to read, as far as the group's leader tells."""
         moving = self._withheld or self.membership.revoking
-        return self.stable and not moving and self.ledger.settled
+        return self.stable and not moving and self.ledger.settled and not self.ledger.awaits_offsets
 
     @property
     def wake_at(self) -> float | None:
@@ -189,7 +205,8 @@ class Member:
     def handed_out(self, document: Document, now: float) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
         """The partitions of a document planned here are asked."""
         # An empty document (R10) was no batch to the machine: nothing would tell it of its end.
-        return self.ledger.handed_out(document), self.step(ev.Asked() if document.ranges else ev.Tick(), now)
+        event = ev.Asked(self.is_listened()) if document.ranges else ev.Tick()
+        return self.ledger.handed_out(document), self.step(event, now)
 
     def replayed(
         self,
@@ -202,7 +219,7 @@ class Member:
         """The partitions of a document that another process planned are asked (R13)."""
         self.ledger.replayed(start, end, ranges, seen)
         self._busy = True
-        return self.step(ev.Asked(), now)
+        return self.step(ev.Asked(self.is_listened()), now)
 
     def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
         """The log told where gained partitions start."""
@@ -227,6 +244,8 @@ class Member:
     def step(self, event: Event | RegistryEvent, now: float) -> list[MemberAction]:
         """Take one event; the actions to carry out, in order."""
         actions: list[MemberAction] = []
+        if isinstance(event, ev.Start):
+            event = replace(event, settles=True)
         if isinstance(event, ev.TopicsKnown):
             self._topics = event.topics
             if self.ledger.topics_seen(self._topics):
@@ -254,6 +273,8 @@ class Member:
                     kept, revoked, self._withheld = action.kept, action.revoked, action.withheld
                     self.ledger.assigned(action.member_id, action.generation, action.partitions, kept, revoked)
                     self._forget_requests()
+                    if any(tp.topic not in self._topics for tp in action.partitions):
+                        actions.append(MetadataStale())
                 case ev.Joining(abandoned=True):
                     self.ledger.abandoned()
                 case ev.Joining():
@@ -269,7 +290,7 @@ class Member:
         self._commit_waits_for_join = False
 
     def _work(self, now: float, actions: list[MemberAction]) -> None:
-        """Fetch and commit where it is due, then tell the machine of the boundary (R21), of what can go (R25)."""
+        """Fetch and commit where it is due, then tell the machine of the boundary (R21) and of what can go (R25)."""
         if self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
         if self.membership.may_commit and self._retry_at is None:
@@ -282,14 +303,22 @@ class Member:
         if self._busy and self.ledger.idle and (not self.ledger.owes or self._commit_waits_for_join):
             self._busy = False
             self._machine(ev.Idle(), now, actions)
-        if self.membership.revoking and not self.ledger.in_use(self.membership.revoking):
+        if self.membership.settling and (self._commit_waits_for_join or not self.ledger.settling(self._topics)):
+            self._machine(ev.Settled(), now, actions)
+        if (
+            self.membership.revoking
+            and not self.membership.settling
+            and not self.ledger.in_use(self.membership.revoking)
+        ):
             self._machine(ev.Released(), now, actions)
 
     def _fetch(self) -> Send:
         """R19: all of the group's offsets (R7 looks at all), stable ones; below v2 those of topics known."""
         self._token += 1
-        known = [TopicPartition(name, p.partition) for name, topic in self._topics.items() for p in topic.partitions]
-        self._fetching = (self._token, _Fetch(self.ledger.member_id, self.ledger.generation))
+        known = {TopicPartition(name, p.partition) for name, topic in self._topics.items() for p in topic.partitions}
+        known.update(tp for tp in self.ledger.held if tp.topic in self._topics)  # grown since the metadata was read
+        asked = _Fetch(self.ledger.member_id, self.ledger.generation, frozenset(self._topics))
+        self._fetching = (self._token, asked)
         return Send(
             self._token,
             Lane.COORDINATOR,
@@ -300,9 +329,14 @@ class Member:
         )
 
     def _commit(self, commit: Commit, now: float) -> Send:
+        return self._commit_part(commit, self._part_size.split(commit.offsets), now)
+
+    def _commit_part(self, commit: Commit, parts: tuple[Offsets, ...], now: float) -> Send:
+        """Send the first of these parts. The next one goes out once it is accepted."""
+        part, *left = parts
         self._token += 1
-        self._committing = (self._token, _Committing(commit, now))
-        request = commit_request(self.ledger.group, self._instance_id, commit)
+        self._committing = (self._token, _Committing(commit, part, tuple(left), now))
+        request = commit_request(self.ledger.group, self._instance_id, replace(commit, offsets=part))
         timeout_ms = self._request_timeout_ms
         return Send(self._token, Lane.COORDINATOR, OffsetCommitRequest, request, timeout_ms, ceiling=self._ceiling)
 
@@ -336,15 +370,16 @@ class Member:
         answer = fetched_offsets(event.response, event.version, self.ledger.group)
         code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
         if code:
-            self._refused(code, "fetch its committed offsets", now, actions)
+            self._refused(reaction_to_fetch(code), code, "fetch its committed offsets", now, actions)
             return
         doubtful = {tp.topic for tp, p in answer.partitions.items() if p.committed is None}
         if event.version == ZOOKEEPER_VERSION and not self._absence.believes(doubtful):
             self._doubt(fetch, now, actions)
             return
-        self._backoff.reset()
+        self._went_well()
         commits = {tp: p.committed for tp, p in answer.partitions.items() if p.committed is not None}
-        starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, commits, self._topics)
+        topics = {name: topic for name, topic in self._topics.items() if name in fetch.topics}
+        starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, commits, topics)
         for tp, start in starts.items():
             if start.offset is not None:
                 text = f"{self.ledger.group}: {tp} starts at {start.offset} ({start.origin.name.lower()})"
@@ -360,41 +395,74 @@ class Member:
             self._fetching = (self._token, fetch)
             actions.append(Send(self._token, Lane.COORDINATOR, MetadataRequest, all_topics, self._request_timeout_ms))
 
+    def _went_well(self) -> None:
+        self._backoff.reset()
+        self._unexpected = 0
+
     def _committed(
         self, sent: _Committing, response: OffsetCommitResponse, now: float, actions: list[MemberAction]
     ) -> None:
-        """Each partition has an answer of its own; the commit is accepted where none that exists was refused."""
+        """Each partition has an answer of its own. The commit is accepted once every part is, and a part is accepted
+        where no partition that exists was refused."""
         commit = sent.commit
-        refused = refusals(commit, response, self._exists)
-        if not refused:
-            self._backoff.reset()
-            self.ledger.answered(commit, CommitVerdict.ACCEPTED)
-            self._machine(ev.CommitAccepted(commit.member_id, commit.generation, sent.sent_at), now, actions)
+        refused = refusals(replace(commit, offsets=sent.part), response, self._exists)
+        self.ledger.acknowledged(commit, sent.part.keys() - refused.keys())
+        if refused:
+            self._commit_refused(sent, refused, now, actions)
             return
+        if not sent.left:
+            self._went_well()  # not after each part: one may fail for ever behind another that goes well
+            self.ledger.answered(commit, CommitVerdict.ACCEPTED)
+        self._machine(ev.CommitAccepted(commit.member_id, commit.generation, sent.sent_at), now, actions)
+        if sent.left and self.membership.may_commit and self.ledger.commits.awaits(commit):
+            actions.append(self._commit_part(commit, sent.left, now))
+        elif sent.left:  # the member leaves, or joins again
+            self.ledger.answered(commit, CommitVerdict.RETRY)
+
+    def _commit_refused(
+        self, sent: _Committing, refused: Mapping[TopicPartition, int], now: float, actions: list[MemberAction]
+    ) -> None:
+        commit = sent.commit
+        tp, code = deciding(refused)
+        reaction = reaction_to_commit(code)
+        if reaction is Reaction.SMALLER:
+            if self._shrunk(sent, code, actions) and self.membership.may_commit:
+                left = {tp: offset for part in (sent.part, *sent.left) for tp, offset in part.items()}
+                actions.append(self._commit_part(commit, self._part_size.split(left), now))
+                return
+            reaction = Reaction.FATAL if len(sent.part) == 1 else Reaction.RETRY
+        elif reaction is Reaction.UNEXPECTED:
+            self._shrunk(sent, code, actions)
         self.ledger.answered(commit, CommitVerdict.RETRY)
-        codes = set(refused.values())
-        membership = sorted(codes & _REJOIN) or sorted(codes & _MOVED)
-        if membership:
-            self._commit_waits_for_join = membership[0] in _REJOIN
+        if is_of_membership(code) or reaction is Reaction.FIND:
+            self._commit_waits_for_join = is_of_membership(code)
             self._later(now)
-            told = ev.CommitRefused(membership[0], commit.member_id, commit.generation, sent.sent_at)
+            told = ev.CommitRefused(code, commit.member_id, commit.generation, sent.sent_at)
             self._machine(told, now, actions)
             return
-        # A final code before one that may pass: it would come back with every attempt.
-        tp, code = min(refused.items(), key=lambda item: (error_of(item[1]).retriable, item))
-        offset = commit.offsets[tp].offset
-        self._refused(code, f"commit {tp} at offset {offset} in generation {commit.generation}", now, actions)
+        what = f"commit {tp} at offset {commit.offsets[tp].offset} in generation {commit.generation}"
+        self._refused(reaction, code, what, now, actions)
+
+    def _shrunk(self, sent: _Committing, code: int, actions: list[MemberAction]) -> bool:
+        """Whether smaller requests may help; from here on they are."""
+        if not self._part_size.shrink(sent.part, certain=reaction_to_commit(code) is Reaction.SMALLER):
+            return False
+        refused = f"the broker refused a commit of {len(sent.part)} partitions in one request ({error_of(code).name})"
+        smaller = f"sending at most {self._part_size.most} bytes a request from now on"
+        actions.append(ev.Note(ev.INFO, f"group {self.ledger.group}: {refused}; {smaller}"))
+        return True
 
     def _exists(self, tp: TopicPartition) -> bool:
         topic = self._topics.get(tp.topic)
-        return topic is not None and any(p.partition == tp.partition for p in topic.partitions)
+        return topic is not None and topic.partition(tp.partition) is not None
 
-    def _refused(self, code: int, what: str, now: float, actions: list[MemberAction]) -> None:
+    def _refused(self, reaction: Reaction, code: int, what: str, now: float, actions: list[MemberAction]) -> None:
         """An error code that is not the membership's: retry what may be retried, else end the query."""
         self._later(now)
-        if code in _MOVED:
+        self._unexpected += reaction is Reaction.UNEXPECTED
+        if reaction is Reaction.FIND:
             self._machine(ev.CoordinatorGone(error_of(code).name), now, actions)
-        elif not error_of(code).retriable:
+        elif reaction is Reaction.FATAL or self._unexpected >= UNEXPECTED_ATTEMPTS:
             actions.append(ev.Fail(offsets_error(code, what, self.ledger.group)))
-        elif error_of(code).refresh is Refresh.METADATA:
+        elif reaction is Reaction.METADATA:
             actions.append(MetadataStale())

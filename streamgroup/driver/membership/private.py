@@ -6,11 +6,10 @@ positions are one code in all modes; a restart finds nothing here and goes by th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamgroup.group.events import Answered, Send
-from streamgroup.model import TopicPartition
 from streamgroup.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -31,7 +30,8 @@ class PrivateOffsets:
     """Answers OffsetCommit and OffsetFetch at once. Used under the coordinator's lock."""
 
     def __init__(self) -> None:
-        self._offsets: dict[TopicPartition, OffsetCommitRequestPartition] = {}
+        self._offsets: dict[str, dict[int, OffsetCommitRequestPartition]] = {}
+        """By topic and partition. Bounded by the partitions that the query has ever held."""
 
     def answer(self, send: Send) -> Answered:
         """The answer to a request of the member's. Raises ValueError for one that only a broker could answer."""
@@ -44,7 +44,7 @@ class PrivateOffsets:
 
     def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         for topic in request.topics:
-            self._offsets |= {TopicPartition(topic.name, p.partition_index): p for p in topic.partitions}
+            self._offsets.setdefault(topic.name, {}).update((p.partition_index, p) for p in topic.partitions)
         return OffsetCommitResponse(
             topics=tuple(
                 OffsetCommitResponseTopic(
@@ -60,19 +60,19 @@ class PrivateOffsets:
     def _fetch(self) -> OffsetFetchResponse:
         return OffsetFetchResponse(
             topics=tuple(
-                OffsetFetchResponseTopic(name=name, partitions=tuple(self._of(name)))
-                for name in sorted({tp.topic for tp in self._offsets})
+                OffsetFetchResponseTopic(name=name, partitions=tuple(_rows(kept)))
+                for name, kept in sorted(self._offsets.items())
             )
         )
 
-    def _of(self, topic: str) -> Iterable[OffsetFetchResponsePartition]:
-        return (
-            OffsetFetchResponsePartition(
-                partition_index=tp.partition,
-                committed_offset=kept.committed_offset,
-                committed_leader_epoch=kept.committed_leader_epoch,
-                metadata=kept.committed_metadata,
-            )
-            for tp, kept in sorted(self._offsets.items())
-            if tp.topic == topic
+
+def _rows(kept: Mapping[int, OffsetCommitRequestPartition]) -> Iterable[OffsetFetchResponsePartition]:
+    return (
+        OffsetFetchResponsePartition(
+            partition_index=partition,
+            committed_offset=row.committed_offset,
+            committed_leader_epoch=row.committed_leader_epoch,
+            metadata=row.committed_metadata,
         )
+        for partition, row in sorted(kept.items())
+    )

@@ -72,7 +72,7 @@ class RegistryThread:
         self._patience_s = options.session_timeout_ms / 1000
         """How long one answer is waited for: later the session would be over anyway. At most what is granted."""
         self.exchange: OffsetsExchange | TwoStores | None = None
-        self._outbox: list[MemberAction] = []
+        self._outbox: deque[MemberAction] = deque()
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._work: deque[zk.RegistryAction] = deque()
         """What waits for its turn to be asked of ZooKeeper."""
@@ -204,7 +204,7 @@ class RegistryThread:
     def _perform(self) -> None:
         """Sort the actions: what is ZooKeeper's waits for its turn, the rest is done. The lock is held."""
         while self._outbox:
-            action = self._outbox.pop(0)
+            action = self._outbox.popleft()
             assert self.exchange is not None, "started before it was known how the nodes are called"
             self._take(self.exchange.carry_out(action, time.monotonic()))
 

@@ -59,7 +59,7 @@ class Asking:
 
     def __init__(self) -> None:
         self._tokens = itertools.count(1)
-        self._pending: dict[int, Asked] = {}
+        self._pending: dict[int, Asked] = {}  # bounded: whoever carries them out answers each, if only `Unanswered`
         self._due: dict[Due, float] = {}
 
     def look(self, ask: Ask, subtrees: Iterable[Subtree], now: float) -> Look:

@@ -16,7 +16,7 @@ from streamgroup.group.registry.entry import Entry
 from streamgroup.group.registry.events import Looked
 from streamgroup.group.registry.view import View, owner_subtrees
 from streamgroup.group.table import State
-from streamgroup.group.timing import gave_up_waiting, patience_s, rejoin_due
+from streamgroup.group.timing import gave_up_waiting, left_unsettled, patience_s, rejoin_due
 from streamgroup.model import TopicPartition
 from streamgroup.znodes import Create, Delete, Operation
 
@@ -58,26 +58,33 @@ class Claims(Entry):
     # -- giving up and claiming ---------------------------------------------------------------------------------------
 
     def _may_give_up(self, view: View, reason: str) -> bool:
-        """R21: at the boundary of a batch; R33: at the latest after 5 s where a consumer of another make waits."""
-        if not self._batch.in_flight:
+        """Give up at the boundary of a batch (R21), with the starts of what was gained committed (R6): their next owner
+        could not tell startingOffsets. At the latest after 5 s where a consumer of another make waits (R33)."""
+        if not self._batch.in_flight and not self._settling:
             self._rejoin(reason)
             return True
         if self._wanted is None:
             self._wanted, self._told_at = reason, self._now
-            self._note(INFO, f"{reason}: giving up when the batch in flight is done")
+            awaited = "the batch in flight is done" if self._batch.in_flight else "starting positions are committed"
+            self._note(INFO, f"{reason}: giving up when {awaited}")
         self._set_release_due(view)
         return False
 
     def _set_release_due(self, view: View) -> None:
         wait, most = self._config.rebalance_wait_ms / 1000, self._config.max_poll_interval_ms / 1000
-        due = rejoin_due(self._told_at, self._batch.asked_at, self._batch.longest_s, wait, most)
+        batch = self._batch
+        is_told = batch.listened or self._settling
+        due = rejoin_due(self._told_at, batch.asked_at, batch.longest_s, wait, most, listened=is_told)
         if view.foreign:
             due = min(due, self._told_at + FOREIGN_PATIENCE_S)
         self._asking.set(Due.REJOIN, due)
 
     def _waited_enough(self) -> None:
-        """The batch in flight is waited for no longer."""
-        self._out.append(ev.GaveUp(self._why_given_up()))
+        """The batch in flight, or the commit of starts, is waited for no longer."""
+        if self._batch.in_flight:
+            self._out.append(ev.GaveUp(self._why_given_up()))
+        else:
+            self._note(WARNING, left_unsettled(self._generation, self._now - self._told_at))
         self._rejoin(self._wanted or "the group rebalances")
 
     def _why_given_up(self) -> str:
@@ -91,7 +98,7 @@ class Claims(Entry):
     def _rejoin(self, reason: str) -> None:
         """What is held is planned and committed no more until it is assigned anew."""
         self._out.append(ev.Joining(reason, abandoned=self._batch.in_flight))
-        self._state, self._wanted, self._waited = State.JOINING, None, False
+        self._state, self._wanted, self._waited, self._settling = State.JOINING, None, False, False
         self._asking.clear(Due.REJOIN, Due.PARTIAL)
 
     def _release(self, partitions: Iterable[TopicPartition]) -> None:
@@ -129,9 +136,12 @@ class Claims(Entry):
         if missing:
             self._say_who_is_waited_for(view, missing)
         kept, self._held, self._kept = self._kept & held, held, held
+        self._settling = self._settles and (self._settling or kept != held)
         self._withheld, self._assigned = len(missing), True
         self._generation = self._next_generation(view, held)
         self._state, self._waited = State.STABLE, True
+        # Nothing is under way, and the owners are known: where none is of this session, no node of ours can be.
+        self._claimed_topics &= self._topics | {tp.topic for tp, o in self._owners.items() if self._is_of_session(o)}
         self._asking.clear(Due.PARTIAL)
         self._out.append(
             ev.Assigned(

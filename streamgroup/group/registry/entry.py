@@ -28,6 +28,9 @@ from streamgroup.znodes import Check, Create, Delete, Refusal, Set, Subtree
 
 POKE_AFTER_S = 10.0
 """R33: a consumer of another make that has not claimed its partitions by then has given up."""
+NOTED_MOST = 1000
+"""So many texts are remembered, so that none is said twice. They name nodes and sessions, of which new ones come for
+ever; then all texts are forgotten, and what still holds is said once more."""
 POKE_MOST_S = 160.0
 """Every poke makes all consumers stop and claim anew: where it does not help it comes more and more rarely."""
 
@@ -79,7 +82,8 @@ class Entry(ABC):
         self._unconfirmed = False
         """Something was written since the owners were looked at."""
         self._claimed_topics: set[str] = set()
-        """Of this session: where owner nodes of ours may be."""
+        """Of this session: where owner nodes of ours may be. Each assignment forgets the topics where none can be any
+        more."""
         # What is held.
         self._held = _NOTHING
         self._kept = _NOTHING
@@ -94,6 +98,8 @@ class Entry(ABC):
         self._wanted: str | None = None
         self._told_at = 0.0
         self._waited = False
+        self._settles = self._settling = False
+        """`_settling`: where partitions start that were gained is being found and committed."""
         self._pokes = 0
 
     # -- the next thing -----------------------------------------------------------------------------------------------
@@ -276,6 +282,8 @@ class Entry(ABC):
 
     def _note_once(self, level: int, text: str) -> None:
         if text not in self._noted:
+            if len(self._noted) >= NOTED_MOST:
+                self._noted.clear()
             self._noted.add(text)
             self._note(level, text)
 

@@ -99,6 +99,11 @@ class Registry(Claims):
         return frozenset()
 
     @property
+    def settling(self) -> bool:
+        """Whether what falls to others is released after `Settled` only."""
+        return self._settling and self._state is State.STABLE
+
+    @property
     def rebalance_wanted(self) -> bool:
         """Whether something is to be given up at the next boundary of a batch: nothing new is to be planned."""
         return self._wanted is not None
@@ -131,7 +136,7 @@ class Registry(Claims):
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
     def _start(self, event: ev.Start) -> None:
-        self._topics = frozenset(event.topics)
+        self._topics, self._settles = frozenset(event.topics), event.settles
         self._state = State.FINDING
         self._out.append(zk.OpenSession())
 
@@ -290,10 +295,13 @@ class Registry(Claims):
         self._batch.planned(self._now)
 
     def _asked(self, event: ev.Asked) -> None:
-        self._batch.asked(self._now)
+        self._batch.asked(self._now, listened=event.listened)
 
     def _idle(self, event: ev.Idle) -> None:
         self._batch.idle(self._now)
+
+    def _settled(self, event: ev.Settled) -> None:
+        self._settling = False
 
     def _commit_accepted(self, event: ev.CommitAccepted) -> None:
         if (event.member_id, event.generation) == (self._me.consumer_id, self._generation):
@@ -335,6 +343,7 @@ _ROWS: tuple[tuple[type[Any], dict[tuple[State, ...], str]], ...] = (
     (ev.Planned, {tuple(State): "planned"}),
     (ev.Asked, {tuple(State): "asked"}),
     (ev.Idle, {tuple(State): "idle"}),
+    (ev.Settled, {(State.STABLE,): "settled"}),
     (ev.CommitAccepted, {(State.STABLE,): "commit_accepted"}),
     (ev.CommitRefused, {(State.STABLE,): "commit_refused"}),
     # The registry tells itself what topics and brokers there are, and no broker coordinates.

@@ -114,6 +114,7 @@ class OffsetsExchange:
         self._tokens = itertools.count(FIRST_TOKEN)
         self._jobs: list[_Job] = []
         self._known: dict[TopicPartition, _Known] = {}
+        """Bounded by the offset nodes of the group: each fetch of all of them forgets what is not among them."""
         self._connected = False
         self._opened = False
         self._actions: list[Any] = []
@@ -250,6 +251,8 @@ class OffsetsExchange:
             self._actions.append(ev.Fail(DecodeError(text)))
             return
         if not any(other.writes for other in self._jobs):  # else what was read may be older than what is known
+            if job.wanted is None and not any(isinstance(other, _Commit) for other in self._jobs):
+                self._known.clear()  # all there is was read: what is known besides is of topics that are gone
             self._learn(committed, event.nodes)
         self._answer(job, fetch_response(committed, job.wanted))
 

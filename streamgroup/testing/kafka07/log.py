@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from streamgroup.errors import DecodeError, StreamGroupError
+from streamgroup.errors import DecodeError, StreamGroupError, UnsupportedMagic
 from streamgroup.testing.kafka07.config import BrokerConfig
 from streamgroup.testing.kafka07.messages import check_set, messages_of
 from streamgroup.wire.kafka07 import EARLIEST_TIME, LATEST_TIME
@@ -36,7 +36,7 @@ class NegativeSize(StreamGroupError):
 
 
 class DamagedLog(StreamGroupError):
-    """The segments on disk do not follow on each other: Kafka refuses to start, too."""
+    """The segments on disk do not follow on each other, or one has a magic that is unknown: Kafka refuses to start."""
 
 
 class Segment:
@@ -192,8 +192,9 @@ class Log:
         self._file.close()
         # Compressed messages with nothing in them, which no flush has counted: the real broker leaves them in the file
         # as well, under offsets that the next one has too, and then refuses to start.
-        os.truncate(last.path, last.visible)
-        last.size = last.visible
+        if last.size > last.visible:  # else the file keeps its time of modification, which OFFSETS by time goes by
+            os.truncate(last.path, last.visible)
+            last.size = last.visible
         if last.visible:
             self._segments.append(_new_segment(self._directory, last.end))
         self._file = self._segments[-1].path.open("ab")
@@ -231,11 +232,17 @@ def _load(directory: Path) -> list[Segment]:
 
 
 def _recover(segment: Segment) -> None:
-    """Cut a segment behind its last whole and good message: a crash may have left a part of one."""
+    """Cut a segment behind its last whole and good message: a crash may have left a part of one.
+
+    Raises DamagedLog for a whole message whose magic is unknown: Kafka checks its checksum, does not know where that
+    stands, and refuses to start.
+    """
     good = 0
     try:
         for message in messages_of(segment.path.read_bytes()):
             good += message.size
+    except UnsupportedMagic as error:
+        raise DamagedLog(f"{segment.path}: {error}") from error
     except DecodeError:
         pass
     if good < segment.size:

@@ -6,13 +6,14 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, Truncated, UnsupportedMagic
+from streamgroup.errors import ChecksumMismatch, TooLarge, Truncated, UnsupportedMagic
 from streamgroup.testing.kafka07.codecs import NONE, decompress
 from streamgroup.wire.primitives import Bytes
 
 _LENGTH = 4
 _MAGICS = {0: 5, 1: 6}
 """Bytes before the payload, the checksum last."""
+_LEAST_HEADER = min(_MAGICS.values())
 _CODEC_MASK = 3
 _MOST_LEVELS = 32
 """Wrappers within wrappers; the broker's own bound is its stack."""
@@ -65,9 +66,7 @@ def messages_of(data: Bytes) -> Iterator[Message]:
 
 
 def _message(body: bytes, at: int) -> Message:
-    if not body:
-        raise DecodeError(f"at byte {at}: a message of no bytes")
-    header = _MAGICS.get(body[0])
+    header = _MAGICS.get(body[0]) if len(body) >= _LEAST_HEADER else _LEAST_HEADER
     if header is None:
         raise UnsupportedMagic(f"at byte {at}: magic {body[0]}; Kafka 0.7 has 0 and 1")
     if len(body) < header:

@@ -23,6 +23,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,15 +55,37 @@ def pass_point(point: str) -> None:
     note.rename(home() / "struck")
     match stroke:
         case "together":
-            os.killpg(processes["group"], signal.SIGKILL)
+            signal_together(processes["group"], signal.SIGKILL)
         case "jvm":
             os.kill(processes["jvm"], signal.SIGKILL)
         case "coordinator":
             os.kill(int((home() / "coordinator").read_text()), signal.SIGKILL)
         case "pause":
-            os.killpg(processes["group"], signal.SIGSTOP)
+            signal_together(processes["group"], signal.SIGSTOP)
         case _:
             raise ValueError(f"armed with {stroke!r}, which is none of {STROKES}")
+
+
+def signal_together(application: int, number: signal.Signals) -> None:
+    """Signal an application's process group, and its coordinators, which have left that group but not its session.
+
+    The process that calls this comes last: it may end by it.
+    """
+    others = {pid for pid, group, session in _processes() if session == application != group}
+    for pid in others - {os.getpid()}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    os.killpg(application, number)
+    if os.getpid() in others:
+        os.kill(os.getpid(), number)
+
+
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """Every process's pid, process group and session."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+            yield int(stat.parent.name), int(fields[2]), int(fields[3])
 
 
 # --- the product's seams ----------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class FakeCoordinator:
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the channels of this test lie; short, for a socket's path has 107 bytes."""
+    """Where the channels of this test lie; short, so that sockets have their whole paths as addresses."""
     with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as directory:
         monkeypatch.setattr(tempfile, "gettempdir", lambda: directory)
         yield Path(directory) / f"streamgroup-{os.getuid()}"

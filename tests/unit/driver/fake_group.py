@@ -37,7 +37,14 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponse,
 )
 from streamgroup.wire.schema import decode, encode
-from tests.offset_store import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in, zookeepers_answer
+from tests.offset_store import (
+    OFFSETS_VERSION,
+    batch_bytes,
+    commit_answer,
+    fetch_answer,
+    offsets_in,
+    zookeepers_answer,
+)
 from tests.unit.group.fake_coordinator import FakeCoordinator, Reply
 
 SESSION_S = 45.0
@@ -50,6 +57,8 @@ class OffsetCoordinator(FakeCoordinator):
 
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     refusals: list[int] = field(default_factory=list)
+    batch_limit: tuple[int, int] | None = None
+    """The bytes that the partitions of one commit may take as one record batch, and the code for more."""
     fetch_refusals: list[int] = field(default_factory=list)
     deleted: set[TopicPartition] = field(default_factory=set)
     commits: list[tuple[str, int, dict[TopicPartition, int]]] = field(default_factory=list)
@@ -86,6 +95,8 @@ class OffsetCoordinator(FakeCoordinator):
         if not code and not simple and self.assignments is None:
             code = ErrorCode.REBALANCE_IN_PROGRESS
         rows = offsets_in(request)
+        if not code and self.batch_limit is not None and batch_bytes(request.group_id, rows) > self.batch_limit[0]:
+            code = self.batch_limit[1]
         codes = {tp: code or (3 if tp in self.deleted else 0) for tp in rows}
         accepted = {tp: offset for tp, offset in rows.items() if not codes[tp]}
         self.offsets |= accepted

@@ -22,6 +22,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import SourceOptions
+from streamgroup.planning import suspicions
 from streamgroup.planning.document import to_value
 from streamgroup.wire.messages.admin import DescribedGroup
 from tests.unit.driver.fake_group import OffsetCoordinator
@@ -77,6 +78,9 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Make coordinators; a loss that these logs show is believed soon."""
+    monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 0.2)
+    monkeypatch.setattr(suspicions, "LOOK_EVERY_S", 0.05)
     runs: list[Run] = []
 
     def make(

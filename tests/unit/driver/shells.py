@@ -70,7 +70,7 @@ NODES = {0: Broker(0, "b0", 9092), 1: Broker(1, "b1", 9092)}
 
 def client(*servers: tuple[str, int], **others: Any) -> ClientOptions:
     shorter = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 10, "default_api_timeout_ms": 3_000}
-    return ClientOptions(bootstrap_servers=servers or (("b0", 9092),), **{**shorter, **others})
+    return ClientOptions(bootstrap_servers=servers or (("127.0.0.1", 9092),), **{**shorter, **others})
 
 
 def source(
@@ -260,6 +260,8 @@ class Logs:
     """Leader epochs that come with the ends of logs; unknown of partitions that are not here."""
     segments: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     """What comes with the earliest offset, in Kafka 0.7."""
+    unregistered: set[int] = field(default_factory=set)
+    """Brokers that are away, in Kafka 0.7; their partitions are not in `ends`."""
     empty: tuple[str, ...] = ()
     """Topics without partitions: in Kafka 0.7, where none of their brokers is registered."""
     dialect: Dialect = Dialect.KAFKA
@@ -268,6 +270,8 @@ class Logs:
     snapshots: int = 0
     listings: list[tuple[int, tuple[TopicPartition, ...]]] = field(default_factory=list)
     closed: int = 0
+    distrusted: int = 0
+    """How often another broker was to be asked for the metadata."""
 
     def of(self, options: ClientOptions, on_change: object = None) -> FakeCluster:
         return FakeCluster(self)
@@ -297,7 +301,8 @@ class FakeCluster:
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
         self.logs.snapshots += 1
         self._fail()
-        return ClusterSnapshot(NODES, self.logs.topics(topics), dialect=self.logs.dialect)
+        nodes = {node: broker for node, broker in NODES.items() if node not in self.logs.unregistered}
+        return ClusterSnapshot(nodes, self.logs.topics(topics), dialect=self.logs.dialect)
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
@@ -337,6 +342,9 @@ class FakeCluster:
             {tp: at for tp, at in wanted.items() if tp not in self.logs.slow}, isolation, deadline
         )
         return listed, [f"{tp}: its leader is late" for tp in sorted(wanted.keys() & self.logs.slow)]
+
+    def distrust_metadata(self) -> None:
+        self.logs.distrusted += 1
 
     def close(self) -> None:
         self.logs.closed += 1

@@ -1,15 +1,17 @@
 """A coordinator in a process as Spark's runner makes it, over a group in memory: a program that the tests end.
 
-    python stop_process.py RUN_DIRECTORY [SIGNAL]
+    python -m tests.unit.driver.stop_process RUN_DIRECTORY [SIGNAL]
 
 It plans and proves a batch, has a second one in flight, says `ready`, and reads its standard input, as the runner does,
 until that ends. When its member leaves it says what is committed. SIGNAL reaches it in the midst of its last commit.
+At SIGUSR1 it logs more than a pipe holds, under the coordinator's lock; from then on it says when it sends a heartbeat.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import tempfile
 from typing import Any
@@ -18,8 +20,9 @@ from streamgroup.driver import process
 from streamgroup.driver.logs import watcher
 from streamgroup.driver.membership import group_thread
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
+from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value
-from streamgroup.wire.messages.group import LeaveGroupRequest
+from streamgroup.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.driver.fake_group import OffsetCoordinator
 from tests.unit.driver.shells import GroupPoller, logs_of, source
@@ -29,11 +32,14 @@ class Telling(OffsetCoordinator):
     """Says when the member leaves, and what is committed then."""
 
     signal: int | None = None
+    tells_heartbeats = False
 
     def handle(self, request: Any, version: int, reply: Any) -> None:
         if isinstance(request, OffsetCommitRequest) and self.signal is not None:
             os.kill(os.getpid(), self.signal)
             self.signal = None
+        if isinstance(request, HeartbeatRequest) and self.tells_heartbeats:
+            os.write(1, b"heartbeat\n")
         if isinstance(request, LeaveGroupRequest):
             committed = sorted((tp.partition, offset.offset) for tp, offset in self.offsets.items())
             os.write(1, f"left {committed}\n".encode())
@@ -43,10 +49,20 @@ class Telling(OffsetCoordinator):
 def main() -> None:
     random.seed(1)
     tempfile.tempdir = sys.argv[1]
+    process.RUNNER = "tests.unit.driver.stop_process"
     group, logs = Telling(), logs_of([10, 10])
     group_thread.Poller = lambda options: GroupPoller(group, set())  # type: ignore[assignment, misc]
     watcher.open_cluster = logs.of  # type: ignore[assignment]
-    coordinator = process.start_coordinator(source())
+    coordinator = process.start_coordinator(source(group=GroupOptions("g", heartbeat_interval_ms=50)))
+
+    def log_much(*_: object) -> None:
+        with coordinator._state:
+            for number in range(3000):
+                process.log.error("%s line %d", "." * 200, number)
+        group.tells_heartbeats = True
+        os.write(1, b"has logged\n")
+
+    signal.signal(signal.SIGUSR1, log_much)
     start = to_value(INITIAL_DOCUMENT)
     for end in (20, 30):
         planned = start
@@ -63,6 +79,7 @@ def main() -> None:
     finally:
         coordinator.stop()
         os.write(1, b"stopped\n")
+        process.log.error("the last words")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,9 +30,10 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
+from streamgroup.net import resolve
 from streamgroup.options.types import LimitOptions, SourceOptions, Subscription
 from tests.unit.driver.registry07 import client07
-from tests.unit.driver.shells import NODES, Logs, logs_of, source
+from tests.unit.driver.shells import NODES, Logs, client, logs_of, source
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -80,6 +82,16 @@ def test_offsets_that_the_logs_do_not_hold_end_the_read_or_are_left_out(logs: Lo
     assert ranges(plan_batch(lenient)) == [(0, 5, 10)]
 
 
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_start_that_is_given_above_the_end_that_is_given_is_an_error_as_in_spark(
+    logs: Logs, fail_on_data_loss: bool
+) -> None:
+    starting, ending = OffsetSpec(EARLIEST, offsets={P0: 9, P1: 5}), OffsetSpec(LATEST, offsets={P0: 4, P1: 5})
+    crossed = r"^startingOffsets lies above endingOffsets: t-0 starts at offset 9 and ends at 4\. Give"
+    with pytest.raises(ConfigError, match=crossed):
+        plan_batch(options(starting, ending, fail_on_data_loss=fail_on_data_loss))
+
+
 def test_brokers_that_do_not_answer_are_asked_again_as_often_as_said(
     logs: Logs, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -91,6 +103,20 @@ def test_brokers_that_do_not_answer_are_asked_again_as_often_as_said(
     with pytest.raises(TransportError, match="down"):
         plan_batch(options(fetch_offset_retries=1))
     assert logs.failures == []
+
+
+def test_servers_whose_names_nobody_knows_end_the_read_without_another_attempt(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(resolve, "UNRESOLVED_S", 0.0)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    given = options(client=client(("nowhere", 9092)), fetch_offset_retries=3)
+    with pytest.raises(ConfigError, match=r"cannot resolve any name .*: nowhere:9092: .*not known"):
+        plan_batch(given)
+    assert logs.snapshots == 0
 
 
 def test_a_refusal_is_not_asked_again(logs: Logs) -> None:
@@ -113,10 +139,12 @@ def test_partitions_that_are_named_must_be_there_as_in_spark(logs: Logs, option:
     named = {P0: 0, P1: 0, TopicPartition("t", 10_002): 0}
     spec = OffsetSpec(EARLIEST, timestamps=named) if by_time else OffsetSpec(EARLIEST, offsets=named)
     given = options(spec) if option == "startingOffsets" else options(ending=spec)
-    with pytest.raises(ConfigError, match=rf"{option} names partitions that do not exist or .*: t-10002\."):
+    option += "ByTimestamp" if by_time else ""
+    with pytest.raises(ConfigError, match=rf"^{option} names partitions that do not exist or .*: t-10002\."):
         plan_batch(given)
     logs.dialect = Dialect.KAFKA07
-    with pytest.raises(ConfigError, match=rf"{option} names .*: t 1-2: .* broker is not registered.*Start that broker"):
+    broker_away = rf"^{option} names .*: t 1-2: .* broker is not registered.*Start that broker"
+    with pytest.raises(ConfigError, match=broker_away):
         plan_batch(given)
 
 

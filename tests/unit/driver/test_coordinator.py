@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -23,13 +25,14 @@ from streamgroup.model import (
     Document,
     OffsetRange,
 )
+from streamgroup.net import resolve
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.unit.driver.fake_group import OffsetCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Start, document, ranges, start
-from tests.unit.driver.shells import client, logs_of, source
+from tests.unit.driver.shells import client, logs_of, running, source, until
 
 __all__ = ["start"]
 
@@ -93,6 +96,21 @@ def test_start_comes_back_byte_for_byte_while_the_group_forms(start: Start, monk
     assert ranges(run.coordinator.partitions(foreign, run.plan(foreign))) == [(0, 4, 10), (1, 3, 10)]
 
 
+def test_start_comes_back_byte_for_byte_where_nothing_is_new(start: Start) -> None:
+    """A checkpoint of Spark's own connector says the same in other words, and Spark would take other words for a
+    batch."""
+    run = start()
+    foreign = {"t": {"1": 10, "0": 10}}
+    answers = []
+
+    def has_looked() -> bool:
+        answers.append(run.latest(foreign))
+        return run.coordinator.report_latest() == {"t": {"0": 10, "1": 10}}
+
+    until(has_looked, "the ends of the logs")
+    assert {str(answer) for answer in answers} == {str(foreign)}
+
+
 def test_a_skipped_batch_ends_the_query_and_is_not_committed(start: Start) -> None:
     run = start()
     first = run.batch()
@@ -102,6 +120,28 @@ def test_a_skipped_batch_ends_the_query_and_is_not_committed(start: Start) -> No
         run.latest(second)
     run.coordinator.stop()
     assert run.committed == {0: 10, 1: 10}
+
+
+def test_nothing_is_planned_where_the_group_rebalances_while_the_ends_are_asked_for(start: Start) -> None:
+    """R9: the assignment that stood when the brokers were asked may be called in question when they answer."""
+    run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
+    first = run.batch()
+    assert run.latest(first) == first
+    run.logs.ends[P0] = 20
+
+    def rebalance() -> None:
+        run.logs.hook = None
+        run.held.add(JoinGroupRequest)
+        with run.poller.changed:
+            run.group.gather()
+        until(lambda: run.coordinator.status()["state"] == "joining", "rejoining")
+
+    run.logs.hook = rebalance
+    assert run.latest(first) == first
+    assert run.coordinator.status()["idle"]
+    until(lambda: run.coordinator.status()["state"] == "joining", "rejoining")
+    run.poller.release()
+    assert ranges(run.coordinator.partitions(first, run.plan(first))) == [(0, 10, 20)]
 
 
 # -- replays ----------------------------------------------------------------------------------------------------------
@@ -162,6 +202,22 @@ def test_once_reads_everything_when_it_has_joined(start: Start) -> None:
     assert len(from_value(run.latest(once=True)).ranges) == 2
 
 
+def test_once_waits_for_the_partitions_that_another_member_has_yet_to_give_up(start: Start) -> None:
+    """A cooperative member gives a partition up when its batch has sunk; until then the newcomer holds nothing."""
+    options = source(group=GroupOptions("g", heartbeat_interval_ms=20, strategies=("cooperative-sticky",)))
+    run = start(options)
+    first = run.batch()
+    run.logs.ends |= {P0: 20, P1: 20}
+    other = start(options, group=run.group, logs=run.logs)
+    answers: list[Document] = []
+    with running(lambda: answers.append(from_value(other.latest(once=True)))) as once:
+        until(lambda: other.coordinator._member.may_plan(time.monotonic()), "the first assignment")
+        once.join(0.1)
+        assert not answers, "what falls to it is still another's"
+        run.latest(first)
+    assert [(r.start, r.until) for r in answers[0].ranges] == [(10, 20)]
+
+
 def test_once_waits_for_the_leader_that_is_late(start: Start) -> None:
     """Once is called once: what it does not plan would be left to another run, without a word."""
     logs = logs_of((10, 10))
@@ -182,6 +238,22 @@ def test_once_gives_the_brokers_their_time_however_long_the_join_took(start: Sta
     run = start(source(client=client(default_api_timeout_ms=1_000)), logs=logs, hold=JoinGroupRequest)
     threading.Timer(1.2, run.poller.release).start()
     assert len(from_value(run.latest(once=True)).ranges) == 2
+
+
+def test_a_rebalance_does_not_wait_for_an_empty_document(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark may ask again only at its next trigger, and nothing is in flight."""
+    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.05)
+    options = source(group=GroupOptions("g", heartbeat_interval_ms=20))
+    run = start(options, hold=JoinGroupRequest)
+    run.coordinator.prepare_available_now()
+    empty = run.latest()
+    assert from_value(empty).ranges == ()
+    run.poller.release()
+    until(lambda: run.coordinator.status()["state"] == "stable", "the first assignment")
+    other = start(options, group=run.group, logs=run.logs)
+    other.latest()
+    until(lambda: [len(r.coordinator.status()["positions"]) for r in (run, other)] == [1, 1], "they share")
+    assert not run.coordinator.status()["idle"], "nobody has proven it meanwhile"
 
 
 def test_an_empty_document_is_planned_under_the_lock(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +278,7 @@ def test_once_tells_what_no_broker_has_told(start: Start) -> None:
     logs = logs_of((10, 10))
     logs.slow = {P1}
     short = source(client=client(default_api_timeout_ms=500))
-    with pytest.raises(TransportError, match=r"group g: nothing could be planned of t-1 under Trigger\.Once: .* again"):
+    with pytest.raises(TransportError, match=r"group g: cannot plan t-1 under Trigger\.Once: .* again"):
         start(short, logs=logs).latest(once=True)
 
 
@@ -217,6 +289,28 @@ def test_a_topic_that_does_not_exist_is_named(start: Start) -> None:
     run = start(source(topics=("t", "nowhere")))
     with pytest.raises(ConfigError, match="'nowhere'"):
         run.latest()
+
+
+def test_servers_whose_names_nobody_knows_end_the_start_and_only_that(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = True
+
+    def look_up(host: str, *_: Any, **__: Any) -> Any:
+        if host == "kafka-1" and known:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9092))]
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(resolve, "UNRESOLVED_S", 0.0)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    named = source(client=client(("kafka-1", 9092), ("kafka-2", 9092)))
+    run = start(named)
+    first = run.batch()
+    known = False
+    run.logs.ends[P0] = 12
+    assert run.plan(first) != first
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers: kafka-\d:9092: .*not known; kafka-\d:9092"):
+        start(named).latest()
 
 
 @pytest.mark.parametrize(

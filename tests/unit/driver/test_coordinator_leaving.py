@@ -14,7 +14,6 @@ from streamgroup.driver import coordinator as coordinator_module
 from streamgroup.driver import leaving
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.leaving import Leaving
-from streamgroup.driver.logs import watcher
 from streamgroup.driver.membership import seats
 from streamgroup.errors import DrainedError, TransportError
 from streamgroup.model import (
@@ -80,6 +79,22 @@ def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, m
     assert time.monotonic() - began < 0.1, "that is over: there is nothing to wait for"
 
 
+def test_a_stop_leaves_when_its_commit_is_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who leaves before cannot tell what will be repeated."""
+    monkeypatch.setattr(leaving, "FAREWELL_S", SOON)
+    monkeypatch.setattr(leaving, "TOGETHER_S", SOON)
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    asked = run.poller.asked(OffsetCommitRequest)
+    run.held.add(OffsetCommitRequest)
+    with running(run.coordinator.stop):
+        until(lambda: run.poller.asked(OffsetCommitRequest) > asked, "the commit of all that is held")
+        assert run.coordinator.status()["state"] == "stable", "it waits for the answer"
+        run.poller.release()
+    assert run.group.members == {}
+
+
 # -- draining ---------------------------------------------------------------------------------------------------------
 
 
@@ -113,7 +128,6 @@ def test_nothing_is_planned_after_a_drain_that_began_while_the_ends_were_asked_f
     first = run.batch()
     run.latest(first)
     run.logs.ends[P0] = 20
-    time.sleep(watcher.FRESH_S)
     planned, leave = threading.Event(), Leaving._leave
 
     def leave_later(going: Leaving, deadline: float) -> bool:

@@ -11,7 +11,16 @@ import pytest
 from streamgroup.driver import patience
 from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.group.commit_metadata import CommitMetadata
-from streamgroup.model import EARLIEST, LATEST, CommittedOffset, Document, OffsetRange, Position, TopicPartition
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    CommittedOffset,
+    Document,
+    OffsetRange,
+    OffsetSpec,
+    Position,
+    TopicPartition,
+)
 from streamgroup.options.types import GroupOptions, LimitOptions, Mode, OffsetsStorage, SourceOptions, Subscription
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.wire.messages.cluster import MetadataRequest
@@ -26,7 +35,8 @@ __all__ = ["start"]
 
 OFF = GroupOptions("", Mode.OFF)
 COMMIT = GroupOptions("g", Mode.COMMIT, join_timeout_ms=300)
-EMPTY = Document("", "lineage", "before", 3)
+EMPTY = Document("", "lineage", "before", 1)
+"""What AvailableNow logs first where the starting offsets take longer than a second (R10)."""
 
 
 def off(starting: int = EARLIEST, **others: Any) -> SourceOptions:
@@ -301,6 +311,36 @@ def test_a_checkpoint_of_sparks_own_connector_is_a_start(start: Start, mode: Gro
     run = start(source(LATEST, group=mode))
     own = {"t": {"0": 4, "1": 9}}
     assert ranges(run.coordinator.partitions(own, run.plan(own))) == [(0, 4, 10), (1, 9, 10)]
+
+
+@pytest.mark.parametrize("mode", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
+def test_a_restart_from_a_document_that_tells_nothing_begins_at_starting_offsets(
+    start: Start, mode: GroupOptions
+) -> None:
+    options = replace(source(group=mode), starting=OffsetSpec(LATEST, offsets={P0: 7, P1: LATEST}))
+    run = start(options)
+    first = to_value(EMPTY)
+    planned = run.plan(first)
+    assert ranges(run.coordinator.partitions(first, planned)) == [(0, 7, 10)]
+    assert (planned["lineage"], planned["sequence"]) == ("lineage", 2)
+
+
+@pytest.mark.parametrize("mode", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
+@pytest.mark.parametrize("by", ["Spark's next call", "the listener"])
+def test_a_batch_that_sparks_own_connector_planned_is_delivered_once(start: Start, mode: GroupOptions, by: str) -> None:
+    """Spark's offset log has positions only: it hands the batch's end back without the ranges that were replayed."""
+    run = start(source(LATEST, group=mode), logs=logs_of([4, 10]))
+    before, end = {"t": {"0": 2, "1": 9}}, {"t": {"0": 4, "1": 10}}
+    assert ranges(run.coordinator.partitions(before, end)) == [(0, 2, 4), (1, 9, 10)]
+    if by == "the listener":
+        assert run.coordinator.sunk(end, 1, {})["proven"]
+    assert run.latest(end) == end, "nothing is new, and nothing is read again"
+    run.logs.ends |= {P0: 6}
+    planned = run.plan(end)
+    assert ranges(run.coordinator.partitions(end, planned)) == [(0, 4, 6)]
+    run.latest(planned)
+    if mode is not OFF:
+        until(lambda: run.committed == {0: 6, 1: 10}, "committed")
 
 
 # -- assign and patterns ----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
@@ -25,6 +26,8 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
+from streamgroup.net.listing import EpochEnd
+from streamgroup.planning import loss
 from tests.unit.driver.shells import NODES
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -47,14 +50,13 @@ class FakeLedger:
 
 
 class FakeWatcher:
-    """Knows one snapshot; refreshes are counted, and done by the test."""
+    """Knows one snapshot; what is doubted is noted, and refreshed by the test."""
 
     def __init__(self, partitions: int = 2, topic_id: str = "id") -> None:
         self.metadata_at = 0.0
-        self.forgotten: list[TopicPartition] = []
+        self.doubted: list[TopicPartition] = []
         self.void: set[TopicPartition] = set()
         """Logs that were dropped since they were asked for."""
-        self.refreshes = 0
         self.high: dict[TopicPartition, int] = {}
         self.questions: list[tuple[Any, Future[Any]]] = []
         self.partitions = partitions
@@ -64,6 +66,11 @@ class FakeWatcher:
         infos = tuple(PartitionInfo(n, leader, epoch) for n in range(partitions))
         topics = {"t": TopicInfo("t", infos, topic_id)}
         self.snapshot = ClusterSnapshot(NODES, topics if partitions else {})
+        self.changes = object()
+
+    @property
+    def known_since(self) -> tuple[object, object]:
+        return self.changes, self.snapshot
 
     def known(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, LogRange]:
         return {tp: known for tp, known in logs.items() if tp not in self.void}
@@ -79,11 +86,8 @@ class FakeWatcher:
         self.questions.append((question, Future()))
         return self.questions[-1][1]
 
-    def forget(self, partitions: Collection[TopicPartition]) -> None:
-        self.forgotten += partitions
-
-    def refresh_metadata(self) -> None:
-        self.refreshes += 1
+    def doubt(self, partitions: Collection[TopicPartition]) -> None:
+        self.doubted += sorted(partitions)
 
     def refreshed(self) -> None:
         self.metadata_at = float("inf")
@@ -110,7 +114,7 @@ def test_positions_within_their_logs_are_planned_from() -> None:
     document = made.next(INITIAL_DOCUMENT, logs, None, now=0.0)
     assert document is not None
     assert document.ranges == (OffsetRange(P0, 4, 10),)
-    assert (watcher.refreshes, watcher.forgotten) == (0, [])
+    assert watcher.doubted == []
 
 
 def test_a_position_below_its_log_is_an_error_or_moves_and_is_told_once() -> None:
@@ -136,7 +140,7 @@ def test_a_log_that_ends_below_the_position_is_loss_only_after_a_refresh_of_the_
     made = planner(FakeLedger({P0: 9, P1: 8}), watcher)
     for _ in range(2):
         assert made.judge(logs) == ({P1: LogRange(0, 10)}, {}), "the others are planned meanwhile"
-    assert (watcher.forgotten, watcher.refreshes) == ([P0], 1), "asked for once"
+    assert watcher.doubted == [P0], "asked for once in half a second"
     watcher.refreshed()
     assert made.judge(logs).moved == {P0: 3}
 
@@ -147,9 +151,9 @@ def test_what_was_only_old_metadata_is_no_loss() -> None:
     made.judge({P0: LogRange(0, 3)})
     watcher.refreshed()
     assert made.judge({P0: LogRange(0, 12)}) == ({P0: LogRange(0, 12)}, {})
-    watcher.metadata_at = 0.0
+    watcher.metadata_at = time.monotonic()
     made.judge({P0: LogRange(0, 3)})
-    assert watcher.refreshes == 2, "another time, another refresh"
+    assert watcher.doubted == [P0, P0], "another suspicion, another look"
 
 
 def test_an_open_transaction_is_no_loss() -> None:
@@ -176,7 +180,7 @@ def test_available_now_is_done_at_its_targets_and_does_not_wait_for_what_is_dele
     made.targets = {P0: 6, P1: 8}
     logs = {P0: LogRange(0, 50), P1: LogRange(0, 50)}
     made.judge(logs)
-    assert not made.reached_targets(logs)
+    assert made.unread(logs) == {P0}
     document = made.next(INITIAL_DOCUMENT, logs, None, now=0.0)
     assert document is not None
     assert document.ranges == (OffsetRange(P0, 4, 6),)
@@ -186,7 +190,19 @@ def test_available_now_is_done_at_its_targets_and_does_not_wait_for_what_is_dele
     made.judge({})
     watcher.refreshed()
     made.judge({})
-    assert made.reached_targets({})
+    assert not made.unread({})
+
+
+def test_an_empty_document_repeats_the_positions_before_it_where_it_knows_none() -> None:
+    """A restart from it would take the query for one that has never read anything (R7)."""
+    ledger = FakeLedger({})
+    made = planner(ledger, FakeWatcher())
+    before = made.empty(replace(INITIAL_DOCUMENT, positions={P0: Position(4, "id", 1)}))
+    assert before.positions == {P0: Position(4, "id", 1)}
+    ledger.held = {P1: Position(8, "id", 1)}
+    assert made.empty(before).positions == ledger.held
+    ledger.held = {}
+    assert made.empty(INITIAL_DOCUMENT).positions == {}, "nothing was ever read"
 
 
 def test_a_log_that_was_another_topics_when_it_was_asked_for_is_neither_planned_nor_moved_to() -> None:
@@ -202,6 +218,33 @@ def test_a_log_that_was_another_topics_when_it_was_asked_for_is_neither_planned_
     watcher.void = set()
     judged = judging.judge({P0: LogRange(0, 2), P1: LogRange(1, 2)})
     assert judged.moved == {P0: 0, P1: 1}
+
+
+@pytest.mark.parametrize("end", [5, 8, 10, 30])
+def test_after_a_batch_whose_rest_was_cut_off_reading_goes_on_at_the_cut(end: int) -> None:
+    """Its task has left out [5, 10) and reported success; the log, cut at 5, has grown to `end` since."""
+    ledger, watcher = FakeLedger({P0: 4}), FakeWatcher()
+    made = planner(ledger, watcher)
+    document = made.next(INITIAL_DOCUMENT, {P0: LogRange(0, 10)}, None, now=0.0)
+    assert document is not None
+    assert document.ranges == (OffsetRange(P0, 4, 10),)
+    ledger.held = dict(document.positions)
+    watcher.know(2, epoch=2)
+    logs = {P0: LogRange(0, end)}
+    made.ask(ledger.positions(), logs, None, 0.0)
+    watcher.questions[0][1].set_result({P0: EpochEnd(1, 5)})
+    made.ask(ledger.positions(), logs, None, 0.0)
+    assert made.judge(logs) == ({}, {}), "not planned before the metadata is refreshed"
+    watcher.refreshed()
+    assert made.judge(logs).moved == {P0: 5}
+    (told,) = (parse(line) for _, line in TOLD)
+    assert (told["event"], told["from"], told["to"]) == ("data_loss", "10", "5")
+    ledger.held[P0] = Position(5, "id")
+    if end > 5:
+        assert made.judge(logs).logs == logs
+        following = made.next(document, logs, None, now=0.0)
+        assert following is not None
+        assert following.ranges == (OffsetRange(P0, 5, end),)
 
 
 # -- Kafka 0.7 ---------------------------------------------------------------------------------------------------------
@@ -220,6 +263,14 @@ def sound(made: Planner, watcher: FakeWatcher, logs: dict[TopicPartition, LogRan
     made.ask(positions, logs, None, 0.0)
     watcher.questions.pop()[1].set_result({tp: (p.offset + 1,) for tp, p in positions.items()})
     made.ask(positions, logs, None, 0.0)
+
+
+def test_positions_are_bytes_and_count_no_records() -> None:
+    made = planner(FakeLedger({P0: 4}), old(FakeWatcher()))
+    assert made.judge({P0: LogRange(500, 900)}).moved == {P0: 500}
+    assert "up to 496 bytes are gone at position 4" in TOLD[0][1]
+    with pytest.raises(DataLossError, match="up to 496 bytes are gone at position 4"):
+        planner(FakeLedger({P0: 4}), old(FakeWatcher()), strict=True).judge({P0: LogRange(500, 900)})
 
 
 def test_nothing_is_planned_from_a_position_before_a_message_was_found_there() -> None:
@@ -253,8 +304,8 @@ def test_a_partition_whose_broker_is_away_waits_and_nothing_is_lost() -> None:
     judged = made.judge(logs)
     assert judged == ({P0: LogRange(0, 10)}, {})
     made.targets = {P0: 4, P1: 10}
-    assert not made.reached_targets(judged.logs), "AvailableNow waits for it"
-    assert (made.deleted, watcher.refreshes, TOLD) == (frozenset(), 0, [])
+    assert made.unread(judged.logs) == {P1}, "AvailableNow waits for it"
+    assert (made.deleted, watcher.doubted, TOLD) == (frozenset(), [], [])
 
 
 def test_what_was_not_there_when_the_run_began_is_not_lost_either() -> None:
@@ -273,6 +324,7 @@ def test_without_a_group_documents_carry_the_positions_of_brokers_that_are_away(
             kept=NOT_KEPT,
             fail_on_data_loss=True,
             documents_positions=alone,
+            is_subscribed=lambda tp: tp != OTHER,
         )
         document = made.next(previous, {P0: LogRange(0, 10)}, None, now=0.0)
         assert document is not None
@@ -301,3 +353,92 @@ def test_offsets_that_are_no_bytes_are_not_walked() -> None:
     ledger = FakeLedger({P0: 4})
     planner(ledger, watcher).ask(ledger.positions(), {P0: LogRange(0, 100)}, 50, 0.0)
     assert not watcher.questions
+
+
+class SteadyLedger(FakeLedger):
+    """As the real one: the same object until something changes."""
+
+    def __init__(self, positions: Mapping[TopicPartition, int]) -> None:
+        super().__init__(positions)
+        self.kept = dict(self.held)
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        if self.kept != self.held:
+            self.kept = dict(self.held)
+        return self.kept
+
+
+def judgements(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many positions were judged each time."""
+    made: list[int] = []
+    judge = loss.judge
+
+    def counted(positions: Any, *given: Any, **named: Any) -> Any:
+        made.append(len(positions))
+        return judge(positions, *given, **named)
+
+    monkeypatch.setattr(loss, "judge", counted)
+    return made
+
+
+def test_a_judgement_stands_until_positions_logs_or_metadata_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = judgements(monkeypatch)
+    ledger, watcher, logs = SteadyLedger({P0: 4, P1: 8}), FakeWatcher(), {P0: LogRange(0, 10), P1: LogRange(2, 8)}
+    made = planner(ledger, watcher, strict=True)
+
+    def is_judged_anew() -> bool:
+        judged.clear()
+        assert made.judge(logs).moved == {}
+        return bool(judged)
+
+    assert is_judged_anew()
+    assert not is_judged_anew()
+    ledger.held[P0] = Position(5, "id", 1)
+    assert is_judged_anew(), "a position"
+    watcher.know(2)
+    assert is_judged_anew(), "the metadata"
+    watcher.changes = object()
+    assert is_judged_anew(), "what the brokers tell"
+    logs = dict(logs)
+    assert is_judged_anew(), "the ends"
+    assert not is_judged_anew()
+
+
+def test_what_is_in_doubt_is_judged_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = judgements(monkeypatch)
+    ledger, watcher, logs = SteadyLedger({P0: 4}), FakeWatcher(partitions=0), {P0: LogRange(0, 10)}
+    made = planner(ledger, watcher)
+    for _ in range(2):
+        judged.clear()
+        assert made.judge(logs).logs == {}
+        assert judged, "the metadata may be refreshed any moment"
+    watcher.refreshed()
+    made.judge(logs)
+    assert made.deleted == {P0}
+    judged.clear()
+    made.judge(logs)
+    made.judge(logs)
+    assert len(judged) <= 2, "its loss was told, and nothing changes any more"
+
+
+def test_a_position_outside_of_its_log_is_never_taken_for_one_that_was_judged_before() -> None:
+    ledger, watcher = SteadyLedger({P0: 4}), FakeWatcher()
+    made = planner(ledger, watcher)
+    whole, cut = {P0: LogRange(0, 10)}, {P0: LogRange(6, 10)}
+    assert made.judge(whole).moved == {}
+    assert made.judge(whole).moved == {}
+    for _ in range(2):
+        assert made.judge(cut).moved == {P0: 6}
+
+
+def test_deleted_partitions_that_are_held_no_more_are_forgotten() -> None:
+    ledger, watcher = SteadyLedger({P0: 4, P1: 8}), FakeWatcher(partitions=1)
+    made = planner(ledger, watcher)
+    logs = {P0: LogRange(0, 10), P1: LogRange(0, 8)}
+    made.judge(logs)
+    watcher.refreshed()
+    made.judge(logs)
+    assert made.deleted == {P1}
+    del ledger.held[P1]
+    made.judge(logs)
+    assert made.deleted == frozenset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -30,10 +31,12 @@ def handlers() -> Iterator[None]:
 @pytest.mark.usefixtures("handlers", "home")
 def test_sigterm_unwinds_once_and_ctrl_c_is_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[object] = []
-    monkeypatch.setattr(process, "_watch_parent", lambda coordinator, channel, parent: None)  # it would end the tests
+    monkeypatch.setattr(process, "_watch_jvm", lambda coordinator, channel, jvm: None)  # it would end the tests
     monkeypatch.setattr(process.atexit, "register", registered.append)
+    group = os.getpgrp()
     coordinator = process.start_coordinator(source())
     try:
+        assert os.getpgrp() == group, "this process is not one that Spark has started for a source"
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         with pytest.raises(SystemExit) as ended:
             signal.raise_signal(signal.SIGTERM)
@@ -57,7 +60,7 @@ def no_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
 
 
 def test_the_log_goes_to_stderr_once_in_the_level_that_was_asked_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STREAMGROUP_LOG_LEVEL", "warning")
     with no_logging(monkeypatch) as logger:
@@ -65,7 +68,8 @@ def test_the_log_goes_to_stderr_once_in_the_level_that_was_asked_for(
         process._log_to_stderr()
         logger.info("not this")
         logger.warning("this")
-    lines = capsys.readouterr().err.splitlines()
+        logger.handlers[0].flush()
+    lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].endswith("WARNING streamgroup: this")
 
@@ -93,7 +97,7 @@ class Fake:
 parent = os.getpid()
 if os.fork() == 0:
     os.write(1, b"watching ")
-    process._watch_parent(Fake("coordinator"), Fake("channel"), parent)
+    process._watch_jvm(Fake("coordinator"), Fake("channel"), parent)
     os.write(1, b" lives on")
 time.sleep(0.1)
 os._exit(0)

@@ -15,6 +15,7 @@ from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.net.listing import ListedOffset
 from streamgroup.options.types import Isolation, Subscription
+from streamgroup.planning.starts import Bound
 from tests.unit.driver.shells import FakeCluster, Logs, logs_of
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
@@ -115,4 +116,4 @@ def test_where_brokers_know_the_times_of_segments_only_a_start_is_early_and_an_e
     spec = OffsetSpec(LATEST, timestamp=1_000)
     assert offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED) == {tp: 3}
     with pytest.raises(ConfigError, match=r"ending timestamp for t-0: brokers before 0\.10\.1 .*Use endingOffsets"):
-        offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED, option="endingOffsets")
+        offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED, bound=Bound.BATCH_END)

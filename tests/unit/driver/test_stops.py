@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from streamgroup.driver.application import control
 from tests.unit.driver.shells import SOON
 
 ROOT = Path(__file__).parents[3]
@@ -23,8 +24,10 @@ WITHIN_S = 3.0
 """A second, on a machine with other work to do."""
 
 PARENT = """
-import subprocess, sys
-child = subprocess.Popen([sys.executable, *sys.argv[1:]], stdin=subprocess.PIPE)
+import signal, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)  # as the driver of a job, which drains first
 print(child.pid, flush=True)
 sys.stdin.readline()
 child.stdin.close()
@@ -35,17 +38,23 @@ sys.stdin.readline()
 
 
 class Driver:
-    """A process whose child is the coordinator, as the JVM's is; killing it takes the conversation along."""
+    """A process whose child is the coordinator, as the JVM's is; killing it takes the conversation along.
 
-    def __init__(self, home: str, *arguments: str) -> None:
-        program = str(ROOT / "tests" / "unit" / "driver" / "stop_process.py")
+    `wrapper` is what starts Python there, as PYSPARK_PYTHON does.
+    """
+
+    def __init__(
+        self, home: str, *arguments: str, wrapper: Sequence[str] = (), stderr: int = subprocess.DEVNULL
+    ) -> None:
+        program = [*wrapper, sys.executable, "-m", "tests.unit.driver.stop_process"]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PARENT, program, home, *arguments],
+            [sys.executable, "-c", PARENT, *program, home, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             env={**os.environ, "PYTHONPATH": str(ROOT), "STREAMGROUP_LOG_LEVEL": "ERROR"},
             text=True,
+            start_new_session=True,
         )
         assert self.process.stdout is not None
         self.coordinator = int(self.process.stdout.readline())
@@ -63,7 +72,8 @@ class Driver:
     def end(self) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.coordinator, signal.SIGKILL)
-        self.process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(SOON)
 
 
@@ -122,3 +132,36 @@ def test_a_sigterm_does_not_interrupt_a_leaving_that_the_end_of_the_conversation
     end_of_file(driver)
     driver.read_until(LEFT)
     driver.read_until("stopped")
+
+
+def signal_group(driver: Driver) -> None:
+    """What a terminal's Ctrl-C, `timeout` and `kill -TERM -PGID` do."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.killpg(driver.process.pid, number)
+
+
+@pytest.mark.timeout(30)
+def test_a_signal_to_the_drivers_process_group_does_not_end_its_coordinator(driver: Driver) -> None:
+    signal_group(driver)
+    end_of_file(driver)
+    driver.read_until(LEFT)
+    driver.read_until("stopped")
+    driver.read_until("ended 1")  # by the end of the conversation; SIGTERM ends it with 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/comm").exists(), reason="without /proc a test cannot name its process java")
+def test_a_wrapper_that_starts_python_without_exec_hides_the_coordinator_from_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as home:
+        monkeypatch.setattr(tempfile, "gettempdir", lambda: home)
+        monkeypatch.setattr(sys.modules[__name__], "PARENT", "open('/proc/self/comm', 'w').write('java')\n" + PARENT)
+        driver = Driver(home, wrapper=("/bin/sh", "-c", '"$@"; exit $?', "python"))
+        try:
+            (status,) = control.statuses(driver.process.pid).values()
+            assert status["group"] == "g"
+            signal_group(driver)  # the shell ends by that, the coordinator does not
+            driver.process.kill()
+            driver.read_until(LEFT)
+        finally:
+            driver.end()

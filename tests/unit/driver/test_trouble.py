@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.driver import trouble
 from streamgroup.driver.trouble import Kind, Loss, Troubles
 from streamgroup.errors import BrokerError, FencedError
 from streamgroup.group import events as ev
@@ -23,10 +24,10 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 class Told:
     """The troubles of one run, and what was said."""
 
-    def __init__(self, group: str = "g") -> None:
+    def __init__(self, group: str = "g", **others: Any) -> None:
         self.lines: list[tuple[int, str]] = []
         self.hours = 0
-        self.troubles = Troubles(group, "r1", lambda level, line: self.lines.append((level, line)), self._now)
+        self.troubles = Troubles(group, "r1", lambda level, line: self.lines.append((level, line)), self._now, **others)
 
     def _now(self) -> datetime:
         self.hours += 1
@@ -185,3 +186,46 @@ def test_records_that_are_gone_are_told_once_with_where_it_goes_on() -> None:
     level, _, fields = told.only()
     assert (level, fields["failed"], fields.keys() & {"to", "count"}) == (40, "true", set())
     assert told.counts == {"data_loss": 2}
+
+
+def test_what_is_counted_in_kafka_0_7_is_bytes() -> None:
+    told = Told(in_bytes=lambda: True)
+    told.hear(assigned())
+    assert "unit" not in told.only()[2], "partitions are counted"
+    told.troubles.replaying(DOCUMENT, [OffsetRange(P0, 0, 5)])
+    _, words, fields = told.only()
+    assert "5 of 12 bytes are left" in words
+    assert (fields["count"], fields["of"], fields["unit"]) == ("5", "12", "bytes")
+    told.troubles.left(FLIGHT, 0, "stopped")
+    _, words, fields = told.only()
+    assert "up to 12 bytes may be repeated" in words
+    assert fields["unit"] == "bytes"
+    told.troubles.left(None, 7, "stopped")
+    assert "up to 7 bytes may be repeated" in told.only()[1]
+    losses = [Loss(P0, "gone", "retention", 0, 5, 5), Loss(P1, "all gone", "deleted", 3)]
+    told.troubles.lost_records(losses, failed=False)
+    counted, uncounted = (parse(line) for _, line in told.lines)
+    assert (counted["count"], counted["unit"]) == ("5", "bytes")
+    assert "unit" not in uncounted
+
+
+def test_of_a_log_that_is_lost_from_for_ever_only_the_newest_loss_is_remembered() -> None:
+    told = Told()
+    losses = [Loss(P0, f"t-0 at {at}", "retention", at=at, to=at + 5, count=5) for at in range(0, 500, 5)]
+    for loss in losses:
+        for _ in range(3):
+            told.troubles.lost_records([loss], failed=False)
+    assert told.counts == {"data_loss": len(losses)}
+    assert len(told.troubles._told) == 1
+
+
+def test_of_partitions_that_come_and_go_the_latest_losses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trouble, "MOST_REMEMBERED", 10)
+    told = Told()
+    losses = [Loss(TopicPartition(f"t{n}", 0), f"t{n}-0 is deleted", "deleted", at=3) for n in range(50)]
+    for loss in losses:
+        told.troubles.lost_records([loss, loss], failed=False)
+    assert told.counts == {"data_loss": 50}
+    assert len(told.troubles._told) == 10
+    told.troubles.lost_records(losses[-10:], failed=False)
+    assert told.counts == {"data_loss": 50}

@@ -18,17 +18,19 @@ from streamgroup.model import (
     CommittedOffset,
     Dialect,
     Document,
+    FetchTask,
+    OffsetRange,
     OffsetSpec,
     PartitionInfo,
     Position,
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.options.types import GroupOptions, Mode
+from streamgroup.options.types import FetchOptions, GroupOptions, Mode
 from streamgroup.planning.document import from_value, to_value
 from tests.unit.broker07 import tp
-from tests.unit.driver.runs import Start, start
-from tests.unit.driver.shells import NODES, Logs, client, source
+from tests.unit.driver.runs import INITIAL, Run, Start, document, start
+from tests.unit.driver.shells import NODES, Logs, client, running, source, until
 
 __all__ = ["start"]
 
@@ -218,3 +220,63 @@ def test_once_does_not_pass_over_a_broker_that_goes_while_it_is_waited_for(
     planned = from_value(query.latest(document, once=True))
     assert [range_.partition for range_ in planned.ranges] == [HERE]
     assert caplog.text.count("this run has not read events 1-2") == 1
+
+
+# -- a batch whose broker is away when its tasks are planned -----------------------------------------------------------
+
+BATCH = document("other", "", OffsetRange(HERE, 0, 4), OffsetRange(AWAY, 0, 5))
+
+
+def replaying(start: Start, mode: Mode = Mode.OFF, wait_ms: int = 120_000) -> Run:
+    """A run that replays `BATCH`, most of which broker 1 has, which is not registered."""
+    options = source(
+        client=client(metadata_max_age_ms=20),
+        topics=("events",),
+        group=GroupOptions("" if mode is Mode.OFF else "g", mode=mode),
+        fetch=FetchOptions(poll_timeout_ms=wait_ms),
+    )
+    return start(options, logs=Logs(ends={HERE: 10}, dialect=Dialect.KAFKA07, unregistered={1}))
+
+
+@pytest.mark.parametrize("log_is_there", [True, False])
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.MEMBER])
+def test_a_replay_waits_until_the_broker_of_its_ranges_is_registered(
+    mode: Mode, log_is_there: bool, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the broker comes back without the log, its tasks find that out: nobody registers the topic there."""
+    query = replaying(start, mode)
+    tasks: list[FetchTask] = []
+    with running(lambda: tasks.extend(query.coordinator.partitions(INITIAL, to_value(BATCH)))):
+        until(lambda: "waiting for broker 1" in caplog.text, "it waits")
+        looked = query.logs.snapshots
+        until(lambda: query.logs.snapshots > looked + 1, "it has looked again")
+        assert not tasks
+        if log_is_there:
+            query.logs.ends[AWAY] = 10
+        query.logs.unregistered.clear()
+    planned = {range_.range: range_.leader for task in tasks for range_ in task.ranges}
+    assert planned == {OffsetRange(HERE, 0, 4): NODES[0], OffsetRange(AWAY, 0, 5): NODES[1]}
+    assert caplog.text.count("waiting for broker 1") == 1
+
+
+def test_a_replay_whose_broker_stays_away_is_an_error_that_names_it(start: Start) -> None:
+    query = replaying(start, wait_ms=50)
+    told = r"no group: .*events 1-2 at position 0.*broker 1 did not register .*pollTimeoutMs.*Start the broker"
+    with pytest.raises(TransportError, match=told):
+        query.coordinator.partitions(INITIAL, to_value(BATCH))
+
+
+def test_a_replay_waits_for_no_broker_once_the_run_has_failed(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    query = replaying(start)
+    raised: list[Exception] = []
+
+    def replay() -> None:
+        try:
+            query.coordinator.partitions(INITIAL, to_value(BATCH))
+        except DecodeError as error:
+            raised.append(error)
+
+    with running(replay):
+        until(lambda: "waiting for broker 1" in caplog.text, "it waits")
+        query.coordinator._fail(DecodeError("fenced"))
+    assert raised

@@ -10,6 +10,7 @@ from typing import Any
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.log import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -17,6 +18,9 @@ from streamgroup.wire.messages.log import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
     PartitionData,
 )
 from tests.unit.net.answers import API_VERSIONS, metadata, topic
@@ -41,10 +45,14 @@ class Log:
     start: int = 0
     local: int | None = None
     high_watermark: int | None = None
+    log_end: int | None = None
+    """Where the leader's log ends, where that is not its high watermark."""
     last_stable: int | None = None
     aborted: tuple[AbortedTransaction, ...] = ()
     errors: list[int] = field(default_factory=list)
     """Error codes of the next answers."""
+    silences: dict[int, int] = field(default_factory=dict)
+    """By offset: so many answers from there still come without records."""
     whole_first: bool = True
     """Whether a first batch comes whole, however little was asked for (KIP-74)."""
 
@@ -61,7 +69,9 @@ class Log:
     def read(self, offset: int, most: int) -> bytes:
         """From the batch that holds `offset`, at most so many bytes."""
         left = b"".join(b for b in self.batches if _next_offset(b) > offset)
-        if not left:
+        silent = self.silences.get(offset, 0)
+        if silent or not left:
+            self.silences[offset] = max(0, silent - 1)
             return b""
         first = struct.unpack_from(">i", left, 8)[0] + 12
         return left[: max(first, most) if self.whole_first else most]
@@ -96,14 +106,22 @@ class Leader:
         self.throttle = 0
         self.instead: list[Any] = []
         """What to do instead of the next answers to Fetch."""
-        handlers = {"Metadata": self._metadata, "Fetch": self._fetch, "ListOffsets": self._list_offsets}
+        handlers: dict[str, Callable[..., Any]] = {
+            "Metadata": self._metadata,
+            "Fetch": self._fetch,
+            "ListOffsets": self._list_offsets,
+        }
         if release:
             self.topic_id, self.epoch = "", -1
             for log in logs:
                 log.whole_first = False
             self.broker = old_broker(start, release, **handlers)
         else:
-            apis = {api.NAME: api for api in (MetadataRequest, FetchRequest, ListOffsetsRequest)}
+            handlers["OffsetForLeaderEpoch"] = self._epoch_ends
+            apis = {
+                api.NAME: api
+                for api in (MetadataRequest, FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest)
+            }
             known = {apis[name]: handler for name, handler in handlers.items()}
             self.broker = start({ApiVersionsRequest: lambda *_: API_VERSIONS, **known})
         self.peers[node] = self.broker.port
@@ -144,6 +162,18 @@ class Leader:
             for p in asked.partitions
         )
         return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name=asked.name, partitions=rows),))
+
+    def _epoch_ends(self, request: OffsetForLeaderEpochRequest, version: int) -> OffsetForLeaderEpochResponse:
+        """The current epoch ends where the log does."""
+        (asked,) = request.topics
+        rows = []
+        for p in asked.partitions:
+            log = self.logs[p.partition]
+            end = log.end if log.log_end is None else log.log_end
+            rows.append(EpochEndOffset(partition=p.partition, leader_epoch=p.leader_epoch, end_offset=end))
+        return OffsetForLeaderEpochResponse(
+            topics=(OffsetForLeaderTopicResult(topic=asked.topic, partitions=tuple(rows)),)
+        )
 
     @staticmethod
     def _listed(index: int, offset: int, version: int) -> ListOffsetsPartitionResponse:

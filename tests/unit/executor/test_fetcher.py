@@ -114,6 +114,30 @@ def test_a_range_that_is_compacted_away_to_its_end_is_done_when_the_leader_has_n
     assert Reading(options, leader, fetch).offsets(planned(leader, 0, 30)) == list(range(5))
 
 
+def test_one_or_two_answers_without_records_are_no_end(broker: Start, options: Options) -> None:
+    """Nor do those count that came before others with records."""
+    log = Log([batch(0, 10), batch(10, 10)], silences={0: 2, 10: 2})
+    leader = Leader(broker, log)
+    fetch = FetchOptions(max_partition_bytes=1, max_wait_ms=1)
+    assert Reading(options, leader, fetch).offsets(planned(leader, 0, 20)) == list(range(20))
+    assert log.silences == {0: 0, 10: 0}
+
+
+def test_silence_behind_an_open_transaction_is_no_end_for_a_committed_reader(broker: Start, options: Options) -> None:
+    """The broker has all of the range and shows it up to the last stable offset only."""
+    log = Log([batch(0, 5)], high_watermark=10, last_stable=5)
+    leader = Leader(broker, log)
+
+    def commit() -> None:
+        leader.broker.wait_for(lambda f: len(f.asked("Fetch")) >= 8)
+        log.batches.append(batch(5, 5))
+        log.last_stable = 10
+
+    threading.Thread(target=commit, daemon=True).start()
+    committed = FetchOptions(isolation=Isolation.READ_COMMITTED, max_wait_ms=1)
+    assert Reading(options, leader, committed).offsets(planned(leader, 0, 10)) == list(range(10))
+
+
 def test_silence_of_a_tiered_log_is_no_end(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 5)], high_watermark=30, local=20))
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came"):
@@ -148,7 +172,7 @@ def test_a_high_watermark_below_the_range_is_waited_for(broker: Start, options: 
 
 
 def test_patience_ends_and_says_what_was_waited_for(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 5)]))
+    leader = Leader(broker, Log([batch(0, 5)], high_watermark=5, log_end=10))
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*pollTimeoutMs.*high watermark is 5"):
         Reading(options, leader).offsets(planned(leader, 0, 10))
 
@@ -270,10 +294,81 @@ def test_a_range_that_is_gone_as_a_whole_ends_where_that_is_allowed(broker: Star
 
 def test_a_log_that_ends_before_the_position_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 5)]))
-    with pytest.raises(DataLossError, match=r"offsets \[8, 10\).*the log ends at offset 5"):
+    with pytest.raises(DataLossError, match=r"offsets \[8, 10\).*the log has ended at offset 5"):
         Reading(options, leader).offsets(planned(leader, 8, 10))
     assert len(leader.fetches()) > 1
     assert Reading(options, leader).offsets(planned(leader, 8, 10), fail_on_data_loss=False) == []
+
+
+def test_a_log_cut_inside_the_range_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 5)]))
+    with pytest.raises(DataLossError, match=r"orders-0: the offsets \[5, 10\).*the log has ended at offset 5"):
+        Reading(options, leader).offsets(planned(leader, 0, 10))
+    assert len(leader.fetches()) > 1
+    assert leader.broker.asked("Metadata"), "the metadata was refreshed"
+    assert leader.broker.asked("OffsetForLeaderEpoch")
+
+
+def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowed(
+    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = Leader(broker, Log([batch(0, 5)]), Log([batch(0, 10)]))
+    with caplog.at_level(logging.WARNING):
+        ranges = planned(leader, 0, 10), planned(leader, 0, 10, partition=1)
+        found = Reading(options, leader).offsets(*ranges, fail_on_data_loss=False)
+    assert sorted(found) == sorted([*range(5), *range(10)])
+    (told,) = filter(None, (parse(record.message) for record in caplog.records))
+    assert (told["event"], told["partition"], told["from"], told["to"], told["count"]) == (
+        "data_loss",
+        "orders-0",
+        "5",
+        "10",
+        "5",
+    )
+
+
+def test_a_log_compacted_away_before_its_cut_is_left_out_where_that_is_allowed(
+    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = Leader(broker, Log([batch(0, 5)], high_watermark=8))
+    fetch = FetchOptions(max_wait_ms=1, poll_timeout_ms=300)
+    with caplog.at_level(logging.WARNING):
+        found = Reading(options, leader, fetch).offsets(planned(leader, 0, 10), fail_on_data_loss=False)
+    assert found == list(range(5))
+    (told,) = filter(None, (parse(record.message) for record in caplog.records))
+    assert (told["from"], told["to"]) == ("8", "10")
+
+
+def test_a_log_that_cannot_be_looked_at_is_no_loss(broker: Start, options: Options) -> None:
+    leader = Leader(broker, Log([batch(0, 5)]))
+    handlers = leader.broker.handlers
+    api = next(api for api in handlers if api.NAME == "ListOffsets")
+    listed = handlers[api]
+    # What was listed when the range began to wait may be another leader's by the time that the wait is over.
+    handlers[api] = lambda *given: listed(*given) if len(leader.broker.asked("ListOffsets")) <= 2 else SILENCE
+    for start in (8, 0):
+        with pytest.raises(TransportError, match=rf"orders-0 at offset {max(start, 5)} of .*nothing came"):
+            Reading(options, leader).offsets(planned(leader, start, 10), fail_on_data_loss=False)
+
+
+def test_an_old_leader_that_stays_behind_is_no_loss(broker: Start, options: Options) -> None:
+    # It does not know yet that there is another leader, whose log goes on.
+    new = Leader(broker, Log([batch(0, 10)]), node=2)
+    old = Leader(broker, Log([batch(0, 5)]), node=1)
+    new.peers = old.peers = {1: old.broker.port, 2: new.broker.port}
+    old.lead_by, old.epoch, new.epoch = [2], 8, 8
+    with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came.*high watermark is 10"):
+        Reading(options, old).offsets(planned(old, 0, 10), fail_on_data_loss=False)
+
+
+def test_an_old_leader_that_takes_itself_for_the_leader_is_no_loss(broker: Start, options: Options) -> None:
+    # It is cut off from the controller and answers first; the other broker knows better.
+    new = Leader(broker, Log([batch(0, 10)]), node=2)
+    old = Leader(broker, Log([batch(0, 5)]), node=1)
+    new.peers = old.peers = {1: old.broker.port, 2: new.broker.port}
+    new.epoch = 8
+    with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came.*do not agree on the leader"):
+        Reading(options, old).offsets(planned(old, 0, 10), fail_on_data_loss=False)
 
 
 def test_a_topic_made_anew_under_its_name_is_data_loss(broker: Start, options: Options) -> None:

@@ -74,6 +74,14 @@ def test_read_committed_has_no_effect_where_there_are_no_transactions(
     assert {v for name, v, _ in leader.broker.requests if name == "Fetch"} == {version}
 
 
+@RELEASES
+def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowed(
+    release: str, broker: Start, options: Options
+) -> None:
+    leader = Leader(broker, Log([batch(0, 5)]), release=release)
+    assert Reading(options, leader).offsets(of_old(leader, 0, 10), fail_on_data_loss=False) == list(range(5))
+
+
 def test_a_message_larger_than_what_was_asked_for_is_asked_for_whole(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10), large(10, 300_000), batch(11, 10)]), release="0.8.2")
     fetch = replace(QUICK, max_partition_bytes=64 * 1024)

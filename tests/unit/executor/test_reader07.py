@@ -20,6 +20,7 @@ from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.pool import POOL
 from streamgroup.executor.recovery07 import Recovery07
+from streamgroup.logline import parse
 from streamgroup.model import Broker, Dialect, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions
 from streamgroup.testing.kafka07 import Compressed
@@ -233,7 +234,8 @@ def test_retention_that_has_overtaken_the_range_is_data_loss(start: Start) -> No
     broker = start(segment=100)
     where = broker.produce(0, *values(20))
     begins = broker.forget(where, 2)
-    with pytest.raises(DataLossError, match=rf"\[0, {begins}\) were planned .* begins at position {begins} by now"):
+    told = rf"events 0-0: {begins} bytes at the positions \[0, {begins}\) were planned .* begins at position {begins}"
+    with pytest.raises(DataLossError, match=told):
         batches(planned(broker, where, 0, broker.end(where)))
 
 
@@ -273,6 +275,35 @@ def test_a_broker_that_has_lost_its_log_is_data_loss_not_silence(start: Start) -
     broker.lose(where)
     with pytest.raises(DataLossError, match="the broker has lost the rest"):
         batches(planned(broker, where, 0, broker.end(where)))
+
+
+def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowed(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = start()
+    where = broker.produce(0, *values(4))
+    cut = broker.ends[where][2]
+    with caplog.at_level(logging.WARNING):
+        found = column("value", planned(broker, where, 0, broker.end(where) + 60), fail_on_data_loss=False)
+        broker.cut(where, cut)
+        found += column("value", planned(broker, where, 0, broker.end(where)), fail_on_data_loss=False)
+    assert found == values(4) + values(2)
+    assert [(told["from"], told["to"], told["unit"]) for told in map(parse, caplog.messages) if told] == [
+        (str(broker.end(where)), str(broker.end(where) + 60), "bytes"),
+        (str(cut), str(broker.end(where)), "bytes"),
+    ]
+
+
+def test_a_log_that_is_back_in_the_last_moment_is_no_loss(start: Start) -> None:
+    """It may have been cut inside of the range: what it still has is read first, by the next attempt."""
+    broker = start()
+    where = broker.produce(0, *values(4))
+    ends = broker.ends[where]
+    cursor = Cursor.of(planned(broker, where, ends[1], ends[4] + 30))
+    recovery = Recovery07(client(), QUICK, False, time.monotonic)
+    with pytest.raises(TransportError, match=rf"the log holds \[0, {ends[4]}\)"):
+        recovery._run_out(cursor, 1.0, "cannot connect")
+    assert cursor.position == ends[1]
 
 
 def test_a_broker_that_is_restarted_meanwhile_is_read_on(start: Start) -> None:

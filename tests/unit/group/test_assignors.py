@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -145,3 +146,24 @@ def test_every_assignor_is_total_disjoint_and_independent_of_order(
         name: TopicInfo(name, tuple(reversed(info.partitions))) for name, info in reversed(list(topics.items()))
     }
     assert ASSIGNORS[strategy](reversed_members, reversed_topics) == assigned
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("ABCDEF"), st.lists(st.sampled_from("tuvw"), max_size=5).map(tuple), min_size=1, max_size=6
+    ),
+    st.dictionaries(st.sampled_from("tuvw"), st.integers(0, 7), max_size=4),
+)
+def test_roundrobin_goes_round_the_members_and_passes_over_those_who_do_not_subscribe(
+    subscriptions: dict[str, tuple[str, ...]], partitions: dict[str, int]
+) -> None:
+    members = {member: GroupMember(topics) for member, topics in subscriptions.items()}
+    expected: dict[str, list[str]] = {member: [] for member in members}
+    turn = itertools.cycle(member_order(members))
+    for name, count in sorted(partitions.items()):
+        if any(name in topics for topics in subscriptions.values()):
+            for number in range(count):
+                owner = next(member for member in turn if name in subscriptions[member])
+                expected[owner].append(f"{name}-{number}")
+    topics = [topic(name, [1] * count) for name, count in partitions.items()]
+    assert numbers("roundrobin", members, *topics) == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from streamgroup.errors import ConfigError
@@ -9,7 +11,7 @@ from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.commits import RECOMMIT_AFTER_S, CommitVerdict
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Origin, Start
-from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, PartitionInfo, Position, TopicInfo, TopicPartition
 from tests.unit.group.ledgers import (
     NOW,
     A,
@@ -113,6 +115,37 @@ def test_no_offsets_are_fetched_before_the_topic_is_known() -> None:
     assert not ledger.offsets_wanted({})
     assert ledger.offsets_found("m", 3, {A: ours(90)}, {}) == {}
     assert ledger.offsets_wanted(topics())
+
+
+def test_a_topic_that_the_metadata_lacks_holds_up_its_own_partitions_only() -> None:
+    other = TopicPartition("u", 0)
+    both = {**topics(), "u": TopicInfo("u", (PartitionInfo(0, 1, 5),), "id of u")}
+    ledger = started()
+    assign(ledger, A, other)
+    assert ledger.offsets_wanted(topics())
+    assert ledger.offsets_found("m", 3, {}, topics()) == {A: Start(Origin.STARTING)}
+    ledger.resolved(3, {A: 90})
+    accept(ledger)
+    assert (ledger.settled, ledger.offsets_wanted(topics())) == (True, False)
+    ledger.emitted(document(1, a=(90, 95)))
+    assert ledger.offsets_wanted(both)
+    found = ledger.offsets_found("m", 3, {A: ours(90, 0, founding=3)}, both)
+    assert found == {other: Start(Origin.STARTING)}, "this is the founding generation still (R7)"
+    assert not ledger.settled
+    ledger.resolved(3, {other: 40})
+    assert offsets(commit := accept(ledger)) == {A: 90, other: 40}
+    assert told(commit, other).sequence == 1, "gained after that document (R20)"
+
+
+def test_a_topic_that_the_checkpoint_knows_is_waited_for() -> None:
+    """A document without it would become the checkpoint, and it would start at earliest where no commit is left."""
+    other = TopicPartition("u", 0)
+    for known, settled in (({A: Position(90)}, True), ({A: Position(90), other: Position(7)}, False)):
+        ledger = started(replace(document(4), positions=known))
+        assign(ledger, A, other)
+        ledger.offsets_found("m", 3, {}, topics())
+        accept(ledger)
+        assert (ledger.settled, ledger.awaits_offsets) == (settled, True)
 
 
 def test_a_partition_that_grew_after_the_last_metadata_has_its_topics_id() -> None:
@@ -293,6 +326,46 @@ def test_an_empty_document_made_before_the_first_assignment_is_no_checkpoint_yet
     ledger.emitted(empty)
     ledger.prove(empty)
     assert gain(ledger, {}, A) == {A: Start(Origin.STARTING)}
+
+
+@pytest.mark.parametrize("how", ["restarted", "replayed"])
+def test_a_restart_from_a_document_that_tells_nothing_is_still_the_founding(how: str) -> None:
+    empty, ledger = document(1, "before"), Ledger("g", "now", "new")
+    if how == "replayed":
+        ledger.replayed(INITIAL_DOCUMENT, empty, (), {})
+        assert ledger.lineage == "lineage"
+    ledger.prove(empty)
+    assert ledger.lineage == "lineage", "it is carried on (R1)"
+    assert gain(ledger, {}, A) == {A: Start(Origin.STARTING)}
+
+
+def test_a_restart_from_a_document_that_tells_nothing_founds_no_group_that_has_been_founded() -> None:
+    """Its own part, which it has never committed, starts at earliest: who has read it meanwhile cannot be known."""
+    assert gain(started(document(1, "before")), {B: ours(5)}, A)[A] == Start(Origin.EARLIEST)
+
+
+def test_an_empty_document_that_repeats_the_checkpoint_does_not_stand_for_it() -> None:
+    """It is of this run, and the checkpoint's own run is what the group's commit has to match (R5a)."""
+    ledger = started(document(5, "before", a=(90, 100)))
+    again = replace(document(6, a=(100, 100)), ranges=())
+    ledger.emitted(again)
+    ledger.prove(again)
+    assert gain(ledger, {A: ours(90, asked=5)}) == {A: Start(Origin.CHECKPOINT_AHEAD, 100, 5)}
+
+
+def test_a_commit_after_an_empty_document_does_not_let_it_prove_a_batch_that_was_skipped() -> None:
+    """The sink skipped document 5 in an earlier run (R17). This run has repeated its positions in document 6."""
+    ledger = started(document(5, "before", a=(90, 100)))
+    assign(ledger, A)
+    again = replace(document(6, a=(100, 100)), ranges=())
+    ledger.emitted(again)
+    ledger.offsets_found("m", 3, {A: ours(90)}, topics())
+    ledger.handed_out(again)
+    farewell = ledger.commit_due(NOW, everything=True)
+    assert farewell is not None
+    restarted = Ledger("g", "later", "new")
+    restarted.prove(again)
+    assert gain(restarted, farewell.offsets, A) == {A: Start(Origin.COMMITTED, 90)}
 
 
 # -- commits ----------------------------------------------------------------------------------------------------------

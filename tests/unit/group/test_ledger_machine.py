@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.commits import Commit, CommitVerdict
+from streamgroup.group.holding import summary_of
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import (
     INITIAL_DOCUMENT,
@@ -305,6 +306,21 @@ class LedgerMachine(RuleBasedStateMachine):
     def no_position_is_beyond_what_has_sunk(self) -> None:
         for tp, position in self.ledger.positions().items():
             assert position.offset <= self.sunk[tp], f"{tp}: at {position.offset}, sunk {self.sunk[tp]}"
+
+    @invariant()
+    def what_is_kept_of_the_partitions_is_what_they_are(self) -> None:
+        """The ledger answers from a summary: no change of a partition may leave an old one behind."""
+        held = self.ledger.held
+        assert self.ledger.partitions() == tuple(sorted(held))
+        assert self.ledger.positions() == summary_of(held).positions
+        assert self.ledger.owes == (self.ledger.commits.unfinished or any(one.dirty for one in held.values()))
+        assert self.ledger.settled == (all(h.position is not None for h in held.values()) and not self.ledger.owes)
+        awaiting = [tp for tp, one in held.items() if one.origin is None]
+        assert self.ledger.offsets_wanted(TOPICS) == (bool(awaiting) and self.ledger.started)
+
+    @rule(epoch=st.integers(0, 3))
+    def the_logs_are_checked(self, epoch: int) -> None:
+        self.ledger.vouched(dict.fromkeys(PARTITIONS, epoch))
 
 
 TestLedger = LedgerMachine.TestCase

@@ -8,6 +8,7 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Origin, Start
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, OffsetRange, Position
 from tests.unit.group.ledgers import (
+    NOW,
     A,
     B,
     C,
@@ -53,6 +54,15 @@ def test_a_proven_replay_moves_what_stands_in_its_ranges(
     gain(ledger, {} if found is None else {A: found}, A)
     ledger.prove(LOGGED)
     assert offsets(ledger) == {A: position}
+
+
+def test_a_partition_gained_while_its_batch_is_replayed_starts_before_that_batch() -> None:
+    """The process before has asked for the batch and said so (R20); whether it sinks, only the replay will show."""
+    ledger = Ledger("g", "now", "lineage")
+    asked = ours(90, asked=LOGGED.sequence)
+    ledger.replayed(document(4, "before", a=(80, 90)), LOGGED, LOGGED.ranges, {A: asked})
+    assert gain(ledger, {A: asked}) == {A: Start(Origin.COMMITTED, 90)}
+    assert ledger.commit_due(NOW) is None
 
 
 def test_a_replay_of_a_partition_that_the_log_had_to_place() -> None:

@@ -14,6 +14,7 @@ from streamgroup.errors import (
 )
 from streamgroup.group import events as ev
 from streamgroup.group.membership import State
+from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS
 from streamgroup.group.userdata import AssignmentBasis, encode_basis
 from streamgroup.model import Broker
 from streamgroup.wire.consumer import (
@@ -132,7 +133,7 @@ def test_static_membership_on_a_broker_without_it_is_refused_before_anything_is_
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, BrokerError, "READ"),
         (ErrorCode.INVALID_GROUP_ID, BrokerError, "kafka.group.id"),
         (ErrorCode.FENCED_INSTANCE_ID, FencedError, "'node-1'"),
-        (ErrorCode.UNKNOWN_SERVER_ERROR, BrokerError, "could not join"),
+        (ErrorCode.INVALID_REQUEST, BrokerError, "could not join"),
     ],
 )
 def test_refused_for_good(code: int, error: type[StreamGroupError], names: str) -> None:
@@ -144,6 +145,29 @@ def test_refused_for_good(code: int, error: type[StreamGroupError], names: str) 
     assert "orders-ingest" in str(failure)
     assert d.machine.state is State.FATAL
     assert not d.has(ev.WakeAt)
+
+
+def test_a_broker_that_keeps_failing_while_the_member_joins_ends_the_query_after_some_attempts() -> None:
+    d = Driver().found()
+    for attempt in range(1, UNEXPECTED_ATTEMPTS + 1):
+        assert not d.has(ev.Fail), f"attempt {attempt}"
+        d.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, protocol_name=""))
+        if attempt < UNEXPECTED_ATTEMPTS:
+            d.tick(2.0)
+    told = str(d.only(ev.Fail).error)
+    assert "orders-ingest: could not join: the broker has failed 10 times in a row" in told
+    assert "UNKNOWN_SERVER_ERROR" in told
+    assert d.machine.state is State.FATAL
+
+
+def test_failures_of_the_broker_count_anew_after_each_assignment() -> None:
+    d = Driver().found()
+    for generation in range(1, UNEXPECTED_ATTEMPTS + 2):
+        d.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, protocol_name=""))
+        d.tick(2.0)
+        d.stable(tps("t", 0), generation)
+        assert d.machine.state is State.STABLE
+        d.step(ev.Subscribed(("t", f"t{generation}")))
 
 
 @pytest.mark.parametrize(

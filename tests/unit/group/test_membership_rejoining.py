@@ -9,10 +9,11 @@ from streamgroup.group import events as ev
 from streamgroup.group.membership import State
 from streamgroup.group.userdata import AssignmentBasis, encode_basis
 from streamgroup.wire.messages.group import (
+    JoinGroupResponse,
     JoinGroupResponseMember,
     SyncGroupResponse,
 )
-from tests.unit.group.drivers import Driver, assignment_of, subscription_of, topics, tps
+from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, subscription_of, topics, tps
 
 
 def test_told_to_rejoin_while_idle_it_does_so_at_once() -> None:
@@ -50,6 +51,94 @@ def test_without_proof_it_waits_as_long_as_the_longest_batch_and_the_wait_then_g
     d.tick(0.2)
     assert d.only(ev.Joining).abandoned
     assert "up to one batch may be repeated" in d.only(ev.GaveUp).text
+
+
+def test_a_batch_longer_than_any_before_it_is_not_given_up_as_soon_as_the_rebalance_is_announced() -> None:
+    for listened, waits in ((False, 30.0), (True, 295.0)):
+        d = Driver(session_timeout_ms=400_000).stable(tps("t", 0))
+        d.step(ev.Planned())
+        d.step(ev.Asked(listened))
+        d.step(ev.Idle(), after=1)
+        d.step(ev.Planned())
+        d.step(ev.Asked(listened))
+        d.step(ev.CommitRefused(ErrorCode.REBALANCE_IN_PROGRESS, "me", 1, d.now), after=45)
+        d.tick(waits - 0.1)
+        assert d.machine.state is State.STABLE
+        d.tick(0.2)
+        assert d.only(ev.Joining).abandoned
+
+
+def settling(partitions: int = 1) -> Driver:
+    """A member whose driver is finding and committing where its partitions start."""
+    d = Driver(session_timeout_ms=400_000)
+    d.step(ev.Start(("t",), settles=True))
+    d.answer(coordinator_is(3))
+    return d.stable(tps("t", *range(partitions)))
+
+
+def test_told_to_rejoin_before_its_starts_are_committed_it_waits_for_that() -> None:
+    d = settling()
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert (d.machine.state, d.machine.rebalance_wanted) == (State.STABLE, True)
+    d.step(ev.Settled())
+    assert d.only(ev.Joining) == ev.Joining("the group rebalances", abandoned=False)
+    d.stable(tps("t", 0), generation=2)
+    assert not d.machine.settling, "it has kept what it had"
+
+
+def test_a_replay_and_the_starts_are_both_waited_for() -> None:
+    for first, second in ((ev.Idle(), ev.Settled()), (ev.Settled(), ev.Idle())):
+        d = settling()
+        d.step(ev.Asked())
+        d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+        d.step(first)
+        assert d.machine.state is State.STABLE
+        d.step(second)
+        assert d.only(ev.Joining).abandoned is False
+
+
+def test_a_replay_is_given_up_no_sooner_than_the_starts_are_committed() -> None:
+    d = settling()
+    d.step(ev.Asked())
+    d.step(ev.Idle(), after=1)
+    d.step(ev.Asked())
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.tick(100)
+    assert d.machine.state is State.STABLE
+    d.step(ev.Settled())
+    assert d.only(ev.Joining).abandoned, "its tasks are presumably done since 70 s"
+
+
+def test_starts_that_are_not_found_are_waited_for_as_long_as_the_group_does() -> None:
+    d = settling()
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.tick(294.9)
+    assert d.machine.state is State.STABLE
+    d.tick(0.2)
+    assert d.only(ev.Joining).abandoned is False
+    assert not d.has(ev.GaveUp), "no batch is given up"
+    assert "may start at their earliest offset (R7)" in d.notes()
+
+
+def test_a_member_that_holds_nothing_has_nothing_to_settle() -> None:
+    d = settling(0)
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert d.has(ev.Joining)
+
+
+def test_a_group_of_0_9_waits_for_a_batch_no_longer_than_for_a_heartbeat() -> None:
+    """JoinGroup v0 tells one timeout, 30 s here, and a member that has not rejoined by then is put out (R26)."""
+    d = Driver().found()
+    joined = JoinGroupResponse(generation_id=1, protocol_name="streamgroup-range", leader="other", member_id="me")
+    d.answer(joined, version=0)
+    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
+    d.step(ev.Planned())
+    d.step(ev.Asked())
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.tick(26.9)
+    assert d.machine.state is State.STABLE
+    d.tick(0.2)
+    assert d.only(ev.Joining).abandoned
 
 
 def test_before_any_batch_has_completed_only_the_groups_patience_counts() -> None:

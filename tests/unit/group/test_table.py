@@ -105,7 +105,7 @@ class AnyWorld(RuleBasedStateMachine):
         self.held: frozenset[TopicPartition] = frozenset()
         self.held_in = -1
         """The generation of the last assignment: what is kept of it is committed in it while the group rebalances."""
-        self.step(ev.Start(("t",)))
+        self.step(ev.Start(("t",), settles=True))
 
     def step(self, event: ev.Event) -> list[ev.Action]:
         actions = self.machine.step(event, self.now)
@@ -221,9 +221,13 @@ class AnyWorld(RuleBasedStateMachine):
     def seen(self) -> tuple[Any, ...]:
         return (self.machine.state, self.machine.member_id, self.machine.generation, self.machine.lease_at)
 
-    @rule(event=st.sampled_from([ev.Planned(), ev.Asked(), ev.Idle(), ev.Released(), ev.CoordinatorGone("reset")]))
+    @rule(event=st.sampled_from([ev.Planned(), ev.Asked(), ev.Idle(), ev.Released(), ev.Settled()]))
     def news(self, event: ev.Event) -> None:
         self.step(event)
+
+    @rule()
+    def coordinator_gone(self) -> None:
+        self.step(ev.CoordinatorGone("reset"))
 
     @rule(count=st.integers(0, 3))
     def metadata(self, count: int) -> None:
@@ -252,6 +256,7 @@ class AnyWorld(RuleBasedStateMachine):
             assert self.machine.lease_at is None or self.machine.goes_on
             assert not self.machine.rebalance_wanted
             assert not self.machine.revoking
+            assert not self.machine.settling
         assert self.machine.revoking <= self.held
         if not self.cooperative:
             assert not self.machine.goes_on or self.machine.state is State.STABLE

@@ -17,11 +17,18 @@ from streamgroup.group.timing import BatchClock, MemberConfig, gave_up_waiting, 
         (100.0, None, 20.0, 395.0),  # planned, but not asked for yet
         (100.0, 90.0, None, 395.0),  # no batch has completed in this run
         (100.0, 90.0, 500.0, 395.0),  # never later than the group's patience
-        (100.0, 10.0, 5.0, 45.0),  # overdue when told
+        (100.0, 10.0, 5.0, 130.0),  # longer than any before it when told: it may still run
     ],
 )
 def test_rejoin_due(told: float, asked: float | None, longest: float | None, due: float) -> None:
     assert rejoin_due(told, asked, longest, rebalance_wait_s=30.0, max_poll_s=300.0) == due
+
+
+@pytest.mark.parametrize(("asked", "longest"), [(90.0, 20.0), (10.0, 5.0), (90.0, None), (None, 20.0)])
+def test_with_a_listener_only_the_groups_patience_counts(asked: float | None, longest: float | None) -> None:
+    """It tells at once when the batch has sunk, so a batch that it has not told of still runs."""
+    due = rejoin_due(100.0, asked, longest, rebalance_wait_s=30.0, max_poll_s=300.0, listened=True)
+    assert due == 395.0
 
 
 def test_a_short_patience_keeps_a_margin_of_its_tenth() -> None:

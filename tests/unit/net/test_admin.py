@@ -156,6 +156,15 @@ def test_a_coordinator_that_moved_is_found_again(trouble: Any, broker: Start, op
     assert committed(brokers.cluster, "g", soon())[TopicPartition("orders", 0)].offset == 5
 
 
+@pytest.mark.parametrize("code", [-1, 8, 69, 140])
+def test_a_coordinator_that_fails_in_passing_is_asked_again(code: int, broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    answers = [fetched(group_error=code), fetched((0, 5))]
+    brokers.answer(1, OffsetFetchRequest, lambda: answers.pop(0))
+    assert committed(brokers.cluster, "g", soon())[TopicPartition("orders", 0)].offset == 5
+    assert answers == []
+
+
 def test_commits_that_may_not_be_read_are_an_error_with_the_group(broker: Start, options: Options) -> None:
     brokers = Brokers(broker, options)
     brokers.answer(1, OffsetFetchRequest, fetched(group_error=30))

@@ -1,3 +1,4 @@
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +9,7 @@ import pytest
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.model import LATEST, NO_LEADER, Broker, TopicPartition
 from streamgroup.net.cluster import ANY, Cluster
-from streamgroup.net.listing import EpochCheck, EpochEnd, ListedOffset
+from streamgroup.net.listing import NO_OFFSET, EpochCheck, EpochEnd, ListedOffset
 from streamgroup.net.releases import RELEASES
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataResponse
@@ -26,6 +27,7 @@ from streamgroup.wire.messages.log import (
 from tests.unit.net.answers import API_VERSIONS, api_versions, metadata, topic
 from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
 
+ORDERS = (TopicPartition("orders", 0), TopicPartition("orders", 1))
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 
@@ -137,6 +139,35 @@ def test_a_topic_that_is_coming_up_is_asked_for_again_and_a_lone_partition_witho
     assert len(fake.requests) == 4
 
 
+def test_a_client_that_is_to_bootstrap_again_forgets_the_brokers_that_it_knows(broker: Start, options: Options) -> None:
+    """KIP-1102: the brokers behind the addresses are another cluster's by now, the bootstrap servers are not."""
+    gone = replace(metadata({}), error_code=129)
+    other = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(gone)})
+    answers = script(lambda _: metadata({2: other.port}), asked_for(metadata({1: 1}, topic("orders", 1))))
+    first = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
+    cluster = Cluster(options(first.port))
+    cluster.snapshot((), soon())
+    first.hang_up()
+    snapshot = cluster.snapshot(["orders"], soon())
+    assert len(other.asked("Metadata")) == 1
+    assert snapshot.brokers.keys() == {1}
+    assert "orders" in snapshot.topics
+    cluster.close()
+
+
+def test_metadata_that_the_broker_refuses_as_a_whole_is_asked_for_again_or_an_error(
+    broker: Start, options: Options
+) -> None:
+    failed, refused = replace(metadata({}), error_code=-1), replace(metadata({1: 1}), error_code=31)
+    fake = broker(
+        {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(failed, metadata({1: 1}, topic("t", 1)))}
+    )
+    assert Cluster(options(fake.port)).snapshot(["t"], soon()).topics
+    other = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(refused)})
+    with pytest.raises(BrokerError, match="the metadata of the cluster: CLUSTER_AUTHORIZATION_FAILED"):
+        Cluster(options(other.port)).snapshot(["t"], soon())
+
+
 def test_a_topic_that_may_not_be_read_is_an_error_with_its_name(broker: Start, options: Options) -> None:
     answer = script(lambda _: metadata({1: 1}, topic("secret", error=29)))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answer})
@@ -168,6 +199,26 @@ def test_nobody_listens_anywhere_and_the_error_names_the_servers_and_the_causes(
     )
 
 
+def test_a_name_that_is_lost_for_a_while_is_looked_up_again(
+    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(metadata({1: 1}))})
+    found: list[Any] = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", fake.port))]
+    hiccups = 5
+
+    def look_up(*_: Any, flags: int, **__: Any) -> list[Any]:
+        nonlocal hiccups
+        if flags or hiccups:
+            hiccups -= not flags
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    servers = (("kafka.example", fake.port),)
+    assert Cluster(replace(options(), bootstrap_servers=servers)).snapshot((), soon()).brokers
+    assert hiccups == 0
+
+
 def test_a_server_that_fails_is_tried_after_the_others_from_then_on(broker: Start, options: Options) -> None:
     broken = broker({ApiVersionsRequest: script(CLOSE)})
     two = Two(broker, first={}, second={})
@@ -176,6 +227,17 @@ def test_a_server_that_fails_is_tried_after_the_others_from_then_on(broker: Star
         cluster.close()
         cluster.snapshot((), soon(), refresh=True)
     assert broken.connections <= len(RELEASES) + 1  # one attempt at the handshake
+
+
+def test_another_broker_is_asked_where_the_metadata_of_the_first_is_distrusted(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    cluster = Cluster(options(two.first.port))
+    cluster.snapshot(["orders"], soon())
+    for _ in range(2):
+        cluster.distrust_metadata()
+        cluster.snapshot(["orders"], soon())
+    assert [len(each.asked("Metadata")) for each in (two.first, two.second)] == [2, 1]
+    cluster.close()
 
 
 def test_a_connection_that_breaks_is_made_again(broker: Start, options: Options) -> None:
@@ -275,6 +337,20 @@ def test_offsets_that_nobody_has_end_at_the_deadline_with_the_cause(
         Cluster(options(two.first.port)).list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.5))
 
 
+@pytest.mark.parametrize("code", [-1, 8, 1, 140])
+def test_a_leader_that_fails_with_a_code_of_no_use_is_asked_again(code: int, broker: Start, options: Options) -> None:
+    first = {ListOffsetsRequest: script(lambda r: offsets(r, (code, -1)), lambda r: offsets(r, (0, 5)))}
+    two = Two(broker, first=first, second={})
+    found = Cluster(options(two.first.port)).list_offsets({ORDERS[0]: LATEST}, Isolation.READ_UNCOMMITTED, soon())
+    assert found[ORDERS[0]].offset == 5
+
+
+def test_records_without_timestamps_have_no_offset_at_a_timestamp(broker: Start, options: Options) -> None:
+    two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (43, -1)))}, second={})
+    found = Cluster(options(two.first.port)).list_offsets({ORDERS[0]: 1_000}, Isolation.READ_UNCOMMITTED, soon())
+    assert found == {ORDERS[0]: ListedOffset(NO_OFFSET)}
+
+
 def test_offsets_that_may_not_be_read_are_an_error_at_once(broker: Start, options: Options) -> None:
     two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (29, -1)))}, second={})
     with pytest.raises(BrokerError, match="the offsets of orders-0: TOPIC_AUTHORIZATION_FAILED"):
@@ -284,8 +360,6 @@ def test_offsets_that_may_not_be_read_are_an_error_at_once(broker: Start, option
 
 
 # -- leader epochs ----------------------------------------------------------------------------------------------------
-
-ORDERS = (TopicPartition("orders", 0), TopicPartition("orders", 1))
 
 
 def epoch_ends(request: OffsetForLeaderEpochRequest, *rows: tuple[int, int, int]) -> OffsetForLeaderEpochResponse:
@@ -397,3 +471,31 @@ def test_a_group_that_may_not_be_used_is_an_error_with_its_name(broker: Start, o
 def test_any_broker_will_do(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
     assert Cluster(options(two.second.port)).call(MetadataRequest(topics=()), ANY, soon()).brokers
+
+
+def test_brokers_that_come_under_new_addresses_for_ever_leave_no_connection_behind(
+    broker: Start, options: Options
+) -> None:
+    """As where a broker is given another address with each start."""
+    places: list[FakeBroker] = []
+
+    def now_at(request: Any, version: int) -> Any:
+        return asked_for(metadata({1: first.port, 2: places[-1].port}, topic("orders", 1, 2)))(request)
+
+    shared = {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: now_at}
+    listing = {ListOffsetsRequest: lambda request, _: offsets(request, (0, 7))}
+    first = broker({**shared, **listing})
+    cluster = Cluster(options(first.port))
+    wanted = {TopicPartition("orders", n): LATEST for n in range(2)}
+    for _ in range(5):
+        places.append(broker({**shared, **listing}))
+        cluster.snapshot(["orders"], soon(), refresh=True)
+        cluster.call(MetadataRequest(topics=()), 2, soon())
+        assert len(cluster.list_offsets(wanted, Isolation.READ_UNCOMMITTED, soon())) == 2
+        cluster._failed_at["127.0.0.1", places[-1].port] = 0.0
+    there = {("127.0.0.1", first.port), ("127.0.0.1", places[-1].port)}
+    assert cluster._connections.keys() <= there
+    assert cluster._failed_at.keys() <= there
+    assert cluster._crowd is not None
+    assert cluster._crowd._lines.keys() <= there
+    cluster.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.errors import BrokerError, DecodeError, TooLarge, TransportError, UnsupportedVersionError
+from streamgroup.errors import BrokerError, DecodeError, TooLarge, TransportError, UnsupportedVersionError, error_of
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -60,6 +60,14 @@ def test_a_refused_handshake_names_the_brokers_error(broker: Start, options: Opt
     fake = broker({ApiVersionsRequest: script(replace(API_VERSIONS, error_code=29))})
     with pytest.raises(BrokerError, match="the ApiVersions handshake: TOPIC_AUTHORIZATION_FAILED"):
         connected(fake, options)
+
+
+@pytest.mark.parametrize("code", [-1, 7, 8])
+def test_a_handshake_that_fails_in_passing_is_a_failed_connection(code: int, broker: Start, options: Options) -> None:
+    fake = broker({ApiVersionsRequest: script(replace(API_VERSIONS, error_code=code), API_VERSIONS)})
+    with pytest.raises(TransportError, match=f"the ApiVersions handshake: {error_of(code).name}"):
+        connected(fake, options)
+    assert connected(fake, options).open
 
 
 def test_a_broker_that_closes_during_the_handshake_may_be_too_old(broker: Start, options: Options) -> None:

@@ -177,3 +177,11 @@ def test_where_a_connection_ends_the_first_question_is_to_blame(
 def test_a_broker_that_cannot_be_reached_blames_no_question(crowd: Crowd) -> None:
     found = crowd.ask_all([(("127.0.0.1", 1), ASKED), (("127.0.0.1", 1), OTHER)], soon())
     assert all(isinstance(each, TransportError) and not isinstance(each, Unheard) for each in found.values())
+
+
+def test_a_connection_to_what_is_no_broker_any_more_ends(crowd: Crowd, answering: Callable[..., FakeBroker]) -> None:
+    stays, goes = answering(*NEWS), answering(*NEWS)
+    ask(crowd, stays, goes)
+    crowd.keep([address(stays)])
+    assert list(crowd._lines) == [address(stays)]
+    assert said(ask(crowd, goes, stays)) == [2, 2], "it is asked anew, should it come back"

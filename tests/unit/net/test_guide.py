@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.errors import BrokerError, error_of
+from streamgroup.errors import BrokerError, TransportError, error_of
 from streamgroup.model import LATEST, NO_LEADER, TopicPartition
 from streamgroup.net.admin import describe_groups, list_groups
 from streamgroup.net.cluster import Cluster
@@ -104,15 +104,16 @@ def test_offsets_that_the_broker_does_not_have_are_asked_for_anew_by_new_metadat
     assert listed == {TP: ListedOffset(7)}
 
 
-def test_an_unknown_error_is_told_with_the_partition(broker: Start, options: Options) -> None:
+def test_an_unknown_error_is_asked_again_and_told_with_the_partition(broker: Start, options: Options) -> None:
     fake = old_broker(
         broker,
         "0.9",
         Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
         ListOffsets=lambda request, _: offsets_v0(request, -1),
     )
-    with pytest.raises(BrokerError, match="the offsets of orders-0: UNKNOWN_SERVER_ERROR"):
-        Cluster(options(fake.port)).list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon())
+    with pytest.raises(TransportError, match="orders-0: UNKNOWN_SERVER_ERROR"):
+        Cluster(options(fake.port)).list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.3))
+    assert len(fake.asked("ListOffsets")) > 1
 
 
 # -- what tools ask ----------------------------------------------------------------------------------------------------

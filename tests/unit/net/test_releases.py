@@ -78,3 +78,12 @@ def test_what_is_forgotten_is_not_recalled() -> None:
     memory.forget("b:1")
     memory.forget("b:1")
     assert memory.recall("b:1") is None
+
+
+def test_brokers_that_come_under_new_addresses_for_ever_are_not_remembered_for_ever() -> None:
+    now = 0.0
+    memory = ReleaseMemory(lambda: now)
+    for number in range(100):
+        memory.remember(f"b-{number}:1", BY_NAME["0.9"])
+        now += REMEMBERED_S / 4
+    assert len(memory._known) <= 4

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec
-from streamgroup.options.parse import OPTIONS, parse_source
+from streamgroup.options.parse import OPTIONS, check_source, parse_source
+from streamgroup.options.rows import Effect
 from streamgroup.options.secrets import Secret
+from streamgroup.options.source import HINTS
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
@@ -246,13 +249,41 @@ def test_a_backoff_beyond_its_maximum_is_constant() -> None:
     ],
 )
 def test_an_unknown_option_is_an_error_with_the_nearest_one(name: str, suggestion: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name} is no option of this source: .*{suggestion}|{suggestion}"):
+    with pytest.raises(ConfigError, match=f"^{name} is not an option of this source: .*{suggestion}|{suggestion}"):
         parse_source({**STREAM, name: "x"}, streaming=True)
 
 
-def test_an_option_like_none_has_no_suggestion() -> None:
-    with pytest.raises(ConfigError, match=r"^zzz is no option of this source$"):
-        stream(zzz="x")
+@pytest.mark.parametrize("name", ["zzz", "kafka.foo", "kafka."])
+def test_an_option_like_none_has_no_suggestion(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{re.escape(name)} is not an option of this source$"):
+        stream(**{name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("enable.auto.commit", "kafka.enable.auto.commit"),
+        ("groupid", "kafka.groupid"),
+        ("kafka.auto.offset.rest", "kafka.auto.offset.reset"),
+        ("endingOffset", "endingOffsets"),
+    ],
+)
+def test_what_is_refused_is_never_suggested(name: str, refused: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is not an option .*, and '{refused}' is refused: ") as caught:
+        stream(**{name: "x"})
+    assert OPTIONS[refused.lower()].reason(streaming=True) in str(caught.value)
+    if refused == "endingOffsets":
+        with pytest.raises(ConfigError, match="did you mean 'endingOffsets'"):
+            batch(**{name: "x"})
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_no_reason_and_no_hint_sends_to_an_option_that_is_refused(streaming: bool) -> None:
+    texts = {option.name: option.reason(streaming=streaming) for option in OPTIONS.values()} | HINTS
+    offered = {(name, word) for name, text in texts.items() for word in re.findall(r"'([\w.]+)'", text)}
+    named = [(name, OPTIONS[word.lower()]) for name, word in offered if word.lower() in OPTIONS]
+    assert len(named) > 20
+    assert [(name, o.name) for name, o in named if o.effect(streaming=streaming) is Effect.REFUSED] == []
 
 
 def test_all_problems_are_told_of_together() -> None:
@@ -267,6 +298,17 @@ def test_all_problems_are_told_of_together() -> None:
         "exactly",
         "kafka.bootstrap.servers",
     ]
+
+
+def test_what_is_wrong_in_streams_and_batch_reads_alike_is_told_of_before_it_is_known_which_it_is() -> None:
+    check_source({**STREAM, "endingOffsets": "latest"})
+    check_source({**STREAM, "startingOffsets": "latest", "group.mode": "member"})
+    with pytest.raises(ConfigError, match=r"^zzz is not an option of this source$"):
+        check_source({**STREAM, "endingOffsets": "latest", "zzz": "1"})
+    with pytest.raises(
+        ConfigError, match=r"(?s)^2 prob.*in a stream: endingO.*no end.*\n.*in a batch read: starting.*empty$"
+    ):
+        check_source({**STREAM, "endingOffsets": "latest", "startingOffsets": "latest"})
 
 
 def test_a_value_that_means_nothing_is_shown() -> None:

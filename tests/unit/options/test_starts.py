@@ -68,6 +68,26 @@ def test_a_batch_read_that_would_be_empty_is_refused(given: dict[str, str], text
 
 
 @pytest.mark.parametrize(
+    ("read", "name", "offered", "refused"),
+    [
+        (stream, "startingOffsets", ("-2", "-1"), ()),
+        (batch, "startingOffsets", ("-2",), ("-1",)),
+        (batch, "endingOffsets", ("-1",), ("-2",)),
+    ],
+)
+@pytest.mark.parametrize("value", ["middle", '{"orders": {"0": -7}}'])
+def test_only_numbers_that_are_taken_are_offered(
+    read: Any, name: str, offered: tuple[str, ...], refused: tuple[str, ...], value: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(**{name: value})
+    said = str(caught.value).replace(value, "")
+    assert offered[0] in said
+    assert all(number in said for number in offered) or value == "middle", "an example needs one only"
+    assert not any(number in said for number in refused)
+
+
+@pytest.mark.parametrize(
     ("name", "value"), [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", "{}")]
 )
 def test_a_stream_has_no_end(name: str, value: str) -> None:

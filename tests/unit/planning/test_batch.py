@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from streamgroup.planning.batch import (
-    available_now_done,
+    below_targets,
     empty_document,
     next_document,
     replay_ranges,
@@ -92,22 +92,22 @@ def test_available_now_goes_no_further_than_its_snapshot() -> None:
 
 def test_available_now_leaves_a_partition_that_came_after_its_snapshot() -> None:
     assert plan({A: 100, B: 100}, targets={C: 3}) is None
-    assert available_now_done(HELD, {C: 3})
+    assert not below_targets(HELD, {C: 3})
 
 
 @pytest.mark.parametrize(
-    ("targets", "done"), [({A: 10, B: 20}, True), ({A: 11, B: 20}, False), ({A: 3}, True), ({C: 99}, True), ({}, True)]
+    ("targets", "below"), [({A: 10, B: 20}, ()), ({A: 11, B: 20}, (A,)), ({A: 3}, ()), ({C: 99}, ()), ({}, ())]
 )
 def test_available_now_is_done_when_every_partition_held_has_reached_its_end(
-    targets: dict[TopicPartition, int], done: bool
+    targets: dict[TopicPartition, int], below: tuple[TopicPartition, ...]
 ) -> None:
-    assert available_now_done(HELD, targets) is done
+    assert below_targets(HELD, targets) == set(below)
 
 
 def test_available_now_is_done_at_the_end_of_a_log_that_was_cut_below_its_target() -> None:
-    assert not available_now_done(HELD, {A: 15}, {A: 15, B: 20})
-    assert not available_now_done(HELD, {A: 15}, {A: 11})
-    assert available_now_done(HELD, {A: 15}, {A: 10})
+    assert below_targets(HELD, {A: 15}, {A: 15, B: 20}) == {A}
+    assert below_targets(HELD, {A: 15}, {A: 11}) == {A}
+    assert not below_targets(HELD, {A: 15}, {A: 10})
 
 
 def test_the_first_document_follows_the_constant() -> None:

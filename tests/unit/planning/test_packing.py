@@ -200,3 +200,37 @@ def test_divided_bytes_tile_the_range_and_are_cut_at_segments_only(
     assert set(cuts) <= set(segments)
     inside = sum(start < segment < start + size for segment in segments)
     assert len(pieces) >= min(parts, size, inside + 1)
+
+
+@given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 30))
+def test_small_ranges_of_one_leader_go_largest_first_into_the_first_task_with_room(
+    sizes: list[int], bound: int
+) -> None:
+    tasks = pack([fetch(n, 0, size) for n, size in enumerate(sizes)], small=bound)
+    expected: list[list[int]] = []
+    packed = sorted((size for size in sizes if size <= bound), reverse=True)
+    for size in packed:
+        into = next((task for task in expected if sum(task) + size <= bound), None)
+        if into is None:
+            expected.append([size])
+        else:
+            into.append(size)
+    expected += [[size] for size in sizes if size > bound]
+    assert sorted(sorted(len(r.range) for r in task.ranges) for task in tasks) == sorted(map(sorted, expected))
+
+
+@given(
+    st.lists(st.integers(1, 499), unique=True, max_size=40).map(sorted),
+    st.integers(2, 40),
+)
+def test_a_log_is_divided_at_the_segments_nearest_to_equal_parts(inside: list[int], parts: int) -> None:
+    tp = TopicPartition("t", 0)
+    tasks = pack([fetch(0, 0, 500)], min_partitions=parts, segments={tp: inside})
+    parts = min(parts, len(inside) + 1)
+    expected, first = [], 0
+    for part in range(1, parts):
+        ideal, last = 500 * part // parts, len(inside) - (parts - 1 - part)
+        nearest = min(range(first, last), key=lambda index, ideal=ideal: abs(inside[index] - ideal))
+        expected.append(inside[nearest])
+        first = nearest + 1
+    assert sorted(task.ranges[0].range.start for task in tasks) == [0, *expected]

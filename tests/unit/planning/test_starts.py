@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, LogRange, OffsetRange, OffsetSpec, TopicPartition
-from streamgroup.planning.starts import fallbacks, lookups, ranges, resolve, unread, within
+from streamgroup.planning.starts import Bound, fallbacks, lookups, ranges, refuse_crossed, resolve, unread, within
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 
@@ -35,12 +35,22 @@ def test_a_timestamp_of_zero_is_a_timestamp() -> None:
     assert lookups(OffsetSpec(LATEST, timestamps={A: 0}), [A]) == {A: 0}
 
 
-@pytest.mark.parametrize("spec", [OffsetSpec(LATEST, offsets={A: 1}), OffsetSpec(LATEST, timestamps={A: 1})])
-def test_a_held_partition_that_is_not_listed_is_an_error_that_names_it(spec: OffsetSpec) -> None:
-    with pytest.raises(
-        ConfigError, match="startingOffsetsByTimestamp lists offsets by partition and t-1, t-2 is missing"
-    ):
-        lookups(spec, [A, C, B], option="startingOffsetsByTimestamp")
+@pytest.mark.parametrize(
+    ("bound", "option", "numbers"),
+    [
+        (Bound.STREAM_START, "startingOffsets", r" \(-2 is the earliest offset, -1 the latest\)"),
+        (Bound.BATCH_START, "startingOffsets", r" \(-2 is the earliest offset\)"),
+        (Bound.BATCH_END, "endingOffsets", r" \(-1 is the latest offset\)"),
+    ],
+)
+def test_a_partition_that_is_not_listed_is_an_error_that_names_it_and_the_option_that_was_given(
+    bound: Bound, option: str, numbers: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{option} lists offsets by partition and t-1, t-2 is .*are read{numbers}$"):
+        lookups(OffsetSpec(LATEST, offsets={A: 1}), [A, C, B], bound=bound)
+    option += "ByTimestamp"
+    with pytest.raises(ConfigError, match=f"^{option} lists timestamps by partition and t-1, t-2 is .*are read$"):
+        resolve(OffsetSpec(LATEST, timestamps={A: 1}), [A, C, B], {}, bound=bound)
 
 
 def test_a_partition_that_another_member_holds_need_not_be_there() -> None:
@@ -109,6 +119,43 @@ def test_a_batch_read_reads_nothing_of_partitions_that_end_before_they_start() -
     assert ranges({A: 0}, {B: 4}) == []
 
 
+GIVEN_9, GIVEN_4 = OffsetSpec(EARLIEST, offsets={A: 9}), OffsetSpec(LATEST, offsets={A: 4})
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending", "options"),
+    [
+        (GIVEN_9, GIVEN_4, "startingOffsets lies above endingOffsets"),
+        (OffsetSpec(EARLIEST, timestamp=1_000), GIVEN_4, "startingTimestamp lies above endingOffsets"),
+        (GIVEN_9, OffsetSpec(LATEST, timestamps={A: 1}), "startingOffsets lies above endingOffsetsByTimestamp"),
+        (
+            OffsetSpec(EARLIEST, timestamp=9),
+            OffsetSpec(LATEST, timestamp=4),
+            "startingTimestamp lies above endingTimes",
+        ),
+    ],
+)
+def test_a_start_above_the_end_names_both_options(starting: OffsetSpec, ending: OffsetSpec, options: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{options}.*t-0 starts at offset 9 and ends at 4"):
+        refuse_crossed(starting, ending, {A: 9}, {A: 4})
+    refuse_crossed(starting, ending, {A: 4}, {A: 4})
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending"),
+    [
+        (OffsetSpec(EARLIEST), GIVEN_4),
+        (OffsetSpec(EARLIEST, offsets={A: EARLIEST}), GIVEN_4),
+        (GIVEN_9, OffsetSpec(LATEST)),
+        (GIVEN_9, OffsetSpec(LATEST, offsets={A: LATEST})),
+    ],
+)
+def test_whether_the_log_reaches_the_other_bound_is_no_question_of_options(
+    starting: OffsetSpec, ending: OffsetSpec
+) -> None:
+    refuse_crossed(starting, ending, {A: 9}, {A: 4})
+
+
 @pytest.mark.parametrize(
     ("start", "end", "kept", "lost"),
     [
@@ -119,6 +166,8 @@ def test_a_batch_read_reads_nothing_of_partitions_that_end_before_they_start() -
         (5, 50, (10, 50), "t-0[5, 50): the log holds [10, 90)"),
         (50, 95, (50, 90), "t-0[50, 95): the log holds [10, 90)"),
         (0, 5, None, "t-0[0, 5): the log holds [10, 90)"),
+        (10, 5, None, "t-0 up to offset 5: the log holds [10, 90)"),
+        (5, 5, None, None),
         (91, 90, None, "t-0 from offset 91: the log holds [10, 90)"),
         (95, 99, None, "t-0 from offset 95: the log holds [10, 90)"),
     ],

@@ -5,6 +5,7 @@ It shares no code with them, and takes and refuses the same bytes.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import struct
 from collections.abc import Iterator, Sequence
@@ -149,7 +150,7 @@ def decode(
                 open_aborted.discard(header.producer)
             if transactional and hidden:
                 continue
-        if not control and header.last >= start and header.count:
+        if not control and header.last >= start and (header.count or len(batch) > 61):
             rows += batch_rows(header, batch)
     return [row for row in rows if start <= row.offset < until], max(next_offset, beyond)
 
@@ -189,10 +190,22 @@ def read_record(reader: Reader, header: Header) -> Row:
         name = reader.field()
         if name is None:
             raise Refused("header key")
-        headers.append((name.decode("utf-8", "replace"), reader.field()))
+        headers.append((name.decode("utf-8", "as java"), reader.field()))
     if count < 0 or not reader.done():
         raise Refused("record")
     return Row(key, value, header.base + offset_delta, moment * 1000, int(append), headers or None)
+
+
+def replaced(error: UnicodeError) -> tuple[str, int]:
+    """One U+FFFD for what Java's decoder replaces at once: as Python, but for surrogates, whole or cut."""
+    assert isinstance(error, UnicodeDecodeError)
+    rest = error.object[error.start : error.start + 3]
+    if rest[0] != 0xED or not 0xA0 <= int.from_bytes(rest[1:2]) <= 0xBF:
+        return "\ufffd", error.end
+    return "\ufffd", error.start + (3 if 0x80 <= int.from_bytes(rest[2:]) <= 0xBF else 2)
+
+
+codecs.register_error("as java", replaced)
 
 
 def inflate(codec: int, data: bytes) -> bytes:

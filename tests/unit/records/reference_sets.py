@@ -40,7 +40,7 @@ class Message:
         """`kind`: the timestamp type that a wrapper prescribes, and with it `moment` where that is LogAppendTime."""
         self.parse()
         if self.magic == 0:
-            kind, moment = -1, -1
+            kind, moment = -1 if kind is None else kind, -1
         else:
             kind = self.attributes >> 3 & 1 if kind is None else kind
             moment = moment if kind == 1 and moment is not OWN else self.timestamp
@@ -92,7 +92,11 @@ def leaves(wrapper: Message, offset: int, check: bool, depth: int = 1) -> Iterat
     if depth > DEEPEST:
         raise Refused("depth")
     inner = frames(inflate(wrapper.codec, wrapper.parse().value))
-    base = offset - inner[-1].offset if wrapper.magic and inner else 0
+    if not inner:
+        raise Refused("no message")
+    base = offset - inner[-1].offset if wrapper.magic else 0
+    if base < 0:
+        raise Refused("offset")
     for message in inner:
         if message.offset < 0 or not 0 <= base + message.offset <= offset:
             raise Refused("offset")
@@ -105,13 +109,13 @@ def leaves(wrapper: Message, offset: int, check: bool, depth: int = 1) -> Iterat
 
 
 def wrapper_rows(wrapper: Message, least: int, check: bool) -> list[Row]:
-    kind = wrapper.attributes >> 3 & 1 if wrapper.magic else None
+    kind = wrapper.attributes >> 3 & 1 if wrapper.magic else -1
     found = [
         message.row(offset, kind, wrapper.timestamp if kind == 1 else OWN)
         for offset, message in leaves(wrapper, wrapper.offset, check)
     ]
     offsets = [row.offset for row in found]
-    if found and (offsets != sorted(set(offsets)) or offsets[0] < least or offsets[-1] != wrapper.offset):
+    if offsets != sorted(set(offsets)) or offsets[0] < least or offsets[-1] != wrapper.offset:
         raise Refused("offset")
     return found
 
@@ -202,6 +206,8 @@ def leaves07(codec: int, payload: bytes, check: bool, depth: int) -> list[bytes]
     if depth > DEEPEST or codec == 3:
         raise Refused("depth or codec")
     inner = inflate(codec, payload)
+    if not inner:
+        raise Refused("no message")
     found: list[bytes] = []
     while inner:
         frame = frame07(inner)

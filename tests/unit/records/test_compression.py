@@ -186,6 +186,23 @@ def test_damaged_data_gives_only_decode_errors_and_never_more_than_the_cap(codec
             continue
 
 
+ZEROS_OF_SNAPPY = {"raw": b"\0", "in an over-long length": b"\x80\0", "in a xerial block": xerial(b"") + b"\0\0\0\1\0"}
+
+
+@pytest.mark.parametrize("data", ZEROS_OF_SNAPPY.values(), ids=ZEROS_OF_SNAPPY)
+def test_a_snappy_length_of_zero_with_nothing_behind_it_is_nothing(data: bytes) -> None:
+    assert undo(SNAPPY, data) == b""
+
+
+@pytest.mark.parametrize("junk", [b"x" * 42, b"\0", b"\0a", b"\1\1", b"\1\1\0\0"])
+def test_a_snappy_length_of_zero_before_other_bytes_is_damaged(junk: bytes) -> None:
+    block = b"\0" + junk
+    framed = struct.pack(">i", len(block)) + block
+    for data in (block, xerial(b"") + framed, xerial(TEXT) + framed, xerial(b"") + framed + xerial(TEXT)[16:]):
+        with pytest.raises(DecodeError, match="its snappy data is damaged"):
+            undo(SNAPPY, data)
+
+
 def test_an_unknown_codec_is_named_with_the_known_ones() -> None:
     with pytest.raises(UnsupportedCodec, match=r"codec 6; known are 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd"):
         bound(6, memoryview(b""))

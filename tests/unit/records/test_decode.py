@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec, UnsupportedMagic
 from streamgroup.records.decode import DecodeOptions, decode, record_batches, schema
 from tests.unit.records import reference
-from tests.unit.records.encoder import Record, encode_batch, end_marker, reseal, seal, varint
+from tests.unit.records.encoder import CODECS, Record, compress, encode_batch, end_marker, reseal, seal, varint
 from tests.unit.records.rows import outcome, rows_of
 
 pytestmark = pytest.mark.usefixtures("kernel")
@@ -223,6 +223,26 @@ def test_a_batch_that_compaction_has_emptied_moves_the_position() -> None:
     assert (decoded.num_rows, decoded.next_offset) == (0, 10)
 
 
+@pytest.mark.parametrize("codec", range(5))
+def test_a_batch_that_inflates_to_nothing_holds_no_records(codec: int) -> None:
+    body = encode_batch([], base_offset=3, codec=CODECS[codec])[61:]
+    data = seal(3, body, attributes=codec, last_offset_delta=0, count=1)
+    with pytest.raises(DecodeError, match="offset 3: it declares more records") as caught:
+        decode(data, 0, END, EVERYTHING)
+    assert (caught.value.base_offset, caught.value.next_offset) == (3, 4)
+    assert outcome(encode_batch([], base_offset=3, codec=CODECS[codec]), 0, END) == ([], 4)
+
+
+def test_a_batch_of_no_records_that_holds_bytes_is_an_error_as_in_java() -> None:
+    record = encode_batch([Record(3, value=b"x")])[61:]
+    for codec, body in ((0, record), (1, compress("gzip", record)), (2, b"\0" + b"x" * 42)):
+        data = seal(3, body, attributes=codec, last_offset_delta=0, count=0)
+        assert expected(data, 0, END) == "refused"
+        with pytest.raises(DecodeError, match="the record batch at offset 3: ") as caught:
+            decode(data, 0, END, EVERYTHING)
+        assert (caught.value.base_offset, caught.value.next_offset) == (3, 4)
+
+
 def test_a_partial_batch_at_the_end_is_left_for_the_next_fetch() -> None:
     whole, second = encode_batch([Record(3)]), encode_batch([Record(4)])
     for size in range(1, len(second)):
@@ -258,6 +278,35 @@ def test_a_header_key_that_is_no_utf8_is_replaced_as_java_does() -> None:
     data = encode_batch([Record(0, headers=((b"a\xff", b"1"), ("b", None)))])
     rows, _ = outcome(data, 0, END, EVERYTHING)
     assert rows[0].headers == [("a\ufffd", b"1"), ("b", None)]
+
+
+KEYS_AS_JAVA_READS_THEM = {
+    "edbfa0": "\ufffd",
+    "eda080": "\ufffd",
+    "eda080edb080": "\ufffd\ufffd",
+    "61eda0": "a\ufffd",
+    "eda061": "\ufffda",
+    "ed": "\ufffd",
+    "ed9fbf": "\ud7ff",
+    "edff": "\ufffd\ufffd",
+    "edbfa0a0": "\ufffd\ufffd",
+    "e180edbfa0": "\ufffd\ufffd",
+    "e0a0": "\ufffd",
+    "e080": "\ufffd\ufffd",
+    "f09080": "\ufffd",
+    "f4908080": "\ufffd" * 4,
+    "c080": "\ufffd\ufffd",
+    "edbfa0c3a4": "\ufffdä",
+}
+"""By hex: what `Utils.utf8` of kafka-clients 3.9.1 and 4.1.1 makes of it on Java 17."""
+
+
+def test_header_keys_that_are_no_utf8_are_what_java_makes_of_them() -> None:
+    headers = tuple((bytes.fromhex(key), None) for key in KEYS_AS_JAVA_READS_THEM)
+    data = encode_batch([Record(3, 0, None, None, headers)])
+    assert outcome(data, 0, END, EVERYTHING) == expected(data, 0, END)
+    ((row,), _) = outcome(data, 0, END, EVERYTHING)
+    assert [key for key, _ in row.headers] == list(KEYS_AS_JAVA_READS_THEM.values())
 
 
 def test_many_headers_on_many_records_and_very_many_on_one() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.records import kernel, scan
-from streamgroup.records.fields import Fault, Fields, RecordFault, Regions
+from streamgroup.records.fields import BLOCK, Fault, Fields, RecordFault, Regions
 from tests.unit.records.encoder import Record, encode_record
 
 compiled = pytest.importorskip("streamgroup.records._kernel", reason="the compiled kernel has not been built")
@@ -76,7 +76,9 @@ def test_both_know_the_same_faults() -> None:
         assert fault is Fault.RECORD_COUNT or f"{fault.name} = {fault.value}," in source
 
 
-def test_random_records_and_random_damage_are_the_same_to_both() -> None:
+@pytest.mark.parametrize("block", [2, BLOCK])
+def test_random_records_and_random_damage_are_the_same_to_both(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "BLOCK", block)
     chance = random.Random(11)
     agreed = 0
     for _ in range(700):
@@ -98,6 +100,31 @@ def test_random_records_and_random_damage_are_the_same_to_both() -> None:
             assert fast == slow
             agreed += 1
     assert agreed > 150
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 100])
+def test_batches_and_blocks_of_the_scan_in_numpy_end_anywhere(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "BLOCK", block)
+    chance = random.Random(block)
+    for damage in (0, 0, 0, *range(1, 200)):
+        counts = np.array([chance.choice([0, 1, 2, 3, 4, 6, 7, 9]) for _ in range(5)], np.int64)
+        batches = [
+            b"".join(encode_record(Record(i, 3, None, chance.randbytes(i)), 0, 0) for i in range(count))
+            for count in counts.tolist()
+        ]
+        ends = np.cumsum([len(body) for body in batches])
+        buffer = bytearray(b"".join(batches) or b"\0")
+        if damage:
+            buffer[chance.randrange(len(buffer))] = chance.choice([0, 1, 2, 4, 0x7F, 0x80])
+        zeros = np.zeros(5, np.int64)
+        where = Regions(ends - [len(b) for b in batches], ends, counts, zeros, zeros + 8, zeros, zeros.astype(np.bool_))
+        kernel.use("python")
+        slow = found(bytes(buffer), where)
+        kernel.use("compiled")
+        fast = found(bytes(buffer), where)
+        assert isinstance(slow, RecordFault) == isinstance(fast, RecordFault)
+        assert isinstance(slow, RecordFault) or slow == fast
+        assert damage or not isinstance(slow, RecordFault)
 
 
 def test_no_byte_behind_a_batch_is_read_as_its_own() -> None:

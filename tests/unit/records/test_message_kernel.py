@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.records import kernel
-from streamgroup.records.fields import Bytes
+from streamgroup.records import kernel, message_scan
+from streamgroup.records.fields import BLOCK, Bytes
 from streamgroup.records.message_sets import OWN, MessageFault, Messages, Messages07, SetFault, Sets, Sets07
 from tests.unit.records.encoder_sets import Message, encode_message, encode_set, encode_wrapper, message07, wrapper07
 
@@ -67,7 +67,9 @@ def messages(chance: random.Random, first: int) -> list[Message]:
     ]
 
 
-def test_random_sets_and_random_damage_are_the_same_to_both() -> None:
+@pytest.mark.parametrize("block", [1, 3, BLOCK])
+def test_random_sets_and_random_damage_are_the_same_to_both(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_scan, "BLOCK", block)
     chance = random.Random(5)
     agreed, faults = 0, set()
     for _ in range(1_500):
@@ -77,7 +79,7 @@ def test_random_sets_and_random_damage_are_the_same_to_both() -> None:
             found = messages(chance, first)
             parts.append(encode_set(found, magic))
             last = found[-1].offset if chance.random() < 0.9 else 3
-            rows.append((first, last, chance.random() < 0.5, 77, chance.choice([OWN, 0, 1])))
+            rows.append((first, last, chance.random() < 0.5, 77, chance.choice([OWN, -1, 0, 1])))
         ends = np.cumsum([len(part) for part in parts])
         data = np.frombuffer(damaged(b"".join(parts), chance), np.uint8)
         least, last, relative, stamp, kind = (longs(*column) for column in zip(*rows, strict=True))
@@ -92,7 +94,9 @@ def test_random_sets_and_random_damage_are_the_same_to_both() -> None:
     assert faults == set(MessageFault)
 
 
-def test_random_sets_of_kafka_07_are_the_same_to_both() -> None:
+@pytest.mark.parametrize("block", [1, 4, BLOCK])
+def test_random_sets_of_kafka_07_are_the_same_to_both(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_scan, "BLOCK", block)
     chance = random.Random(6)
     agreed, faults = 0, set()
     for _ in range(1_000):

@@ -17,6 +17,7 @@ from streamgroup.records.messages import Run, Wrapper
 from tests.unit.records import reference, reference_sets
 from tests.unit.records.encoder import Record, encode_batch
 from tests.unit.records.encoder_sets import (
+    CODEC_NUMBERS,
     COMPRESS,
     Message,
     encode_message,
@@ -200,7 +201,11 @@ def test_absolute_inner_offsets_that_a_client_wrote_in_magic_1() -> None:
 
 @pytest.mark.parametrize(
     ("inner", "magic"),
-    [([5, 4], 1), ([5, 5], 1), ([-2, -1], 1), ([3, 4], 0), ([9, 11], 0), ([0, 90], 1), ([0, 1], 0), ([8, 8], 0)],
+    [
+        *[([5, 4], 1), ([5, 5], 1), ([-2, -1], 1), ([0, 90], 1)],
+        *[([3, 4], 0), ([9, 11], 0), ([0, 1], 0), ([8, 8], 0)],
+        *[([10, 11], 1), ([11], 1), ([9, 12], 1)],  # beyond the wrapper's offset, from which they would count back
+    ],
 )
 def test_inner_offsets_that_cannot_be_are_an_error(inner: list[int], magic: int) -> None:
     before = encode_message(Message(8), magic)
@@ -210,15 +215,48 @@ def test_inner_offsets_that_cannot_be_are_an_error(inner: list[int], magic: int)
     assert (caught.value.base_offset, caught.value.next_offset) == (9, 11)
 
 
-def test_an_empty_wrapper_moves_the_position() -> None:
-    data = encode_wrapper([], "gzip", 1, offset=4) + encode_message(Message(5, b"x"), 1)
-    assert [row.offset for row in outcome(data, 0, END)[0]] == [5]
-    assert decode(data[:-3], 0, END, DecodeOptions()).next_offset == 5
+XERIAL_HEADER = b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
+NOTHING = {codec: (CODEC_NUMBERS[codec], COMPRESS[codec](b"")) for codec in CODECS} | {
+    "a length of zero before other bytes": (2, b"\0" + b"x" * 42),
+    "a xerial header alone": (2, XERIAL_HEADER),
+    "a xerial block of nothing": (2, XERIAL_HEADER + b"\0\0\0\1\0"),
+}
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("codec", "value"), NOTHING.values(), ids=NOTHING)
+def test_a_wrapper_without_a_message_is_an_error_as_in_java(codec: int, value: bytes, magic: int) -> None:
+    """Java: `Found invalid compressed record set with no inner records`, or the codec's own error."""
+    sound = encode_message(Message(5, b"x"), magic)
+    wrapper = encode_message(Message(11, value), magic, codec)
+    for before in (b"", sound, encode_wrapper([Message(5, b"x")], "gzip", magic)):
+        assert expected(before + wrapper, 0, END) == "refused"
+        with pytest.raises(DecodeError, match="the compressed messages up to offset 11: ") as caught:
+            decode(before + wrapper + encode_message(Message(12), magic), 0, END, DecodeOptions())
+        assert (caught.value.base_offset, caught.value.next_offset) == (6 if before else 0, 12)
+        assert decode(before + wrapper, 12, END, DecodeOptions()).num_rows == 0
 
 
 def test_log_append_time_is_every_inner_messages_time() -> None:
     data = encode_wrapper(SAMPLE, "gzip", 1, log_append_time=77)
     assert {(row.timestamp, row.timestamp_type) for row in outcome(data, 0, END)[0]} == {(77_000, 1)}
+
+
+@pytest.mark.parametrize(
+    ("magic", "append_time", "times", "kinds"),
+    [(1, None, [-1, 99], [0, 0]), (1, 77, [-1, 77], [1, 1]), (0, None, [-1, 99], [-1, -1])],
+)
+@pytest.mark.parametrize("attributes", [0, 8])
+def test_the_wrapper_says_the_timestamp_type_of_inner_messages_of_either_magic(
+    magic: int, append_time: int | None, times: list[int], kinds: list[int], attributes: int
+) -> None:
+    """As Java's consumer has it: a record's type is its batch's, and a message of magic 0 has the timestamp -1."""
+    inner = encode_message(Message(0, b"a"), 0) + encode_message(Message(1, b"b", None, 99), 1, attributes)
+    data = encode_wrapper([], "gzip", magic, offset=1, inner=inner, log_append_time=append_time)
+    rows, _ = outcome(data, 0, END)
+    assert (rows, 2) == expected(data, 0, END)
+    assert [row.timestamp for row in rows] == [time * 1000 for time in times]
+    assert [row.timestamp_type for row in rows] == kinds
 
 
 def test_a_plain_message_with_log_append_time_keeps_its_own() -> None:

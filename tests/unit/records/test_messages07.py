@@ -128,9 +128,9 @@ def test_inner_messages_share_the_offset_of_their_wrapper() -> None:
 
 @st.composite
 def sets(draw: st.DrawFn, depth: int = 0) -> bytes:
-    """A message set: plain messages of both magics, wrappers, wrappers in wrappers, empty wrappers."""
+    """A message set: plain messages of both magics, wrappers, wrappers in wrappers."""
     out = b""
-    for _ in range(draw(st.integers(0 if depth else 1, 4))):
+    for _ in range(draw(st.integers(1, 4))):
         kind = draw(st.sampled_from(["plain", "plain", "magic 0", "wrapper"]))
         payload = draw(st.binary(max_size=60))
         if kind == "wrapper" and depth < 3:
@@ -241,11 +241,27 @@ def test_nothing_at_until_or_beyond_is_looked_at() -> None:
         walk07(data, 5)
 
 
-def test_an_empty_fetch_and_an_empty_wrapper() -> None:
+def test_an_empty_fetch() -> None:
     assert outcome(b"", 9) == ([], 9)
-    empty = wrapper07(b"", "gzip")
-    assert outcome(empty, 9) == ([], 9 + len(empty))
-    assert outcome(empty + message07(b"x"), 9) == ([(b"x", 9 + len(empty), 0)], 9 + len(empty) + 11)
+
+
+XERIAL_HEADER = b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
+NOTHING = {codec: wrapper07(b"", codec) for codec in CODECS} | {
+    "a length of zero before other bytes": message07(b"\0" + b"x" * 42, 1, 2),
+    "a xerial header alone": message07(XERIAL_HEADER, 1, 2),
+    "nothing in a wrapper in a wrapper": wrapper07(wrapper07(b"", "gzip"), "snappy"),
+    "nothing in a wrapper beside a message": wrapper07(wrapper07(b"", "gzip") + message07(b"x"), "gzip"),
+}
+
+
+@pytest.mark.parametrize("wrapper", NOTHING.values(), ids=NOTHING)
+def test_a_wrapper_without_a_message_is_an_error_that_can_be_stepped_over(wrapper: bytes) -> None:
+    assert expected(wrapper, 9) == "refused"
+    for before in (b"", message07(b"a"), wrapper07(message07(b"a"), "gzip")):
+        position = 9 + len(before)
+        with pytest.raises(DecodeError, match=f"the message at position {position}: ") as caught:
+            decode07(before + wrapper + message07(b"b"), 9, END, EVERYTHING)
+        assert (caught.value.base_offset, caught.value.next_offset) == (position, position + len(wrapper))
 
 
 def test_a_partial_message_at_the_end_is_left_for_the_next_fetch() -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from streamgroup.errors import DecodeError
 from streamgroup.records.decode import DecodeOptions, decode
+from streamgroup.records.kernel import VARIABLE
 from tests.unit.records import reference
-from tests.unit.records.encoder import Record, encode_record, seal, varint
+from tests.unit.records.encoder import Record, compress, encode_batch, encode_record, seal, varint
+from tests.unit.records.encoder_sets import Message, encode_message, encode_wrapper
 
 END = 2**62
 
@@ -52,3 +59,61 @@ def test_records_that_cannot_be(data: bytes) -> None:
     assert caught.value.next_offset > 8
     with pytest.raises(reference.Refused):
         reference.decode(data, 0, END)
+
+
+MANY = 3_000_000
+INFLATED = 7 * MANY
+"""As many bytes as so many records take at least: the count that a batch declares can be true."""
+BOMBS = {
+    "zeros": bytes(INFLATED),
+    "the same record again and again": encode_record(Record(0), 0, 0) * MANY,
+}
+SET_BOMBS = {
+    "messages of the same offset": encode_wrapper(
+        [], "gzip", 0, offset=9, inner=encode_message(Message(9), 0) * (INFLATED // 26)
+    ),
+    "messages of which the first is damaged": encode_wrapper(
+        [], "gzip", 0, offset=9, inner=(encode_message(Message(9), 0)[:-1] + b"\0") * (INFLATED // 26)
+    ),
+}
+DECODE_AND_MEASURE = """
+import sys
+from streamgroup.errors import DecodeError
+from streamgroup.records.decode import DecodeOptions, decode
+
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+sound, *bombs = (open(name, "rb").read() for name in sys.argv[1:])
+assert decode(sound, 0, 2**62, DecodeOptions()).num_rows
+before = resident()
+for bomb in bombs:
+    try:
+        print(decode(bomb, 0, 2**62, DecodeOptions()).num_rows)
+    except DecodeError:
+        print(1024 * (resident() - before))
+"""
+
+
+def test_a_count_that_may_be_true_takes_no_memory_before_a_record_is_looked_at(kernel: str, tmp_path: Path) -> None:
+    """In a process of its own, by its resident memory: arrays whose pages nobody touches cost nothing."""
+    batches = [
+        seal(9, compress("zstd", body), attributes=4, last_offset_delta=MANY - 1, count=MANY) for body in BOMBS.values()
+    ]
+    names = []
+    for data in (encode_batch([Record(1)], codec="zstd"), *batches, *SET_BOMBS.values()):
+        assert len(data) < 64 << 10
+        names.append(tmp_path / str(len(names)))
+        names[-1].write_bytes(data)
+    done = subprocess.run(
+        [sys.executable, "-c", DECODE_AND_MEASURE, *names],
+        # A fixed threshold, so that glibc returns the arrays of one decode before the next one.
+        env=os.environ | {VARIABLE: kernel, "MALLOC_MMAP_THRESHOLD_": "65536"},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    grown = dict(zip((*BOMBS, *SET_BOMBS), map(int, done.stdout.split()), strict=True))
+    assert max(grown.values()) < 2 * INFLATED, str(grown)
+    assert min(grown.values()) > 0, "nothing was inflated"

@@ -46,6 +46,16 @@ def test_damage_in_a_nested_wrapper_is_found() -> None:
         decode(data, 0, END, DecodeOptions())
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper_without_a_message_in_a_wrapper_is_an_error(magic: int) -> None:
+    empty = encode_wrapper([], "snappy", magic, offset=0, inner=b"")
+    for inner in (empty, empty + encode_message(Message(3, b"x"), magic)):
+        data = encode_wrapper([], "gzip", magic, offset=3, inner=inner)
+        assert outcome(data, 0, END) == expected(data, 0, END) == "refused"
+        with pytest.raises(DecodeError, match="up to offset 3: it decompresses to nothing"):
+            decode(data, 0, END, DecodeOptions())
+
+
 def test_what_exceeds_the_cap_together_is_decoded_in_several_calls() -> None:
     data = b"".join(encode_wrapper([Message(i, bytes(3_000))], "snappy", 1) for i in range(5))
     data += encode_message(Message(5, bytes(9_000)), 1)  # plain: nothing is decompressed

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,6 +49,14 @@ def progress(*ends: Any, batch: int = 7, operators: tuple[str, ...] = (), name: 
 @pytest.fixture
 def heard() -> GroupListener:
     return GroupListener(JVM)
+
+
+def test_a_mark_that_was_cleaned_away_between_queries_is_made_anew_with_the_next_query(
+    home: Path, heard: GroupListener
+) -> None:
+    assert not control.is_listened(JVM)
+    heard.onQueryStarted(SimpleNamespace())  # type: ignore[arg-type]
+    assert control.is_listened(JVM)
 
 
 # -- telling ----------------------------------------------------------------------------------------------------------
@@ -242,3 +251,22 @@ def test_without_the_drivers_process_it_says_why_not(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
     with pytest.raises(ConfigError, match="listen needs the driver's own process"):
         listen(Session())  # type: ignore[arg-type]
+
+
+# -- an application that starts queries for ever -----------------------------------------------------------------------
+
+
+def test_runs_and_queries_that_have_ended_are_forgotten(serve: Serve, heard: GroupListener) -> None:
+    teller = heard._teller
+    for number in range(5):
+        run = f"r{number}"
+        serve(run, f"l{number}")
+        assert teller._run_of(json.loads(document("before", f"l{number}"))) == run
+        stateful_query = {"id": f"q-{number}", "name": ""}
+        heard._tell([json.loads(document(run, f"l{number}"))], 7, stateful_query, ["dedupe"])
+        teller._say_once(run, StreamGroupError("hung"))
+        (control.directory(JVM) / f"{run}.sock").unlink()
+        heard.onQueryTerminated(SimpleNamespace(id=f"q-{number}"))
+    assert len(teller._by_lineage) <= 1
+    assert len(teller._failed) <= 1
+    assert heard._stateful == set()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_streamgroup import DefaultSource
@@ -33,13 +40,57 @@ def test_a_newer_pyspark_is_let_in(version: str) -> None:
 
 @pytest.mark.parametrize(("given", "columns"), [("true", 8), (" TRUE ", 8), ("false", 7)])
 def test_headers_are_a_column_where_they_are_asked_for(given: str, columns: int) -> None:
-    assert len(DefaultSource({"includeHeaders": given}).schema().fields) == columns
+    assert len(DefaultSource({**STREAM, "includeHeaders": given}).schema().fields) == columns
 
 
 def test_a_schema_of_ones_own_is_refused() -> None:
     own = StructType([StructField("value", StringType())])
     with pytest.raises(ConfigError, match=r"fixed schema.*leave out .schema"):
-        DefaultSource(dict(STREAM)).streamReader(own)
+        DefaultSource(dict(STREAM)).reader(own)
+    with pytest.raises(ConfigError, match=r"fixed schema.*leave out .schema"):
+        DefaultSource(dict(STREAM)).streamReader(own).initialOffset()
+
+
+@pytest.mark.parametrize("wrong", [{"startingOfsets": "latest"}, {"includeHeaders": "yes"}, {"subscribe": ""}])
+def test_options_that_are_always_wrong_fail_when_spark_asks_for_the_schema_in_load(wrong: dict[str, str]) -> None:
+    (name,) = wrong
+    with pytest.raises(ConfigError, match=f"^{name} is"):
+        DefaultSource({**STREAM, **wrong}).schema()
+
+
+def test_options_that_a_batch_read_may_have_fail_in_the_first_call_of_a_streams_reader() -> None:
+    source = DefaultSource({**STREAM, "endingOffsets": "latest"})
+    assert source.schema() == row_schema(False)
+    source.reader(row_schema(False))
+    reader = pickle.loads(pickle.dumps(source.streamReader(row_schema(False))))
+    assert isinstance(reader, SupportsTriggerAvailableNow)
+    calls: list[Callable[[], Any]] = [
+        reader.initialOffset,
+        reader.getDefaultReadLimit,
+        reader.prepareForTriggerAvailableNow,
+        lambda: reader.latestOffset({}, ReadAllAvailable()),
+        lambda: reader.partitions({}, {}),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=r"^endingOffsets is refused: a stream has no end"):
+            call()
+    reader.stop()  # PySpark's runner calls it after any error: a second one would hide the first
+
+
+def test_spark_finds_the_source_where_the_checkout_is_not_the_current_directory(tmp_path: Path) -> None:
+    """PySpark looks as here, in a process of its own; an editable install may be hidden from it."""
+    look = "import pkgutil; print(*(m.name for m in pkgutil.iter_modules() if m.name.startswith('pyspark_')))"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    found = subprocess.run(
+        [sys.executable, "-c", look],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert "pyspark_streamgroup" in found.stdout.split()
 
 
 def test_a_reader_travels_to_the_executors_without_its_coordinator() -> None:
@@ -72,7 +123,7 @@ def test_no_secret_travels_to_the_executors(method: str) -> None:
 
 
 def test_the_inner_index_is_a_column_where_it_is_asked_for() -> None:
-    fields = DefaultSource({"includeInnerIndex": "true", "includeHeaders": "true"}).schema().fields
+    fields = DefaultSource({**STREAM, "includeInnerIndex": "true", "includeHeaders": "true"}).schema().fields
     assert [field.simpleString() for field in fields[-2:]] == [row_schema(True).fields[-1].simpleString(), "inner:int"]
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from streamgroup.advice import Keeper
+from streamgroup.errors import DataLossError
 from streamgroup.executor import fetcher
 from streamgroup.model import FetchTask
 from streamgroup.options.parse import parse_source
+from streamgroup.spark.batch import GroupBatchReader
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
 REGISTERED = {
@@ -46,3 +49,17 @@ def test_a_batch_read_has_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     options = task_options(parse_source(REGISTERED, streaming=False))
     assert list(read_task(TaskPartition(FetchTask(())), options)) == []
     assert told["group"] is None
+
+
+def test_records_that_a_batch_read_has_lost_since_its_plan_are_an_error_that_tells_how_to_plan_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lose(*_: Any, **__: Any) -> Iterator[Any]:
+        yield "rows"
+        raise DataLossError("t-0: the offsets [0, 3) were planned and cannot be read any more")
+
+    monkeypatch.setattr(fetcher, "read", lose)
+    rows = GroupBatchReader(parse_source(REGISTERED, streaming=False)).read(TaskPartition(FetchTask(())))
+    assert next(rows) == "rows"  # type: ignore[comparison-overlap]
+    with pytest.raises(DataLossError, match=r"^t-0: the offsets .* any more\. Spark plans .*: call load\(\) again"):
+        next(rows)

@@ -51,7 +51,7 @@ def test_a_process_is_ours_by_its_configuration_file(node: BackgroundNode) -> No
     assert not dataclasses.replace(node, properties="/another/server.properties").alive
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="the start time of a process is read from /proc, which Linux has")
 def test_a_process_that_began_at_another_time_is_not_ours(node: BackgroundNode) -> None:
     assert node.began is not None
     assert not dataclasses.replace(node, began=node.began - 1).alive

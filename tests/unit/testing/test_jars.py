@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import re
+import shutil
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from streamgroup.errors import ChecksumMismatch, TransportError
-from streamgroup.testing import jars
+from streamgroup.errors import ChecksumMismatch, ConfigError, TransportError
+from streamgroup.testing import jars, pins
 from streamgroup.testing.releases import Coordinate
+from tests import bring_jars
+from tests.waiting import wait_until
 
 WHAT = ("org.example", "thing", "1.0")
 
@@ -37,7 +44,7 @@ class FakeIvy:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STREAMGROUP_CACHE", str(tmp_path))
-    jars._sums_checked.cache_clear()
+    jars._sum_of.cache_clear()
     return tmp_path
 
 
@@ -50,7 +57,7 @@ def fake_ivy(monkeypatch: pytest.MonkeyPatch) -> FakeIvy:
 
 def test_jars_are_resolved_once_and_then_come_from_the_cache(cache: Path, fake_ivy: FakeIvy) -> None:
     first = jars.resolve(*WHAT)
-    jars._sums_checked.cache_clear()  # as another process would begin
+    jars._sum_of.cache_clear()  # as another process would begin
     assert jars.resolve(*WHAT) == first == (cache / "thing-1.0/needed-2.0.jar", cache / "thing-1.0/thing-1.0.jar")
     assert fake_ivy.calls == [True]
 
@@ -74,16 +81,29 @@ def test_the_manifest_holds_sizes_and_sums_and_no_work_files_remain(cache: Path,
 def test_a_jar_that_changed_its_size_is_found_at_every_use(fake_ivy: FakeIvy) -> None:
     _, jar = jars.resolve(*WHAT)
     jar.write_bytes(jar.read_bytes() + b"x")
-    with pytest.raises(ChecksumMismatch, match=r"thing-1\.0\.jar: size is .* Remove .*thing-1\.0 and try again"):
+    with pytest.raises(ChecksumMismatch, match=r"thing-1\.0\.jar: SHA-256 is .* Remove .*thing-1\.0 and try again"):
         jars.resolve(*WHAT)
 
 
-def test_a_jar_of_the_same_size_with_other_bytes_is_found_by_the_next_process(fake_ivy: FakeIvy) -> None:
-    _, jar = jars.resolve(*WHAT)
+def change_a_byte(jar: Path) -> None:
+    """Change the content of a jar, and neither its size nor the time of its modification."""
+    before = jar.stat()
     data = bytearray(jar.read_bytes())
     data[len(data) // 2] ^= 1
     jar.write_bytes(data)
-    jars._sums_checked.cache_clear()
+    os.utime(jar, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert jar.stat().st_mtime_ns == before.st_mtime_ns
+
+
+@pytest.mark.parametrize("is_same_process", [True, False])
+def test_a_jar_of_the_same_size_and_time_with_other_bytes_is_found_at_every_use(
+    fake_ivy: FakeIvy, is_same_process: bool
+) -> None:
+    _, jar = jars.resolve(*WHAT)
+    wait_until(lambda: time.time() > jar.stat().st_ctime + 0.02, "the clock of the file system has gone on")
+    change_a_byte(jar)
+    if not is_same_process:
+        jars._sum_of.cache_clear()
     with pytest.raises(ChecksumMismatch, match="SHA-256"):
         jars.resolve(*WHAT)
 
@@ -91,8 +111,121 @@ def test_a_jar_of_the_same_size_with_other_bytes_is_found_by_the_next_process(fa
 def test_a_jar_that_is_gone_is_named(fake_ivy: FakeIvy) -> None:
     _, jar = jars.resolve(*WHAT)
     jar.unlink()
-    with pytest.raises(ChecksumMismatch, match=r"thing-1\.0\.jar: size is None"):
+    with pytest.raises(ChecksumMismatch, match=r"thing-1\.0\.jar is missing"):
         jars.resolve(*WHAT)
+
+
+# -- pins -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pinned(cache: Path, fake_ivy: FakeIvy, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The pins of the module, which is not in the cache yet; a test may change them."""
+    jars.resolve(*WHAT)
+    sums = jars.manifest_sums(cache / "thing-1.0")
+    shutil.rmtree(cache / "thing-1.0")
+    monkeypatch.setattr(jars, "pins_of", {"thing-1.0": sums}.get)
+    return sums
+
+
+def test_pinned_jars_enter_the_cache_and_are_taken_from_it(cache: Path, pinned: dict[str, str]) -> None:
+    for _ in range(2):
+        assert [jar.name for jar in jars.resolve(*WHAT)] == sorted(pinned)
+
+
+def another(pins: dict[str, str]) -> None:
+    pins["thing-1.0.jar"] = "0" * 64
+
+
+def one_more(pins: dict[str, str]) -> None:
+    pins["more-1.0.jar"] = "0" * 64
+
+
+def one_less(pins: dict[str, str]) -> None:
+    del pins["thing-1.0.jar"]
+
+
+@pytest.mark.parametrize("change", [another, one_more, one_less])
+def test_jars_that_are_not_the_pinned_ones_never_enter_the_cache(
+    cache: Path, pinned: dict[str, str], change: Callable[[dict[str, str]], None]
+) -> None:
+    change(pinned)
+    with pytest.raises(
+        ChecksumMismatch, match=r"org\.example:thing:1\.0: not the jars that are pinned in .*: \w+-1\.0"
+    ):
+        jars.resolve(*WHAT)
+    assert not (cache / "thing-1.0").exists()
+
+
+def test_sums_beside_the_jars_do_not_stand_in_for_the_pins(cache: Path, pinned: dict[str, str]) -> None:
+    """Whoever changes a jar in the cache changes the manifest beside it, too."""
+    _, jar = jars.resolve(*WHAT)
+    change_a_byte(jar)
+    manifest = cache / "thing-1.0" / jars.MANIFEST
+    changed = hashlib.sha256(jar.read_bytes()).hexdigest()
+    manifest.write_text(manifest.read_text().replace(pinned["thing-1.0.jar"], changed))
+    jars._sum_of.cache_clear()
+    with pytest.raises(ChecksumMismatch, match=rf"thing-1\.0\.jar: SHA-256 is {changed}, expected \w+ as pinned"):
+        jars.resolve(*WHAT)
+
+
+def test_every_module_of_the_project_is_pinned_and_no_other() -> None:
+    modules = (*bring_jars.of_tests(), *bring_jars.of_benchmarks())
+    names = {jars.directory_name(coordinate, transitive=transitive) for coordinate, transitive in modules}
+    assert names == pins.pinned()
+    for coordinate, transitive in modules:
+        of_jars = pins.pins_of(jars.directory_name(coordinate, transitive=transitive)) or {}
+        assert all(re.fullmatch("[0-9a-f]{64}", sum_) for sum_ in of_jars.values())
+        assert any(name.startswith(f"{coordinate.module}-{coordinate.revision}") for name in of_jars)
+    assert pins.pins_of("thing-1.0") is None
+
+
+def test_pins_are_read_as_they_were_written_and_by_sha256sum(tmp_path: Path) -> None:
+    file = tmp_path / "jars.sha256"
+    sums = {"b-1": {"x.jar": "1" * 64}, "a-1": {"y.jar": "2" * 64, "x.jar": "3" * 64}}
+    pins.write_pins(sums, file)
+    assert {name: pins.pins_of(name, file) for name in pins.pinned(file)} == sums
+    assert file.read_text().splitlines() == [
+        f"{'3' * 64}  a-1/x.jar",
+        f"{'2' * 64}  a-1/y.jar",
+        f"{'1' * 64}  b-1/x.jar",
+    ]
+
+
+# -- the cache's owner ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["", "thing-1.0", "thing-1.0/manifest.json", "thing-1.0/thing-1.0.jar"])
+@pytest.mark.parametrize("mode", [0o775, 0o757])
+def test_a_cache_that_others_may_write_to_is_not_used(cache: Path, fake_ivy: FakeIvy, where: str, mode: int) -> None:
+    jars.resolve(*WHAT)
+    (cache / where).chmod(mode)
+    with pytest.raises(
+        ConfigError, match=rf"other users may write to it \(mode {mode:o}\).* Run: chmod -R go-w {cache}$"
+    ):
+        jars.resolve(*WHAT)
+
+
+def test_a_cache_of_another_user_is_not_used(cache: Path, fake_ivy: FakeIvy, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.chown(cache, 12345, -1) if os.geteuid() == 0 else monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(ConfigError, match=r"it belongs to user \d+, not to this one .* set STREAMGROUP_CACHE"):
+        jars.resolve(*WHAT)
+    assert fake_ivy.calls == []
+
+
+def test_the_umask_opens_the_cache_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_ivy: FakeIvy
+) -> None:
+    monkeypatch.setenv("STREAMGROUP_CACHE", str(tmp_path / "below" / "new"))
+    before = os.umask(0)
+    try:
+        found = jars.resolve(*WHAT)
+        assert jars.resolve(*WHAT) == found
+    finally:
+        os.umask(before)
+
+
+# -- bringing them ----------------------------------------------------------------------------------------------------
 
 
 def truncated(file: Path) -> None:

@@ -333,6 +333,18 @@ def test_parts_are_written_in_order_up_to_the_first_bad_one(tmp_path: Path) -> N
     assert broker.offsets(topic="p", partition=1) == [0]
 
 
+def test_a_part_without_a_topic_is_a_bad_one_like_others(tmp_path: Path) -> None:
+    """The broker reads all parts before it writes any, and takes a negative length of the topic for null."""
+    broker = Broker(tmp_path)
+    part = struct.pack(">h1sii", 1, b"p", 0, len(A)) + A
+    null = struct.pack(">hii", -1, 0, len(A)) + A
+    reply = broker.handler.handle(struct.pack(">hh", 3, 3) + part + null + part)
+    assert (reply.data, reply.close) == (b"", True)
+    assert bytes(broker.fetch(0, topic="p").records) == A
+    assert broker.handler.handle(struct.pack(">hh", 3, 2) + null + part).close
+    assert bytes(broker.fetch(0, topic="p").records) == A
+
+
 def test_a_part_too_large_is_dropped_and_the_next_is_written(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     assert multiproduce(broker, ("p", 0, message07(bytes(1_000_001))), ("p", 0, A)) == SILENT
@@ -361,6 +373,9 @@ def test_parts_that_do_not_fit_the_body_are_noticed_before_any_is_written(tmp_pa
         pytest.param(struct.pack(">h", 5), id="type 5"),
         pytest.param(struct.pack(">h", -1), id="type -1"),
         pytest.param(struct.pack(">hhiqi", 1, -1, 0, 0, 1), id="null topic"),
+        pytest.param(struct.pack(">hhii", 0, -1, 0, 0), id="null topic of a PRODUCE"),
+        pytest.param(struct.pack(">hhhiqi", 2, 1, -1, 0, 0, 1), id="null topic of a MULTIFETCH"),
+        pytest.param(struct.pack(">hhiqi", 4, -1, 0, -1, 1), id="null topic of an OFFSETS"),
         pytest.param(FetchRequest07("t", 0, 0, 1).encode()[4:-1], id="FETCH too short"),
         pytest.param(OffsetsRequest07("t", 0, 0, 1).encode()[4:-1], id="OFFSETS too short"),
         pytest.param(struct.pack(">hh1sii", 0, 1, b"t", 0, -1), id="negative set"),

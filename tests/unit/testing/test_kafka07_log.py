@@ -173,6 +173,16 @@ def test_offsets_of_a_time_are_those_of_segments_last_written_before(tmp_path: P
     assert found == {3.5: [], 2.5: [0], 1.5: [240, 0], 0.5: [480, 240, 0], -0.5: [720, 480, 240, 0]}
 
 
+def test_a_new_segment_leaves_the_time_of_the_one_before(tmp_path: Path) -> None:
+    broker = segmented(tmp_path)
+    for path, hours in zip(broker.segments(), (3, 2, 1), strict=True):
+        age(path, hours)
+    broker.produce(MESSAGE)
+    assert names(broker)[-1] == f"{720:020}.kafka"
+    now = int(time.time() * 1000)
+    assert broker.offsets(now - HOUR_MS // 2) == [480, 240, 0]
+
+
 def test_an_empty_newest_segment_is_not_told_twice(tmp_path: Path) -> None:
     broker = filled(tmp_path, 2, log_retention_hours=1)
     age(broker.segments()[0], 2)
@@ -247,7 +257,7 @@ def test_a_log_is_found_again_with_all_that_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "rest",
-    [MESSAGE[:7], b"\0", MESSAGE[:-1] + b"x", b"\0\0\0\0" + MESSAGE, b"\xff" * 40, MESSAGE[:4] + b"\x02" + MESSAGE[5:]],
+    [MESSAGE[:7], b"\0", MESSAGE[:-1] + b"x", b"\0\0\0\0" + MESSAGE, b"\xff" * 40, b"\0\0\0\4\2\0\0\0"],
 )
 def test_after_a_crash_the_last_segment_ends_with_its_last_good_message(tmp_path: Path, rest: bytes) -> None:
     broker = segmented(tmp_path)
@@ -256,6 +266,14 @@ def test_after_a_crash_the_last_segment_ends_with_its_last_good_message(tmp_path
     again = Broker(tmp_path)
     assert again.offsets(most=1) == [720]
     assert again.segments()[-1].read_bytes() == MESSAGE * 6
+
+
+def test_an_unknown_magic_is_no_damage_of_a_crash_and_refused(tmp_path: Path) -> None:
+    broker = segmented(tmp_path)
+    with broker.segments()[-1].open("ab") as file:
+        file.write(MESSAGE[:4] + b"\x02" + MESSAGE[5:])
+    with pytest.raises(DamagedLog, match=r"480\.kafka: at byte 240: magic 2"):
+        Broker(tmp_path)
 
 
 def test_after_a_shutdown_in_good_order_nobody_looks_for_damage(tmp_path: Path) -> None:

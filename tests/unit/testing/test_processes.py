@@ -80,7 +80,9 @@ def test_a_server_deaf_to_sigterm_is_killed_after_the_deadline(make: Make) -> No
     assert not server.alive
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="the test reads a process state from /proc, which Linux has"
+)
 def test_a_paused_server_is_alive_but_does_not_run_until_resumed(make: Make) -> None:
     server = make("echo $$ >> started; exec sleep 60")
     server.start()

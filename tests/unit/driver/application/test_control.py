@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import pytest
 from streamgroup.driver.application import control
 from streamgroup.driver.application.control import ControlServer
 from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.net import local
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 from tests.unit.driver.shells import SOON, running, until
 
@@ -115,7 +117,7 @@ def test_a_coordinator_that_is_stopped_is_waited_for_no_longer_by_many(
     serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "_BACKLOG", 1)
-    monkeypatch.setattr(ControlServer, "_serve", lambda server, listener: None)
+    monkeypatch.setattr(ControlServer, "_serve", lambda server: None)
     serve()
     began = time.monotonic()
     for words in ("has not answered", "has not answered", "is its process stopped", "is its process stopped"):
@@ -236,6 +238,106 @@ def test_a_socket_that_cannot_be_made_is_said_and_survived(
     serve("r" * 120)
     until(lambda: "no control channel" in caplog.text, "a warning")
     shutil.rmtree(home)
+
+
+# -- long paths, and cleaners of the temporary directory --------------------------------------------------------------
+
+
+@pytest.fixture
+def deep_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Under a temporary directory whose path is longer than the address of a socket may be."""
+    deep = home.parent.joinpath(*(str(level) * 30 for level in range(5)))
+    deep.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(deep))
+    return deep / home.name
+
+
+def test_a_temporary_directory_with_a_long_path_has_a_channel(
+    serve: Callable[..., FakeCoordinator], deep_home: Path
+) -> None:
+    coordinator = serve()
+    assert control.ask(JVM, "r1", "drain", timeout=7)["group"] == "group of r1"
+    assert coordinator.drains == [7.0]
+    assert (deep_home / str(JVM) / "r1.sock").stat().st_mode & 0o777 == 0o600
+    assert len(os.fsencode(deep_home)) > 150
+
+
+def test_a_long_path_on_a_system_without_proc_is_refused_with_the_remedy(
+    serve: Callable[..., FakeCoordinator],
+    deep_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(local, "_DESCRIPTORS", deep_home / "no proc")
+    serve()
+    assert "at most 103 are possible without /proc. Set TMPDIR to a shorter directory" in caplog.text
+    assert control.runs(JVM) == []
+
+
+def test_the_files_of_a_driver_never_grow_old(
+    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "KEEP_EVERY_S", 0.05)
+    serve()
+    control.announce_listener(JVM)
+    (home / str(JVM) / "0123.claim").touch()
+    paths = [home, *home.rglob("*")]
+    assert len(paths) == 6
+    for path in paths:
+        os.utime(path, (0, 0))
+    until(lambda: all(path.stat().st_mtime > 0 and path.stat().st_atime > 0 for path in paths), "all are touched")
+
+
+def remove_token(home: Path) -> None:
+    (home / str(JVM) / "r1.token").unlink()
+
+
+def remove_socket(home: Path) -> None:
+    (home / str(JVM) / "r1.sock").unlink()
+
+
+@pytest.mark.parametrize("remove", [remove_token, remove_socket, shutil.rmtree], ids=lambda remove: remove.__name__)
+def test_a_channel_that_was_cleaned_away_is_made_anew(
+    serve: Callable[..., FakeCoordinator],
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    remove: Callable[[Path], None],
+) -> None:
+    monkeypatch.setattr(control, "KEEP_EVERY_S", 0.05)
+    coordinator = serve()
+    remove(home)
+    until(lambda: control.statuses(JVM) != {}, "it can be asked again")
+    control.ask(JVM, "r1", "drain", timeout=1)
+    assert coordinator.drains == [1.0]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (home, *home.rglob("*"))}
+    assert modes == {home.name: 0o700, str(JVM): 0o700, "r1.sock": 0o600, "r1.token": 0o600}
+    assert "the files of the control channel" in caplog.text
+
+
+def test_a_channel_that_cannot_be_made_anew_is_said_once(
+    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(control, "KEEP_EVERY_S", 0.01)
+    serve()
+    tried: list[Path] = []
+
+    def refuse(path: Path) -> None:
+        tried.append(path)
+        raise PermissionError("no")
+
+    monkeypatch.setattr(control, "make_private", refuse)
+    shutil.rmtree(home)
+    until(lambda: len(tried) > 2, "it is tried again")
+    assert caplog.text.count("the control channel cannot be kept") == 1
+
+
+def test_a_channel_that_is_closed_makes_nothing_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ControlServer(FakeCoordinator(), JVM)
+    server.start()
+    server.close()
+    server._keep()
+    assert list(home.iterdir()) == []
 
 
 # -- word from outside ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Whether the driver's JVM is stopped, with processes of the test's own."""
+"""Which process is the driver's JVM, whether it has ended or is stopped, with processes of the test's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.driver.application import parent
-from streamgroup.driver.application.parent import StoppedWatch, state_by_ps, state_of
+from streamgroup.driver.application.parent import EndedWatch, StoppedWatch, find_jvm, state_by_ps, state_of
 from tests.unit.driver.shells import SOON, until
 
 
@@ -34,7 +34,7 @@ def test_a_process_is_stopped_from_sigstop_to_sigcont(child: subprocess.Popen[by
     until(lambda: not is_stopped(), "going on")
 
 
-@pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
+@pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed; .ci/run installs it (procps)")
 def test_ps_tells_the_same_where_there_is_no_proc(
     child: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,3 +76,58 @@ def test_the_state_follows_the_name_whatever_that_is(tmp_path: Path, stat: str, 
 
 def test_of_a_process_that_is_gone_nothing_is_known(tmp_path: Path) -> None:
     assert state_of(42, tmp_path) == ""
+
+
+def ancestors(proc: Path, *names: str, maps: str = "") -> None:
+    """Write processes as /proc has them: this process's parent and its ancestors, by their names."""
+    (proc / "self").mkdir()
+    pids = [os.getppid(), *range(900_001, 900_001 + len(names)), 0]
+    for pid, parent_pid, name in zip(pids, pids[1:], names, strict=False):
+        (proc / str(pid)).mkdir()
+        (proc / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent_pid} 1")
+        (proc / str(pid) / "comm").write_text(f"{name}\n")
+        (proc / str(pid) / "maps").write_text(maps if name == "launcher" else "")
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("java", "bash"), os.getppid()),
+        (("sh", "java", "bash", "java"), 900_001),
+        (("sh", "env", "java"), 900_002),
+        (("sh", "launcher"), 900_001),
+        (("sh", "bash"), None),
+        ((), None),
+    ],
+)
+def test_the_jvm_is_the_nearest_ancestor_that_is_one(tmp_path: Path, names: tuple[str, ...], found: int | None) -> None:
+    ancestors(tmp_path, *names, maps="7f0 r-xp 0 fd:00 1 /usr/lib/jvm/lib/server/libjvm.so\n")
+    assert find_jvm(tmp_path) == found
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed; .ci/run installs it (procps)")
+def test_ps_knows_the_ancestors_where_there_is_no_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = subprocess.run(["ps", "-o", "comm=", "-p", str(os.getppid())], capture_output=True, text=True, check=True)
+    monkeypatch.setattr(parent, "_JAVA", os.path.basename(told.stdout.strip()))
+    assert find_jvm(tmp_path) == os.getppid()
+    monkeypatch.setattr(parent, "_JAVA", "a name that no process has")
+    assert find_jvm(tmp_path) is None
+
+
+def test_a_parent_has_not_ended_while_it_is_the_parent() -> None:
+    assert not EndedWatch(os.getppid())()
+
+
+@pytest.mark.parametrize("has_pidfds", [True, False])
+def test_a_process_that_is_not_the_parent_is_seen_to_end(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, has_pidfds: bool
+) -> None:
+    if not has_pidfds:
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+    has_ended = EndedWatch(child.pid)
+    assert not has_ended()
+    child.kill()
+    child.wait(SOON)
+    until(has_ended, "ended")
+    assert has_ended()
+    assert EndedWatch(child.pid)(), "it had ended before it was watched"

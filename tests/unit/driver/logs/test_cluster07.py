@@ -20,6 +20,7 @@ from streamgroup.driver.starts import offsets_of
 from streamgroup.errors import BrokerError, ConfigError, DecodeError, TransportError
 from streamgroup.model import EARLIEST, LATEST, Dialect, OffsetRange, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation
+from streamgroup.planning.starts import Bound
 from streamgroup.testing.kafka07 import Compressed
 from tests.unit.broker07 import OldBroker, stop_all, tp, values
 from tests.unit.driver.registry07 import FakeNodes, client07, registered
@@ -123,10 +124,10 @@ def test_an_ending_timestamp_is_refused_as_it_would_end_before_records_that_are_
     for at in (500_000, later):
         for spec in (OffsetSpec(LATEST, timestamp=at), OffsetSpec(LATEST, timestamps={where: at, empty: at})):
             with pytest.raises(ConfigError, match=r"events-0, events-1: .*\(0\.7 among them\) .*Use endingOffsets"):
-                offsets_of(opened, soon(), spec, [where, empty], isolation=NONE, option="endingOffsets")
+                offsets_of(opened, soon(), spec, [where, empty], isolation=NONE, bound=Bound.BATCH_END)
             assert offsets_of(opened, soon(), spec, [where], isolation=NONE).keys() == {where}, "a start is only early"
     for spec in (OffsetSpec(LATEST), OffsetSpec(LATEST, offsets={where: LATEST})):
-        ends = offsets_of(opened, soon(), spec, [where], isolation=NONE, option="endingOffsets")
+        ends = offsets_of(opened, soon(), spec, [where], isolation=NONE, bound=Bound.BATCH_END)
         assert ends == {where: broker.end(where)}
 
 
@@ -388,3 +389,10 @@ def test_a_walk_is_always_whole_messages_and_never_beyond_its_limit_but_for_the_
     finally:
         opened.close()
         broker.stop()
+
+
+def test_partitions_that_are_gone_are_suspected_no_more(start: Start, cluster: Of) -> None:
+    opened = cluster(start())
+    opened._suspects = {tp(0, 0), *(TopicPartition(f"day-{n}", 0) for n in range(10))}
+    opened.snapshot(None, soon())
+    assert opened._suspects == {tp(0, 0)}

@@ -60,7 +60,7 @@ def test_a_suspect_is_not_planned_until_its_leader_has_answered_then_the_epoch_i
     assert document is not None
     assert (document.ranges[0], document.positions[P0]) == (OffsetRange(P0, 4, 20), Position(20, "id", 3))
     ask(made, ledger)
-    assert (len(watcher.questions), watcher.refreshes) == (1, 0)
+    assert (len(watcher.questions), watcher.doubted) == (1, [])
 
 
 def cut(strict: bool) -> tuple[Planner, FakeWatcher]:
@@ -72,7 +72,7 @@ def cut(strict: bool) -> tuple[Planner, FakeWatcher]:
     answer(watcher, {P0: EpochEnd(1, 6), P1: EpochEnd(1, 8)})
     ask(made, ledger)
     assert made.judge(LOGS) == ({P1: LOGS[P1]}, {}), "not before the metadata is refreshed"
-    assert (watcher.refreshes, watcher.forgotten) == (1, [P0])
+    assert watcher.doubted == [P0]
     watcher.refreshed()
     ask(made, ledger)
     assert ledger.held[P0].leader_epoch == 1

@@ -93,19 +93,38 @@ def test_the_ends_are_those_of_now_and_the_starts_those_of_a_while_ago(logs: Log
     logs.starts = {P0: 4}
     assert watcher.ends([P0, P1], SOON) == {P0: LogRange(4, 10), P1: LogRange(0, 20)}
     logs.starts, logs.ends[P0] = {P0: 5}, 11
-    time.sleep(module.FRESH_S)
     assert watcher.ends([P0, P1], SOON) == {P0: LogRange(4, 11), P1: LogRange(0, 20)}
     assert [at for at, _ in logs.listings] == [LATEST, EARLIEST, LATEST]
 
 
-def test_fresh_ends_are_not_asked_for_again_but_those_of_a_partition_more_are(
+def test_what_was_written_before_a_call_is_in_its_answer_however_short_ago_the_ends_were_listed(
+    logs: Logs, watch: Callable[..., Watch]
+) -> None:
+    watcher = watch().follow("t")
+    for end in range(11, 21):
+        logs.ends[P0] = end
+        assert watcher.ends([P0], SOON)[P0].latest == end
+
+
+def test_a_call_waits_for_the_next_listing_and_these_are_paced(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FRESH_S", 60.0)
+    monkeypatch.setattr(module, "LISTING_EVERY_S", 0.02)
     watcher = watch().follow("t")
-    for _ in range(3):
+    watcher.ends([P0], SOON)
+    began, first = time.monotonic(), len(logs.listings)
+    for _ in range(10):
         watcher.ends([P0], SOON)
-    assert len(logs.listings) == 2
+    assert time.monotonic() - began >= 10 * 0.02
+    assert len(logs.listings) - first == 10
+
+
+def test_a_partition_more_is_listed_at_once(
+    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LISTING_EVERY_S", 60.0)
+    watcher = watch().follow("t")
+    watcher.ends([P0], SOON)
     assert set(watcher.ends([P0, P1], SOON)) == {P0, P1}
     assert logs.listings[2:] == [(LATEST, (P0, P1)), (EARLIEST, (P0, P1))]
     assert watcher.ends([], SOON) == {}
@@ -117,7 +136,6 @@ def test_ends_that_do_not_come_in_time_are_the_last_known_ones(logs: Logs, watch
     answering = threading.Event()
     logs.hook = lambda: (answering.wait(SOON), None)[1]
     logs.ends[P0] = 99
-    time.sleep(module.FRESH_S)
     assert watcher.ends([P0, P1], 0.01) == {P0: LogRange(0, 10)}
     answering.set()
     until(lambda: watcher.known([P0, P1]) == {P0: LogRange(0, 99), P1: LogRange(0, 20)}, "both ends")
@@ -150,10 +168,8 @@ def test_a_slow_leader_does_not_hold_up_the_others_and_what_it_told_before_stays
     watcher = run.follow("t")
     watcher.ends([P0, P1], SOON)
     logs.slow, logs.ends[P0], logs.ends[P1] = {P1, P2}, 11, 21
-    time.sleep(module.FRESH_S)
     for _ in range(3):
         assert watcher.ends([P0, P1, P2], SOON) == {P0: LogRange(0, 11), P1: LogRange(0, 20)}
-        time.sleep(module.FRESH_S)
     assert [r.message for r in caplog.records if "no news" in r.message] == [
         "no news of the logs of t-1, t-2, the others go on: t-1: its leader is late; t-2: its leader is late"
     ]
@@ -172,41 +188,39 @@ def test_under_read_committed_the_watermark_is_known_beside_the_end(logs: Logs, 
     assert watcher.watermarks(ends) == {P0: LogRange(0, 10), P1: LogRange(0, 20)}
 
 
-def test_what_is_forgotten_is_asked_for_anew_with_its_start(logs: Logs, watch: Callable[..., Watch]) -> None:
+def test_a_doubted_log_is_asked_for_anew_with_its_start(logs: Logs, watch: Callable[..., Watch]) -> None:
     watcher = watch().follow("t")
     watcher.ends([P0], SOON)
     logs.starts, logs.ends[P0] = {P0: 2}, 3
-    watcher.forget([P0])
+    watcher.doubt([P0])
     assert watcher.known([P0]) == {}
     assert watcher.ends([P0], SOON) == {P0: LogRange(2, 3)}
 
 
-def test_what_is_forgotten_while_its_end_is_asked_for_has_its_start_asked_for_too(
+def test_a_log_doubted_while_its_end_is_asked_for_has_its_start_asked_for_too(
     logs: Logs, watch: Callable[..., Watch]
 ) -> None:
     watcher = watch().follow("t")
     watcher.ends([P0], SOON)
-    logs.hook = lambda: (setattr(logs, "hook", None), watcher.forget([P0]))[-1]  # type: ignore[func-returns-value]
-    time.sleep(module.FRESH_S)
+    logs.hook = lambda: (setattr(logs, "hook", None), watcher.doubt([P0]))[-1]  # type: ignore[func-returns-value]
     logs.starts = {P0: 5}
     assert watcher.ends([P0], SOON) == {P0: LogRange(5, 10)}
 
 
-def test_an_answer_that_was_on_its_way_when_its_log_was_forgotten_counts_for_nothing(
+def test_an_answer_that_was_on_its_way_when_its_log_was_doubted_counts_for_nothing(
     logs: Logs, watch: Callable[..., Watch]
 ) -> None:
     watcher = watch().follow("t")
     watcher.ends([P0, P1], SOON)
 
     def forget() -> None:
-        watcher.forget([P0])
+        watcher.doubt([P0])
         logs.hook = shrink
 
     def shrink() -> None:
         logs.ends[P0] = 3
 
     logs.hook = forget
-    time.sleep(module.FRESH_S)
     assert watcher.ends([P0, P1], SOON) == {P0: LogRange(0, 3), P1: LogRange(0, 20)}
 
 
@@ -440,3 +454,77 @@ def test_a_change_in_zookeeper_refreshes_the_metadata(
     before = len(watching.snapshots)
     told[0]()
     until(lambda: len(watching.snapshots) > before, "a new snapshot")
+
+
+# -- what stays the same, and what goes -------------------------------------------------------------------------------
+
+
+def test_ends_are_the_same_object_until_a_broker_tells_something_else(
+    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LISTING_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "REST", 0)
+    watcher = watch().follow("t")
+    held = (P0, P1)
+    first, since = watcher.ends(held, SOON), watcher.known_since
+    listed = len(logs.listings)
+    assert watcher.ends(held, SOON) is first
+    assert len(logs.listings) > listed, "the brokers were asked again"
+    assert watcher.known_since == since
+    logs.ends[P1] = 21
+    assert watcher.ends(held, SOON) == {P0: LogRange(0, 10), P1: LogRange(0, 21)}
+    assert watcher.known_since[0] is not since[0]
+    assert watcher.ends((P1,), SOON) == {P1: LogRange(0, 21)}
+    since = watcher.known_since
+    watcher.doubt([P0])
+    assert watcher.known_since[0] is not since[0], "what is known is less now"
+
+
+def test_a_look_that_takes_long_is_not_made_again_soon(
+    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ends of 10,000 logs take a tenth of a second of this process's time, and Spark polls every 10 ms."""
+    monkeypatch.setattr(module, "REST_MOST_S", 60.0)
+    watcher = watch().follow("t")
+    watcher.ends((P0, P1), SOON)
+    watcher._look_took_s = 60.0
+    listed = len(logs.listings)
+    assert watcher.ends((P0, P1), 0.1) == {P0: LogRange(0, 10), P1: LogRange(0, 20)}
+    assert len(logs.listings) == listed
+    assert watcher.ends((P0, P1, P2), SOON).keys() == {P0, P1, P2}, "a partition more is asked for all the same"
+
+
+def test_topics_that_come_and_go_for_a_month_leave_nothing_behind(
+    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    watcher = watch()  # not started: its turns are made here
+    made, cluster = watcher.watcher, logs.of(source().client)
+    for day in range(30):
+        name = f"day-{day}"
+        tp = TopicPartition(name, 0)
+        logs.ends, logs.topic_ids = {P0: 10, tp: 5}, {"t": "id", name: f"id-{day}"}
+        made._topics, made._partitions = frozenset({"t", name}), frozenset({P0, tp})
+        made._refresh_metadata(cluster)
+        made._refresh_ends(cluster)
+        logs.topic_ids[name] = f"again-{day}"
+        made._refresh_metadata(cluster)
+        assert tp in made._valid_from, "what is told of the old topic must not count"
+        now[0] += 86_400.0
+    sizes = {
+        name: len(getattr(made, name)) for name in ("_logs", "_watermarks", "_epochs", "_valid_from", "_topic_ids")
+    }
+    assert max(sizes.values()) <= 3, sizes
+
+
+def test_a_topic_that_was_gone_for_a_moment_is_known_to_be_another(logs: Logs, watch: Callable[..., Watch]) -> None:
+    made, cluster = watch().watcher, logs.of(source().client)
+    made._topics, made._partitions = frozenset({"t"}), frozenset({P0})
+    made._refresh_metadata(cluster)
+    made._refresh_ends(cluster)
+    ends, logs.ends = logs.ends, {}
+    made._refresh_metadata(cluster)
+    logs.ends, logs.topic_ids = ends, {"t": "another"}
+    made._refresh_metadata(cluster)
+    assert made.known([P0]) == {}

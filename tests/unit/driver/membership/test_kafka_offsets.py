@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import closing
+from typing import Any, cast
 
 import pytest
 
-from streamgroup.driver.membership.kafka_offsets import COMMIT_VERSION, FETCH_VERSION, TwoStores, fetch_answer, larger
-from streamgroup.errors import ErrorCode
+from streamgroup.driver.membership.kafka_offsets import (
+    COMMIT_VERSION,
+    FETCH_VERSION,
+    KafkaOffsets,
+    TwoStores,
+    commit_answer,
+    fetch_answer,
+    larger,
+)
+from streamgroup.errors import ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.commits import Commit, commit_request
 from streamgroup.group.registry import events as zk
@@ -16,6 +25,7 @@ from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.wire.offsets import fetched_offsets, offset_fetch_request
 from streamgroup.znodes import Check, Create, Refusal
+from tests.unit.driver.shells import client
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PATHS = GroupPaths("g", Dialect.KAFKA)
@@ -53,6 +63,30 @@ def stores(*, dual: bool) -> tuple[TwoStores, Brokers]:
 
 def codes(answer: Any) -> list[int]:
     return [p.error_code for topic in answer.response.topics for p in topic.partitions]
+
+
+class _Cluster:
+    """Answers every commit with one code."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def coordinator(self, group: str, deadline: float) -> int:
+        return 1
+
+    def ask(self, kind: Any, make: Any, *_: Any, **__: Any) -> tuple[int, Any]:
+        request = make(COMMIT_VERSION)
+        return COMMIT_VERSION, commit_answer(request, {P0: self.code})
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [(25, "the group has members there"), (69, "the broker has a group of another kind")]
+)
+def test_a_group_in_kafka_that_takes_no_commits_ends_the_query(code: int, told: str) -> None:
+    with closing(KafkaOffsets(client(), "g", print, print)) as offsets:
+        assert codes(ev.Answered(1, offsets._commit(cast("Any", _Cluster(28)), commit(), 0.0), COMMIT_VERSION)) == [28]
+        with pytest.raises(StreamGroupError, match=told):
+            offsets._commit(cast("Any", _Cluster(code)), commit(), 0.0)
 
 
 # -- in Kafka alone ----------------------------------------------------------------------------------------------------
@@ -141,3 +175,11 @@ def test_of_two_commits_the_one_that_is_further_counts() -> None:
     assert larger(zookeeper, {}) == zookeeper
     told = fetched_offsets(fetch_answer(zookeeper), FETCH_VERSION, "g").partitions
     assert {tp: row.committed for tp, row in told.items()} == zookeeper
+
+
+def test_leaving_forgets_what_zookeeper_will_not_answer_any_more() -> None:
+    two, _ = stores(dual=True)
+    for token in range(10, 20):
+        two.carry_out(fetch(token), 0.0)
+    two.carry_out(ev.Left(), 0.1)
+    assert two._both == {}

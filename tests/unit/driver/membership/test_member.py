@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from streamgroup.driver.membership.member import MetadataStale, Resolve
+from streamgroup.driver.membership.member import Member, MetadataStale, Resolve
 from streamgroup.errors import BrokerError, ErrorCode, FencedError, error_of
 from streamgroup.group import events as ev
+from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
+from streamgroup.model import (
+    INITIAL_DOCUMENT,
+    CommittedOffset,
+    Document,
+    PartitionInfo,
+    Position,
+    TopicInfo,
+    TopicPartition,
+)
 from streamgroup.planning.batch import empty_document
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.unit.driver.fake_group import P0, P1, World, founded, offsets, sends
+from tests.offset_store import OFFSETS_VERSION, fetch_answer
+from tests.unit.driver.fake_group import COOPERATIVE, P0, P1, SESSION_S, NoJitter, World, founded, offsets, sends
 
 # -- starting ---------------------------------------------------------------------------------------------------------
 
@@ -68,6 +81,115 @@ def test_a_founder_that_joined_before_the_first_commit_is_accepted_founds_as_wel
     assert offsets(world) == {0: 500, 1: 500}
 
 
+@pytest.mark.parametrize("config", [{}, COOPERATIVE], ids=["eager", "cooperative"])
+def test_a_founder_finds_its_starts_before_it_rejoins_for_a_third_member(config: dict[str, Any]) -> None:
+    """Queries that are started within seconds of each other, from `latest`: none of them dies."""
+    world = World(partitions=6, end=500, **config)
+    world.held_back = []
+    a, b = world.query("A"), world.query("B")
+    a.poll(), b.poll()
+    world.run(10)
+    assert (len(a.held), len(b.held)) == (3, 3)
+    *_, of_a, of_b = world.held_back
+    world.held_back = None
+    of_a()
+    world.run(1)
+    assert len(offsets(world)) == 3
+    c = world.query("C", join=False)
+    c.poll()
+    world.join(c)
+    world.run(10)
+    assert len(b.held) == 3, "B has been told to rejoin, and still waits for its starts"
+    of_b()
+    world.run(20)
+    assert all(query.poll() for query in (a, b, c))
+    assert offsets(world) == dict.fromkeys(range(6), 500)
+
+
+def test_a_checkpoint_without_commits_is_committed_before_its_partitions_move() -> None:
+    """The commits have expired, and nobody else's checkpoint knows where these partitions stand."""
+    world = World(end=500)
+    position = Position(300, "id")
+    a = world.query("A", Document("g", "lineage", "before", 4, positions={P0: position, P1: position}), join=False)
+    a.poll()
+    world.held_back = []
+    world.join(a)
+    b = world.query("B", join=False)
+    b.poll()
+    world.join(b)
+    world.run(10)
+    [of_a], world.held_back = world.held_back, None
+    of_a()
+    world.run(10)
+    assert [q.poll() for q in (a, b)] == [True, True]
+    assert sorted(a.held + b.held) == [0, 1]
+    assert offsets(world) == {0: 300, 1: 300}
+
+
+def test_a_founder_whose_commit_a_rebalance_refuses_rejoins() -> None:
+    world = World(end=500)
+    a = world.query("A", join=False)
+    a.poll()
+    world.coordinator.refusals = [ErrorCode.REBALANCE_IN_PROGRESS]
+    world.join(a)
+    assert sends(a, JoinGroupRequest) >= 2
+    world.run(5)
+    assert a.poll()
+    assert offsets(world) == {0: 500, 1: 500}
+
+
+class Holds:
+    """A membership that is assigned `partitions` when it starts, and whose heartbeats are accepted."""
+
+    state, topics, goes_on, may_commit, rebalance_wanted, settling = State.STABLE, ("t",), True, True, False, False
+    lease_at, revoking = 100.0, frozenset[TopicPartition]()
+
+    def __init__(self, *partitions: TopicPartition) -> None:
+        self.partitions = partitions
+
+    def step(self, event: Any, now: float) -> list[ev.Action]:
+        if not isinstance(event, ev.Start):
+            return []
+        return [ev.Assigned(3, "m", self.partitions, frozenset(), "range", False, members=None, total=None)]
+
+
+def fetches(actions: list[Any]) -> list[ev.Send]:
+    return [action for action in actions if isinstance(action, ev.Send) and action.api is OffsetFetchRequest]
+
+
+def test_a_topic_that_the_metadata_lacks_does_not_hold_up_the_others() -> None:
+    grown, later = TopicPartition("t", 1), TopicPartition("u", 0)
+    ledger = Ledger("g", "now", "lineage")
+    member = Member(
+        Holds(P0, grown, later),
+        ledger,
+        instance_id=None,
+        session_timeout_s=SESSION_S,
+        request_timeout_ms=30_000,
+        backoff=NoJitter(),
+    )
+    t = TopicInfo("t", (PartitionInfo(0, 1),), "id of t")
+    u = TopicInfo("u", (PartitionInfo(0, 1),), "id of u")
+    now = 100.0
+    member.prove(INITIAL_DOCUMENT, now)
+    member.step(ev.TopicsKnown({"t": t}, frozenset({"t", "u"})), now)
+    actions = member.step(ev.Start(("t", "u")), now)
+    assert MetadataStale() in actions
+    [first] = fetches(actions)
+    [asked] = first.build(1).topics
+    assert (asked.name, asked.partition_indexes) == ("t", (0, 1)), "before v2 nobody can ask for all"
+    assert fetches(member.step(ev.TopicsKnown({"t": t, "u": u}, frozenset({"t", "u"})), now)) == []
+    commits = {tp: CommittedOffset(9) for tp in (P0, grown, later)}
+    actions = member.step(ev.Answered(first.token, fetch_answer("g", commits, 0), OFFSETS_VERSION), now)
+    assert ledger.positions().keys() == {P0, grown}, "the answer counts for what was asked"
+    assert member.may_plan(now)
+    assert not member.complete, "AvailableNow does not end before it has read the rest (R11)"
+    [second] = fetches(actions)
+    member.step(ev.Answered(second.token, fetch_answer("g", commits, 0), OFFSETS_VERSION), now)
+    assert ledger.positions().keys() == {P0, grown, later}
+    assert member.complete
+
+
 # -- sharing ----------------------------------------------------------------------------------------------------------
 
 
@@ -112,6 +234,29 @@ def test_a_batch_in_flight_is_committed_before_its_partition_moves() -> None:
     assert world.repeated() == []
 
 
+def test_a_member_told_to_rejoin_waits_for_the_answer_to_the_commit_of_its_batch() -> None:
+    """Rejoined before, it could not know whether the next owner reads the batch again (R21)."""
+    world, a = founded()
+    document = a.plan()
+    assert document is not None
+    a.ask(document)
+    b = world.query("B")
+    world.run(20)
+    joined = sends(a, JoinGroupRequest)
+    world.deaf.add(OffsetCommitRequest)
+    a.sink(document)
+    assert not a.poll()
+    world.run(20)
+    assert sends(a, JoinGroupRequest) == joined, "its commit is unanswered"
+    world.deaf.clear()
+    world.run(40)
+    assert offsets(world) == {0: 10, 1: 10}
+    assert sends(a, JoinGroupRequest) > joined
+    assert (len(a.held), len(b.held)) == (1, 1)
+    b.poll()
+    assert b.plan() is None, "nothing is repeated"
+
+
 def test_a_batch_that_nobody_proves_is_given_up_and_may_be_repeated() -> None:
     """R22: the group waits no longer than max.poll.interval.ms."""
     world, a = founded()
@@ -131,6 +276,30 @@ def test_a_batch_that_nobody_proves_is_given_up_and_may_be_repeated() -> None:
     assert offsets(world) == {0: 10, 1: 10}
     assert set(world.repeated()) == {(b.held[0], offset) for offset in range(10)}
     assert a.plan() is None, "what A kept was proven: it is not repeated"
+
+
+@pytest.mark.parametrize(("listened", "takes_s"), [(True, 250), (False, 25)])
+def test_a_member_that_joins_during_a_long_batch_gets_its_share_after_it(*, listened: bool, takes_s: int) -> None:
+    """Scaling out during a backlog: the batch takes longer than any before it, and is counted from the announcement."""
+    world, a = founded()
+    a.member.is_listened = lambda: listened
+    a.poll()
+    a.batch()
+    world.run(1)
+    a.poll()
+    world.produce(10)
+    document = a.plan()
+    assert document is not None
+    a.ask(document)
+    world.run(45)
+    b = world.query("B")
+    world.run(takes_s)
+    assert b.held == []
+    a.sink(document)
+    a.poll()
+    world.run(10)
+    assert sorted(a.held + b.held) == [0, 1]
+    assert (offsets(world), world.repeated()) == ({0: 20, 1: 20}, [])
 
 
 # -- commits ----------------------------------------------------------------------------------------------------------
@@ -178,7 +347,6 @@ def test_a_commit_waits_for_the_coordinator(code: int) -> None:
         (ErrorCode.OFFSET_METADATA_TOO_LARGE, "raise the broker's offset.metadata.max.bytes"),
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, "--operation Read --group g"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "--operation Read --topic"),
-        (28, ""),
     ],
 )
 def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code: int, to_do: str) -> None:

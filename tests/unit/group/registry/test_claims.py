@@ -8,6 +8,7 @@ import random
 import pytest
 
 from streamgroup.group import events as ev
+from streamgroup.group.registry.entry import NOTED_MOST
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.machine import Registry
 from streamgroup.group.table import State
@@ -251,13 +252,32 @@ def test_a_batch_that_is_not_proven_is_given_up_when_its_tasks_are_presumably_do
     made.run(10)
     a.step(ev.Idle())  # batches take 10 s
     plan(a)
+    made.run(35)  # longer than any before it
     b = made.member("B")
-    made.run(35)
+    made.run(28)
     assert a.held == set(ALL)
-    made.run(10)
+    made.run(5)
     assert (a.held, b.held) == (set(ALL[:3]), set(ALL[3:]))
     assert a.last(ev.Joining).abandoned
     assert "group.rebalanceWait" in a.last(ev.GaveUp).text
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_starts_are_committed_before_partitions_are_released(*, settled: bool) -> None:
+    made = cluster()
+    a = made.member("A", start=False)
+    a.step(ev.Start(("t",), settles=True))
+    made.run(2)
+    b = made.member("B")
+    made.run(290)
+    assert (a.held, b.held, a.machine.settling) == (set(ALL), set(), True)
+    if settled:
+        a.step(ev.Settled())
+    made.run(10)
+    assert (a.held, b.held) == (set(ALL[:3]), set(ALL[3:]))
+    assert not a.last(ev.Joining).abandoned
+    assert not a.machine.settling, "it has kept what it holds"
+    assert not of(a.out, ev.GaveUp)
 
 
 # -- consumers of another make (R33) ----------------------------------------------------------------------------------
@@ -398,3 +418,25 @@ def test_what_another_releases_soon_is_told_in_one_assignment() -> None:
     made.run(0.5)
     assert len(of(b.out, ev.Assigned)) == 1
     assert b.held == set(ALL[3:])
+
+
+# -- what a session remembers -----------------------------------------------------------------------------------------
+
+
+def test_topics_that_are_subscribed_no_more_are_not_looked_at_for_ever() -> None:
+    made, (a,) = group("A")
+    for day in range(10):
+        made.broker(10 + day, **{f"day-{day}": 1})
+        a.step(ev.Subscribed(("t", f"day-{day}")))
+        made.run(5)
+        assert TopicPartition(f"day-{day}", tps(f"x:{10 + day}-0")[0].partition) in a.held
+    assert a.machine._claimed_topics <= {"t", "day-9"}
+    agrees_with_nodes = {tp for tp in a.held if made.zk.get(OLD.owner(tp)) == f"{a.id}-0".encode()}
+    assert agrees_with_nodes == a.held
+
+
+def test_of_what_was_said_once_a_bounded_part_is_remembered() -> None:
+    _, (a,) = group("A")
+    for number in range(3 * NOTED_MOST):
+        a.machine._note_once(30, f"node {number} is garbage")
+    assert len(a.machine._noted) <= NOTED_MOST

@@ -347,10 +347,14 @@ def test_a_node_that_may_not_be_read_ends_the_query_as_well() -> None:
 # -- what it writes ---------------------------------------------------------------------------------------------------
 
 
-def test_nothing_of_another_session_is_ever_deleted_and_every_claim_is_fenced() -> None:
+def test_nothing_of_another_session_is_ever_deleted_and_every_claim_and_release_is_fenced() -> None:
     made, members = group("A", "B", "C")
     members[0].client.expire()
     made.run(1)
+    held = members[1].held
+    members.append(made.member("AA"))
+    made.run(1)
+    assert not held <= members[1].held, "it has released something"
     members[1].step(ev.Stop())
     made.run(1)
     for member in members:

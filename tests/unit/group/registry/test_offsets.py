@@ -20,7 +20,7 @@ from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import HeartbeatRequest
 from streamgroup.wire.messages.offsets import OffsetFetchRequest
 from streamgroup.wire.offsets import fetched_offsets, offset_fetch_request
-from streamgroup.znodes import Check, Refusal
+from streamgroup.znodes import Check, Delete, Refusal
 from tests.unit.group.registry.groups import OLD, OWN_TOKENS, Cluster, One, of, tps
 
 T0, T1 = tps("t:0-0", "t:0-1")
@@ -369,3 +369,16 @@ def test_a_query_that_is_no_member_commits_while_there_are_none() -> None:
     assert made.zk.get(OLD.offset(T1)) == b"6"
     made.zk.end(member)
     assert settle(made, s, s.commit(8, T0, T1)) == {T0: 0, T1: 0}
+
+
+def test_offset_nodes_that_are_gone_are_forgotten_with_the_next_fetch() -> None:
+    """Topics come and go for as long as a session lasts."""
+    made, a = lone()
+    gone = [TopicPartition(f"day-{n}", 0) for n in range(20)]
+    settle(made, a, a.commit(1, T0, *gone))
+    for tp in gone:
+        for path in (OLD.offset(tp), OLD.metadata_of(tp)):
+            assert made.zk.transact([Delete(path)], a.client.session) is None
+    fetch(made, a)
+    assert a.exchange._known.keys() == {T0}
+    assert settle(made, a, a.commit(2)) == {T0: 0, T1: 0}

@@ -1,0 +1,400 @@
+"""Measure the CPU time of each step that walks over all partitions of a group, with n and with 8n partitions.
+
+    python -m benchmarks.scale [--partitions N] [--only TEXT]
+
+A step that is linear in the partitions takes 8 times as long for 8 times as many, one that sorts them a little longer.
+The last row is a poll of a query that has read all there is: Spark polls every 10 ms then. `tests/unit/test_scale.py`
+holds the growth of the same steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest import mock
+
+from streamgroup.driver.coordinator import Coordinator
+from streamgroup.driver.logs import watcher
+from streamgroup.driver.membership.private import PrivateOffsets
+from streamgroup.driver.starts import gained_offsets
+from streamgroup.executor.cursor import Cursor
+from streamgroup.executor.recovery import Recovery
+from streamgroup.group.assigning import GroupMember
+from streamgroup.group.assignors import ASSIGNORS
+from streamgroup.group.commits import Commit, CommitVerdict, commit_request, refusals
+from streamgroup.group.events import Lane, Send
+from streamgroup.group.ledger import Ledger
+from streamgroup.group.positions import Origin
+from streamgroup.model import (
+    EARLIEST,
+    INITIAL_DOCUMENT,
+    Broker,
+    ClusterSnapshot,
+    CommittedOffset,
+    Document,
+    FetchRange,
+    OffsetRange,
+    OffsetSpec,
+    PartitionInfo,
+    Position,
+    TopicInfo,
+    TopicPartition,
+)
+from streamgroup.net.listing import ListedOffset
+from streamgroup.options.parse import parse_source
+from streamgroup.options.types import Isolation
+from streamgroup.planning.batch import next_document
+from streamgroup.planning.document import from_value, to_value
+from streamgroup.planning.packing import pack
+from streamgroup.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+)
+from streamgroup.wire.offsets import offset_fetch_request
+
+PARTITIONS = 10_000
+GROWTH = 8
+MEMBERS = 60
+
+Step = Callable[[], object]
+"""Timed; what it works on is made before."""
+
+
+def rows(n: int, topics: int = 1) -> list[TopicPartition]:
+    """`n` partitions of so many topics."""
+    return [TopicPartition(f"topic-{i % topics:05d}", i // topics) for i in range(n)]
+
+
+def topics_of(partitions: list[TopicPartition], topic_id: str = "id") -> dict[str, TopicInfo]:
+    numbers: dict[str, list[int]] = {}
+    for tp in partitions:
+        numbers.setdefault(tp.topic, []).append(tp.partition)
+    return {
+        name: TopicInfo(name, tuple(PartitionInfo(p, p % 5, 0) for p in sorted(found)), topic_id)
+        for name, found in numbers.items()
+    }
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------------
+
+
+def assigned(partitions: list[TopicPartition], start: Document = INITIAL_DOCUMENT) -> Ledger:
+    ledger = Ledger("g", "run", "lineage")
+    ledger.prove(start)
+    ledger.assigned("m", 1, partitions, frozenset())
+    return ledger
+
+
+def resolve(n: int) -> Step:
+    partitions = rows(n)
+    ledger = assigned(partitions)
+    ledger.offsets_found("m", 1, {}, topics_of(partitions))
+    offsets = dict.fromkeys(partitions, 5)
+    return lambda: ledger.resolved(1, offsets)
+
+
+def recreate(n: int) -> Step:
+    partitions = rows(n)
+    ledger = assigned(partitions)
+    ledger.offsets_found("m", 1, dict.fromkeys(partitions, CommittedOffset(3)), topics_of(partitions))
+    fewer = topics_of(partitions[: n // 2], "another")
+    return lambda: ledger.topics_seen(fewer)
+
+
+def gain_in_a_replay(n: int) -> Step:
+    partitions = rows(n)
+    ledger = Ledger("g", "run", "lineage")
+    ranges = tuple(OffsetRange(tp, 3, 9) for tp in partitions)
+    positions = dict.fromkeys(partitions, Position(9, "id"))
+    ledger.replayed(INITIAL_DOCUMENT, Document("g", "lineage", "before", 4, ranges, positions), ranges, {})
+    ledger.assigned("m", 1, partitions, frozenset())
+    topics = topics_of(partitions)
+    return lambda: ledger.offsets_found("m", 1, {}, topics)
+
+
+def sink_and_commit(n: int) -> Step:
+    partitions = rows(n)
+    ledger = assigned(partitions)
+    ledger.offsets_found("m", 1, dict.fromkeys(partitions, CommittedOffset(3)), topics_of(partitions))
+    ranges = tuple(OffsetRange(tp, 3, 9) for tp in partitions)
+    document = Document("g", "lineage", "run", 1, ranges, dict.fromkeys(partitions, Position(9, "id")))
+    ledger.emitted(document)
+    ledger.handed_out(document)
+
+    def step() -> None:
+        ledger.prove(document)
+        commit = ledger.commit_due(0.0)
+        assert commit is not None
+        ledger.answered(commit, CommitVerdict.ACCEPTED)
+
+    return step
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+def private_offsets(n: int) -> Step:
+    offsets = PrivateOffsets()
+    commit = Commit(1, "", -1, dict.fromkeys(rows(n, n // 5), CommittedOffset(1)))
+    commits = Send(1, Lane.COORDINATOR, OffsetCommitRequest, commit_request("", None, commit), 1)
+    fetch = Send(2, Lane.COORDINATOR, OffsetFetchRequest, lambda v: offset_fetch_request(v, "", None), 1)
+    offsets.answer(commits)
+    return lambda: offsets.answer(fetch)
+
+
+def refuse(n: int) -> Step:
+    """All partitions of a topic were deleted but one."""
+    partitions = rows(n)
+    commit = Commit(1, "m", 1, dict.fromkeys(partitions, CommittedOffset(1)))
+    rows_of = tuple(OffsetCommitResponsePartition(partition_index=i, error_code=3) for i in range(n))
+    response = OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name=partitions[0].topic, partitions=rows_of),))
+    snapshot = ClusterSnapshot({}, topics_of(partitions[n // 2 :]))
+    return lambda: refusals(commit, response, lambda tp: snapshot.partition(tp) is not None)
+
+
+# -- assignments -------------------------------------------------------------------------------------------------------
+
+
+def assign(strategy: str) -> Callable[[int], Step]:
+    def make(n: int) -> Step:
+        topics = topics_of(rows(n, n // 5))
+        members = {f"m-{i:04d}": GroupMember(tuple(topics)) for i in range(MEMBERS)}
+        return lambda: ASSIGNORS[strategy](members, topics)
+
+    return make
+
+
+def stick_to_what_two_claim(n: int) -> Step:
+    partitions = rows(n)
+    topics = topics_of(partitions)
+    claims = {"a": tuple(partitions), "b": tuple(reversed(partitions))}
+    members = {name: GroupMember(tuple(topics), owned=owned, generation=3) for name, owned in claims.items()}
+    return lambda: ASSIGNORS["cooperative-sticky"](members, topics)
+
+
+def stick_while_one_joins(n: int) -> Step:
+    """Members that subscribe to different topics, one of them new."""
+    rng = random.Random(1)
+    topics = topics_of(rows(n, n // 5))
+    names = list(topics)
+    members = {f"m-{i:04d}": GroupMember(tuple(rng.sample(names, len(names) * 3 // 4))) for i in range(MEMBERS)}
+    shares = ASSIGNORS["cooperative-sticky"](members, topics)
+    again = {m: GroupMember(g.topics, owned=tuple(shares[m]), generation=1) for m, g in members.items()}
+    again["new"] = GroupMember(tuple(names))
+    return lambda: ASSIGNORS["cooperative-sticky"](again, topics)
+
+
+def stick_where_one_has_all(n: int) -> Step:
+    partitions = rows(n, 2)
+    topics = topics_of(partitions)
+    members = {
+        "a": GroupMember(tuple(topics), owned=tuple(partitions), generation=3),
+        "b": GroupMember(tuple(topics)),
+        "c": GroupMember(tuple(topics)[:1]),
+    }
+    return lambda: ASSIGNORS["cooperative-sticky"](members, topics)
+
+
+# -- planning ----------------------------------------------------------------------------------------------------------
+
+
+def start(n: int) -> Step:
+    class Logs:
+        def list_offsets(self, wanted: Mapping[TopicPartition, int], *_: object) -> dict[TopicPartition, ListedOffset]:
+            return {tp: ListedOffset(0) for tp in wanted}
+
+    origins = {tp: (Origin.EARLIEST, Origin.STARTING)[tp.partition % 2] for tp in rows(n)}
+    logs: Any = Logs()
+    return lambda: gained_offsets(
+        logs, 0.0, group="g", spec=OffsetSpec(EARLIEST), origins=origins, isolation=Isolation.READ_COMMITTED
+    )
+
+
+def plan(n: int) -> Step:
+    positions = dict.fromkeys(rows(n), Position(3, "id", 1))
+    ends = dict.fromkeys(positions, 1_000_000)
+    return lambda: next_document(
+        INITIAL_DOCUMENT, group="g", lineage="l", run="r", positions=positions, ends=ends, max_offsets=10 * n
+    )
+
+
+def document_of(n: int) -> Document:
+    ranges = tuple(OffsetRange(tp, 3, 9) for tp in rows(n))
+    return Document("g", "l", "r", 1, ranges, {r.partition: Position(9, "id", 1) for r in ranges})
+
+
+def write_document(n: int) -> Step:
+    document = document_of(n)
+    return lambda: to_value(document)
+
+
+def read_document(n: int) -> Step:
+    value = to_value(document_of(n))
+    return lambda: from_value(value)
+
+
+def packing(size: int, min_partitions_per_range: int = 0) -> Callable[[int], Step]:
+    def make(n: int) -> Step:
+        ranges = [FetchRange(OffsetRange(tp, 0, size), Broker(tp.partition % 3, "h", 1)) for tp in rows(n)]
+        return lambda: pack(ranges, min_partitions=n * min_partitions_per_range or None)
+
+    return make
+
+
+def divide(n: int) -> Step:
+    """One log of Kafka 0.7 with `n` segments."""
+    ranges = [FetchRange(OffsetRange(TopicPartition("t", 0), 0, 100 * n), None)]
+    segments = {ranges[0].range.partition: range(0, 100 * n, 100)}
+    return lambda: pack(ranges, min_partitions=n // 2, segments=segments)
+
+
+def progress(n: int) -> Step:
+    """A task reads `n` small ranges: each is handed out by itself."""
+    options = parse_source({"subscribe": "t", "kafka.bootstrap.servers": "127.0.0.1:1"}, streaming=False)
+    recovery = Recovery(options.client, options.fetch, True, time.monotonic)
+    cursors = [Cursor.of(FetchRange(OffsetRange(tp, 0, 1), None)) for tp in rows(n)]
+
+    def step() -> None:
+        for cursor in cursors:
+            cursor.waits(0.0)
+            recovery.progress()
+
+    return step
+
+
+STEPS: dict[str, Callable[[int], Step]] = {
+    "place what startingOffsets gave (`Ledger.resolved`)": resolve,
+    "a topic is recreated with half its partitions (`Ledger.topics_seen`)": recreate,
+    "gain partitions while a batch is replayed (`Ledger.offsets_found`)": gain_in_a_replay,
+    "a batch has sunk: commit and its answer": sink_and_commit,
+    "OffsetFetch in `group.mode=off`, 5 partitions a topic": private_offsets,
+    "a refused commit, half of the partitions deleted": refuse,
+    "assign `streamgroup-range`, 5 partitions a topic, 60 members": assign("streamgroup-range"),
+    "assign `range`": assign("range"),
+    "assign `roundrobin`": assign("roundrobin"),
+    "assign `cooperative-sticky`": assign("cooperative-sticky"),
+    "`cooperative-sticky`, two members claim everything": stick_to_what_two_claim,
+    "`cooperative-sticky`, unlike subscriptions, a member joins": stick_while_one_joins,
+    "`cooperative-sticky`, unlike subscriptions, one member has all": stick_where_one_has_all,
+    "starting offsets of two origins": start,
+    "plan a batch": plan,
+    "write its document": write_document,
+    "read its document": read_document,
+    "pack, a task for each range": packing(11_000),
+    "pack, small ranges": packing(5),
+    "pack, small ranges, `minPartitions` as many": packing(5, 1),
+    "divide a log of Kafka 0.7 with n segments": divide,
+    "hand out n small ranges of one task": progress,
+}
+"""The steps by name. Each is linear in the number of partitions, or sorts them once."""
+
+
+def cpu_seconds(make: Callable[[int], Step], n: int, times: int = 3) -> float:
+    """The best of so many runs, each on fresh data; of this thread alone, since others share the machine."""
+    best = float("inf")
+    for _ in range(times):
+        step = make(n)
+        gc.disable()
+        try:
+            began = time.thread_time()
+            step()
+            best = min(best, time.thread_time() - began)
+        finally:
+            gc.enable()
+    return best
+
+
+# -- polls -------------------------------------------------------------------------------------------------------------
+
+
+class Logs:
+    """As a cluster: topics whose logs end at 100."""
+
+    def __init__(self, partitions: list[TopicPartition]) -> None:
+        self.snapshot_ = ClusterSnapshot({i: Broker(i, "h", i) for i in range(5)}, topics_of(partitions))
+
+    def snapshot(self, *_: object, **__: object) -> ClusterSnapshot:
+        return self.snapshot_
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *_: object, **__: object
+    ) -> dict[TopicPartition, ListedOffset]:
+        return {tp: ListedOffset(0 if at == EARLIEST else 100, -1, 0) for tp, at in wanted.items()}
+
+    def offsets_soon(
+        self, wanted: Mapping[TopicPartition, int], *_: object, **__: object
+    ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
+        return self.list_offsets(wanted), []
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Polls:
+    """A query of `n` partitions in `group.mode=off` that has read all there is. Spark's thread polls it."""
+
+    def __init__(self, n: int) -> None:
+        partitions = rows(n)
+        given = {"subscribe": partitions[0].topic, "kafka.bootstrap.servers": "127.0.0.1:1", "group.mode": "off"}
+        options = parse_source({**given, "startingOffsets": "latest"}, streaming=True)
+        with mock.patch.object(watcher, "open_cluster", return_value=Logs(partitions)):
+            self.coordinator = Coordinator(options)
+            self.text = json.dumps(to_value(INITIAL_DOCUMENT))
+            # The first document has no ranges: it carries the positions that startingOffsets gave.
+            deadline = time.monotonic() + 60.0
+            while self.text.count("[") < n:
+                assert time.monotonic() < deadline, "no plan"
+                self.poll()
+
+    def poll(self) -> float:
+        """Poll as Spark does, with a value made anew of the same text. Returns the CPU seconds of the call."""
+        value = json.loads(self.text)
+        began = time.thread_time()
+        planned = self.coordinator.latest_offset(value, max_rows=None)
+        taken = time.thread_time() - began
+        self.text = json.dumps(planned)
+        return taken
+
+    def cpu_seconds(self, polls: int = 200) -> float:
+        """The mean of so many polls. Making JSON of the documents and back, Spark's worker's part, is not in it."""
+        return sum(self.poll() for _ in range(polls)) / polls
+
+    def stop(self) -> None:
+        """Leave."""
+        self.coordinator.stop()
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--partitions", type=int, default=PARTITIONS, help="how many; an eighth is measured, too")
+    arguments.add_argument("--only", default="", help="only steps whose name has this text")
+    asked = arguments.parse_args()
+    many, few = asked.partitions, asked.partitions // GROWTH
+    print(f"| step | {few} partitions | {many} partitions | growth (x{GROWTH}) |\n|---|---|---|---|")
+    for name, make in STEPS.items():
+        if asked.only in name:
+            small, large = cpu_seconds(make, few), cpu_seconds(make, many)
+            print(f"| {name} | {1e3 * small:.1f} ms | {1e3 * large:.1f} ms | {large / small:.1f} |", flush=True)
+    name = "an idle poll (`latestOffset`)"
+    if asked.only in name:
+        times = []
+        for n in (few, many):
+            polls = Polls(n)
+            times.append(polls.cpu_seconds())
+            polls.stop()
+        print(f"| {name} | {1e3 * times[0]:.2f} ms | {1e3 * times[1]:.2f} ms | {times[1] / times[0]:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Commits in several requests, since the broker's batches are limited: accepted only as a whole, refused in part."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.errors import BrokerError, ErrorCode, error_of
+from streamgroup.group import commit_parts
+from streamgroup.group import events as ev
+from streamgroup.group.membership import State
+from streamgroup.model import EARLIEST, TopicPartition
+from streamgroup.options.types import GroupOptions, Mode
+from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from tests.unit.driver.fake_group import COOPERATIVE, OffsetCoordinator, World, founded, offsets, sends
+from tests.unit.driver.runs import INITIAL, Start, start
+from tests.unit.driver.shells import logs_of, source, until
+
+__all__ = ["start"]
+
+PARTITIONS = 120
+LIMIT = 12_000
+"""Bytes: half of the partitions in one batch."""
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two partitions a request."""
+    monkeypatch.setattr(commit_parts, "PART_BYTES", 500)
+
+
+def committed_all(world: World, offset: int = 10) -> bool:
+    return offsets(world) == dict.fromkeys(range(world.partitions), offset)
+
+
+def sizes(world: World) -> list[int]:
+    return [len(rows) for _, _, rows in world.coordinator.commits]
+
+
+@pytest.mark.parametrize("code", [28, -1, 10, 18])
+@pytest.mark.parametrize("strategies", [{}, COOPERATIVE], ids=["eager", "cooperative"])
+def test_a_commit_beyond_the_limit_of_the_brokers_batches_is_made_in_parts(
+    code: int, strategies: dict[str, tuple[str, ...]]
+) -> None:
+    """28 is the answer of coordinators before Kafka 4, -1 of those since."""
+    world, a = founded(PARTITIONS, **strategies)
+    world.coordinator.batch_limit = LIMIT, code
+    a.batch()
+    a.poll()
+    world.run(5)
+    assert a.failure is None
+    assert committed_all(world)
+    assert a.poll()
+    assert any("sending at most" in action.text for action in a.log if isinstance(action, ev.Note))
+    made = len(sizes(world))
+    world.produce(5)
+    a.batch()
+    refused = sends(a, OffsetCommitRequest)
+    a.poll()
+    world.run(5)
+    assert committed_all(world, 15)
+    assert sends(a, OffsetCommitRequest) - refused == len(sizes(world)) - made, "the size is remembered"
+    assert world.repeated() == []
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_nothing_is_planned_before_the_last_part_is_accepted() -> None:
+    world, a = founded(5)
+    a.batch()
+    before = len(sizes(world))
+    actions = a.member.prove(a.start, world.now)
+    for _ in range(3):
+        assert not a.member.may_plan(world.now)
+        (send,) = (action for action in actions if isinstance(action, ev.Send) and action.api is OffsetCommitRequest)
+        answer = world.coordinator.commit(send.build(9))
+        actions = a.member.step(ev.Answered(send.token, answer, 9), world.now)
+    assert a.member.may_plan(world.now)
+    assert sizes(world)[before:] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("code", [27, 22, 25, 69, 16, 14, 7, -1])
+@pytest.mark.usefixtures("small_parts")
+def test_a_part_that_is_refused_in_passing_repeats_the_commit_and_loses_nothing(code: int) -> None:
+    world, a = founded(5)
+    a.batch()
+    was = a.membership.member_id
+    world.coordinator.refusals = [0, code]
+    a.poll()
+    if a.membership.member_id != was:
+        world.coordinator.expel(was)  # the coordinator knows it no more
+    world.run(5)
+    assert a.failure is None
+    assert committed_all(world)
+    assert a.poll()
+    world.produce(3)
+    a.batch()
+    a.poll()
+    world.run(5)
+    assert committed_all(world, 13)
+    assert world.missing() == set()
+    assert world.repeated() == []
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_who_takes_over_between_two_parts_reads_only_what_was_not_committed_again() -> None:
+    world, a = founded(5)
+    a.batch()
+    world.deaf = {OffsetCommitRequest}
+    actions = a.member.prove(a.start, world.now)
+    (send,) = (action for action in actions if isinstance(action, ev.Send))
+    world.coordinator.commit(send.build(9))  # and A dies before it hears of it
+    world.die(a)
+    world.deaf = set()
+    b = world.query("B")
+    b.poll()
+    world.run(5)
+    b.batch()
+    b.poll()
+    world.run(5)
+    assert committed_all(world)
+    assert world.missing() == set()
+    assert {partition for partition, _ in world.repeated()} == {2, 3, 4}
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_the_founders_are_those_whose_first_part_was_accepted() -> None:
+    """R7: a later commit of the same founder must not name another generation."""
+    world = World(5, end=500)
+    world.coordinator.refusals = [0, ErrorCode.REBALANCE_IN_PROGRESS]
+    a = world.query("A")
+    founding = world.coordinator.generation
+    a.poll()
+    world.run(10)
+    assert a.poll()
+    assert committed_all(world, 500)
+    assert world.coordinator.generation > founding
+    told = {world.coordinator.metadata(TopicPartition("t", n)).founding for n in range(5)}
+    assert told == {founding}
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_what_is_acknowledged_is_no_longer_owed_while_other_parts_are() -> None:
+    world, a = founded(5)
+    a.batch()
+    world.coordinator.refusals = [0, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    a.poll()
+    assert isinstance(a.failure, BrokerError)
+    assert a.ledger.uncommitted == 3 * 10
+    assert a.ledger.owes
+
+
+@pytest.mark.parametrize("code", [28, 10, 18])
+def test_a_partition_that_alone_is_too_large_ends_the_query_and_names_what_to_raise(code: int) -> None:
+    world, a = founded()
+    a.batch()
+    world.coordinator.batch_limit = 100, code
+    a.poll()
+    assert isinstance(a.failure, BrokerError)
+    told = str(a.failure)
+    assert told.startswith("group g: could not commit t-0 at offset 10 in generation 1: ")
+    assert "raise max.message.bytes of the topic __consumer_offsets" in told
+    assert error_of(code).name in told
+
+
+def test_a_broker_that_keeps_failing_ends_the_query_after_some_attempts() -> None:
+    world, a = founded()
+    a.batch()
+    world.coordinator.refusals = [-1] * 20
+    a.poll()
+    assert a.failure is None
+    world.run(5)
+    assert isinstance(a.failure, BrokerError)
+    assert "could not commit t-0 at offset 10 in generation 1: the broker has failed 10 times in a row" in str(
+        a.failure
+    )
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_part_that_keeps_failing_behind_one_that_goes_well_ends_the_query() -> None:
+    world, a = founded(5)
+    a.batch()
+    world.coordinator.refusals = [0, -1] * 20
+    a.poll()
+    world.run(30)
+    assert isinstance(a.failure, BrokerError)
+
+
+def test_a_broker_that_fails_now_and_then_ends_no_query() -> None:
+    world, a = founded()
+    for n in range(1, 12):
+        a.batch()
+        world.coordinator.refusals = [-1]
+        world.coordinator.fetch_refusals = [-1]
+        a.poll()
+        world.run(1)
+        assert a.poll(), f"batch {n}"
+        world.produce(10)
+    assert a.failure is None
+
+
+@pytest.mark.parametrize("code", [-1, 8, 69, 140])
+def test_offsets_that_the_broker_fails_to_tell_are_asked_for_again(code: int) -> None:
+    world = World(end=5)
+    world.coordinator.fetch_refusals = [code] * 3
+    a = world.query("A")
+    a.poll()
+    world.run(5)
+    assert a.poll()
+    assert a.failure is None
+    world.coordinator.fetch_refusals = [code] * 20
+    b = world.query("B")
+    b.poll()
+    world.run(10)
+    assert isinstance(b.failure, BrokerError)
+
+
+# -- stopping ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_stop_commits_all_parts_and_then_leaves() -> None:
+    world, a = founded(5)
+    document = a.batch()
+    a.ledger.prove(document)
+    a.act(a.member.farewell(world.now))
+    assert committed_all(world)
+    assert not a.ledger.owes
+    a.act(a.member.step(ev.Stop(), world.now))
+    assert a.membership.state is State.LEFT
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_who_leaves_between_two_parts_sends_no_more_of_them() -> None:
+    world, a = founded(5)
+    document = a.batch()
+    a.ledger.prove(document)
+    before = sends(a, OffsetCommitRequest)
+    world.carry_out(a, a.member.farewell(world.now))
+    world.carry_out(a, a.member.step(ev.Stop(), world.now))
+    world.run(1)
+    assert a.membership.state is State.LEFT
+    assert sends(a, OffsetCommitRequest) == before + 1
+    assert a.ledger.uncommitted == 0, "nothing is held any more"
+    assert a.failure is None
+
+
+# -- of no member -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [28, -1])
+def test_a_query_that_is_no_member_commits_in_parts_as_well(start: Start, code: int) -> None:
+    group = OffsetCoordinator(batch_limit=(LIMIT, code))
+    options = source(EARLIEST, group=GroupOptions("g", Mode.COMMIT, join_timeout_ms=300))
+    run = start(options, group=group, logs=logs_of([10] * PARTITIONS))
+    first = run.batch(INITIAL)
+    run.latest(first)
+    until(lambda: run.committed == dict.fromkeys(range(PARTITIONS), 10), "the commit of the batch")
+    assert max(len(rows) for _, _, rows in group.commits) < PARTITIONS
+
+
+def test_a_group_of_another_kind_ends_a_query_that_is_no_member(start: Start) -> None:
+    group = OffsetCoordinator(refusals=[ErrorCode.GROUP_ID_NOT_FOUND])
+    run = start(source(EARLIEST, group=GroupOptions("g", Mode.COMMIT)), group=group)
+    with pytest.raises(BrokerError, match=r"group g: could not commit: the broker has a group of another kind"):
+        run.plan()

@@ -1,0 +1,66 @@
+"""A drain beside Spark's thread: whichever of the two is faster, nothing is planned and nothing left too early (R30).
+
+The real coordinator and its real `Leaving`, over a group in memory; only when the drain looks is up to the test.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from streamgroup.driver.leaving import Leaving
+from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from tests.unit.driver.runs import P0, Start, start
+from tests.unit.driver.shells import SOON, running, until
+
+__all__ = ["start"]
+
+
+def test_a_drained_query_plans_nothing_however_late_the_drain_sees_that_its_batch_has_sunk(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark asks for the next batch with the proof of the last one; its thread may well be the faster one."""
+    run = start()
+    first = run.batch()
+    run.logs.ends[P0] = 99
+    looks, is_settled = threading.Event(), Leaving._is_settled
+    monkeypatch.setattr(Leaving, "_is_settled", lambda leaving: looks.is_set() and is_settled(leaving))
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        assert run.latest(first) == first
+        until(lambda: run.committed == {0: 10, 1: 10}, "the commit")
+        for _ in range(3):
+            assert run.latest(first) == first, "it could plan, and must not"
+        looks.set()
+        run.poller.wake()  # the group's thread tells everybody to look again
+    assert answers[0]["drained"]
+    assert run.committed == {0: 10, 1: 10}
+
+
+def test_a_drain_does_not_leave_while_the_commit_of_its_last_batch_is_unanswered(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start()
+    first = run.batch()
+    looks, is_settled = [], Leaving._is_settled
+
+    def looked(leaving: Leaving) -> bool:
+        looks.append(leaving._member.ledger.idle)
+        return is_settled(leaving)
+
+    monkeypatch.setattr(Leaving, "_is_settled", looked)
+    run.held.add(OffsetCommitRequest)
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.latest(first)
+        run.poller.wake()  # the group's thread tells everybody to look again
+        until(lambda: True in looks, "a look of the drain after the proof")
+        status = run.coordinator.status()
+        assert (status["idle"], status["stopped"]) == (True, False), "it waits for the answer"
+        run.poller.release()
+    assert answers[0]["drained"]
+    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})

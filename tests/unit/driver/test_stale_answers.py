@@ -1,0 +1,111 @@
+"""Brokers whose answers are stale for a moment: no records are taken for lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+
+import pytest
+
+from streamgroup.errors import DataLossError
+from streamgroup.model import TopicInfo
+from streamgroup.options.types import GroupOptions, Mode, SourceOptions
+from streamgroup.planning import suspicions
+from tests.unit.driver.runs import P0, P1, Run, Start, ranges, start
+from tests.unit.driver.shells import logs_of, source
+
+__all__ = ["start"]
+
+ALONE = pytest.mark.parametrize("mode", [Mode.COMMIT, Mode.OFF], ids=lambda mode: mode.value)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten times as long as what is stale here."""
+    monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 1.0)
+
+
+def alone(mode: Mode) -> SourceOptions:
+    return source(group=GroupOptions("g" if mode is Mode.COMMIT else "", mode=mode))
+
+
+def polled(run: Run, last: dict[str, object], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert run.latest(last) == last
+
+
+def test_a_new_leader_whose_high_watermark_lags_behind(start: Start) -> None:
+    """Before Kafka 2.2, for up to 500 ms after a clean election (KIP-207). No leader epochs are known there."""
+    logs = logs_of([10, 10])
+    logs.epochs = dict.fromkeys(logs.ends, -1)
+    run = start(logs=logs)
+    first = run.batch()
+    assert run.latest(first) == first
+    run.logs.ends[P0] = 8
+    threading.Timer(0.1, run.logs.ends.__setitem__, [P0, 10]).start()
+    polled(run, first, 0.5)
+    run.logs.ends[P0] = 12
+    assert run.plan(first) != first
+
+
+@ALONE
+def test_a_broker_that_does_not_know_the_topic_yet(start: Start, mode: Mode) -> None:
+    run = start(alone(mode))
+    first = run.batch()
+    assert run.latest(first) == first
+    ends = dict(run.logs.ends)
+    run.logs.ends.clear()
+    threading.Timer(0.1, run.logs.ends.update, [ends]).start()
+    run.coordinator._watcher.refresh_metadata()
+    polled(run, first, 0.5)
+
+
+@ALONE
+def test_a_topic_that_stays_away_is_lost(start: Start, mode: Mode) -> None:
+    run = start(alone(mode))
+    first = run.batch()
+    assert run.latest(first) == first
+    run.logs.ends.clear()
+    run.coordinator._watcher.refresh_metadata()
+    with pytest.raises(DataLossError, match="t-0: records from offset 10 on are gone"):
+        polled(run, first, 3.0)
+
+
+@ALONE
+@pytest.mark.parametrize("back", [True, False], ids=["comes back", "stays away"])
+def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(start: Start, mode: Mode, back: bool) -> None:
+    """The first broker asked has just started, and lags behind the controller."""
+    logs = logs_of([10, 10])
+    run = start(alone(mode), logs=logs)
+    gone = {tp: logs.ends.pop(tp) for tp in list(logs.ends) if tp != P0}
+    if back:
+        threading.Timer(0.1, logs.ends.update, [gone]).start()
+        assert run.plan({"t": {"0": 5, "1": 5}})
+    else:
+        with pytest.raises(DataLossError, match="t-1: records from offset 5 on are gone"):
+            run.plan({"t": {"0": 5, "1": 5}})
+
+
+def test_metadata_that_is_slow_to_come_holds_up_neither_the_loss_nor_the_other_partitions(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look at the metadata takes longer than the time between two looks."""
+    logs = logs_of([10, 10])
+    logs.topic_ids, logs.epochs = {}, dict.fromkeys(logs.ends, -1)
+    run = start(logs=logs)
+    first = run.batch()
+    assert run.latest(first) == first
+    topics = logs.topics
+
+    def slowly(wanted: Collection[str] | None) -> dict[str, TopicInfo]:
+        time.sleep(0.3)
+        return topics(wanted)
+
+    monkeypatch.setattr(logs, "topics", slowly)
+    run.logs.ends |= {P0: 8, P1: 12}
+    second = run.plan(first)
+    assert ranges(run.coordinator.partitions(first, second)) == [(1, 10, 12)], "the other goes on"
+    with pytest.raises(DataLossError, match="t-0"):
+        polled(run, second, 4.0)

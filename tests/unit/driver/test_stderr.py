@@ -1,0 +1,140 @@
+"""The coordinator's log: no thread that logs waits for the reader of stderr."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from streamgroup.driver import stderr
+from streamgroup.driver.stderr import StderrHandler
+from tests.unit.driver.shells import SOON, running, until
+from tests.unit.driver.test_stops import LEFT, Driver, end_of_file
+
+FILLING = b"filling\n"
+
+
+class Log:
+    """A logger whose handler writes to a pipe that nobody reads before `read`."""
+
+    def __init__(self) -> None:
+        self._from, self._to = os.pipe()
+        self.handler = StderrHandler(self._to)
+        self.logger = logging.Logger("streamgroup")
+        self.logger.addHandler(self.handler)
+
+    def fill(self) -> None:
+        """Fill the pipe, and log a line that then waits for the reader."""
+        os.set_blocking(self._to, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(self._to, FILLING * 512)
+        os.set_blocking(self._to, True)
+        self.logger.warning("the first")
+        until(lambda: self.handler._is_writing and not self.handler._waiting, "its writing has begun")
+
+    def read(self, last: str) -> list[str]:
+        """Read the lines up to the one that ends with `last`."""
+        with os.fdopen(os.dup(self._from)) as file:
+            lines: list[str] = []
+            while not lines or not lines[-1].endswith(last):
+                lines.append(file.readline().rstrip("\n"))
+        return [line for line in lines if line != FILLING.decode().strip()]
+
+    def close(self, *, reader: bool) -> None:
+        os.close(self._from if reader else self._to)
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    made = Log()
+    yield made
+    for reader in (True, False):
+        try:
+            made.close(reader=reader)
+        except OSError:
+            assert reader, "the test has closed the reading end"
+
+
+def test_lines_are_written_in_their_order_and_flushed(log: Log) -> None:
+    for number in range(100):
+        log.logger.warning("line %d", number)
+    log.handler.flush()
+    assert not log.handler._waiting
+    assert log.read("line 99") == [f"line {number}" for number in range(100)]
+
+
+def test_what_nobody_reads_is_dropped_and_counted_and_nobody_waits(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stderr, "MOST_WAITING", 10)
+    log.fill()
+    began = time.monotonic()
+    for number in range(30):
+        log.logger.warning("line %d", number)
+    assert time.monotonic() - began < SOON
+    lines = log.read("dropped: nobody read this stderr")
+    assert lines[:-1] == ["the first", *(f"line {number}" for number in range(10))], "the oldest, in their order"
+    assert lines[-1] == "WARN streamgroup: 20 log messages were dropped: nobody read this stderr"
+    log.logger.warning("after it")
+    assert log.read("after it") == ["after it"]
+
+
+def test_a_flush_waits_for_the_reader_within_a_bound(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stderr, "FLUSH_S", 0.05)
+    log.fill()
+    began = time.monotonic()
+    log.handler.flush()
+    assert 0.05 <= time.monotonic() - began < SOON
+
+
+def test_a_reader_that_is_gone_ends_the_writing_quietly(log: Log) -> None:
+    log.close(reader=True)
+    log.logger.warning("for nobody")
+    until(lambda: log.handler._is_broken, "the thread has seen it")
+    log.logger.warning("for nobody either")
+    log.handler.flush()
+    assert not log.handler._waiting
+
+
+def test_a_pipe_that_was_made_non_blocking_loses_nothing(log: Log) -> None:
+    log.fill()
+    os.set_blocking(log._to, False)
+    log.logger.warning("the last")
+    assert log.read("the last") == ["the first", "the last"]
+
+
+def test_a_message_that_cannot_be_formatted_is_named(log: Log) -> None:
+    log.logger.warning("%d partitions", "many")
+    (line,) = log.read("')")
+    assert line.startswith("WARNING streamgroup: cannot format the log message '%d partitions': TypeError(")
+
+
+@pytest.mark.timeout(60)
+def test_heartbeats_go_on_while_nobody_reads_stderr_and_the_last_lines_are_written() -> None:
+    """At SIGUSR1 the process logs more than a pipe holds, under the coordinator's lock."""
+    with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as home:
+        driver = Driver(home, stderr=subprocess.PIPE)
+        try:
+            os.kill(driver.coordinator, signal.SIGUSR1)
+            driver.read_until("has logged")
+            driver.read_until("heartbeat")
+            assert driver.process.stderr is not None
+            logged: list[str] = []
+            with running(lambda: logged.extend(driver.process.stderr or ())):
+                end_of_file(driver)
+                driver.read_until(LEFT)
+                driver.read_until("ended 1")
+                driver.end()
+        finally:
+            driver.end()
+    numbers = [int(line.split()[-1]) for line in logged if "... line " in line]
+    assert len(numbers) >= stderr.MOST_WAITING
+    assert numbers == sorted(numbers)
+    assert any("log messages were dropped" in line for line in logged)
+    assert "the last words" in "".join(logged)

@@ -1,0 +1,115 @@
+"""The table of mutants fits the code: a refactoring that moves a rule is told here which row to mend, and how.
+
+Whether the suites notice the mutants is what `make test-mutants` finds out; how it judges is tested here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mutants.copies import Copy, Verdict, judge
+from tests.mutants.table import RULES, Mutant, problem_of, read_table
+
+TABLE = read_table()
+
+
+@pytest.mark.parametrize("mutant", TABLE.mutants, ids=lambda mutant: mutant.id)
+def test_a_mutant_can_be_planted_and_its_suites_exist(mutant: Mutant) -> None:
+    problem = problem_of(mutant)
+    assert problem is None, problem
+
+
+def test_every_rule_has_a_mutant_or_the_reason_why_it_has_none() -> None:
+    planted = {mutant.rule for mutant in TABLE.mutants}
+    assert planted | TABLE.not_built.keys() == set(RULES), "tests/mutants/table.toml needs a row for each rule"
+    assert not planted & TABLE.not_built.keys(), "a rule that is built has mutants instead of a reason"
+
+
+def test_ids_are_unique_and_begin_with_their_rule() -> None:
+    ids = [mutant.id for mutant in TABLE.mutants]
+    assert len(set(ids)) == len(ids)
+    for mutant in TABLE.mutants:
+        assert mutant.id.startswith(f"{mutant.rule.lower()}-"), mutant.id
+        assert mutant.breaks.endswith("."), mutant.id
+
+
+ROW = Mutant("r1-x", "R1", "a.py", "if held:", "if True:", "It breaks.", ("unit",))
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (ROW, None),
+        (replace(ROW, file="b.py"), r"row r1-x \(R1\): streamgroup/b.py does not exist. Name the file"),
+        (replace(ROW, old="held"), r"`old` occurs 2 times in streamgroup/a.py. Lengthen"),
+        (replace(ROW, old="if is_held:"), r"does not occur .*closest is line 2: 'if held:'.*--only r1-x"),
+        (replace(ROW, new="if:"), r"not valid Python with `new`: .* in line 2"),
+        (replace(ROW, suites=("unit", "nowhere")), r"no such suite: nowhere"),
+    ],
+    ids=["fits", "no file", "twice", "not there", "no Python", "no suite"],
+)
+def test_a_row_that_does_not_fit_says_what_to_do(tmp_path: Path, row: Mutant, told: str | None) -> None:
+    (tmp_path / "streamgroup").mkdir()
+    (tmp_path / "streamgroup" / "a.py").write_text("held = True\nif held:\n    pass\n")
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    problem = problem_of(row, tmp_path)
+    assert (problem is None) is (told is None)
+    assert told is None or re.search(told, problem or "")
+
+
+# -- the judge --------------------------------------------------------------------------------------------------------
+
+
+class Answering(Copy):
+    """A copy with one file, whose suites end as a test says."""
+
+    def __init__(self, root: Path, code: int | None, output: str) -> None:
+        self.root = root
+        self.answer = code, output
+        self.tested = ""
+
+    @contextmanager
+    def lend(self) -> Iterator[Copy]:
+        yield self
+
+    def test(self, *_: Any) -> tuple[int | None, str]:
+        self.tested = (self.root / ROW.path).read_text()
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("code", "last_line", "verdict", "noticed_by"),
+    [
+        (1, "FAILED tests/unit/a.py::test_x[a b] - AssertionError: no", Verdict.KILLED, "unit/a.py::test_x[a b]"),
+        (1, "ERROR tests/unit/a.py::test_x - streamgroup.errors.ConfigError: no", Verdict.KILLED, "unit/a.py::test_x"),
+        (1, "FAILED tests/unit/a.py::test_x - NameError: name 'hold'", Verdict.BROKEN, "unit/a.py::test_x"),
+        (2, "ERROR tests/unit/a.py - ImportError: no", Verdict.BROKEN, "unit/a.py"),
+        (79, "streamgroup is imported from elsewhere", Verdict.BROKEN, ""),
+        (0, "5 passed", Verdict.SURVIVED, "nobody: It breaks."),
+        (None, "", Verdict.TIMED_OUT, ""),
+    ],
+    ids=["a failure", "an error", "a slip", "a collection", "other code", "none", "a hang"],
+)
+def test_only_a_test_that_fails_for_the_mutants_sake_kills_it(
+    tmp_path: Path, code: int | None, last_line: str, verdict: Verdict, noticed_by: str
+) -> None:
+    file = tmp_path / ROW.path
+    file.parent.mkdir()
+    file.write_text("if held:\n    pass\n")
+    compiled = Path(cache_from_source(str(file)))
+    compiled.parent.mkdir()
+    compiled.touch()
+    copy = Answering(tmp_path, code, f"...\n{last_line}\n")
+    outcome = judge(copy, ROW, 1.0)  # type: ignore[arg-type]
+    assert (outcome.verdict, outcome.noticed_by) == (verdict, noticed_by)
+    assert copy.tested == "if True:\n    pass\n"
+    assert file.read_text() == "if held:\n    pass\n"
+    assert not compiled.exists(), "Python would run it in place of the new text"
