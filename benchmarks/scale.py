@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
 
+from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
 from streamgroup.driver.membership.private import PrivateOffsets
@@ -45,7 +46,6 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.net.listing import ListedOffset
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation
 from streamgroup.planning.batch import next_document

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from streamgroup.driver.logs.clusters import LogCluster, open_cluster
+from streamgroup.cluster.interface import Cluster, open_cluster
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import ConfigError
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, Kind
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
@@ -94,14 +94,14 @@ def _registry(where: Where, timeout_ms: int) -> ZooKeeperOptions | None:
     )
 
 
-def opened(where: Where, client_id: str, timeout_ms: int) -> LogCluster:
+def opened(where: Where, client_id: str, timeout_ms: int) -> Cluster:
     """The cluster that is named, in whichever dialect; nothing connects yet."""
     return open_cluster(client_options(where, client_id, timeout_ms))
 
 
-def cluster_of(servers: str, client_id: str, timeout_ms: int) -> Cluster:
+def cluster_of(servers: str, client_id: str, timeout_ms: int) -> KafkaCluster:
     """The cluster behind `--bootstrap-server`; nothing connects yet. Raises ConfigError where it is no address."""
-    return Cluster(client_options(Where(servers), client_id, timeout_ms))
+    return KafkaCluster(client_options(Where(servers), client_id, timeout_ms))
 
 
 def _parsed(option: str, kind: Kind, text: str | None) -> Any:

@@ -23,10 +23,10 @@ from rich.table import Table
 
 from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
+from streamgroup.cluster import admin
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logline import words_of
 from streamgroup.model import LATEST
-from streamgroup.net import admin
 from streamgroup.options.types import Isolation
 
 COLUMNS = ("number", "partition")

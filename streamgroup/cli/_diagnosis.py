@@ -18,7 +18,7 @@ import cramjam
 
 from streamgroup.cli._group_stores import opened_store
 from streamgroup.cli._group_tables import DEAD, REBALANCING
-from streamgroup.driver.logs.clusters import open_cluster
+from streamgroup.cluster.interface import open_cluster
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import Broker, ClusterSnapshot, Dialect
 from streamgroup.net.connection import Connection

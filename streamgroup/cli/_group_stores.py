@@ -12,16 +12,17 @@ from typing import Protocol
 
 from streamgroup.cli._group_tables import DEAD, EMPTY, PREPARING, STABLE
 from streamgroup.cli._tables import PartitionName, partition_name
-from streamgroup.driver.logs.clusters import LogCluster, kafka_of, open_cluster
+from streamgroup.cluster import admin
+from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.membership.kafka_offsets import larger
 from streamgroup.errors import BrokerError, DecodeError, TransportError, UnsupportedVersionError
 from streamgroup.group.registry import formats
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.view import View, owner_subtrees, subtrees, view_of
 from streamgroup.model import LATEST, CommittedOffset, Dialect, TopicPartition
-from streamgroup.net import admin
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.wire import registrations
 from streamgroup.wire.consumer import PROTOCOL_TYPE, ConsumerAssignment, by_topic, encode_assignment
 from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember, ListedGroup
 from streamgroup.znodes import Subtree
@@ -76,7 +77,7 @@ class AtBrokers:
 
     unseen = "groups of the KIP-848 protocol cannot be described yet"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self.notes: list[str] = []
 
@@ -119,7 +120,7 @@ class InZooKeeper:
 
     unseen = ""
 
-    def __init__(self, session: Session, cluster: LogCluster, dialect: Dialect) -> None:
+    def __init__(self, session: Session, cluster: Cluster, dialect: Dialect) -> None:
         self._session = session
         self._cluster = cluster
         self._dialect = dialect
@@ -151,7 +152,7 @@ class InZooKeeper:
             if not name:
                 continue
             try:
-                tp = TopicPartition(topic, formats.partition_in(self._dialect, name))
+                tp = TopicPartition(topic, registrations.partition_in(self._dialect, name))
                 found[tp] = CommittedOffset(formats.read_offset(path, node.data))
             except DecodeError as error:
                 self.notes.append(str(error))
@@ -238,7 +239,7 @@ def _member(consumer_id: str, held: Iterable[TopicPartition], group: str) -> Des
     )
 
 
-def log_ends(cluster: LogCluster, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
+def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
     """The ends of the logs of those that have a leader."""
     wanted = list(partitions)
     snapshot = cluster.snapshot({tp.topic for tp in wanted}, deadline)
@@ -254,7 +255,7 @@ def opened_store(options: ClientOptions) -> Iterator[GroupStore]:
     """Where the groups are: in the ZooKeeper that is named, else at the brokers."""
     with closing(open_cluster(options)) as cluster:
         if options.zookeeper is None:
-            assert isinstance(cluster, Cluster)
+            assert isinstance(cluster, KafkaCluster)
             yield AtBrokers(cluster)
             return
         with closing(Session(options.zookeeper)) as session:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from streamgroup.group.registry import formats
 from streamgroup.model import Dialect
+from streamgroup.wire import registrations
 
 _NARROWEST = 12
 
@@ -19,7 +19,7 @@ PartitionName = int | str
 
 def partition_name(dialect: Dialect, partition: int) -> PartitionName:
     """A partition as its cluster's tools show it."""
-    return formats.partition_name(dialect, partition) if dialect is Dialect.KAFKA07 else partition
+    return registrations.partition_name(dialect, partition) if dialect is Dialect.KAFKA07 else partition
 
 
 @dataclass(frozen=True, slots=True)

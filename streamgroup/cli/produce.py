@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 import click
 
 from streamgroup.cli._cluster import cluster_of
+from streamgroup.cluster import admin
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
-from streamgroup.net import admin
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 BROKERS_DEFAULT = -1

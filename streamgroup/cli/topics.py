@@ -11,7 +11,7 @@ import click
 
 from streamgroup.cli._cluster import Where, cluster_options, opened
 from streamgroup.cli._tables import Column, PartitionName, json_rows, partition_name, table
-from streamgroup.driver.logs.clusters import LogCluster
+from streamgroup.cluster.interface import Cluster
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import (
     EARLIEST,
@@ -127,7 +127,7 @@ def partition_rows(
 
 
 def _log_ends(
-    cluster: LogCluster, snapshot: ClusterSnapshot, shown: Sequence[TopicInfo], deadline: float
+    cluster: Cluster, snapshot: ClusterSnapshot, shown: Sequence[TopicInfo], deadline: float
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Starts and ends of the logs whose leaders are there."""
     partitions = [TopicPartition(topic.name, info.partition) for topic in shown for info in topic.partitions]

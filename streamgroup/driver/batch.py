@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 
+from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.driver.logs.boundaries import require_boundaries
-from streamgroup.driver.logs.clusters import LogCluster, open_cluster
 from streamgroup.driver.logs.subscription import (
     require_inner_index,
     subscribed_partitions,
@@ -157,7 +157,7 @@ def _releases(task: FetchTask) -> tuple[tuple[str, str], ...]:
     return MEMORY.told(f"{leader.host}:{leader.port}" for leader in leaders if leader is not None)
 
 
-def _logs(cluster: LogCluster, deadline: float, starts: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
+def _logs(cluster: Cluster, deadline: float, starts: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
     """What the logs hold."""
     earliest = cluster.list_offsets(dict.fromkeys(starts, EARLIEST), Isolation.READ_UNCOMMITTED, deadline)
     # The high watermarks: an open transaction is no loss (R8), the tasks wait for its end.

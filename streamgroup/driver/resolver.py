@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from streamgroup.advice import KeptOffsets
-from streamgroup.driver.logs.clusters import LogCluster
+from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.member import Resolve
 from streamgroup.driver.starts import gained_offsets, refuse
@@ -53,7 +53,7 @@ class Resolver:
         options = self._options
         origins = {tp: self._origin(tp, origin) for tp, origin in wanted.partitions.items()}
 
-        def question(cluster: LogCluster, deadline: float) -> Found:
+        def question(cluster: Cluster, deadline: float) -> Found:
             return gained_offsets(
                 cluster,
                 deadline,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from streamgroup.advice import KeptOffsets, reset
-from streamgroup.driver.logs.clusters import LogCluster
+from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.logs.subscription import subscribed_partitions, topics_to_ask
 from streamgroup.driver.trouble import Loss
 from streamgroup.errors import ConfigError, DataLossError
@@ -17,7 +17,7 @@ from streamgroup.planning.starts import Bound
 
 
 def offsets_of(
-    cluster: LogCluster,
+    cluster: Cluster,
     deadline: float,
     spec: OffsetSpec,
     partitions: Collection[TopicPartition],
@@ -33,7 +33,7 @@ def offsets_of(
 
 
 def gained_offsets(
-    cluster: LogCluster,
+    cluster: Cluster,
     deadline: float,
     *,
     group: str,
@@ -65,7 +65,7 @@ def refuse(kept: KeptOffsets, losses: Collection[Loss]) -> DataLossError:
 
 
 def log_ends(
-    cluster: LogCluster, deadline: float, subscription: Subscription, isolation: Isolation
+    cluster: Cluster, deadline: float, subscription: Subscription, isolation: Isolation
 ) -> dict[TopicPartition, int]:
     """The ends of all partitions that are subscribed. Raises ConfigError for what is named and does not exist."""
     snapshot = cluster.snapshot(topics_to_ask(subscription), deadline, refresh=True)
@@ -89,7 +89,7 @@ def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> Loss:
 
 
 def _listed(
-    cluster: LogCluster,
+    cluster: Cluster,
     wanted: Mapping[TopicPartition, int],
     isolation: Isolation,
     deadline: float,

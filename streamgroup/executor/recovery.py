@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from streamgroup.cluster.requests import EpochCheck
 from streamgroup.errors import BrokerError, DataLossError, ErrorCode, KafkaError, TransportError, may_pass
 from streamgroup.executor.cursor import Cursor
 from streamgroup.logline import render
 from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
-from streamgroup.net.listing import EpochCheck
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 
 if TYPE_CHECKING:
-    from streamgroup.net.cluster import Cluster
+    from streamgroup.cluster.kafka import KafkaCluster
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Recovery:
         self._fail_on_data_loss = fail_on_data_loss
         self._clock = clock
         self._group = group
-        self._cluster: Cluster | None = None
+        self._cluster: KafkaCluster | None = None
         self._pace = Backoff(client, random.Random())
         self._progressed_at: float | None = None
         """When records were handed out last; no range has been waited for since before that."""
@@ -140,11 +140,11 @@ class Recovery:
         for cursor in cursors:
             cursor.trouble = None
 
-    def _connected(self) -> Cluster:
-        from streamgroup.net.cluster import Cluster  # noqa: PLC0415  (most tasks never need it, and start faster)
+    def _connected(self) -> KafkaCluster:
+        from streamgroup.cluster.kafka import KafkaCluster  # noqa: PLC0415  (most tasks never need it, and start faster)
 
         if self._cluster is None:
-            self._cluster = Cluster(self._client, clock=self._clock)
+            self._cluster = KafkaCluster(self._client, clock=self._clock)
         return self._cluster
 
     def _follow(self, cursor: Cursor, snapshot: ClusterSnapshot) -> None:
@@ -162,7 +162,7 @@ class Recovery:
         cursor.moves(snapshot.leader(cursor.tp), info.leader_epoch)
         cursor.trouble = trouble
 
-    def _place(self, cursors: Sequence[Cursor], cluster: Cluster, deadline: float) -> None:
+    def _place(self, cursors: Sequence[Cursor], cluster: KafkaCluster, deadline: float) -> None:
         """Hold positions that the leader has not against what the log has."""
         partitions: Sequence[TopicPartition] = [cursor.tp for cursor in cursors]
         starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), Isolation.READ_UNCOMMITTED, deadline)
@@ -234,7 +234,7 @@ class Recovery:
         return f"the log has ended at offset {end}, as after an unclean leader election or a power loss"
 
     @staticmethod
-    def _agreed_metadata(tp: TopicPartition, cluster: Cluster, deadline: float) -> ClusterSnapshot:
+    def _agreed_metadata(tp: TopicPartition, cluster: KafkaCluster, deadline: float) -> ClusterSnapshot:
         """Ask two brokers, where there are two. Raises TransportError where they do not agree on the leader of `tp`.
 
         One that is cut off from the controller may still take itself for the leader.
@@ -248,7 +248,7 @@ class Recovery:
         return snapshot
 
     @staticmethod
-    def _log_end(cursor: Cursor, cluster: Cluster, deadline: float) -> int:
+    def _log_end(cursor: Cursor, cluster: KafkaCluster, deadline: float) -> int:
         """Return where the leader's log ends, -1 where its leader cannot tell.
 
         ListOffsets tells the high watermark, which a new leader may hold below the planned range until its followers

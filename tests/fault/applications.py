@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.cli._group_tables import assigned_to
-from streamgroup.net.admin import describe_groups
-from streamgroup.net.cluster import Cluster
+from streamgroup.cluster.admin import describe_groups
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.options.kinds import SERVERS
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer
@@ -293,7 +293,7 @@ class Group:
     def __init__(self, server: KafkaServer, group: str, partitions: int) -> None:
         self.name = group
         self._partitions = partitions
-        self._cluster = Cluster(ClientOptions(SERVERS.parse(server.bootstrap_servers)))
+        self._cluster = KafkaCluster(ClientOptions(SERVERS.parse(server.bootstrap_servers)))
 
     def holders(self) -> list[tuple[str, list[int]]]:
         """The members' client ids, each with the partitions it holds; two incarnations of a job are two members."""

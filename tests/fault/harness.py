@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from confluent_kafka import Producer
 
+from streamgroup.cluster import admin
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.executor.fetcher import read
 from streamgroup.model import INITIAL_DOCUMENT, LATEST, CommittedOffset, OffsetRange, TopicPartition
-from streamgroup.net import admin
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation
 from streamgroup.planning.document import from_value, to_value
@@ -208,7 +208,7 @@ class Streams:
     def ends(self) -> dict[TopicPartition, int]:
         """The high watermarks."""
 
-        def look(cluster: Cluster) -> dict[TopicPartition, int]:
+        def look(cluster: KafkaCluster) -> dict[TopicPartition, int]:
             topic = cluster.snapshot([self.topic], cluster.deadline(), refresh=True).topics[self.topic]
             partitions = [TopicPartition(self.topic, p.partition) for p in topic.partitions]
             wanted = dict.fromkeys(partitions, LATEST)
@@ -223,12 +223,12 @@ class Streams:
             lambda: _common(query.status.get("generation", 0) for query in queries), "one generation of all"
         )
 
-    def ask(self, question: Callable[[Cluster], T]) -> T:
+    def ask(self, question: Callable[[KafkaCluster], T]) -> T:
         """Ask the cluster past its proxies."""
         options = parse_source(
             {"kafka.bootstrap.servers": self.server.direct_servers, "subscribe": self.topic}, streaming=False
         )
-        with closing(Cluster(options.client)) as cluster:
+        with closing(KafkaCluster(options.client)) as cluster:
             return question(cluster)
 
 

@@ -13,9 +13,9 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.cluster.metadata import metadata_request, snapshot_of
 from streamgroup.model import ClusterSnapshot, TopicInfo, TopicPartition
-from streamgroup.net.cluster import Cluster
-from streamgroup.net.metadata import metadata_request, snapshot_of
 from streamgroup.testing import KafkaServer, java_tool
 from streamgroup.wire.messages.cluster import MetadataRequest
 from tests.fault.harness import Streams
@@ -97,7 +97,7 @@ def recreate(streams: Streams) -> None:
 def topics_of_each(streams: Streams) -> list[TopicInfo | None]:
     """What each of the brokers says of the topic."""
 
-    def question(cluster: Cluster) -> list[TopicInfo | None]:
+    def question(cluster: KafkaCluster) -> list[TopicInfo | None]:
         found = []
         for node in range(3):
             make = functools.partial(metadata_request, frozenset([streams.topic]))

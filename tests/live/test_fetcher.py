@@ -13,11 +13,11 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from streamgroup.cluster.admin import create_topics
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import DataLossError
 from streamgroup.executor.fetcher import read
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
-from streamgroup.net.admin import create_topics
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.schema import SCHEMA
 from streamgroup.testing import KafkaServer
@@ -51,7 +51,7 @@ def produce(server: KafkaServer, topic: str, values: Sequence[bytes], *, partiti
 
 def plan(server: KafkaServer, *ranges: tuple[str, int, int, int]) -> FetchTask:
     """A task for ranges (topic, partition, start, until), with leaders as the cluster says."""
-    cluster = Cluster(options_for(server))
+    cluster = KafkaCluster(options_for(server))
     snapshot = cluster.snapshot({topic for topic, *_ in ranges}, time.monotonic() + 30)
     cluster.close()
     planned = []
@@ -174,7 +174,7 @@ def test_a_topic_deleted_and_made_anew_is_never_read_in_its_place(kafka: KafkaSe
     task = plan(kafka, (topic, 0, 0, 100))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.delete_topics([topic])[topic].result(30)
-    cluster = Cluster(options_for(kafka))
+    cluster = KafkaCluster(options_for(kafka))
     retry = cluster.retry("deletion", deadline := cluster.deadline(30_000))
     while topic in cluster.snapshot([topic], deadline, refresh=True).topics:
         retry.again("still there")
@@ -198,7 +198,7 @@ def test_a_reader_that_stops_early_does_not_disturb_the_next(kafka: KafkaServer,
 
 def test_a_broker_that_restarts_in_the_middle_of_a_read_is_waited_for() -> None:
     with KafkaServer("4.1.1") as server:
-        cluster = Cluster(options_for(server))
+        cluster = KafkaCluster(options_for(server))
         create_topics(cluster, {"restart": 1}, cluster.deadline(60_000))
         cluster.close()
         produce(server, "restart", [b"%d" % i for i in range(20_000)])
@@ -217,7 +217,7 @@ def test_a_broker_that_restarts_in_the_middle_of_a_read_is_waited_for() -> None:
 @pytest.mark.long
 def test_a_leader_that_dies_in_the_middle_of_a_read_is_followed_to_its_successor() -> None:
     with KafkaServer("4.1.1", brokers=3) as server:
-        cluster = Cluster(options_for(server))
+        cluster = KafkaCluster(options_for(server))
         create_topics(cluster, {"moves": 1}, cluster.deadline(60_000), replication_factor=3)
         cluster.close()
         produce(server, "moves", [b"%d" % i for i in range(20_000)], acks="all")

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cluster.interface import kafka07_of, open_cluster
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.cluster.kafka07 import Kafka07Cluster
 from streamgroup.driver.batch import plan_batch, tasks_of
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs.boundaries import BoundaryWalks
-from streamgroup.driver.logs.cluster07 import Cluster07
-from streamgroup.driver.logs.clusters import kafka07_of, open_cluster
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import ConfigError, DataLossError, DecodeError, TransportError
 from streamgroup.executor.fetcher import read
@@ -34,7 +35,6 @@ from streamgroup.model import (
     broker_partition,
     partition_number,
 )
-from streamgroup.net.cluster import Cluster
 from streamgroup.net.connection import Connection
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ClientOptions, Isolation, SourceOptions, ZooKeeperOptions
@@ -532,7 +532,7 @@ def through(connect: str, **others: Any) -> ClientOptions:
 
 def test_the_dialect_is_read_off_the_registry(kafka: Kafka07Server, kafka11: KafkaServer) -> None:
     with closing(open_cluster(through(kafka.zookeeper_connect))) as cluster:
-        assert isinstance(kafka07_of(cluster, cluster.deadline()), Cluster07)
+        assert isinstance(kafka07_of(cluster, cluster.deadline()), Kafka07Cluster)
     with closing(open_cluster(through(kafka11.zookeeper_connect))) as cluster:
         snapshot = cluster.snapshot(None, cluster.deadline())
         assert snapshot.dialect is Dialect.KAFKA
@@ -578,7 +578,7 @@ def test_07_where_a_later_kafka_is_expected(kafka: Kafka07Server) -> None:
     """Named as bootstrap servers its brokers hang up on every request."""
     address = kafka.bootstrap_servers.split(",")[0].rsplit(":", 1)
     with (
-        closing(Cluster(ClientOptions(((address[0], int(address[1])),)))) as cluster,
+        closing(KafkaCluster(ClientOptions(((address[0], int(address[1])),)))) as cluster,
         pytest.raises(TransportError, match=r"0\.7"),
     ):
         cluster.snapshot(None, cluster.deadline(2_000))

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from streamgroup.cluster import admin
 from streamgroup.errors import ConfigError
 from streamgroup.model import TopicPartition
-from streamgroup.net import admin
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query, Streams, Writer

@@ -1,4 +1,4 @@
-"""Connection, Poller and Cluster against real brokers."""
+"""Connection, Poller and KafkaCluster against real brokers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
+from streamgroup.cluster.admin import committed, create_topics, describe_groups, list_groups
+from streamgroup.cluster.kafka import ANY, KafkaCluster
+from streamgroup.cluster.requests import NO_OFFSET
 from streamgroup.errors import BrokerError, TransportError
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, TopicPartition
-from streamgroup.net.admin import committed, create_topics, describe_groups, list_groups
-from streamgroup.net.cluster import ANY, Cluster
 from streamgroup.net.connection import Connection
-from streamgroup.net.listing import NO_OFFSET
 from streamgroup.net.poller import Connected, Poller, Received
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.testing import KafkaServer
@@ -39,8 +39,8 @@ def options_for(server: KafkaServer, **others: Any) -> ClientOptions:
 
 
 @pytest.fixture
-def cluster(kafka: KafkaServer) -> Iterator[Cluster]:
-    made = Cluster(options_for(kafka))
+def cluster(kafka: KafkaServer) -> Iterator[KafkaCluster]:
+    made = KafkaCluster(options_for(kafka))
     yield made
     made.close()
 
@@ -73,7 +73,7 @@ def test_every_version_of_metadata_that_the_broker_speaks_is_read(kafka: KafkaSe
 
 
 def test_a_snapshot_shows_brokers_leaders_and_topic_ids_and_creates_nothing(
-    kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic
+    kafka: KafkaServer, cluster: KafkaCluster, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(kafka, 3)
     snapshot = cluster.snapshot([topic, "does-not-exist"], soon())
@@ -90,12 +90,14 @@ def test_a_bootstrap_server_that_is_down_is_passed_over(kafka: KafkaServer) -> N
     with socket.create_server(("127.0.0.1", 0)) as closed:
         down = closed.getsockname()
     servers = (down, *options_for(kafka).bootstrap_servers)
-    cluster = Cluster(ClientOptions(bootstrap_servers=servers))
+    cluster = KafkaCluster(ClientOptions(bootstrap_servers=servers))
     assert cluster.snapshot((), soon()).brokers
     cluster.close()
 
 
-def test_offsets_at_both_ends_and_at_timestamps(kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic) -> None:
+def test_offsets_at_both_ends_and_at_timestamps(
+    kafka: KafkaServer, cluster: KafkaCluster, make_topic: MakeTopic
+) -> None:
     topic = make_topic(kafka, 2)
     produce(kafka, topic, 0, 10, timestamp=1_700_000_000_000)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -110,7 +112,7 @@ def test_offsets_at_both_ends_and_at_timestamps(kafka: KafkaServer, cluster: Clu
 
 
 def test_offsets_of_a_partition_that_does_not_exist_end_at_the_deadline_with_its_name(
-    kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic
+    kafka: KafkaServer, cluster: KafkaCluster, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(kafka, 1)
     with pytest.raises(TransportError, match=rf"{topic}-7 does not exist"):
@@ -118,7 +120,7 @@ def test_offsets_of_a_partition_that_does_not_exist_end_at_the_deadline_with_its
 
 
 def test_groups_are_listed_described_and_their_commits_read(
-    kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic
+    kafka: KafkaServer, cluster: KafkaCluster, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(kafka, 2)
     group = f"g-{topic}"
@@ -143,7 +145,7 @@ def test_groups_are_listed_described_and_their_commits_read(
     consumer.close()
 
 
-def test_topics_are_made_once_and_have_leaders(kafka: KafkaServer, cluster: Cluster) -> None:
+def test_topics_are_made_once_and_have_leaders(kafka: KafkaServer, cluster: KafkaCluster) -> None:
     assert create_topics(cluster, {"made-here": 3}, soon(), configs={"retention.ms": "60000"}) == {"made-here"}
     assert create_topics(cluster, {"made-here": 3}, soon()) == frozenset()
     assert len(cluster.snapshot(["made-here"], soon()).topics["made-here"].partitions) == 3
@@ -166,7 +168,7 @@ def test_the_poller_speaks_with_a_real_broker(kafka: KafkaServer) -> None:
     poller.close()
 
 
-def test_any_broker_answers_a_call(kafka: KafkaServer, cluster: Cluster) -> None:
+def test_any_broker_answers_a_call(kafka: KafkaServer, cluster: KafkaCluster) -> None:
     assert cluster.call(ListGroupsRequest(), ANY, soon()).error_code == 0
     coordinator = cluster.coordinator("anything", soon())
     assert f"{coordinator.host}:{coordinator.port}" == kafka.bootstrap_servers

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from streamgroup.cluster.admin import committed, describe_groups, list_groups
+from streamgroup.cluster.kafka import ANY, KafkaCluster, Node
 from streamgroup.errors import UnsupportedVersionError
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.pool import POOL
 from streamgroup.model import EARLIEST, LATEST, FetchRange, FetchTask, OffsetRange, TopicPartition
-from streamgroup.net.admin import committed, describe_groups, list_groups
-from streamgroup.net.cluster import ANY, Cluster, Node
 from streamgroup.net.connection import Connection
 from streamgroup.net.releases import MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
@@ -57,8 +57,8 @@ def options_for(server: KafkaServer) -> ClientOptions:
 
 
 @pytest.fixture
-def cluster(kafka: KafkaServer) -> Iterator[Cluster]:
-    made = Cluster(options_for(kafka))
+def cluster(kafka: KafkaServer) -> Iterator[KafkaCluster]:
+    made = KafkaCluster(options_for(kafka))
     yield made
     made.close()
 
@@ -88,7 +88,7 @@ def test_recognising_a_broker_changes_nothing_on_it(make_topic: MakeTopic) -> No
     """FindCoordinator for a group would have made the topic of the offsets."""
     with KafkaServer("0.8.2.2") as fresh:
         make_topic(fresh, name="orders")
-        cluster = Cluster(options_for(fresh))
+        cluster = KafkaCluster(options_for(fresh))
         assert set(cluster.snapshot(None, soon(), refresh=True).topics) == {"orders"}
         assert set(cluster.snapshot(["missing"], soon(), refresh=True).topics) == set()
         assert set(cluster.snapshot(None, soon(), refresh=True).topics) == {"orders"}
@@ -97,7 +97,7 @@ def test_recognising_a_broker_changes_nothing_on_it(make_topic: MakeTopic) -> No
 
 @pytest.mark.parametrize("scala", [False, True], ids=["Java producer", "Scala producer"])
 def test_records_are_read_from_end_to_end(
-    kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic, scala: bool
+    kafka: KafkaServer, cluster: KafkaCluster, make_topic: MakeTopic, scala: bool
 ) -> None:
     topic = make_topic(kafka)
     values = [f"v{i}" for i in range(1000)] + ["x" * 200_000]
@@ -118,7 +118,7 @@ def test_records_are_read_from_end_to_end(
     assert [row["offset"] for row in rows] == list(range(len(values)))
 
 
-def commit(cluster: Cluster, version: int, node: Node, group: str, at: dict[TopicPartition, int]) -> int:
+def commit(cluster: KafkaCluster, version: int, node: Node, group: str, at: dict[TopicPartition, int]) -> int:
     ((tp, offset),) = at.items()
     row = OffsetCommitRequestPartition(partition_index=tp.partition, committed_offset=offset, committed_metadata="who")
     request = OffsetCommitRequest(group_id=group, topics=(OffsetCommitRequestTopic(name=tp.topic, partitions=(row,)),))
@@ -127,7 +127,7 @@ def commit(cluster: Cluster, version: int, node: Node, group: str, at: dict[Topi
 
 
 def test_offsets_are_kept_in_zookeeper_and_in_kafka_apart(
-    kafka: KafkaServer, cluster: Cluster, make_topic: MakeTopic
+    kafka: KafkaServer, cluster: KafkaCluster, make_topic: MakeTopic
 ) -> None:
     topic, group = make_topic(kafka, 2), f"apart-{release(kafka)}"
     tp = TopicPartition(topic, 1)
@@ -148,7 +148,7 @@ def test_offsets_are_kept_in_zookeeper_and_in_kafka_apart(
 
 def test_the_group_protocol_of_0_9(kafka09: KafkaServer, make_topic: MakeTopic) -> None:
     """Join, sync, heartbeat, commit, leave, in the oldest version of each."""
-    cluster, group = Cluster(options_for(kafka09)), "members"
+    cluster, group = KafkaCluster(options_for(kafka09)), "members"
     tp = TopicPartition(make_topic(kafka09), 0)
     coordinator = cluster.coordinator(group, soon())
     protocol = m.JoinGroupRequestProtocol(name="range", metadata=b"subscription")
@@ -190,7 +190,7 @@ def test_the_group_protocol_of_0_9(kafka09: KafkaServer, make_topic: MakeTopic) 
 
 def test_what_0_8_cannot_do_is_told_with_its_release(kafka08: KafkaServer, make_topic: MakeTopic) -> None:
     make_topic(kafka08)
-    cluster = Cluster(options_for(kafka08))
+    cluster = KafkaCluster(options_for(kafka08))
     with pytest.raises(UnsupportedVersionError, match=r"ListGroups .*\(Kafka 0\.8\.2\) does not have it"):
         list_groups(cluster, soon())
     cluster.close()

@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import DataLossError
 from streamgroup.model import INITIAL_DOCUMENT, LATEST, OffsetRange, TopicPartition
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation
 from streamgroup.planning.document import from_value, to_value
@@ -74,7 +74,7 @@ class Victim:
 
     def _end(self) -> int:
         options = parse_source(self.source("nobody"), streaming=True)
-        with closing(Cluster(options.client)) as cluster:
+        with closing(KafkaCluster(options.client)) as cluster:
             tp = TopicPartition(self.topic, 0)
             return cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, cluster.deadline())[tp].offset
 

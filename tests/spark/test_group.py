@@ -75,7 +75,7 @@ def test_a_rolling_restart_of_drained_queries_repeats_nothing(
 @pytest.mark.timeout(120)
 def test_more_members_than_partitions(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
     load = Load(kafka41, make_topic(kafka41, 1), 1)
-    a, b = start(streams, load, "crowd", "a"), start(streams, load, "crowd", "b")
+    a, b = start(streams, load, "fanout", "a"), start(streams, load, "fanout", "b")
     load.send(50)
     wait_until(lambda: sorted(a.values() + b.values()) == sorted(load.sent), "all rows once", 60)
 

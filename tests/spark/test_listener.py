@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroup
+from streamgroup.cluster.admin import committed as committed_offsets
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.application import control
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.model import TopicPartition
-from streamgroup.net.admin import committed as committed_offsets
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import ClientOptions
 from streamgroup.spark.queries import driver_context, jvm_pid
 from streamgroup.testing import KafkaServer
@@ -51,7 +51,7 @@ def listened(spark: SparkSession, tmp_path: Path) -> Iterator[Streams]:
 
 def metadata(server: KafkaServer, group: str, topic: str) -> CommitMetadata:
     host, _, port = server.bootstrap_servers.rpartition(":")
-    cluster = Cluster(ClientOptions(((host, int(port)),)))
+    cluster = KafkaCluster(ClientOptions(((host, int(port)),)))
     try:
         found = committed_offsets(cluster, group, cluster.deadline(10_000))[TopicPartition(topic, 0)]
     finally:

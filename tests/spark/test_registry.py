@@ -12,8 +12,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from streamgroup.net import admin
-from streamgroup.net.cluster import Cluster
+from streamgroup.cluster import admin
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.options.parse import parse_source
 from streamgroup.testing import KafkaServer, java_tool
 from tests.conftest import MakeTopic
@@ -185,7 +185,7 @@ def in_kafka(load: Load) -> int:
     options = parse_source(
         {"kafka.bootstrap.servers": load.server.bootstrap_servers, "subscribe": load.topic}, streaming=False
     )
-    with closing(Cluster(options.client)) as cluster:
+    with closing(KafkaCluster(options.client)) as cluster:
         found = admin.committed(cluster, GROUP, cluster.deadline(), in_zookeeper=False)
     return sum(commit.offset for tp, commit in found.items() if tp.topic == load.topic)
 

@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import pytest
 
+from streamgroup.cluster.metadata import snapshot_of
+from streamgroup.cluster.requests import NO_OFFSET, EpochEnd, ListedOffset, read_epoch_ends, read_offsets
 from streamgroup.errors import KAFKA_ERRORS, BrokerError, TransportError, error_of, is_unexpected
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.recovery import Recovery
@@ -19,8 +21,6 @@ from streamgroup.group.exchange import Purpose
 from streamgroup.group.reactions import Reaction, reaction_to, reaction_to_commit, reaction_to_fetch
 from streamgroup.model import EARLIEST, ClusterSnapshot, FetchRange, OffsetRange, TopicPartition
 from streamgroup.net.handshake import Handshake
-from streamgroup.net.listing import NO_OFFSET, EpochEnd, ListedOffset, read_epoch_ends, read_offsets
-from streamgroup.net.metadata import snapshot_of
 from streamgroup.options.types import ClientOptions, FetchOptions
 from streamgroup.wire.messages.cluster import (
     ApiVersionsResponse,

@@ -13,9 +13,9 @@ from streamgroup.group import ledger
 from streamgroup.planning import document
 
 FEW = 200
-MOST = 3 * GROWTH
+MOST = 4 * GROWTH
 """Between the growth of what is linear, 8 with a busy cache's noise, and of what is quadratic, 64."""
-ATTEMPTS = 5
+ATTEMPTS = 20
 
 
 @pytest.mark.parametrize("name", STEPS)

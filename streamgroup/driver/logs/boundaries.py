@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING
 
-from streamgroup.driver.logs.clusters import LogCluster, kafka07_of
+from streamgroup.cluster.interface import Cluster, kafka07_of
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition, name07
 from streamgroup.planning.batch import backlog_of
@@ -188,11 +188,11 @@ class PositionChecks:
         return self.unsound(positions, logs)
 
 
-def _walk(wanted: tuple[OffsetRange, ...], cluster: LogCluster, deadline: float, *, checked: bool) -> Walked:
+def _walk(wanted: tuple[OffsetRange, ...], cluster: Cluster, deadline: float, *, checked: bool) -> Walked:
     return kafka07_of(cluster, deadline).boundaries(wanted, deadline, BUDGET_S, checked=checked)
 
 
-def require_boundaries(cluster: LogCluster, ranges: Iterable[OffsetRange], logs: Logs, deadline: float) -> None:
+def require_boundaries(cluster: Cluster, ranges: Iterable[OffsetRange], logs: Logs, deadline: float) -> None:
     """Raise ConfigError where a range that a user gave begins or ends inside of a message of Kafka 0.7."""
     brokers = kafka07_of(cluster, deadline)
     for range_ in ranges:

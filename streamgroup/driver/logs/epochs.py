@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
+from streamgroup.cluster.requests import EpochCheck, EpochEnd
 from streamgroup.driver.logs.memo import Memo
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import TransportError
 from streamgroup.model import UNKNOWN_EPOCH, Position, TopicPartition
-from streamgroup.net.listing import EpochCheck, EpochEnd
 
 log = logging.getLogger("streamgroup")
 

@@ -18,19 +18,19 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TypeVar
 
-from streamgroup.driver.logs.clusters import LogCluster, open_cluster
+from streamgroup.cluster.interface import Cluster, open_cluster
+from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.logs.memo import Memo
 from streamgroup.driver.logs.subscription import of_interest
 from streamgroup.errors import BrokerError, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, LogRange, TopicPartition
-from streamgroup.net.listing import ListedOffset
 from streamgroup.options.types import Isolation, SourceOptions
 
 log = logging.getLogger("streamgroup")
 
 T = TypeVar("T")
 Listed = dict[TopicPartition, ListedOffset]
-Question = Callable[[LogCluster, float], T]
+Question = Callable[[Cluster, float], T]
 """Asks the cluster, until a deadline (monotonic seconds)."""
 
 LISTING_EVERY_S = 0.05
@@ -100,7 +100,7 @@ class LogWatcher:
         self._valid_from: dict[TopicPartition, float] = {}
         """When a question must have been asked for its answer to be about the log that there is now; forgotten when no
         older question can be out any more."""
-        self._era = 0
+        self._epoch = 0
         """Grows whenever earlier answers have become worthless."""
         self._topic_ids: dict[str, tuple[str, float]] = {}
         """The id of each topic, and when it was last seen; forgotten some time after that (ABSENT_S)."""
@@ -210,7 +210,7 @@ class LogWatcher:
             for known in (self._logs, self._watermarks, self._epochs):
                 known.pop(tp, None)
         self._changes = object()
-        self._era += 1
+        self._epoch += 1
 
     def post(self, question: Question[T], timeout: float) -> Future[T]:
         """Leave a question; the answer is in the Future, set in this thread."""
@@ -260,7 +260,7 @@ class LogWatcher:
         for _, _, future in left:  # without the lock: what is called back takes others
             future.set_exception(TransportError("the coordinator is stopping"))
 
-    def _turn(self, cluster: LogCluster) -> None:
+    def _turn(self, cluster: Cluster) -> None:
         with self._changed:
             while not self._has_work():  # not wait_for: a call of `ends` makes the time to wait shorter
                 self._changed.wait(min(self._idle_for(), self._until_listing()))
@@ -295,7 +295,7 @@ class LogWatcher:
             return 0.0 if self._follows() else 60.0
         return max(0.0, self._metadata_at + self._options.client.metadata_max_age_ms / 1000 - time.monotonic())
 
-    def _refresh_metadata(self, cluster: LogCluster) -> None:
+    def _refresh_metadata(self, cluster: Cluster) -> None:
         with self._changed:
             followed = topics = self._topics or frozenset()
             doubts = self._doubts
@@ -349,7 +349,7 @@ class LogWatcher:
                 del known[tp]
                 self._changes = object()
 
-    def _refresh_ends(self, cluster: LogCluster) -> None:
+    def _refresh_ends(self, cluster: Cluster) -> None:
         """Ask the leaders; one that is slow, or none at all, must not hold up the partitions of the others."""
         started, cpu = time.monotonic(), time.thread_time()
         wanted = self._partitions
@@ -366,7 +366,7 @@ class LogWatcher:
             if void:
                 latest = {tp: listed for tp, listed in latest.items() if tp not in void}
                 high = {tp: listed for tp, listed in high.items() if tp not in void}
-                self._era += 1
+                self._epoch += 1
             logs: dict[TopicPartition, LogRange] = {}
             for tp, listed in latest.items():
                 first, known = earliest.get(tp), self._logs.get(tp)
@@ -399,13 +399,13 @@ class LogWatcher:
         return led if now >= self._ask_missing_at else [tp for tp in led if tp not in self._missing]
 
     def _listed(
-        self, cluster: LogCluster, partitions: Collection[TopicPartition], at: int, isolation: Isolation
+        self, cluster: Cluster, partitions: Collection[TopicPartition], at: int, isolation: Isolation
     ) -> tuple[Listed, list[str]]:
         if not partitions:
             return {}, []
         deadline = time.monotonic() + REFRESH_DEADLINE_S
         return cluster.offsets_soon(
-            dict.fromkeys(partitions, at), isolation, deadline, patience=LEADER_PATIENCE_S, era=self._era
+            dict.fromkeys(partitions, at), isolation, deadline, patience=LEADER_PATIENCE_S, epoch=self._epoch
         )
 
     def _miss(
@@ -449,7 +449,7 @@ def _epochs(snapshot: ClusterSnapshot) -> dict[TopicPartition, int]:
     }
 
 
-def _answer(cluster: LogCluster, question: Question[object], deadline: float, future: Future[object]) -> None:
+def _answer(cluster: Cluster, question: Question[object], deadline: float, future: Future[object]) -> None:
     """Carry out one question; whatever it raises belongs to the one who asked."""
     try:
         future.set_result(question(cluster, deadline))

@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from streamgroup.driver.logs.clusters import kafka_of, open_cluster
+from streamgroup.cluster.admin import committed
+from streamgroup.cluster.interface import kafka_of, open_cluster
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, TransportError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.reactions import offsets_error
@@ -26,8 +28,6 @@ from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.offsets import OffsetsExchange, Outcome
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.net.admin import committed
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages import offsets as o
 from streamgroup.wire.offsets import fetched_offsets
@@ -142,7 +142,7 @@ class TwoStores:
 class _Taken:
     send: ev.Send
     in_zookeeper: ev.Answered | None
-    era: int
+    epoch: int
 
 
 class KafkaOffsets:
@@ -156,17 +156,17 @@ class KafkaOffsets:
         self._answered = answered
         self._failed = failed
         self._queue: SimpleQueue[_Taken | None] = SimpleQueue()
-        self._era = 0
+        self._epoch = 0
         self._thread = threading.Thread(target=self._run, name="streamgroup-offsets", daemon=True)
         self._thread.start()
 
     def take(self, send: ev.Send, in_zookeeper: ev.Answered | None) -> None:
         """Answer a request, with what ZooKeeper has answered to it."""
-        self._queue.put(_Taken(send, in_zookeeper, self._era))
+        self._queue.put(_Taken(send, in_zookeeper, self._epoch))
 
     def forget(self) -> None:
         """Begin nothing more of what was taken."""
-        self._era += 1
+        self._epoch += 1
 
     def close(self) -> None:
         """The run is over."""
@@ -176,7 +176,7 @@ class KafkaOffsets:
     def _run(self) -> None:
         with closing(open_cluster(self._options)) as cluster:
             while (taken := self._queue.get()) is not None:
-                if taken.era != self._era:
+                if taken.epoch != self._epoch:
                     continue
                 deadline = time.monotonic() + taken.send.timeout_ms / 1000
                 try:
@@ -192,7 +192,7 @@ class KafkaOffsets:
                     continue
                 self._answered(answer)
 
-    def _ask(self, cluster: Cluster, taken: _Taken, deadline: float) -> ev.Answered:
+    def _ask(self, cluster: KafkaCluster, taken: _Taken, deadline: float) -> ev.Answered:
         if taken.send.api is o.OffsetFetchRequest:
             found = dict(committed(cluster, self._group, deadline, in_zookeeper=False))
             if taken.in_zookeeper is not None:
@@ -200,7 +200,7 @@ class KafkaOffsets:
             return ev.Answered(taken.send.token, fetch_answer(found), FETCH_VERSION)
         return ev.Answered(taken.send.token, self._commit(cluster, taken.send, deadline), COMMIT_VERSION)
 
-    def _commit(self, cluster: Cluster, send: ev.Send, deadline: float) -> o.OffsetCommitResponse:
+    def _commit(self, cluster: KafkaCluster, send: ev.Send, deadline: float) -> o.OffsetCommitResponse:
         """As no member: the brokers know of none."""
 
         def make(version: int) -> o.OffsetCommitRequest:

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Protocol
 
-from streamgroup.driver.logs.clusters import kafka_of
+from streamgroup.cluster.admin import committed, describe_groups
+from streamgroup.cluster.interface import kafka_of
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.driver.membership.kafka_offsets import KafkaOffsets, TwoStores, larger
@@ -33,7 +34,6 @@ from streamgroup.group.registry.machine import Registry
 from streamgroup.group.registry.offsets import OffsetsExchange
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
-from streamgroup.net.admin import committed, describe_groups
 from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions, ZooKeeperOptions
 from streamgroup.wire.consumer import ConsumerSubscription, encode_subscription
 from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember

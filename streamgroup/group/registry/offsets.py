@@ -29,12 +29,13 @@ from streamgroup.errors import ConfigError, DecodeError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.events import WARNING
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry.formats import GroupPaths, consumer_of, is_node_name, offset_data, read_owner
+from streamgroup.group.registry.formats import GroupPaths, consumer_of, offset_data, read_owner
 from streamgroup.group.registry.requests import commit_response, fetch_response, offsets_in, partitions_wanted
 from streamgroup.group.registry.stored import committed_in, committed_subtrees, metadata_data
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.messages import coordinator as c
 from streamgroup.wire.messages import offsets as o
+from streamgroup.wire.registrations import is_node_name
 from streamgroup.znodes import Check, Create, Operation, Refusal, Set, Subtree, ZNode
 
 FIRST_TOKEN = 1 << 48

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from streamgroup.errors import ErrorCode
-from streamgroup.group.registry.formats import is_node_name
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.messages import offsets as o
+from streamgroup.wire.registrations import is_node_name
 
 
 def partitions_wanted(request: o.OffsetFetchRequest) -> tuple[TopicPartition, ...] | None:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from streamgroup.errors import DecodeError
-from streamgroup.group.registry.formats import GroupPaths, partition_in, read_offset
+from streamgroup.group.registry.formats import GroupPaths, read_offset
 from streamgroup.model import UNKNOWN_EPOCH, CommittedOffset, TopicPartition
+from streamgroup.wire.registrations import partition_in
 from streamgroup.znodes import Subtree, ZNode
 
 FORMAT = 1

@@ -14,6 +14,16 @@ from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.consensus import java_order, share
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.model import Broker, Dialect, TopicPartition
+from streamgroup.wire.registrations import (
+    BROKERS,
+    TOPICS,
+    is_node_name,
+    partition_in,
+    partition_name,
+    read_broker,
+    read_count,
+    read_partitions,
+)
 from streamgroup.znodes import Subtree, ZNode
 
 Nodes = Mapping[str, ZNode]
@@ -86,14 +96,14 @@ def subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = T
     """What to look at for `view_of`, without the owners; `topics` None are all that the cluster has."""
     below: tuple[Subtree, ...]
     if topics is None:
-        below = (Subtree(f.TOPICS, 2 if paths.dialect is Dialect.KAFKA07 else 1, watch),)
+        below = (Subtree(TOPICS, 2 if paths.dialect is Dialect.KAFKA07 else 1, watch),)
     else:
-        named = sorted(filter(f.is_node_name, set(topics)))
-        below = tuple(Subtree(f"{f.TOPICS}/{t}", 1 if paths.dialect is Dialect.KAFKA07 else 0, watch) for t in named)
+        named = sorted(filter(is_node_name, set(topics)))
+        below = tuple(Subtree(f"{TOPICS}/{t}", 1 if paths.dialect is Dialect.KAFKA07 else 0, watch) for t in named)
     return (
         Subtree(paths.ids, 1, watch),
         Subtree(paths.members, 1, watch),
-        Subtree(f.BROKERS, 1, watch),
+        Subtree(BROKERS, 1, watch),
         *below,
     )
 
@@ -102,7 +112,7 @@ def owner_subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bo
     """What to look at for `owners_in`."""
     if topics is None:
         return (Subtree(paths.owners(), 2, watch),)
-    return tuple(Subtree(paths.owners(topic), 1, watch) for topic in sorted(filter(f.is_node_name, set(topics))))
+    return tuple(Subtree(paths.owners(topic), 1, watch) for topic in sorted(filter(is_node_name, set(topics))))
 
 
 def view_of(paths: GroupPaths, nodes: Nodes) -> View:
@@ -140,9 +150,9 @@ class _Reader:
         self.notes.append(f"{error}: {what}")
 
     def brokers(self) -> Iterator[Broker]:
-        for name, _, node in self._below(f.BROKERS):
+        for name, _, node in self._below(BROKERS):
             try:
-                yield f.read_broker(name, node.data)
+                yield read_broker(name, node.data)
             except DecodeError as error:
                 self._note(error, "this broker is taken for absent")
 
@@ -150,7 +160,7 @@ class _Reader:
 
     def _topics(self) -> list[str]:
         """Those that exist, of those looked at."""
-        prefix = f"{f.TOPICS}/"
+        prefix = f"{TOPICS}/"
         return sorted(p[len(prefix) :] for p in self._nodes if p.startswith(prefix) and "/" not in p[len(prefix) :])
 
     def partitions(self) -> dict[str, tuple[int, ...]]:
@@ -161,19 +171,19 @@ class _Reader:
             # The real client sorts the names as strings: 10-0 comes before 2-0.
             numbers = (
                 number
-                for name, _, node in self._below(f"{f.TOPICS}/{topic}")
+                for name, _, node in self._below(f"{TOPICS}/{topic}")
                 for number in self._counted(topic, name, node)
             )
-            return sorted(numbers, key=lambda number: f.partition_name(Dialect.KAFKA07, number))
+            return sorted(numbers, key=lambda number: partition_name(Dialect.KAFKA07, number))
         try:
-            return f.read_partitions(topic, self._nodes[f"{f.TOPICS}/{topic}"].data)
+            return read_partitions(topic, self._nodes[f"{TOPICS}/{topic}"].data)
         except DecodeError as error:
             self._note(error, "the topic is taken for one without partitions")
             return ()
 
     def _counted(self, topic: str, broker: str, node: ZNode) -> Iterable[int]:
         try:
-            return f.read_count(topic, broker, node.data)
+            return read_count(topic, broker, node.data)
         except DecodeError as error:
             self._note(error, "the topic is taken to have no partitions on this broker")
             return ()
@@ -201,7 +211,7 @@ class _Reader:
             if not topic:
                 continue
             try:
-                tp = TopicPartition(topic, f.partition_in(self._paths.dialect, name))
+                tp = TopicPartition(topic, partition_in(self._paths.dialect, name))
             except DecodeError as error:
                 self._note(error, "no partition's owner")
                 continue
@@ -215,9 +225,9 @@ class _Reader:
 
     def generation(self) -> int:
         zxids = [0]
-        zxids += (self._nodes[path].pzxid for path in (self._paths.ids, f.BROKERS) if path in self._nodes)
+        zxids += (self._nodes[path].pzxid for path in (self._paths.ids, BROKERS) if path in self._nodes)
         for topic in self._topics():
-            node = self._nodes[f"{f.TOPICS}/{topic}"]
+            node = self._nodes[f"{TOPICS}/{topic}"]
             zxids.append(node.pzxid)
             if self._paths.dialect is Dialect.KAFKA:
                 zxids.append(node.mzxid)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from streamgroup.cluster.requests import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.net.listing import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.options.types import Isolation
 
 BROKERS = {1: Broker(1, "one", 9092), 2: Broker(2, "two", 9093)}
@@ -54,7 +54,7 @@ class FakeCluster:
         deadline: float,
         *,
         patience: float,
-        era: int,
+        epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         return self.list_offsets(wanted, isolation, deadline), []
 

@@ -9,9 +9,9 @@ import pytest
 from streamgroup.cli import _group_stores as module
 from streamgroup.cli._group_stores import AtBrokers, InZooKeeper
 from streamgroup.cli._group_tables import assigned_to
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, ErrorCode, TransportError, UnsupportedVersionError
 from streamgroup.model import Broker, CommittedOffset, Dialect, TopicPartition
-from streamgroup.net.cluster import Cluster
 from streamgroup.wire.messages.admin import DescribedGroup
 from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Session
@@ -132,7 +132,7 @@ def test_brokers_tell_the_last_complete_commits(monkeypatch: pytest.MonkeyPatch)
             return Broker(7, "broker", 9092)
 
     monkeypatch.setattr(module.admin, "committed", lambda *args, stable: asked.append((args[1], stable)) or {})
-    brokers = AtBrokers(cast("Cluster", Brokers()))
+    brokers = AtBrokers(cast("KafkaCluster", Brokers()))
     assert brokers.committed("g", 1.0) == {}
     assert asked == [("g", False)], "without waiting for open transactions"
     assert (brokers.coordinator("g", 1.0), brokers.name_of(3)) == ("broker:9092 (7)", 3)
@@ -154,7 +154,7 @@ def test_a_group_that_09_calls_dead_is_empty_where_it_has_committed(
     monkeypatch.setattr(module.admin, "describe_groups", lambda *_: told)
     monkeypatch.setattr(module.admin, "list_groups", lambda *_: dict.fromkeys(listed))
     monkeypatch.setattr(module.admin, "committed", lambda *_, stable: commits)
-    described = AtBrokers(cast("Cluster", FakeCluster())).describe(["g", "h"], 1.0)
+    described = AtBrokers(cast("KafkaCluster", FakeCluster())).describe(["g", "h"], 1.0)
     assert {name: group.group_state for name, group in described.items()} == {"g": state, "h": "Stable"}
 
 

@@ -1,10 +1,10 @@
-"""A ZooKeeper with the nodes of Kafka 0.7, in memory: what `driver/logs/nodes.py` reads."""
+"""A ZooKeeper with the nodes of Kafka 0.7, in memory: what `cluster/registry_reader.py` reads."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from streamgroup.driver.logs.nodes import Nodes
+from streamgroup.cluster.registry_reader import RegistryReader
 from streamgroup.errors import TransportError
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.znodes import Subtree, ZNode
@@ -20,7 +20,7 @@ def client07(**others: object) -> ClientOptions:
 
 
 def tree(data: Mapping[str, bytes]) -> dict[str, ZNode]:
-    """Nodes by path; all that is above is there, too."""
+    """RegistryReader by path; all that is above is there, too."""
     paths = {path[:i] or "/" for path in data for i in range(len(path) + 1) if path[i : i + 1] in ("/", "")}
     children: dict[str, list[str]] = {path: [] for path in paths}
     for path in paths - {"/"}:
@@ -40,8 +40,8 @@ def registered(
     return nodes
 
 
-class FakeNodes(Nodes):
-    """`Nodes` whose ZooKeeper is `data`."""
+class FakeNodes(RegistryReader):
+    """`RegistryReader` whose ZooKeeper is `data`."""
 
     def __init__(self, data: Mapping[str, bytes]) -> None:
         self.changes = 0

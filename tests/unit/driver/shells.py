@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import TransportError
 from streamgroup.model import (
     EARLIEST,
@@ -23,7 +24,6 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.net.listing import ListedOffset
 from streamgroup.net.poller import Broken, Connected, Event, Handle, Received
 from streamgroup.options.types import (
     ClientOptions,
@@ -335,7 +335,7 @@ class FakeCluster:
         deadline: float,
         *,
         patience: float,
-        era: int,
+        epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """Leaders in `slow` have not answered when patience is over."""
         listed = self.list_offsets(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from streamgroup.advice import NOT_KEPT, Keeper, KeptOffsets
+from streamgroup.cluster.requests import EpochEnd
 from streamgroup.driver.planner import Planner
 from streamgroup.driver.trouble import Troubles
 from streamgroup.errors import DataLossError, DecodeError
@@ -26,7 +27,6 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.net.listing import EpochEnd
 from streamgroup.planning import loss
 from tests.unit.driver.shells import NODES
 

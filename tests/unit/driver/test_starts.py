@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import pytest
 
 from streamgroup.advice import NOT_KEPT, Keeper, KeptOffsets
+from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.starts import gained_offsets, log_ends, offsets_of, refuse
 from streamgroup.driver.trouble import Loss
 from streamgroup.errors import ConfigError
 from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
-from streamgroup.net.listing import ListedOffset
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning.starts import Bound
 from tests.unit.driver.shells import FakeCluster, Logs, logs_of

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cluster.kafka07 import Kafka07Cluster
 from streamgroup.driver.logs import boundaries
 from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks, require_boundaries
-from streamgroup.driver.logs.cluster07 import Cluster07
 from streamgroup.errors import ConfigError, DecodeError, TransportError
 from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
 from tests.unit.broker07 import tp
@@ -217,7 +217,7 @@ def test_a_position_inside_of_a_message_ends_the_query_before_it_is_planned(
 # -- positions that a batch read is given ------------------------------------------------------------------------------
 
 
-class Brokers(Cluster07):
+class Brokers(Kafka07Cluster):
     """Messages of 30 bytes each."""
 
     def __init__(self) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cluster.requests import EpochCheck, EpochEnd
 from streamgroup.driver.planner import Planner
 from streamgroup.errors import BrokerError, DataLossError, ErrorCode, TransportError
 from streamgroup.model import INITIAL_DOCUMENT, LogRange, OffsetRange, Position
-from streamgroup.net.listing import EpochCheck, EpochEnd
 from tests.unit.driver.test_planner import P0, P1, FakeLedger, FakeWatcher, planner
 
 LOGS = {P0: LogRange(0, 20), P1: LogRange(0, 20)}

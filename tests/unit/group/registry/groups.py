@@ -16,6 +16,7 @@ from streamgroup.group.registry.offsets import OffsetsExchange, Outcome
 from streamgroup.group.registry.view import owner_subtrees, subtrees, view_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
+from streamgroup.wire import registrations
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.znodes import Create, Delete
 from tests.unit.group.registry.fake_zookeeper import Client, ZooKeeper
@@ -35,7 +36,7 @@ def of(actions: list[Any], kind: type[A]) -> list[A]:
 def tps(*names: str) -> tuple[TopicPartition, ...]:
     """`t:0-1` is broker 0's partition 1 of t."""
     split = (name.split(":") for name in names)
-    return tuple(TopicPartition(topic, f.partition_in(Dialect.KAFKA07, name)) for topic, name in split)
+    return tuple(TopicPartition(topic, registrations.partition_in(Dialect.KAFKA07, name)) for topic, name in split)
 
 
 class Cluster:
@@ -51,9 +52,9 @@ class Cluster:
     def broker(self, number: int, **topics: int) -> int:
         """A broker registers with so many partitions of each topic; its session."""
         session = self.zk.begin()
-        self.zk.put(f"{f.BROKERS}/{number}", f"h-{number}:h{number}:9092", session)
+        self.zk.put(f"{registrations.BROKERS}/{number}", f"h-{number}:h{number}:9092", session)
         for topic, count in topics.items():
-            self.zk.put(f"{f.TOPICS}/{topic}/{number}", str(count), session)
+            self.zk.put(f"{registrations.TOPICS}/{topic}/{number}", str(count), session)
         return session
 
     def member(self, name: str = "", topics: tuple[str, ...] = ("t",), *, start: bool = True, **config: Any) -> One:

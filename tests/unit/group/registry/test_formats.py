@@ -13,6 +13,7 @@ from streamgroup.errors import ConfigError, DecodeError
 from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.formats import GroupPaths, Incarnation, Interest
 from streamgroup.model import Broker, Dialect, TopicPartition
+from streamgroup.wire import registrations
 
 OLD, NEW = Dialect.KAFKA07, Dialect.KAFKA
 PATH = "/consumers/g/ids/c"
@@ -49,8 +50,8 @@ def test_a_topic_called_members_is_in_nobodys_way() -> None:
 
 @given(st.integers(0, 214_000), st.integers(0, 9_999))
 def test_a_partition_of_0_7_is_found_by_its_name(broker: int, partition: int) -> None:
-    number = f.partition_in(OLD, f"{broker}-{partition}")
-    assert f.partition_name(OLD, number) == f"{broker}-{partition}"
+    number = registrations.partition_in(OLD, f"{broker}-{partition}")
+    assert registrations.partition_name(OLD, number) == f"{broker}-{partition}"
 
 
 @pytest.mark.parametrize(
@@ -58,13 +59,13 @@ def test_a_partition_of_0_7_is_found_by_its_name(broker: int, partition: int) ->
 )
 def test_what_is_no_partition_of_0_7_is_refused(name: str) -> None:
     with pytest.raises(DecodeError):
-        f.partition_in(OLD, name)
+        registrations.partition_in(OLD, name)
 
 
 @pytest.mark.parametrize("name", ["", "-1", "0-1", "x", "2147483648", "99999999999999999999", "+1", "1\n", "01"])
 def test_what_is_no_partition_of_0_8_is_refused(name: str) -> None:
     with pytest.raises(DecodeError):
-        f.partition_in(NEW, name)
+        registrations.partition_in(NEW, name)
 
 
 # -- brokers and topics -----------------------------------------------------------------------------------------------
@@ -74,14 +75,14 @@ BROKER_8 = b'{"jmx_port":-1,"timestamp":"1795200966157","host":"127.0.0.1","vers
 
 def test_brokers_as_they_registered() -> None:
     old = b"127.0.0.1-1795199826379:127.0.0.1:17093"
-    assert f.dialect_of(old) is OLD
-    assert f.dialect_of(BROKER_8) is NEW
-    assert f.read_broker("1", old) == Broker(1, "127.0.0.1", 17093)
-    assert f.read_broker("1", BROKER_8) == Broker(1, "127.0.0.1", 23844)
+    assert registrations.dialect_of(old) is OLD
+    assert registrations.dialect_of(BROKER_8) is NEW
+    assert registrations.read_broker("1", old) == Broker(1, "127.0.0.1", 17093)
+    assert registrations.read_broker("1", BROKER_8) == Broker(1, "127.0.0.1", 23844)
 
 
 def test_a_broker_of_0_7_on_ipv6() -> None:
-    assert f.read_broker("0", b"fe80::1-1795199826379:fe80::1:9092") == Broker(0, "fe80::1", 9092)
+    assert registrations.read_broker("0", b"fe80::1-1795199826379:fe80::1:9092") == Broker(0, "fe80::1", 9092)
 
 
 def test_a_broker_with_listeners_is_reached_by_the_one_that_speaks_the_protocol() -> None:
@@ -93,11 +94,11 @@ def test_a_broker_with_listeners_is_reached_by_the_one_that_speaks_the_protocol(
         "version": 4,
     }
     data = json.dumps(value).encode()
-    assert f.read_broker("3", data) == Broker(3, "in", 9094)
-    assert f.read_broker("3", data, "SSL") == Broker(3, "safe", 9093)
-    assert f.read_broker("3", data, "SASL_PLAINTEXT") == Broker(3, "::1", 9095)
+    assert registrations.read_broker("3", data) == Broker(3, "in", 9094)
+    assert registrations.read_broker("3", data, "SSL") == Broker(3, "safe", 9093)
+    assert registrations.read_broker("3", data, "SASL_PLAINTEXT") == Broker(3, "::1", 9095)
     with pytest.raises(DecodeError, match=r"/brokers/ids/3.*SASL_SSL"):
-        f.read_broker("3", data, "SASL_SSL")
+        registrations.read_broker("3", data, "SASL_SSL")
 
 
 GARBAGE = [
@@ -118,26 +119,26 @@ GARBAGE = [
 @pytest.mark.parametrize("data", GARBAGE)
 def test_garbage_is_no_broker_and_the_error_names_the_node(data: bytes) -> None:
     with pytest.raises(DecodeError, match="/brokers/ids/7"):
-        f.read_broker("7", data)
+        registrations.read_broker("7", data)
 
 
 @pytest.mark.parametrize("name", ["00", "01", "", "+1", "1\n", "1_0", "²"])
 def test_a_number_has_one_spelling_or_one_broker_would_be_there_twice(name: str) -> None:
     for read in (
-        lambda: f.read_broker(name, b"h-1:h:9092"),
-        lambda: f.read_broker(name, BROKER_8),
-        lambda: f.read_count("t", name, b"3"),
-        lambda: f.read_partitions("t", json.dumps({"partitions": {name: [0]}}).encode()),
+        lambda: registrations.read_broker(name, b"h-1:h:9092"),
+        lambda: registrations.read_broker(name, BROKER_8),
+        lambda: registrations.read_count("t", name, b"3"),
+        lambda: registrations.read_partitions("t", json.dumps({"partitions": {name: [0]}}).encode()),
     ):
         with pytest.raises(DecodeError, match=re.escape(repr(name))):
             read()
-    assert f.read_broker("0", b"h-1:h:9092").node_id == 0
-    assert f.read_broker("10", b"h-1:h:9092").node_id == 10
+    assert registrations.read_broker("0", b"h-1:h:9092").node_id == 0
+    assert registrations.read_broker("10", b"h-1:h:9092").node_id == 10
 
 
 def test_partitions_of_0_7_are_counted_per_broker() -> None:
-    assert f.read_count("t", "2", b"3") == (20_000, 20_001, 20_002)
-    assert f.read_count("t", "2", b"0") == ()
+    assert registrations.read_count("t", "2", b"3") == (20_000, 20_001, 20_002)
+    assert registrations.read_count("t", "2", b"0") == ()
 
 
 @pytest.mark.parametrize(
@@ -145,17 +146,22 @@ def test_partitions_of_0_7_are_counted_per_broker() -> None:
 )
 def test_garbage_is_no_count(broker: str, data: bytes) -> None:
     with pytest.raises(DecodeError, match=f"/brokers/topics/t/{broker}"):
-        f.read_count("t", broker, data)
+        registrations.read_count("t", broker, data)
 
 
 def test_partitions_of_0_8_are_sorted_as_numbers() -> None:
-    assert f.read_partitions("t8", b'{"version":1,"partitions":{"2":[1],"10":[1],"3":[1],"0":[1]}}') == (0, 2, 3, 10)
+    assert registrations.read_partitions("t8", b'{"version":1,"partitions":{"2":[1],"10":[1],"3":[1],"0":[1]}}') == (
+        0,
+        2,
+        3,
+        10,
+    )
 
 
 @pytest.mark.parametrize("data", [b"", b"3", b'{"version":1}', b'{"partitions":[0]}', b'{"partitions":{"x":[]}}'])
 def test_garbage_is_no_topic(data: bytes) -> None:
     with pytest.raises(DecodeError, match="/brokers/topics/t8"):
-        f.read_partitions("t8", data)
+        registrations.read_partitions("t8", data)
 
 
 # -- consumers --------------------------------------------------------------------------------------------------------
@@ -229,13 +235,13 @@ def test_a_pattern_that_only_java_understands_is_an_error() -> None:
 @given(st.binary(max_size=60), st.sampled_from(Dialect))
 def test_nothing_but_a_decode_error_comes_of_any_bytes(data: bytes, dialect: Dialect) -> None:
     readers = [
-        lambda: f.read_broker("1", data),
-        lambda: f.read_count("t", "1", data),
-        lambda: f.read_partitions("t", data),
+        lambda: registrations.read_broker("1", data),
+        lambda: registrations.read_count("t", "1", data),
+        lambda: registrations.read_partitions("t", data),
         lambda: f.read_consumer(PATH, data, dialect).topics(["t"], dialect),
         lambda: f.read_owner(PATH, data),
         lambda: f.read_offset(PATH, data),
-        lambda: f.partition_in(dialect, data.decode("latin-1")),
+        lambda: registrations.partition_in(dialect, data.decode("latin-1")),
     ]
     for read in readers:
         try:
@@ -247,7 +253,7 @@ def test_nothing_but_a_decode_error_comes_of_any_bytes(data: bytes, dialect: Dia
 def test_our_ids_look_like_the_real_ones() -> None:
     me = Incarnation.of("grp1", "vm", 1795200126907, 0xAB19BE2887)
     assert me == Incarnation("grp1_vm-1795200126907-19be2887", 1795200126907)
-    assert f.is_node_name(Incarnation.of("g", "a/b\0", 1, 2).consumer_id)
+    assert registrations.is_node_name(Incarnation.of("g", "a/b\0", 1, 2).consumer_id)
 
 
 def test_owner_nodes_name_a_thread() -> None:

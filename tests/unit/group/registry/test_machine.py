@@ -9,10 +9,10 @@ import pytest
 from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.asking import Ask
 from streamgroup.group.registry.machine import ANSWERS, TABLE, Registry
 from streamgroup.group.table import State
+from streamgroup.wire import registrations
 from streamgroup.znodes import Check, Operation, Refusal
 from tests.unit.group.registry.groups import ALL, OLD, Cluster, One, agrees, cluster, group, of, owners, plan
 
@@ -340,7 +340,7 @@ def test_a_node_that_may_not_be_read_ends_the_query_as_well() -> None:
     a = made.member("A")
     while not (a.client.requests and isinstance(a.client.requests[0], zk.Look)):
         a.turn()
-    a.hear(zk.Refused(a.client.requests.popleft().token, f.BROKERS, Refusal.NO_AUTH))
+    a.hear(zk.Refused(a.client.requests.popleft().token, registrations.BROKERS, Refusal.NO_AUTH))
     assert "/brokers/ids" in str(a.last(ev.Fail).error)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.cluster.requests import NO_OFFSET, ListedOffset
 from streamgroup.errors import TransportError
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
-from streamgroup.net.cluster import Cluster
-from streamgroup.net.listing import NO_OFFSET, ListedOffset
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.log import (
@@ -22,10 +22,10 @@ from streamgroup.wire.messages.log import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tests.unit.cluster.test_kafka import Two, offsets, script
 from tests.unit.net.answers import api_versions, metadata, topic
 from tests.unit.net.fake_broker import SILENCE, FakeBroker
 from tests.unit.net.old_broker import old_broker
-from tests.unit.net.test_cluster import Two, offsets, script
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -79,7 +79,7 @@ def test_offsets_of_a_broker_that_knows_the_times_of_segments_only(
         ListOffsets=of_segments(100, 200, 300, 350),
     )
     tp = TopicPartition("orders", 0)
-    listed = Cluster(options(fake.port)).list_offsets({tp: at}, isolation, soon())
+    listed = KafkaCluster(options(fake.port)).list_offsets({tp: at}, isolation, soon())
     assert listed == {tp: ListedOffset(offset)}
 
 
@@ -90,7 +90,7 @@ def test_a_timestamp_that_no_record_is_as_late_as_has_no_offset(broker: Start, o
         second={ListOffsetsRequest: lambda request, _: offsets(request, (0, 20))},
     )
     tps = [TopicPartition("orders", partition) for partition in (0, 1)]
-    listed = Cluster(options(two.first.port)).list_offsets(
+    listed = KafkaCluster(options(two.first.port)).list_offsets(
         dict.fromkeys(tps, 1_000), Isolation.READ_UNCOMMITTED, soon()
     )
     assert [listed[tp].offset for tp in tps] == [NO_OFFSET, 20]
@@ -103,7 +103,7 @@ def test_asking_an_old_broker_for_a_topic_does_not_create_it(newest: int, broker
     fake = broker(
         {ApiVersionsRequest: script(api_versions(metadata=(0, newest))), MetadataRequest: script(lambda _: answer)}
     )
-    cluster = Cluster(options(fake.port))
+    cluster = KafkaCluster(options(fake.port))
     assert set(cluster.snapshot(["orders", "missing"], soon()).topics) == {"orders"}
     assert set(cluster.snapshot((), soon(), refresh=True).topics) == set()
     named, nothing = fake.asked("Metadata")
@@ -117,7 +117,7 @@ def test_the_bootstrap_servers_are_tried_one_after_the_other_until_one_answers(b
     answers = old_broker(broker, "0.8.2", Metadata=lambda *_: metadata({1: answers.port}, topic("orders", 1)))
     for order in itertools.permutations([hangs_up.port, mute.port, 1, answers.port]):
         before = hangs_up.connections
-        cluster = Cluster(options(*order, connection_setup_timeout_ms=100))
+        cluster = KafkaCluster(options(*order, connection_setup_timeout_ms=100))
         assert cluster.snapshot(["orders"], soon(10)).leader(TopicPartition("orders", 0)) is not None
         assert cluster.call(MetadataRequest(topics=()), 1, soon()).topics
         cluster.close()
@@ -126,7 +126,7 @@ def test_the_bootstrap_servers_are_tried_one_after_the_other_until_one_answers(b
 
 def test_the_bootstrap_servers_are_tried_in_the_order_of_the_list(options: Options) -> None:
     for order in itertools.permutations([1, 2, 3]):
-        cluster = Cluster(options(*order, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000))
+        cluster = KafkaCluster(options(*order, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000))
         with pytest.raises(TransportError, match=" after 1 attempts ") as caught:
             cluster.snapshot(None, soon(30))
         refused = re.findall(r"127\.0\.0\.1:(\d+): cannot connect", str(caught.value))
@@ -143,7 +143,7 @@ def test_an_error_that_the_metadata_has_caused_refreshes_it(broker: Start, optio
         ListOffsets=of_segments(0, 7),
     )
     second = old_broker(broker, "0.8.2", ListOffsets=lambda request, _: offsets_v0(request, 6))
-    cluster = Cluster(options(first.port))
+    cluster = KafkaCluster(options(first.port))
     tp = TopicPartition("orders", 0)
     cluster.snapshot(["orders"], soon())
     assert cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {tp: ListedOffset(7)}

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cluster.admin import committed, create_topics, describe_groups, list_groups
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, TransportError
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.net.admin import committed, create_topics, describe_groups, list_groups
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.admin import (
     CreatableTopicResult,
@@ -70,7 +70,7 @@ class Brokers:
             for node in self.scripts
         }
         self.ports = {node: broker.port for node, broker in self.brokers.items()}
-        self.cluster = Cluster(options(self.ports[1]))
+        self.cluster = KafkaCluster(options(self.ports[1]))
 
     def answer(self, node: int, request: type, *answers: Any) -> None:
         """What `node` answers to `request`, in this order; the last for ever."""

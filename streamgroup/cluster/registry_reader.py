@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from streamgroup.errors import ConfigError, DecodeError, TransportError
-from streamgroup.group.registry.formats import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, broker_partition
 from streamgroup.options.types import ZooKeeperOptions
+from streamgroup.wire.registrations import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
 from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Began, Changed, Over, Resumed, Session, SessionEvent
 
@@ -19,7 +19,7 @@ ReadBrokers = dict[Broker, Dialect]
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerNodes:
+class RegisteredBrokers:
     """The brokers that are registered, all of one dialect."""
 
     dialect: Dialect
@@ -29,7 +29,7 @@ class BrokerNodes:
         return ", ".join(map(str, self.brokers.values())) or "none"
 
 
-class Nodes:
+class RegistryReader:
     """See the module. Used by one thread; `on_change` is called from another one when something read has changed."""
 
     def __init__(self, options: ZooKeeperOptions, on_change: Callable[[], None] | None = None) -> None:
@@ -38,7 +38,7 @@ class Nodes:
         self._told: frozenset[str] = frozenset()
         self.where = self._session.where
 
-    def brokers(self, deadline: float) -> BrokerNodes:
+    def brokers(self, deadline: float) -> RegisteredBrokers:
         """The brokers. Raises ConfigError where there are none or what they wrote cannot be brokers of one cluster,
         TransportError where they are away, or ZooKeeper is."""
         nodes = self.look([Subtree(BROKERS)], deadline)
@@ -66,7 +66,7 @@ class Nodes:
         )
         nodes = self.look([Subtree(BROKERS), *wanted], deadline)
         read, unread = read_brokers(nodes)
-        registered = one_cluster(read, self.where) if read else BrokerNodes(Dialect.KAFKA07, {})
+        registered = one_cluster(read, self.where) if read else RegisteredBrokers(Dialect.KAFKA07, {})
         if registered.dialect is not Dialect.KAFKA07:
             raise ConfigError(f"{self.where}: the brokers are of Kafka 0.8 or later by now: start again")
         found, amiss = read_topics07(nodes)
@@ -114,7 +114,7 @@ def read_brokers(nodes: Mapping[str, ZNode]) -> tuple[ReadBrokers, list[str]]:
     return read, unread
 
 
-def one_cluster(read: ReadBrokers, where: str) -> BrokerNodes:
+def one_cluster(read: ReadBrokers, where: str) -> RegisteredBrokers:
     """`read` as brokers of one cluster.
 
     Raises ConfigError for brokers of both dialects, TransportError for two at one address: one of them is not there,
@@ -136,7 +136,7 @@ def one_cluster(read: ReadBrokers, where: str) -> BrokerNodes:
                 f"{broker.host}:{broker.port}. If one was given another id, its old node goes when its session ends; "
                 "else give each broker an address of its own (0.7: hostname and port in server.properties)"
             )
-    return BrokerNodes(next(iter(by_dialect)), {b.node_id: b for b in sorted(read, key=lambda b: b.node_id)})
+    return RegisteredBrokers(next(iter(by_dialect)), {b.node_id: b for b in sorted(read, key=lambda b: b.node_id)})
 
 
 def read_topics07(nodes: Mapping[str, ZNode]) -> tuple[dict[str, TopicInfo], list[str]]:

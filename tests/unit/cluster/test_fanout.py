@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cluster.fanout import BrokerFanout, Pending, Unsent
 from streamgroup.errors import TransportError, UnsupportedVersionError
-from streamgroup.net.crowd import Crowd, Late, Unheard
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tests.unit.net import fake_broker
@@ -23,8 +23,8 @@ OTHER = MetadataRequest(topics=None)
 
 
 @pytest.fixture
-def crowd(options: Options) -> Iterator[Crowd]:
-    made = Crowd(options(request_timeout_ms=2_000), time.monotonic)
+def fanout(options: Options) -> Iterator[BrokerFanout]:
+    made = BrokerFanout(options(request_timeout_ms=2_000), time.monotonic)
     yield made
     made.close()
 
@@ -53,9 +53,9 @@ def address(of: FakeBroker) -> tuple[str, int]:
     return "127.0.0.1", of.port
 
 
-def ask(crowd: Crowd, *brokers: FakeBroker, request: MetadataRequest = ASKED, **others: Any) -> list[Any]:
+def ask(fanout: BrokerFanout, *brokers: FakeBroker, request: MetadataRequest = ASKED, **others: Any) -> list[Any]:
     """What each of the brokers said, in their order."""
-    return list(crowd.ask({address(each): request for each in brokers}, soon(), **others).values())
+    return list(fanout.ask({address(each): request for each in brokers}, soon(), **others).values())
 
 
 NEWS = [metadata({n: 1}) for n in range(1, 5)]
@@ -65,123 +65,129 @@ def said(answers: list[Any]) -> list[int]:
     return [answer.brokers[0].node_id for answer in answers]
 
 
-def test_all_are_asked_at_once_and_connections_are_kept(crowd: Crowd, answering: Callable[..., FakeBroker]) -> None:
+def test_all_are_asked_at_once_and_connections_are_kept(
+    fanout: BrokerFanout, answering: Callable[..., FakeBroker]
+) -> None:
     brokers = [answering(fake_broker.Late(NEWS[n], 0.2)) for n in range(3)]
     began = time.monotonic()
-    assert said(ask(crowd, *brokers)) == [1, 2, 3]
+    assert said(ask(fanout, *brokers)) == [1, 2, 3]
     assert time.monotonic() - began < 0.55
-    assert said(ask(crowd, *brokers)) == [1, 2, 3]
+    assert said(ask(fanout, *brokers)) == [1, 2, 3]
     assert [each.connections for each in brokers] == [1, 1, 1]
 
 
 def test_who_is_late_holds_up_nobody_and_is_heard_with_the_next_question(
-    crowd: Crowd, answering: Callable[..., FakeBroker]
+    fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
     slow, quick = answering(fake_broker.Late(NEWS[0], 0.4), NEWS[1]), answering(NEWS[2])
-    ask(crowd, quick)
-    late, prompt = ask(crowd, slow, quick, patience=0.1)
-    assert isinstance(late, Late)
+    ask(fanout, quick)
+    late, prompt = ask(fanout, slow, quick, patience=0.1)
+    assert isinstance(late, Pending)
     assert "no answer to Metadata after 0.1 s; it is waited for" in str(late)
     assert said([prompt]) == [3]
-    assert said(ask(crowd, slow, quick, patience=2)) == [1, 3]
+    assert said(ask(fanout, slow, quick, patience=2)) == [1, 3]
     assert len(slow.asked("Metadata")) == 1  # not again what is on its way
-    assert said(ask(crowd, slow, patience=2)) == [2]  # and an answer counts once
+    assert said(ask(fanout, slow, patience=2)) == [2]  # and an answer counts once
 
 
 def test_a_late_answer_is_not_taken_for_that_to_another_question(
-    crowd: Crowd, answering: Callable[..., FakeBroker]
+    fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
     slow = answering(fake_broker.Late(NEWS[0], 0.2), NEWS[1])
-    assert isinstance(ask(crowd, slow, patience=0.05)[0], Late)
-    assert said(ask(crowd, slow, request=OTHER)) == [2]
-    assert said(ask(crowd, slow, patience=0.05)) == [1]
+    assert isinstance(ask(fanout, slow, patience=0.05)[0], Pending)
+    assert said(ask(fanout, slow, request=OTHER)) == [2]
+    assert said(ask(fanout, slow, patience=0.05)) == [1]
 
 
-def test_a_late_answer_of_another_era_is_not_taken(crowd: Crowd, answering: Callable[..., FakeBroker]) -> None:
+def test_a_late_answer_of_another_era_is_not_taken(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
     slow = answering(fake_broker.Late(NEWS[0], 0.2), NEWS[1], NEWS[2])
-    assert isinstance(ask(crowd, slow, patience=0.05)[0], Late)
-    assert said(ask(crowd, slow, era=1)) == [2]
-    assert said(ask(crowd, slow, era=1)) == [3]
+    assert isinstance(ask(fanout, slow, patience=0.05)[0], Pending)
+    assert said(ask(fanout, slow, epoch=1)) == [2]
+    assert said(ask(fanout, slow, epoch=1)) == [3]
 
 
 def test_who_never_answers_is_reset_at_its_deadline_and_asked_anew_on_another_connection(
     answering: Callable[..., FakeBroker], options: Options
 ) -> None:
-    crowd, silent = Crowd(options(request_timeout_ms=300), time.monotonic), answering(SILENCE, NEWS[0])
-    assert isinstance(ask(crowd, silent, patience=0.05)[0], Late)
-    (error,) = ask(crowd, silent)
+    fanout, silent = BrokerFanout(options(request_timeout_ms=300), time.monotonic), answering(SILENCE, NEWS[0])
+    assert isinstance(ask(fanout, silent, patience=0.05)[0], Pending)
+    (error,) = ask(fanout, silent)
     assert "no answer to Metadata in time" in str(error)
-    assert not isinstance(error, Late)
-    assert said(ask(crowd, silent)) == [1]
+    assert not isinstance(error, Pending)
+    assert said(ask(fanout, silent)) == [1]
     assert silent.connections == 2
-    crowd.close()
+    fanout.close()
 
 
 def test_connections_that_fail_concern_their_brokers_alone(
-    crowd: Crowd, answering: Callable[..., FakeBroker], broker: Start
+    fanout: BrokerFanout, answering: Callable[..., FakeBroker], broker: Start
 ) -> None:
     closing, fine, gone = answering(CLOSE), answering(NEWS[0]), broker({})
     gone.stop()
-    refused, cut, answer = ask(crowd, gone, closing, fine)
+    refused, cut, answer = ask(fanout, gone, closing, fine)
     assert isinstance(refused, TransportError)
     assert "refused" in str(refused)
     assert "closed the connection" in str(cut)
     assert said([answer]) == [1]
 
 
-def test_an_idle_connection_that_has_ended_is_made_again(crowd: Crowd, answering: Callable[..., FakeBroker]) -> None:
+def test_an_idle_connection_that_has_ended_is_made_again(
+    fanout: BrokerFanout, answering: Callable[..., FakeBroker]
+) -> None:
     fake = answering(NEWS[0])
-    assert said(ask(crowd, fake)) == [1]
+    assert said(ask(fanout, fake)) == [1]
     fake.hang_up()
     fake.wait_for(lambda broker: broker.ends == 1)
-    assert said(ask(crowd, fake)) == [1]
+    assert said(ask(fanout, fake)) == [1]
     assert fake.connections == 2
 
 
-def test_what_no_other_connection_mends_is_raised(crowd: Crowd, broker: Start) -> None:
+def test_what_no_other_connection_mends_is_raised(fanout: BrokerFanout, broker: Start) -> None:
     other = broker({ApiVersionsRequest: lambda *_: api_versions(apiversions=(0, 3))})
     for _ in range(2):
         with pytest.raises(UnsupportedVersionError, match="Metadata"):
-            ask(crowd, other)
+            ask(fanout, other)
 
 
-def test_nobody_is_asked_nothing(crowd: Crowd) -> None:
-    assert crowd.ask({}, soon()) == {}
+def test_nobody_is_asked_nothing(fanout: BrokerFanout) -> None:
+    assert fanout.ask({}, soon()) == {}
 
 
 # -- several questions at one broker -----------------------------------------------------------------------------------
 
 
-def test_one_broker_may_be_asked_many_things(crowd: Crowd, answering: Callable[..., FakeBroker]) -> None:
+def test_one_broker_may_be_asked_many_things(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
     one, two = answering(metadata({})), answering(metadata({}))
     questions = [(address(one), ASKED), (address(one), OTHER), (address(two), ASKED)]
-    found = crowd.ask_all(questions, soon())
+    found = fanout.ask_all(questions, soon())
     assert list(found) == questions
     assert not any(isinstance(answer, Exception) for answer in found.values())
     assert len(one.asked("Metadata")) == 2
 
 
 def test_where_a_connection_ends_the_first_question_is_to_blame(
-    crowd: Crowd, answering: Callable[..., FakeBroker]
+    fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
     """What was asked behind it was not even read, and may be asked again."""
     third = MetadataRequest(topics=(), allow_auto_topic_creation=False)
     one = answering(metadata({}), CLOSE)
-    first, blamed, behind = crowd.ask_all([(address(one), each) for each in (ASKED, OTHER, third)], soon()).values()
+    first, blamed, behind = fanout.ask_all([(address(one), each) for each in (ASKED, OTHER, third)], soon()).values()
     assert not isinstance(first, Exception), "what was answered before counts"
     assert isinstance(blamed, TransportError)
-    assert not isinstance(blamed, Unheard)
-    assert isinstance(behind, Unheard)
+    assert not isinstance(blamed, Unsent)
+    assert isinstance(behind, Unsent)
 
 
-def test_a_broker_that_cannot_be_reached_blames_no_question(crowd: Crowd) -> None:
-    found = crowd.ask_all([(("127.0.0.1", 1), ASKED), (("127.0.0.1", 1), OTHER)], soon())
-    assert all(isinstance(each, TransportError) and not isinstance(each, Unheard) for each in found.values())
+def test_a_broker_that_cannot_be_reached_blames_no_question(fanout: BrokerFanout) -> None:
+    found = fanout.ask_all([(("127.0.0.1", 1), ASKED), (("127.0.0.1", 1), OTHER)], soon())
+    assert all(isinstance(each, TransportError) and not isinstance(each, Unsent) for each in found.values())
 
 
-def test_a_connection_to_what_is_no_broker_any_more_ends(crowd: Crowd, answering: Callable[..., FakeBroker]) -> None:
+def test_a_connection_to_what_is_no_broker_any_more_ends(
+    fanout: BrokerFanout, answering: Callable[..., FakeBroker]
+) -> None:
     stays, goes = answering(*NEWS), answering(*NEWS)
-    ask(crowd, stays, goes)
-    crowd.keep([address(stays)])
-    assert list(crowd._lines) == [address(stays)]
-    assert said(ask(crowd, goes, stays)) == [2, 2], "it is asked anew, should it come back"
+    ask(fanout, stays, goes)
+    fanout.keep([address(stays)])
+    assert list(fanout._lines) == [address(stays)]
+    assert said(ask(fanout, goes, stays)) == [2, 2], "it is asked anew, should it come back"

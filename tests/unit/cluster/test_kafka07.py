@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamgroup.driver.logs import cluster07 as module
-from streamgroup.driver.logs import walking
-from streamgroup.driver.logs.cluster07 import Cluster07
+from streamgroup.cluster import boundary_scan
+from streamgroup.cluster import kafka07 as module
+from streamgroup.cluster.kafka07 import Kafka07Cluster
 from streamgroup.driver.starts import offsets_of
 from streamgroup.errors import BrokerError, ConfigError, DecodeError, TransportError
 from streamgroup.model import EARLIEST, LATEST, Dialect, OffsetRange, OffsetSpec, TopicPartition
@@ -42,11 +42,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Callable[..., Cluster07]]:
-    made: list[Cluster07] = []
+def cluster() -> Iterator[Callable[..., Kafka07Cluster]]:
+    made: list[Kafka07Cluster] = []
 
-    def make(*brokers: OldBroker, nodes: FakeNodes | None = None, **options: Any) -> Cluster07:
-        made.append(Cluster07(client07(**options), nodes or FakeNodes(registered(brokers))))
+    def make(*brokers: OldBroker, nodes: FakeNodes | None = None, **options: Any) -> Kafka07Cluster:
+        made.append(Kafka07Cluster(client07(**options), nodes or FakeNodes(registered(brokers))))
         return made[-1]
 
     yield make
@@ -54,7 +54,7 @@ def cluster() -> Iterator[Callable[..., Cluster07]]:
         each.close()
 
 
-Of = Callable[..., Cluster07]
+Of = Callable[..., Kafka07Cluster]
 
 
 def soon(seconds: float = 5.0) -> float:
@@ -140,7 +140,7 @@ def test_a_broker_that_hangs_up_at_one_partition_is_asked_for_the_others_first(s
     opened = cluster(nodes=nodes)
     found: dict[TopicPartition, Any] = {}
     for _ in range(4):
-        listed, causes = opened.offsets_soon(where, NONE, soon(), patience=1.0, era=0)
+        listed, causes = opened.offsets_soon(where, NONE, soon(), patience=1.0, epoch=0)
         found |= listed
     assert found.keys() == set(places)
     assert any("hangs up on an OFFSETS" in cause for cause in causes)
@@ -153,7 +153,7 @@ def test_a_broker_that_is_away_holds_up_no_other(start: Start, cluster: Of) -> N
     places = [broker.produce(0, b"x") for broker in brokers]
     opened = cluster(*brokers)
     brokers[0].stop()
-    listed, causes = opened.offsets_soon(dict.fromkeys(places, LATEST), NONE, soon(), patience=1.0, era=0)
+    listed, causes = opened.offsets_soon(dict.fromkeys(places, LATEST), NONE, soon(), patience=1.0, epoch=0)
     assert listed.keys() == {places[1]}
     assert len(causes) == 1
     brokers[0].restart()
@@ -162,7 +162,7 @@ def test_a_broker_that_is_away_holds_up_no_other(start: Start, cluster: Of) -> N
 
 def test_a_partition_whose_broker_is_not_registered_is_told_so(start: Start, cluster: Of) -> None:
     opened = cluster(start())
-    listed, causes = opened.offsets_soon({tp(5, 0): LATEST}, NONE, soon(), patience=1.0, era=0)
+    listed, causes = opened.offsets_soon({tp(5, 0): LATEST}, NONE, soon(), patience=1.0, epoch=0)
     assert (listed, causes) == ({}, ["events 5-0: broker 5 is not registered"])
 
 
@@ -229,7 +229,7 @@ def test_a_zookeeper_that_was_only_slow_is_asked_again_and_what_it_says_is_told(
 # -- walking -----------------------------------------------------------------------------------------------------------
 
 
-def walked(opened: Cluster07, where: TopicPartition, first: int, limit: int) -> tuple[int, ...]:
+def walked(opened: Kafka07Cluster, where: TopicPartition, first: int, limit: int) -> tuple[int, ...]:
     return opened.boundaries([OffsetRange(where, first, limit)], soon(), 2.0)[where]
 
 
@@ -250,7 +250,7 @@ def test_the_first_message_is_always_found_however_large(size: int, start: Start
 
 
 def test_large_messages_are_stepped_over_without_being_read(start: Start, cluster: Of, monkeypatch: Any) -> None:
-    monkeypatch.setattr(walking, "PIECE", 64 * 1024)
+    monkeypatch.setattr(boundary_scan, "PIECE", 64 * 1024)
     broker = start()
     where = broker.produce(0, b"a", b"x" * 300_000, b"b", b"y" * 300_000, b"c")
     assert walked(cluster(broker), where, 0, broker.end(where)) == tuple(broker.ends[where][1:])
@@ -273,12 +273,12 @@ def test_a_walk_of_many_messages_keeps_some_the_first_and_the_last(start: Start,
 
 
 def test_a_walk_goes_no_further_than_its_most(start: Start, cluster: Of, monkeypatch: Any) -> None:
-    monkeypatch.setattr(walking, "MOST_BYTES", 100)
+    monkeypatch.setattr(boundary_scan, "MOST_BYTES", 100)
     broker = start()
     where = broker.produce(0, *values(100))
     opened = cluster(broker)
-    monkeypatch.setattr(walking, "PIECE", 64)
-    monkeypatch.setattr(walking, "_LEAST_PIECE", 64)
+    monkeypatch.setattr(boundary_scan, "PIECE", 64)
+    monkeypatch.setattr(boundary_scan, "_LEAST_PIECE", 64)
     assert walked(opened, where, 0, broker.end(where)) == tuple(broker.ends[where][1:5])
 
 
@@ -380,7 +380,7 @@ def test_a_walk_is_always_whole_messages_and_never_beyond_its_limit_but_for_the_
     sizes: list[int], limit: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     broker = OldBroker(tmp_path_factory.mktemp("logs"), segment=700)
-    opened = Cluster07(client07(), FakeNodes(registered([broker])))
+    opened = Kafka07Cluster(client07(), FakeNodes(registered([broker])))
     try:
         where = broker.produce(0, *(b"v" * size for size in sizes))
         found = walked(opened, where, 0, limit)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cluster.kafka import ANY, KafkaCluster
+from streamgroup.cluster.requests import NO_OFFSET, EpochCheck, EpochEnd, ListedOffset
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.model import LATEST, NO_LEADER, Broker, TopicPartition
-from streamgroup.net.cluster import ANY, Cluster
-from streamgroup.net.listing import NO_OFFSET, EpochCheck, EpochEnd, ListedOffset
 from streamgroup.net.releases import RELEASES
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataResponse
@@ -91,17 +91,17 @@ class Two:
 
 def test_only_plaintext_is_spoken(options: Options) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.security\.protocol=SASL_SSL"):
-        Cluster(options(security_protocol="SASL_SSL"))
+        KafkaCluster(options(security_protocol="SASL_SSL"))
 
 
 def test_without_bootstrap_servers_there_is_no_cluster(options: Options) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers"):
-        Cluster(replace(options(), bootstrap_servers=()))
+        KafkaCluster(replace(options(), bootstrap_servers=()))
 
 
 def test_metadata_is_cached_for_the_topics_that_were_asked_for(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
-    cluster = Cluster(options(two.first.port))
+    cluster = KafkaCluster(options(two.first.port))
     snapshot = cluster.snapshot(["orders", "missing"], soon())
     assert snapshot.leader(TopicPartition("orders", 1)) == Broker(2, "127.0.0.1", two.second.port)
     assert "missing" not in snapshot.topics
@@ -118,7 +118,7 @@ def test_metadata_is_cached_for_the_topics_that_were_asked_for(broker: Start, op
 def test_metadata_ages(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
     now = [time.monotonic()]
-    cluster = Cluster(options(two.first.port, metadata_max_age_ms=1_000), clock=lambda: now[0])
+    cluster = KafkaCluster(options(two.first.port, metadata_max_age_ms=1_000), clock=lambda: now[0])
     for later in (0.0, 0.9, 0.2):
         now[0] += later
         cluster.snapshot(["orders"], now[0] + 5)
@@ -134,7 +134,7 @@ def test_a_topic_that_is_coming_up_is_asked_for_again_and_a_lone_partition_witho
         lambda _: metadata({1: 1}, topic("new", 1, -1)),
     )
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
-    snapshot = Cluster(options(fake.port)).snapshot(["new"], soon())
+    snapshot = KafkaCluster(options(fake.port)).snapshot(["new"], soon())
     assert [p.leader for p in snapshot.topics["new"].partitions] == [1, NO_LEADER]
     assert len(fake.requests) == 4
 
@@ -145,7 +145,7 @@ def test_a_client_that_is_to_bootstrap_again_forgets_the_brokers_that_it_knows(b
     other = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(gone)})
     answers = script(lambda _: metadata({2: other.port}), asked_for(metadata({1: 1}, topic("orders", 1))))
     first = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
-    cluster = Cluster(options(first.port))
+    cluster = KafkaCluster(options(first.port))
     cluster.snapshot((), soon())
     first.hang_up()
     snapshot = cluster.snapshot(["orders"], soon())
@@ -162,17 +162,17 @@ def test_metadata_that_the_broker_refuses_as_a_whole_is_asked_for_again_or_an_er
     fake = broker(
         {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(failed, metadata({1: 1}, topic("t", 1)))}
     )
-    assert Cluster(options(fake.port)).snapshot(["t"], soon()).topics
+    assert KafkaCluster(options(fake.port)).snapshot(["t"], soon()).topics
     other = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(refused)})
     with pytest.raises(BrokerError, match="the metadata of the cluster: CLUSTER_AUTHORIZATION_FAILED"):
-        Cluster(options(other.port)).snapshot(["t"], soon())
+        KafkaCluster(options(other.port)).snapshot(["t"], soon())
 
 
 def test_a_topic_that_may_not_be_read_is_an_error_with_its_name(broker: Start, options: Options) -> None:
     answer = script(lambda _: metadata({1: 1}, topic("secret", error=29)))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answer})
     with pytest.raises(BrokerError, match=r"topic 'secret': TOPIC_AUTHORIZATION_FAILED"):
-        Cluster(options(fake.port)).snapshot(["secret"], soon())
+        KafkaCluster(options(fake.port)).snapshot(["secret"], soon())
 
 
 @pytest.mark.parametrize("newest", [0, 1, 3])
@@ -186,12 +186,12 @@ def test_brokers_that_cannot_help_creating_topics_are_asked_all_the_same(
             MetadataRequest: script(lambda _: everything),
         }
     )
-    assert set(Cluster(options(fake.port)).snapshot(None, soon()).topics) == {"orders"}
+    assert set(KafkaCluster(options(fake.port)).snapshot(None, soon()).topics) == {"orders"}
     assert fake.asked("Metadata")[0].topics == (() if newest == 0 else None)
 
 
 def test_nobody_listens_anywhere_and_the_error_names_the_servers_and_the_causes(options: Options) -> None:
-    cluster = Cluster(options(1, 2))
+    cluster = KafkaCluster(options(1, 2))
     with pytest.raises(TransportError, match=r"cluster 127.0.0.1:1,127.0.0.1:2: no Metadata .* \d+ attempts") as caught:
         cluster.snapshot(None, soon(0.5))
     assert all(
@@ -215,14 +215,14 @@ def test_a_name_that_is_lost_for_a_while_is_looked_up_again(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     servers = (("kafka.example", fake.port),)
-    assert Cluster(replace(options(), bootstrap_servers=servers)).snapshot((), soon()).brokers
+    assert KafkaCluster(replace(options(), bootstrap_servers=servers)).snapshot((), soon()).brokers
     assert hiccups == 0
 
 
 def test_a_server_that_fails_is_tried_after_the_others_from_then_on(broker: Start, options: Options) -> None:
     broken = broker({ApiVersionsRequest: script(CLOSE)})
     two = Two(broker, first={}, second={})
-    cluster = Cluster(options(broken.port, two.first.port))
+    cluster = KafkaCluster(options(broken.port, two.first.port))
     for _ in range(5):
         cluster.close()
         cluster.snapshot((), soon(), refresh=True)
@@ -231,7 +231,7 @@ def test_a_server_that_fails_is_tried_after_the_others_from_then_on(broker: Star
 
 def test_another_broker_is_asked_where_the_metadata_of_the_first_is_distrusted(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
-    cluster = Cluster(options(two.first.port))
+    cluster = KafkaCluster(options(two.first.port))
     cluster.snapshot(["orders"], soon())
     for _ in range(2):
         cluster.distrust_metadata()
@@ -243,20 +243,20 @@ def test_another_broker_is_asked_where_the_metadata_of_the_first_is_distrusted(b
 def test_a_connection_that_breaks_is_made_again(broker: Start, options: Options) -> None:
     answers = script(CLOSE, CLOSE, lambda _: metadata({1: 1}))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
-    assert Cluster(options(fake.port)).snapshot((), soon()).brokers
+    assert KafkaCluster(options(fake.port)).snapshot((), soon()).brokers
     assert fake.connections == 3
 
 
 def test_a_broker_that_is_silent_is_given_up_after_the_request_timeout(broker: Start, options: Options) -> None:
     answers = script(SILENCE, lambda _: metadata({1: 1}))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
-    assert Cluster(options(fake.port, request_timeout_ms=80)).snapshot((), soon()).brokers
+    assert KafkaCluster(options(fake.port, request_timeout_ms=80)).snapshot((), soon()).brokers
     fake.wait_for(lambda f: f.resets == 1)
 
 
 def test_a_node_that_moved_to_another_port_is_found_again(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
-    cluster = Cluster(options(two.first.port))
+    cluster = KafkaCluster(options(two.first.port))
     assert cluster.call(MetadataRequest(topics=()), 2, soon()).brokers
     two.second.stop()
     two.ports[2] = two.first.port
@@ -266,7 +266,7 @@ def test_a_node_that_moved_to_another_port_is_found_again(broker: Start, options
 def test_a_node_that_the_cluster_does_not_know_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
     with pytest.raises(TransportError, match="broker 9 is not among the brokers"):
-        Cluster(options(two.first.port)).call(MetadataRequest(topics=()), 9, soon(0.5))
+        KafkaCluster(options(two.first.port)).call(MetadataRequest(topics=()), 9, soon(0.5))
 
 
 def test_offsets_are_asked_of_all_leaders_with_the_leader_epoch(broker: Start, options: Options) -> None:
@@ -275,7 +275,7 @@ def test_offsets_are_asked_of_all_leaders_with_the_leader_epoch(broker: Start, o
         first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 10)))},
         second={ListOffsetsRequest: script(lambda r: offsets(r, (0, 20)))},
     )
-    cluster = Cluster(options(two.first.port))
+    cluster = KafkaCluster(options(two.first.port))
     wanted = {TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): 1234}
     listed = cluster.list_offsets(wanted, Isolation.READ_COMMITTED, soon())
     assert listed == {tp: ListedOffset(at, -1, 7) for tp, at in zip(wanted, (10, 20), strict=True)}
@@ -297,7 +297,7 @@ def test_offsets_follow_a_leader_that_moves_and_only_what_is_missing_is_asked_ag
         first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 10)), lambda r: offsets(r, (0, 20)))},
         second={ListOffsetsRequest: script(moves)},
     )
-    cluster = Cluster(options(two.first.port))
+    cluster = KafkaCluster(options(two.first.port))
     wanted = {TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): LATEST}
     listed = cluster.list_offsets(wanted, Isolation.READ_UNCOMMITTED, soon())
     assert [listed[tp].offset for tp in wanted] == [10, 20]
@@ -314,7 +314,7 @@ def test_offsets_of_a_leader_that_dies_are_asked_of_the_next_one(broker: Start, 
         first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 5)))},
         second={ListOffsetsRequest: script(dies)},
     )
-    listed = Cluster(options(two.first.port)).list_offsets(
+    listed = KafkaCluster(options(two.first.port)).list_offsets(
         {TopicPartition("orders", 1): LATEST}, Isolation.READ_UNCOMMITTED, soon()
     )
     assert listed[TopicPartition("orders", 1)].offset == 5
@@ -334,27 +334,27 @@ def test_offsets_that_nobody_has_end_at_the_deadline_with_the_cause(
     two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (6, -1)))}, second={})
     two.lead = lead
     with pytest.raises(TransportError, match=cause):
-        Cluster(options(two.first.port)).list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.5))
+        KafkaCluster(options(two.first.port)).list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.5))
 
 
 @pytest.mark.parametrize("code", [-1, 8, 1, 140])
 def test_a_leader_that_fails_with_a_code_of_no_use_is_asked_again(code: int, broker: Start, options: Options) -> None:
     first = {ListOffsetsRequest: script(lambda r: offsets(r, (code, -1)), lambda r: offsets(r, (0, 5)))}
     two = Two(broker, first=first, second={})
-    found = Cluster(options(two.first.port)).list_offsets({ORDERS[0]: LATEST}, Isolation.READ_UNCOMMITTED, soon())
+    found = KafkaCluster(options(two.first.port)).list_offsets({ORDERS[0]: LATEST}, Isolation.READ_UNCOMMITTED, soon())
     assert found[ORDERS[0]].offset == 5
 
 
 def test_records_without_timestamps_have_no_offset_at_a_timestamp(broker: Start, options: Options) -> None:
     two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (43, -1)))}, second={})
-    found = Cluster(options(two.first.port)).list_offsets({ORDERS[0]: 1_000}, Isolation.READ_UNCOMMITTED, soon())
+    found = KafkaCluster(options(two.first.port)).list_offsets({ORDERS[0]: 1_000}, Isolation.READ_UNCOMMITTED, soon())
     assert found == {ORDERS[0]: ListedOffset(NO_OFFSET)}
 
 
 def test_offsets_that_may_not_be_read_are_an_error_at_once(broker: Start, options: Options) -> None:
     two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (29, -1)))}, second={})
     with pytest.raises(BrokerError, match="the offsets of orders-0: TOPIC_AUTHORIZATION_FAILED"):
-        Cluster(options(two.first.port)).list_offsets(
+        KafkaCluster(options(two.first.port)).list_offsets(
             {TopicPartition("orders", 0): LATEST}, Isolation.READ_UNCOMMITTED, soon(30)
         )
 
@@ -388,7 +388,7 @@ def test_the_ends_of_epochs_are_asked_of_all_leaders_as_a_consumer_that_knows_th
         second={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, -1, -1)))},
     )
     wanted = {ORDERS[0]: EpochCheck(5, 7), ORDERS[1]: EpochCheck(6, 9)}
-    ends = Cluster(options(two.first.port)).epoch_ends(wanted, soon())
+    ends = KafkaCluster(options(two.first.port)).epoch_ends(wanted, soon())
     assert ends == {ORDERS[0]: EpochEnd(4, 100), ORDERS[1]: EpochEnd(-1, -1)}
     assert [end.known for end in ends.values()] == [True, False]
     (request,) = two.second.asked("OffsetForLeaderEpoch")
@@ -413,7 +413,7 @@ def test_a_moved_leader_is_looked_for_and_only_what_is_missing_is_asked_again(
         },
         second={OffsetForLeaderEpochRequest: script(moves)},
     )
-    ends = Cluster(options(two.first.port)).epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon())
+    ends = KafkaCluster(options(two.first.port)).epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon())
     assert ends == {ORDERS[0]: EpochEnd(5, 10), ORDERS[1]: EpochEnd(5, 20)}
     asked = [[p.partition for p in r.topics[0].partitions] for r in two.first.asked("OffsetForLeaderEpoch")]
     assert asked == [[0], [1]]
@@ -422,20 +422,20 @@ def test_a_moved_leader_is_looked_for_and_only_what_is_missing_is_asked_again(
 def test_a_partition_without_a_leader_holds_up_no_other(broker: Start, options: Options) -> None:
     two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, 5, 10)))}, second={})
     two.lead = (1, -1)
-    ends = Cluster(options(two.first.port)).epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon(0.5))
+    ends = KafkaCluster(options(two.first.port)).epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon(0.5))
     assert ends == {ORDERS[0]: EpochEnd(5, 10)}
 
 
 def test_a_broker_that_tells_epochs_to_brokers_only_cannot_tell(broker: Start, options: Options) -> None:
     two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (31, -1, -1)))}, second={})
-    ends = Cluster(options(two.first.port)).epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon())
+    ends = KafkaCluster(options(two.first.port)).epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon())
     assert ends == {ORDERS[0]: EpochEnd()}
 
 
 def test_epochs_that_may_not_be_asked_about_are_an_error_at_once(broker: Start, options: Options) -> None:
     two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (29, -1, -1)))}, second={})
     with pytest.raises(BrokerError, match="a leader epoch of orders-0: TOPIC_AUTHORIZATION_FAILED"):
-        Cluster(options(two.first.port)).epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon(30))
+        KafkaCluster(options(two.first.port)).epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon(30))
 
 
 # -- coordinators -----------------------------------------------------------------------------------------------------
@@ -457,7 +457,7 @@ def test_a_coordinator_is_waited_for_in_the_old_and_in_the_new_shape(
             FindCoordinatorRequest: script(answer(15), answer(0)),
         }
     )
-    assert Cluster(options(fake.port)).coordinator("g", soon()) == Broker(3, "h", 9)
+    assert KafkaCluster(options(fake.port)).coordinator("g", soon()) == Broker(3, "h", 9)
     assert len(fake.asked("FindCoordinator")) == 2
 
 
@@ -465,12 +465,12 @@ def test_a_group_that_may_not_be_used_is_an_error_with_its_name(broker: Start, o
     refused = FindCoordinatorResponse(coordinators=(Coordinator(key="g", error_code=30),))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), FindCoordinatorRequest: script(refused)})
     with pytest.raises(BrokerError, match="group 'g': its coordinator: GROUP_AUTHORIZATION_FAILED"):
-        Cluster(options(fake.port)).coordinator("g", soon())
+        KafkaCluster(options(fake.port)).coordinator("g", soon())
 
 
 def test_any_broker_will_do(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
-    assert Cluster(options(two.second.port)).call(MetadataRequest(topics=()), ANY, soon()).brokers
+    assert KafkaCluster(options(two.second.port)).call(MetadataRequest(topics=()), ANY, soon()).brokers
 
 
 def test_brokers_that_come_under_new_addresses_for_ever_leave_no_connection_behind(
@@ -485,7 +485,7 @@ def test_brokers_that_come_under_new_addresses_for_ever_leave_no_connection_behi
     shared = {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: now_at}
     listing = {ListOffsetsRequest: lambda request, _: offsets(request, (0, 7))}
     first = broker({**shared, **listing})
-    cluster = Cluster(options(first.port))
+    cluster = KafkaCluster(options(first.port))
     wanted = {TopicPartition("orders", n): LATEST for n in range(2)}
     for _ in range(5):
         places.append(broker({**shared, **listing}))
@@ -496,6 +496,6 @@ def test_brokers_that_come_under_new_addresses_for_ever_leave_no_connection_behi
     there = {("127.0.0.1", first.port), ("127.0.0.1", places[-1].port)}
     assert cluster._connections.keys() <= there
     assert cluster._failed_at.keys() <= there
-    assert cluster._crowd is not None
-    assert cluster._crowd._lines.keys() <= there
+    assert cluster._fanout is not None
+    assert cluster._fanout._lines.keys() <= there
     cluster.close()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cluster.admin import describe_groups, list_groups
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import BrokerError, TransportError, error_of
 from streamgroup.model import LATEST, NO_LEADER, TopicPartition
-from streamgroup.net.admin import describe_groups, list_groups
-from streamgroup.net.cluster import Cluster
-from streamgroup.net.listing import ListedOffset
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.admin import (
     DescribedGroup,
@@ -22,10 +22,10 @@ from streamgroup.wire.messages.admin import (
 )
 from streamgroup.wire.messages.cluster import MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
 from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
+from tests.unit.cluster.test_kafka_old import of_segments, offsets_v0
 from tests.unit.net.answers import metadata, topic
 from tests.unit.net.fake_broker import FakeBroker
 from tests.unit.net.old_broker import old_broker
-from tests.unit.net.test_cluster_old import of_segments, offsets_v0
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -48,20 +48,20 @@ def first_then(first: Any, then: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_an_unknown_topic_is_absent(broker: Start, options: Options) -> None:
     fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({1: fake.port}, topic("orders", error=3)))
-    assert Cluster(options(fake.port)).snapshot(["orders"], soon()).topics == {}
+    assert KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).topics == {}
 
 
 def test_a_topic_without_leaders_yet_is_asked_for_again(broker: Start, options: Options) -> None:
     coming = first_then(metadata({1: 9}, topic("orders", error=5)), lambda *_: metadata({1: 9}, topic("orders", 1)))
     fake = old_broker(broker, "0.9", Metadata=coming)
-    assert Cluster(options(fake.port)).snapshot(["orders"], soon()).leader(TP) is not None
+    assert KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).leader(TP) is not None
 
 
 @pytest.mark.parametrize("code", [17, 29])
 def test_a_topic_that_cannot_be_asked_for_is_an_error_with_its_name(code: int, broker: Start, options: Options) -> None:
     fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({1: 9}, topic("orders", error=code)))
     with pytest.raises(BrokerError, match=f"topic 'orders': {error_of(code).name}"):
-        Cluster(options(fake.port)).snapshot(["orders"], soon())
+        KafkaCluster(options(fake.port)).snapshot(["orders"], soon())
 
 
 @pytest.mark.parametrize(("code", "leader"), [(5, NO_LEADER), (9, 1)])
@@ -74,13 +74,13 @@ def test_a_partition_has_a_leader_whatever_its_replicas_are(
     )
     answer = MetadataResponseTopic(error_code=0, name="orders", partitions=(row,))
     fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({1: 9}, answer))
-    info = Cluster(options(fake.port)).snapshot(["orders"], soon()).topics["orders"].partitions[0]
+    info = KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).topics["orders"].partitions[0]
     assert (info.leader, info.replicas, info.in_sync) == (leader, (1, 2), (1,))
 
 
 def test_a_broker_is_its_id_host_and_port(broker: Start, options: Options) -> None:
     fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({7: fake.port}, topic("orders", 7)))
-    leader = Cluster(options(fake.port)).snapshot(["orders"], soon()).leader(TP)
+    leader = KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).leader(TP)
     told = MetadataResponseBroker(node_id=7, host="127.0.0.1", port=fake.port)
     assert leader is not None
     assert (leader.node_id, leader.host, leader.port) == (told.node_id, told.host, told.port)
@@ -100,7 +100,7 @@ def test_offsets_that_the_broker_does_not_have_are_asked_for_anew_by_new_metadat
         Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
         ListOffsets=lambda request, version: offsets_v0(request, codes.pop()) if codes else answer(request, version),
     )
-    listed = Cluster(options(fake.port)).list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon())
+    listed = KafkaCluster(options(fake.port)).list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon())
     assert listed == {TP: ListedOffset(7)}
 
 
@@ -112,7 +112,7 @@ def test_an_unknown_error_is_asked_again_and_told_with_the_partition(broker: Sta
         ListOffsets=lambda request, _: offsets_v0(request, -1),
     )
     with pytest.raises(TransportError, match="orders-0: UNKNOWN_SERVER_ERROR"):
-        Cluster(options(fake.port)).list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.3))
+        KafkaCluster(options(fake.port)).list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.3))
     assert len(fake.asked("ListOffsets")) > 1
 
 
@@ -138,13 +138,13 @@ def test_a_list_of_groups_waits_for_its_coordinators(broker: Start, options: Opt
     # The first answer is that to the probe of the handshake.
     answers = [ListGroupsResponse(), ListGroupsResponse(error_code=15), ListGroupsResponse(groups=(ONE,))]
     fake = keeper(broker, ListGroups=lambda *_: answers.pop(0) if len(answers) > 1 else answers[0])
-    assert list_groups(Cluster(options(fake.port)), soon()) == {"g": ONE}
+    assert list_groups(KafkaCluster(options(fake.port)), soon()) == {"g": ONE}
 
 
 def test_a_list_of_groups_that_is_forbidden_is_an_error_with_the_broker(broker: Start, options: Options) -> None:
     fake = keeper(broker, ListGroups=lambda *_: ListGroupsResponse(error_code=29))
     with pytest.raises(BrokerError, match="the groups of broker 1: TOPIC_AUTHORIZATION_FAILED"):
-        list_groups(Cluster(options(fake.port)), soon())
+        list_groups(KafkaCluster(options(fake.port)), soon())
 
 
 STABLE = DescribedGroup(error_code=0, group_id="g", group_state="Stable", protocol_type="consumer")
@@ -158,7 +158,7 @@ def described(code: int) -> DescribeGroupsResponse:
 def test_a_description_waits_for_its_coordinator(code: int, broker: Start, options: Options) -> None:
     answers = first_then(described(code), lambda *_: DescribeGroupsResponse(groups=(STABLE,)))
     fake = keeper(broker, DescribeGroups=answers)
-    assert describe_groups(Cluster(options(fake.port)), ["g"], soon()) == {"g": STABLE}
+    assert describe_groups(KafkaCluster(options(fake.port)), ["g"], soon()) == {"g": STABLE}
     assert len(fake.asked("FindCoordinator")) == 2, "it may have moved"
 
 
@@ -166,4 +166,4 @@ def test_a_description_waits_for_its_coordinator(code: int, broker: Start, optio
 def test_a_description_that_is_forbidden_is_an_error_with_the_group(code: int, broker: Start, options: Options) -> None:
     fake = keeper(broker, DescribeGroups=lambda *_: described(code))
     with pytest.raises(BrokerError, match=f"group 'g': its description: {error_of(code).name}"):
-        describe_groups(Cluster(options(fake.port)), ["g"], soon())
+        describe_groups(KafkaCluster(options(fake.port)), ["g"], soon())

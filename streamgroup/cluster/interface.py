@@ -12,15 +12,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from streamgroup.driver.logs.cluster07 import Cluster07
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.cluster.kafka07 import Kafka07Cluster
+from streamgroup.cluster.requests import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
-from streamgroup.net.cluster import Cluster
-from streamgroup.net.listing import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.options.types import ClientOptions, Isolation
 
 if TYPE_CHECKING:
-    from streamgroup.driver.logs.nodes import BrokerNodes, Nodes
+    from streamgroup.cluster.registry_reader import RegisteredBrokers, RegistryReader
 
 log = logging.getLogger("streamgroup")
 
@@ -33,8 +33,8 @@ _PATIENCE_S = 1.0
 """How long other brokers are looked for in ZooKeeper, where some are known."""
 
 
-class LogCluster(Protocol):
-    """What planning needs of a cluster, whichever protocol it speaks. Used by one thread; the words are `Cluster`'s."""
+class Cluster(Protocol):
+    """The operations of a cluster that planning uses, whichever protocol its brokers speak. Used by one thread."""
 
     def deadline(self, timeout_ms: int | None = None) -> float:
         """The moment `timeout_ms` from now; `default_api_timeout_ms` unless given."""
@@ -54,7 +54,7 @@ class LogCluster(Protocol):
         deadline: float,
         *,
         patience: float,
-        era: int,
+        epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """`list_offsets` in one attempt, in which no broker holds up another; and what is amiss."""
 
@@ -70,26 +70,28 @@ class LogCluster(Protocol):
         """Close all connections."""
 
 
-def open_cluster(options: ClientOptions, on_change: Callable[[], None] | None = None) -> LogCluster:
+def open_cluster(options: ClientOptions, on_change: Callable[[], None] | None = None) -> Cluster:
     """The cluster that `options` name. Nothing connects before it is asked something.
 
     `on_change` is called, from another thread, when brokers or topics that were read in ZooKeeper have changed.
     """
     if options.bootstrap_servers or options.zookeeper is None:
-        return Cluster(options)
-    from streamgroup.driver.logs.nodes import Nodes  # noqa: PLC0415  (most clusters need no client of ZooKeeper)
+        return KafkaCluster(options)
+    from streamgroup.cluster.registry_reader import RegistryReader  # noqa: PLC0415  (most clusters need no client of ZooKeeper)
 
-    return RegisteredCluster(options, Nodes(options.zookeeper, on_change))
+    return RegisteredCluster(options, RegistryReader(options.zookeeper, on_change))
 
 
 class RegisteredCluster:
     """The cluster whose brokers are registered in a ZooKeeper."""
 
-    def __init__(self, options: ClientOptions, nodes: Nodes, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, options: ClientOptions, nodes: RegistryReader, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.options = options
         self.clock = clock
         self._nodes = nodes
-        self._inner: Cluster | Cluster07 | None = None
+        self._inner: KafkaCluster | Kafka07Cluster | None = None
         self._lost = False
         """None of the brokers known has answered: there may be others by now."""
 
@@ -114,11 +116,11 @@ class RegisteredCluster:
         deadline: float,
         *,
         patience: float,
-        era: int,
+        epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """`list_offsets` in one attempt, in which no broker holds up another; and what is amiss."""
         return self._asked(
-            deadline, lambda inner: inner.offsets_soon(wanted, isolation, deadline, patience=patience, era=era)
+            deadline, lambda inner: inner.offsets_soon(wanted, isolation, deadline, patience=patience, epoch=epoch)
         )
 
     def epoch_ends(
@@ -127,7 +129,7 @@ class RegisteredCluster:
         """Where the epochs of positions end; brokers before 0.11 have none."""
         return self._asked(deadline, lambda inner: inner.epoch_ends(wanted, deadline))
 
-    def opened(self, deadline: float) -> Cluster | Cluster07:
+    def opened(self, deadline: float) -> KafkaCluster | Kafka07Cluster:
         """The cluster itself, in the dialect that it speaks."""
         if self._inner is None:
             self._inner = self._found(self._awaited(deadline))
@@ -151,14 +153,14 @@ class RegisteredCluster:
             self._inner = None
         self._nodes.close()
 
-    def _asked(self, deadline: float, question: Callable[[Cluster | Cluster07], T]) -> T:
+    def _asked(self, deadline: float, question: Callable[[KafkaCluster | Kafka07Cluster], T]) -> T:
         try:
             return question(self.opened(deadline))
         except TransportError:
-            self._lost = isinstance(self._inner, Cluster)
+            self._lost = isinstance(self._inner, KafkaCluster)
             raise
 
-    def _awaited(self, deadline: float) -> BrokerNodes:
+    def _awaited(self, deadline: float) -> RegisteredBrokers:
         """The brokers, as soon as there are any."""
         said = False
         while True:
@@ -172,35 +174,35 @@ class RegisteredCluster:
                 said = True
                 time.sleep(_LOOK_EVERY_S)
 
-    def _found(self, registered: BrokerNodes) -> Cluster | Cluster07:
+    def _found(self, registered: RegisteredBrokers) -> KafkaCluster | Kafka07Cluster:
         """The cluster of these brokers: the one that is open, where it is still the same."""
         dialect = registered.dialect
         if self._inner is None:
             log.info("%s: Kafka %s, brokers %s", self._nodes.where, _NAMES[dialect], registered)
-        elif isinstance(self._inner, Cluster07) is not (dialect is Dialect.KAFKA07):
+        elif isinstance(self._inner, Kafka07Cluster) is not (dialect is Dialect.KAFKA07):
             raise ConfigError(f"{self._nodes.where}: the brokers are of Kafka {_NAMES[dialect]} by now: start again")
         if dialect is Dialect.KAFKA07:
-            return self._inner if isinstance(self._inner, Cluster07) else Cluster07(self.options, self._nodes)
+            return self._inner if isinstance(self._inner, Kafka07Cluster) else Kafka07Cluster(self.options, self._nodes)
         servers = tuple(sorted((broker.host, broker.port) for broker in registered.brokers.values()))
-        if isinstance(self._inner, Cluster):
+        if isinstance(self._inner, KafkaCluster):
             if self._inner.options.bootstrap_servers == servers:
                 return self._inner
             self._inner.close()
-        return Cluster(replace(self.options, bootstrap_servers=servers))
+        return KafkaCluster(replace(self.options, bootstrap_servers=servers))
 
 
-def kafka_of(cluster: LogCluster, deadline: float) -> Cluster:
+def kafka_of(cluster: Cluster, deadline: float) -> KafkaCluster:
     """`cluster` as one that speaks Kafka's protocol of 0.8 and later. Raises ConfigError where it is a 0.7."""
     opened = cluster.opened(deadline) if isinstance(cluster, RegisteredCluster) else cluster
-    if isinstance(opened, Cluster07):
+    if isinstance(opened, Kafka07Cluster):
         raise ConfigError("the brokers are of Kafka 0.7: they know no groups and keep no offsets, their ZooKeeper does")
-    return cast("Cluster", opened)
+    return cast("KafkaCluster", opened)
 
 
-def kafka07_of(cluster: LogCluster, deadline: float) -> Cluster07:
+def kafka07_of(cluster: Cluster, deadline: float) -> Kafka07Cluster:
     """`cluster` as one of Kafka 0.7. Raises ConfigError where it is a later one."""
     opened = cluster.opened(deadline) if isinstance(cluster, RegisteredCluster) else cluster
-    if not isinstance(opened, Cluster07):
+    if not isinstance(opened, Kafka07Cluster):
         raise ConfigError("the brokers are not of Kafka 0.7: their offsets are no byte positions")
     return opened
 

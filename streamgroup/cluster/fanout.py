@@ -24,17 +24,17 @@ Address = tuple[str, int]
 Question = tuple[Address, AnyRequest]
 
 
-class Late(TransportError):
+class Pending(TransportError):
     """No answer yet; it is waited for."""
 
 
-class Unheard(TransportError):
+class Unsent(TransportError):
     """The connection ended at an earlier question: what became of it says nothing of this one."""
 
 
 class _Asked(NamedTuple):
     request: AnyRequest
-    era: int
+    epoch: int
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class _Wanted:
 
     questions: dict[Question, None]
     """In their order."""
-    era: int
+    epoch: int
     answers: dict[Question, Any]
 
     def left(self) -> list[Question]:
@@ -78,7 +78,7 @@ class _Wanted:
         """Take the answers that were kept."""
         for asked in tuple(line.kept):
             question = address, asked.request
-            if asked.era == self.era and question in self.questions and question not in self.answers:
+            if asked.epoch == self.epoch and question in self.questions and question not in self.answers:
                 self.answers[question] = line.kept.pop(asked)[0]
 
     def fail(self, address: Address, error: StreamGroupError, culprit: AnyRequest | None = None) -> None:
@@ -86,10 +86,10 @@ class _Wanted:
         for question in self.left():
             if question[0] == address:
                 behind = culprit is not None and question[1] != culprit
-                self.answers[question] = Unheard(f"{error} (before this was answered)") if behind else error
+                self.answers[question] = Unsent(f"{error} (before this was answered)") if behind else error
 
 
-class Crowd:
+class BrokerFanout:
     """See the module. Used by one thread."""
 
     def __init__(self, options: ClientOptions, clock: Callable[[], float], dialect: Dialect = Dialect.KAFKA) -> None:
@@ -106,15 +106,15 @@ class Crowd:
         *,
         patience: float | None = None,
         ceiling: int | None = None,
-        era: int = 0,
+        epoch: int = 0,
     ) -> dict[Address, R | TransportError]:
         """One attempt at each: what it answered, or why it did not.
 
         An attempt takes `request_timeout_ms` at most. After `patience` seconds (none: when the attempts are over) those
-        that have not answered are `Late`; their answers count for the next call of the same `era`. Raises whatever else
-        is wrong with a broker: UnsupportedVersionError, DecodeError, BrokerError where it refuses the handshake.
+        that have not answered are `Pending`; their answers count for the next call of the same `epoch`. Raises whatever
+        else is wrong with a broker: UnsupportedVersionError, DecodeError, BrokerError where it refuses the handshake.
         """
-        found = self.ask_all(requests.items(), deadline, patience=patience, ceiling=ceiling, era=era)
+        found = self.ask_all(requests.items(), deadline, patience=patience, ceiling=ceiling, epoch=epoch)
         return {address: answer for (address, _), answer in found.items()}
 
     def ask_all(
@@ -124,18 +124,18 @@ class Crowd:
         *,
         patience: float | None = None,
         ceiling: int | None = None,
-        era: int = 0,
+        epoch: int = 0,
     ) -> dict[Question, Any]:
         """`ask` where one broker may be asked many things, one behind the other in the order given.
 
-        Where the connection ends, the first question without an answer has the error, those behind it are `Unheard`.
+        Where the connection ends, the first question without an answer has the error, those behind it are `Unsent`.
         """
         began = self._clock()
         until = min(deadline, began + self._options.request_timeout_ms / 1000)
         enough = until if patience is None else min(until, began + patience)
         answers: dict[Question, Any] = {}
-        wanted = _Wanted(dict.fromkeys(questions), era, answers)
-        self._take(self._poller.wait(0), _Wanted({}, era, {}))  # connections that have ended, answers that came late
+        wanted = _Wanted(dict.fromkeys(questions), epoch, answers)
+        self._take(self._poller.wait(0), _Wanted({}, epoch, {}))  # connections that have ended, answers that came late
         self._put(wanted, until, ceiling)
         while True:
             for address, line in self._lines.items():
@@ -146,7 +146,7 @@ class Crowd:
                 break
             self._take(self._poller.wait(max(0.0, min(enough, self._due(until)) - now)), wanted)
         for address, request in wanted.left():
-            answers[address, request] = Late(
+            answers[address, request] = Pending(
                 f"{_name(address)}: no answer to {name_of(request)} after {now - began:.1f} s; it is waited for"
             )
         return {question: answers[question] for question in wanted.questions}
@@ -168,10 +168,10 @@ class Crowd:
         for address, request in wanted.questions:
             line = self._lines.get(address)
             if line is None:
-                line = self._lines[address] = _Line(self._poller.connect(*address, "crowd"))
+                line = self._lines[address] = _Line(self._poller.connect(*address, "fanout"))
             if address not in known:
                 known[address] = line.known(now)
-            asked = _Asked(request, wanted.era)
+            asked = _Asked(request, wanted.epoch)
             if asked not in known[address]:
                 line.asked[self._poller.send(line.handle, request, ceiling=ceiling)] = asked, until
                 line.due = min(line.due, until)

@@ -11,12 +11,9 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal, TypeVar
 
-from streamgroup.errors import BrokerError, ConfigError, TransportError, may_pass
-from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
-from streamgroup.net.backoff import Backoff
-from streamgroup.net.connection import Connection
-from streamgroup.net.crowd import Address, Crowd, Late
-from streamgroup.net.listing import (
+from streamgroup.cluster.fanout import Address, BrokerFanout, Pending
+from streamgroup.cluster.metadata import MetadataCache, metadata_request, snapshot_of, wants_rebootstrap
+from streamgroup.cluster.requests import (
     NO_OFFSET,
     EpochCheck,
     EpochEnd,
@@ -28,7 +25,10 @@ from streamgroup.net.listing import (
     read_epoch_ends,
     read_offsets,
 )
-from streamgroup.net.metadata import MetadataCache, metadata_request, snapshot_of, wants_rebootstrap
+from streamgroup.errors import BrokerError, ConfigError, TransportError, may_pass
+from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
+from streamgroup.net.backoff import Backoff
+from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
@@ -44,7 +44,7 @@ ANY: Final = "any"
 Node = int | Broker | Literal["any"]
 
 
-class Cluster:
+class KafkaCluster:
     """A Kafka cluster as one thread uses it. Bootstrap servers are tried in the order of their list."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Cluster:
         """When the metadata of each broker was found doubtful: others, unless they fail, are asked before it."""
         self._told_by: Address | None = None
         """The broker that answered with the newest metadata."""
-        self._crowd: Crowd | None = None
+        self._fanout: BrokerFanout | None = None
         self._cache = MetadataCache(options.metadata_max_age_ms)
 
     def __str__(self) -> str:
@@ -121,8 +121,8 @@ class Cluster:
         known.update(self.options.bootstrap_servers)
         for address in self._connections.keys() - known:
             self._connections.pop(address).close()
-        if self._crowd is not None:
-            self._crowd.keep(known)
+        if self._fanout is not None:
+            self._fanout.keep(known)
         self._failed_at = {address: at for address, at in self._failed_at.items() if address in known}
         self._distrusted_at = {address: at for address, at in self._distrusted_at.items() if address in known}
 
@@ -185,12 +185,12 @@ class Cluster:
         deadline: float,
         ceiling: int | None = None,
         patience: float | None = None,
-        era: int = 0,
+        epoch: int = 0,
     ) -> dict[int, R | TransportError]:
         """Ask several nodes at once, one attempt each: what each answered, or why it did not.
 
-        After `patience` seconds those that have not answered are `Late`, and their answers are taken by the next call
-        that asks them the same in the same `era`; without it each attempt takes `request_timeout_ms` at most.
+        After `patience` seconds those that have not answered are `Pending`. Their answers are taken by the next call
+        that asks them the same in the same `epoch`; without it each attempt takes `request_timeout_ms` at most.
         """
         answers: dict[int, R | TransportError] = {}
         nodes: dict[Address, int] = {}
@@ -199,12 +199,12 @@ class Cluster:
                 nodes[self._address(node, deadline)] = node
             except TransportError as error:
                 answers[node] = error
-        if self._crowd is None:
-            self._crowd = Crowd(self.options, self.clock)
+        if self._fanout is None:
+            self._fanout = BrokerFanout(self.options, self.clock)
         wanted = {address: requests[node] for address, node in nodes.items()}
-        found = self._crowd.ask(wanted, deadline, patience=patience, ceiling=ceiling, era=era)
+        found = self._fanout.ask(wanted, deadline, patience=patience, ceiling=ceiling, epoch=epoch)
         answers |= {nodes[address]: answer for address, answer in found.items()}
-        if any(isinstance(answer, TransportError) and not isinstance(answer, Late) for answer in answers.values()):
+        if any(isinstance(answer, TransportError) and not isinstance(answer, Pending) for answer in answers.values()):
             self.expire_metadata()
         return answers
 
@@ -291,18 +291,18 @@ class Cluster:
         deadline: float,
         *,
         patience: float,
-        era: int,
+        epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """`list_offsets` in one attempt of `patience` seconds, in which no leader holds up another; and what is amiss.
 
         What has no answer yet is absent; a later call for the same partitions takes an answer that came meanwhile, if
-        it is of the same `era`: a new one begins where what is asked about may have changed.
+        it is of the same `epoch`: a new one begins where what is asked about may have changed.
         Raises BrokerError where a partition may not be read, TransportError where there is no metadata by `deadline`.
         """
         listed: dict[TopicPartition, ListedOffset] = {}
         snapshot = self.snapshot({tp.topic for tp in wanted}, deadline)
         requests, causes = offset_requests(wanted, snapshot, isolation)
-        for answer in self.call_each(requests, deadline, patience=patience, era=era).values():
+        for answer in self.call_each(requests, deadline, patience=patience, epoch=epoch).values():
             if isinstance(answer, TransportError):
                 causes.append(str(answer))
             else:
@@ -342,9 +342,9 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
-        if self._crowd is not None:
-            self._crowd.close()
-            self._crowd = None
+        if self._fanout is not None:
+            self._fanout.close()
+            self._fanout = None
 
     def _rebootstrap(self) -> None:
         """Begin again at the bootstrap servers: those known and connected to belong to another cluster by now."""
@@ -404,7 +404,7 @@ class Retry:
     """The attempts at one operation: waits between them, and says so when there is no time left."""
 
     def __init__(
-        self, cluster: Cluster, what: str, deadline: float, backoff: Backoff, sleep: Callable[[float], None]
+        self, cluster: KafkaCluster, what: str, deadline: float, backoff: Backoff, sleep: Callable[[float], None]
     ) -> None:
         self._cluster, self._what, self._deadline = cluster, what, deadline
         self._backoff, self._sleep = backoff, sleep

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from streamgroup.cluster.fanout import BrokerFanout, Question
 from streamgroup.errors import BrokerError, DecodeError, TooLarge, TransportError
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, OffsetRange, TopicPartition, broker_partition, name07
-from streamgroup.net.crowd import Crowd, Question
 from streamgroup.options.types import ClientOptions
 from streamgroup.records.messages07 import walk07
 from streamgroup.wire.kafka07 import ErrorCode07, FetchRequest07, FetchResponse07, error07_of
@@ -129,13 +129,13 @@ class _Walk:
         return tuple(ends.tolist())
 
 
-class Walks:
+class BoundaryScan:
     """See the module. Its connections are its own: a large answer holds up no question about the ends of logs."""
 
     def __init__(self, options: ClientOptions, clock: Callable[[], float]) -> None:
         self._options = options
         self._clock = clock
-        self._crowd = Crowd(options, clock, Dialect.KAFKA07)
+        self._fanout = BrokerFanout(options, clock, Dialect.KAFKA07)
 
     def walk(
         self,
@@ -165,7 +165,7 @@ class Walks:
             if now >= enough:
                 break
             asked = {walk.question: walk for walk in left}
-            answers = self._crowd.ask_all(asked, deadline, patience=enough - now)
+            answers = self._fanout.ask_all(asked, deadline, patience=enough - now)
             for question, walk in asked.items():
                 answer = answers[question]
                 if isinstance(answer, TransportError):
@@ -198,12 +198,12 @@ class Walks:
 
     def close(self) -> None:
         """Close all connections."""
-        self._crowd.close()
+        self._fanout.close()
 
     def _fetched(self, tp: TopicPartition, leader: Broker, position: int, size: int, deadline: float) -> memoryview:
         request = FetchRequest07(tp.topic, broker_partition(tp.partition)[1], position, size)
         question = (leader.host, leader.port), request
-        answer = self._crowd.ask_all([question], deadline)[question]
+        answer = self._fanout.ask_all([question], deadline)[question]
         if isinstance(answer, TransportError):
             raise answer
         if answer.error and answer.error != ErrorCode07.OFFSET_OUT_OF_RANGE:

@@ -1,6 +1,6 @@
 """What tools ask of a cluster: groups, their members and committed offsets; and topics to be made.
 
-Functions over a `Cluster`; each has a deadline on the cluster's clock and is retried until then.
+Functions over a `KafkaCluster`; each has a deadline on the cluster's clock and is retried until then.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeVar
 
+from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.errors import (
     BrokerError,
     DecodeError,
@@ -18,7 +19,6 @@ from streamgroup.errors import (
     may_pass,
 )
 from streamgroup.model import Broker, CommittedOffset, TopicPartition
-from streamgroup.net.cluster import ANY, Cluster
 from streamgroup.wire.messages.admin import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -44,7 +44,7 @@ R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 
-def list_groups(cluster: Cluster, deadline: float) -> dict[str, ListedGroup]:
+def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, ListedGroup]:
     """All groups by id: every broker is asked for those that it coordinates.
 
     Raises TransportError where one broker has not answered by the deadline: the list would not be whole.
@@ -64,13 +64,13 @@ def list_groups(cluster: Cluster, deadline: float) -> dict[str, ListedGroup]:
     return groups
 
 
-def describe_groups(cluster: Cluster, groups: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+def describe_groups(cluster: KafkaCluster, groups: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
     """State and members of each of `groups`; one that does not exist is Dead, without members."""
     return {group: _describe(cluster, group, deadline) for group in sorted(groups)}
 
 
 def committed(
-    cluster: Cluster, group: str, deadline: float, stable: bool = True, in_zookeeper: bool | None = None
+    cluster: KafkaCluster, group: str, deadline: float, stable: bool = True, in_zookeeper: bool | None = None
 ) -> dict[TopicPartition, CommittedOffset]:
     """All that `group` has committed, asked without being a member.
 
@@ -97,7 +97,7 @@ def committed(
 
 
 def create_topics(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     topics: Mapping[str, int],
     deadline: float,
     *,
@@ -135,7 +135,7 @@ def _refusal(result: CreatableTopicResult) -> str:
     return f"{reason}: {error.name}"
 
 
-def _wait_for_leaders(cluster: Cluster, topics: Mapping[str, int], deadline: float) -> None:
+def _wait_for_leaders(cluster: KafkaCluster, topics: Mapping[str, int], deadline: float) -> None:
     retry = cluster.retry("leaders of new topics", deadline)
     while True:
         snapshot = cluster.snapshot(topics, deadline, refresh=True)
@@ -150,7 +150,7 @@ def _wait_for_leaders(cluster: Cluster, topics: Mapping[str, int], deadline: flo
         retry.again(f"none yet for {', '.join(waiting)}")
 
 
-def _describe(cluster: Cluster, group: str, deadline: float) -> DescribedGroup:
+def _describe(cluster: KafkaCluster, group: str, deadline: float) -> DescribedGroup:
     def read(version: int, response: DescribeGroupsResponse) -> DescribedGroup:
         described = next((g for g in response.groups if g.group_id == group), None)
         if described is None:
@@ -179,7 +179,7 @@ def _check(code: int, context: str) -> None:
 
 
 def _of_coordinator(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     group: str,
     make: tuple[type[Request[R]], Callable[[int], Request[R]]],
     read: Callable[[int, R], T],

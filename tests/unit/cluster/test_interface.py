@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import pytest
 
-from streamgroup.driver.logs import clusters as module
-from streamgroup.driver.logs.cluster07 import Cluster07
-from streamgroup.driver.logs.clusters import RegisteredCluster, kafka07_of, kafka_of, open_cluster
+from streamgroup.cluster import interface as module
+from streamgroup.cluster.interface import RegisteredCluster, kafka07_of, kafka_of, open_cluster
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.cluster.kafka07 import Kafka07Cluster
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import ClusterSnapshot
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import ClientOptions
 from tests.unit.driver.registry07 import ZOOKEEPER, FakeNodes, client07
 
@@ -28,7 +28,7 @@ def soon() -> float:
     return time.monotonic() + 5
 
 
-class FakeCluster(Cluster):
+class FakeCluster(KafkaCluster):
     """Knows its servers; fails as long as `dead` has them."""
 
     dead: ClassVar[set[tuple[str, int]]] = set()
@@ -41,7 +41,7 @@ class FakeCluster(Cluster):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Cluster", FakeCluster)
+    monkeypatch.setattr(module, "KafkaCluster", FakeCluster)
     monkeypatch.setattr(FakeCluster, "dead", set())
 
 
@@ -54,8 +54,8 @@ def its_broker_dies(opened: RegisteredCluster) -> None:
 
 def test_bootstrap_servers_are_taken_at_their_word() -> None:
     servers = (("127.0.0.1", 9092),)
-    assert isinstance(open_cluster(ClientOptions(servers)), Cluster)
-    assert isinstance(open_cluster(ClientOptions(servers, zookeeper=ZOOKEEPER)), Cluster)
+    assert isinstance(open_cluster(ClientOptions(servers)), KafkaCluster)
+    assert isinstance(open_cluster(ClientOptions(servers, zookeeper=ZOOKEEPER)), KafkaCluster)
 
 
 def test_with_zookeeper_alone_nothing_connects_before_a_question() -> None:
@@ -66,7 +66,7 @@ def test_with_zookeeper_alone_nothing_connects_before_a_question() -> None:
 
 def test_a_kafka_07_is_read_through_its_registry() -> None:
     opened = RegisteredCluster(client07(), FakeNodes(OLD))
-    assert isinstance(kafka07_of(opened, soon()), Cluster07)
+    assert isinstance(kafka07_of(opened, soon()), Kafka07Cluster)
     assert [p.partition for p in opened.snapshot(["t"], soon()).topics["t"].partitions] == [0]
     assert opened.epoch_ends({}, soon()) == {}
     with pytest.raises(ConfigError, match="know no groups"):

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cluster.admin import committed, describe_groups, list_groups
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import UnsupportedVersionError
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.net.admin import committed, describe_groups, list_groups
-from streamgroup.net.cluster import Cluster
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
 from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
@@ -52,23 +52,23 @@ def holding(broker: Start, release: str) -> FakeBroker:
 def test_without_coordinators_commits_are_zookeepers(
     in_zookeeper: bool | None, broker: Start, options: Options
 ) -> None:
-    cluster = Cluster(options(holding(broker, "0.8.1").port))
+    cluster = KafkaCluster(options(holding(broker, "0.8.1").port))
     assert committed(cluster, "g", soon(), in_zookeeper=in_zookeeper) == {TP: CommittedOffset(5, UNTOLD)}
 
 
 def test_where_there_are_both_the_caller_says_which(broker: Start, options: Options) -> None:
-    cluster = Cluster(options(holding(broker, "0.8.2").port))
+    cluster = KafkaCluster(options(holding(broker, "0.8.2").port))
     assert committed(cluster, "g", soon(), in_zookeeper=True)[TP].offset == 5
 
 
 def test_commits_in_kafka_cannot_be_asked_of_brokers_that_keep_none(broker: Start, options: Options) -> None:
-    cluster = Cluster(options(holding(broker, "0.8.1").port))
+    cluster = KafkaCluster(options(holding(broker, "0.8.1").port))
     with pytest.raises(UnsupportedVersionError, match=r"FindCoordinator .*\(Kafka 0\.8\.1\) does not have it"):
         committed(cluster, "g", soon(), in_zookeeper=False)
 
 
 def test_groups_of_0_8_cannot_be_listed_by_its_brokers(broker: Start, options: Options) -> None:
-    cluster = Cluster(options(holding(broker, "0.8.2").port))
+    cluster = KafkaCluster(options(holding(broker, "0.8.2").port))
     with pytest.raises(UnsupportedVersionError, match=r"ListGroups .*\(Kafka 0\.8\.2\)"):
         list_groups(cluster, soon())
     with pytest.raises(UnsupportedVersionError, match=r"DescribeGroups .*\(Kafka 0\.8\.2\)"):

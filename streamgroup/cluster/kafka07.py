@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.cluster.fanout import BrokerFanout, Pending, Question, Unsent
+from streamgroup.cluster.requests import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.model import (
     EARLIEST,
@@ -25,14 +27,12 @@ from streamgroup.model import (
     name07,
 )
 from streamgroup.net.backoff import Backoff
-from streamgroup.net.crowd import Crowd, Late, Question, Unheard
-from streamgroup.net.listing import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.kafka07 import EARLIEST_TIME, LATEST_TIME, OffsetsRequest07, error07_of
 
 if TYPE_CHECKING:
-    from streamgroup.driver.logs.nodes import Nodes
-    from streamgroup.driver.logs.walking import Walks
+    from streamgroup.cluster.boundary_scan import BoundaryScan
+    from streamgroup.cluster.registry_reader import RegistryReader
 
 log = logging.getLogger("streamgroup")
 
@@ -50,13 +50,13 @@ _Asked = dict[TopicPartition, tuple[int, tuple[Question, ...]]]
 """What is asked for each partition, and where in its log that is about."""
 
 
-class Cluster07:
-    """See the module; a `LogCluster`. Used by one thread."""
+class Kafka07Cluster:
+    """See the module; a `Cluster`. Used by one thread."""
 
     def __init__(
         self,
         options: ClientOptions,
-        nodes: Nodes,
+        nodes: RegistryReader,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -67,8 +67,8 @@ class Cluster07:
         self.clock = clock
         self._sleep = sleep
         self._nodes = nodes
-        self._crowd: Crowd | None = None
-        self._walks: Walks | None = None
+        self._fanout: BrokerFanout | None = None
+        self._walks: BoundaryScan | None = None
         self._last: ClusterSnapshot | None = None
         self._all = False
         """Whether the last snapshot has all topics."""
@@ -169,13 +169,13 @@ class Cluster07:
         deadline: float,
         *,
         patience: float,
-        era: int,
+        epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """`list_offsets` in one attempt of `patience` seconds, in which no broker holds up another; what is amiss.
 
-        An answer that comes later is taken by the next call that asks the same in the same `era`.
+        An answer that comes later is taken by the next call that asks the same in the same `epoch`.
         """
-        return self._attempt(wanted, deadline, patience=patience, era=era)
+        return self._attempt(wanted, deadline, patience=patience, epoch=epoch)
 
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, EpochCheck], deadline: float
@@ -187,10 +187,10 @@ class Cluster07:
         self, wanted: Collection[OffsetRange], deadline: float, budget: float, *, checked: bool = False
     ) -> dict[TopicPartition, tuple[int, ...]]:
         """Where messages end in the logs, by walking them: from the start of each range, which must be a boundary, to
-        its end, as far as `budget` seconds and `walking.MOST_BYTES` reach (R34).
+        its end, as far as `budget` seconds and `boundary_scan.MOST_BYTES` reach (R34).
 
         The first message's end is always among them, however large it is; a partition that has not told that is absent.
-        `checked`: see `Walks.walk`. Raises DecodeError where a start is no boundary.
+        `checked`: see `BoundaryScan.walk`. Raises DecodeError where a start is no boundary.
         """
         snapshot = self.snapshot({range_.partition.topic for range_ in wanted}, deadline)
         return self._walking().walk(wanted, snapshot, deadline, self.clock() + budget, checked=checked)
@@ -199,11 +199,11 @@ class Cluster07:
         """Whether a message begins at `position` of the log of `tp`. Raises TransportError, BrokerError."""
         return self._walking().begins(tp, position, self.snapshot({tp.topic}, deadline), deadline)
 
-    def _walking(self) -> Walks:
-        from streamgroup.driver.logs.walking import Walks  # noqa: PLC0415  (needs arrays, which the driver else does not)
+    def _walking(self) -> BoundaryScan:
+        from streamgroup.cluster.boundary_scan import BoundaryScan  # noqa: PLC0415  (needs arrays, which the driver else does not)
 
         if self._walks is None:
-            self._walks = Walks(self.options, self.clock)
+            self._walks = BoundaryScan(self.options, self.clock)
         return self._walks
 
     def distrust_metadata(self) -> None:
@@ -211,10 +211,10 @@ class Cluster07:
 
     def close(self) -> None:
         """Close all connections; ZooKeeper's session is that of who opened it."""
-        for opened in (self._crowd, self._walks):
+        for opened in (self._fanout, self._walks):
             if opened is not None:
                 opened.close()
-        self._crowd = self._walks = None
+        self._fanout = self._walks = None
 
     def _attempt(
         self,
@@ -222,15 +222,15 @@ class Cluster07:
         deadline: float,
         *,
         patience: float | None = None,
-        era: int = 0,
+        epoch: int = 0,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """Ask all brokers once: what was answered, and why the rest was not."""
         snapshot = self.snapshot({tp.topic for tp in wanted}, deadline)
         asked, causes = self._questions(wanted, snapshot)
-        if self._crowd is None:
-            self._crowd = Crowd(self.options, self.clock, Dialect.KAFKA07)
+        if self._fanout is None:
+            self._fanout = BrokerFanout(self.options, self.clock, Dialect.KAFKA07)
         questions = [question for _, theirs in asked.values() for question in theirs]
-        answers = self._crowd.ask_all(questions, deadline, patience=patience, era=era)
+        answers = self._fanout.ask_all(questions, deadline, patience=patience, epoch=epoch)
         listed = {}
         for tp, (at, theirs) in asked.items():
             heard = [answers[question] for question in theirs]
@@ -257,7 +257,7 @@ class Cluster07:
         return asked, causes
 
     def _suspect(self, tp: TopicPartition, troubles: Collection[TransportError]) -> None:
-        if any(not isinstance(trouble, Late | Unheard) for trouble in troubles):
+        if any(not isinstance(trouble, Pending | Unsent) for trouble in troubles):
             self._suspects.add(tp)
         elif not troubles:
             self._suspects.discard(tp)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from streamgroup.driver.logs.nodes import one_cluster, read_brokers, read_topics07
+from streamgroup.cluster.registry_reader import one_cluster, read_brokers, read_topics07
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import Broker, Dialect, TopicPartition
 from tests.unit.driver.registry07 import FakeNodes, tree
