@@ -47,7 +47,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.parse import parse_source
-from streamgroup.options.types import Isolation
+from streamgroup.options.types import Isolation, LimitOptions
 from streamgroup.planning.batch import next_document
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.planning.packing import pack
@@ -358,7 +358,7 @@ class Polls:
         """Poll as Spark does, with a value made anew of the same text. Returns the CPU seconds of the call."""
         value = json.loads(self.text)
         began = time.thread_time()
-        planned = self.coordinator.latest_offset(value, max_rows=None)
+        planned = self.coordinator.latest_offset(value, limits=LimitOptions())
         taken = time.thread_time() - began
         self.text = json.dumps(planned)
         return taken

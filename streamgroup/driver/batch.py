@@ -134,8 +134,8 @@ def tasks_of(
     in_bytes = snapshot.dialect is Dialect.KAFKA07
     tasks = pack(
         located,
-        min_partitions=options.limits.min_partitions,
-        max_records_per_partition=options.limits.max_records_per_partition,
+        min_partitions=options.split.min_partitions,
+        max_records_per_partition=options.split.max_records_per_partition,
         small=SMALL_BYTES if in_bytes else SMALL,
         segments={tp: log.segments for tp, log in (logs or {}).items()} if in_bytes else None,
     )

@@ -46,7 +46,7 @@ from streamgroup.model import (
     OffsetRange,
     TopicPartition,
 )
-from streamgroup.options.types import GroupOptions, Mode, SourceOptions
+from streamgroup.options.types import GroupOptions, LimitOptions, Mode, SourceOptions
 from streamgroup.planning.batch import replay_ranges, whole_batch
 from streamgroup.planning.document import DocumentReader, to_value
 
@@ -97,7 +97,6 @@ class Coordinator:
             troubles,
             kept=self._group.kept,
             fail_on_data_loss=options.fail_on_data_loss,
-            limits=options.limits,
             documents_positions=self._group.mode is Mode.OFF,
             is_subscribed=lambda tp: is_subscribed(options.subscription, tp),
         )
@@ -161,7 +160,7 @@ class Coordinator:
         )
 
     @spark_calls
-    def latest_offset(self, start: Mapping[str, Any], *, max_rows: int | None, once: bool = False) -> dict[str, Any]:
+    def latest_offset(self, start: Mapping[str, Any], *, limits: LimitOptions, once: bool = False) -> dict[str, Any]:
         """Prove `start` sunk, commit it, and plan the next batch: its document, or `start` where nothing is new."""
         document = self._documents.read(start)
         self._beginning.open()
@@ -175,14 +174,14 @@ class Coordinator:
             self._join(document)
             self._leaving.raise_if_ended(FIRST_PATIENCE_S)
         began = time.monotonic()
-        while (planned := self._plan(document, max_rows, once=once)) is None:
+        while (planned := self._plan(document, limits, once=once)) is None:
             with self._state:
                 ends = self._planner.targets is not None
                 if self._leaving.wanted or not self._waiting.looks_again(began, once=once, ends=ends):
                     return self._wait_on(dict(start), document)
         return dict(start) if planned is document else to_value(planned)
 
-    def _plan(self, previous: Document, max_rows: int | None, *, once: bool) -> Document | None:
+    def _plan(self, previous: Document, limits: LimitOptions, *, once: bool) -> Document | None:
         """The next batch's document, or `previous` where there is nothing new; None where that cannot be told yet."""
         with self._state:
             may_plan = self._waiting.until_plannable(once=once, ends=self._planner.targets is not None)
@@ -191,18 +190,18 @@ class Coordinator:
                 return None
             generation, positions = self._ledger.generation, self._ledger.positions()
         logs = self._watcher.ends(positions, FIRST_PATIENCE_S)
-        self._planner.ask(positions, logs, max_rows, FIRST_PATIENCE_S)
+        self._planner.ask(positions, logs, limits, FIRST_PATIENCE_S)
         self._unregistered.begin(previous, self._planner.targets, once=once)
         with self._state:
             self._raise_failure()
             if self._leaving.wanted or self._ledger.generation != generation:
                 return None
-            planned = self._next(previous, logs, max_rows, once=once)
+            planned = self._next(previous, logs, limits, once=once)
         if planned is previous:
             self._unregistered.end(previous, self._planner.targets)
         return planned
 
-    def _next(self, previous: Document, logs: Logs, max_rows: int | None, *, once: bool) -> Document | None:
+    def _next(self, previous: Document, logs: Logs, limits: LimitOptions, *, once: bool) -> Document | None:
         """`_plan` with what the brokers have told. The lock is held."""
         now = time.monotonic()
         if not self._member.may_plan(now):
@@ -214,7 +213,7 @@ class Coordinator:
         if once and (unjudged := self._unjudged()):
             self._waiting.check_unanswered(unjudged, "Trigger.Once")
             return None
-        planned = self._planner.next(previous, known, max_rows, now=now, once=once)
+        planned = self._planner.next(previous, known, limits, now=now, once=once)
         if planned is not None:
             self._waiting.answered()
             self._thread.carry_out(self._member.planned(planned, now))

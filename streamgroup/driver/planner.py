@@ -20,7 +20,7 @@ from streamgroup.model import UNKNOWN_EPOCH, Dialect, Document, LogRange, Positi
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
 from streamgroup.planning.batch import backlog_of, below_targets, empty_document, next_document
-from streamgroup.planning.limits import least_wanted
+from streamgroup.planning.limits import min_offsets_now
 from streamgroup.planning.suspicions import Suspicions
 
 log = logging.getLogger("streamgroup")
@@ -46,7 +46,6 @@ class Planner:
         *,
         kept: KeptOffsets,
         fail_on_data_loss: bool,
-        limits: LimitOptions | None = None,
         documents_positions: bool = False,
         is_subscribed: Callable[[TopicPartition], bool] = lambda tp: True,
     ) -> None:
@@ -55,7 +54,6 @@ class Planner:
         self._troubles = troubles
         self._kept = kept
         self._fail_on_data_loss = fail_on_data_loss
-        self._limits = limits or LimitOptions()
         self._documents_positions = documents_positions
         self._is_subscribed = is_subscribed
         self._planned_at: float | None = None
@@ -200,7 +198,7 @@ class Planner:
         self._troubles.lost_records(self._losses(verdicts), failed=self._fail_on_data_loss)
         loss.settle(gone, verdicts, kept=self._kept, fail_on_data_loss=self._fail_on_data_loss)
 
-    def ask(self, positions: Mapping[TopicPartition, Position], logs: Logs, max_rows: int | None, wait: float) -> None:
+    def ask(self, positions: Mapping[TopicPartition, Position], logs: Logs, limits: LimitOptions, wait: float) -> None:
         """Ask what `next` needs to know beyond the ends of the logs, and wait for answers, at most `wait` seconds.
 
         To be called without the lock. Raises BrokerError, DecodeError where a position is no boundary (R34).
@@ -210,10 +208,10 @@ class Planner:
             return
         try:
             self._checks.ask(positions, logs, wait)
-            if max_rows is not None:
+            if limits.max_offsets_per_trigger is not None:
                 unsound = self._checks.unsound(positions, logs)
                 sound = {tp: position for tp, position in positions.items() if tp not in unsound}
-                self._walks.ask(sound, logs, max_rows, self.targets, wait)
+                self._walks.ask(sound, logs, limits.max_offsets_per_trigger, self.targets, wait)
         except DecodeError as error:
             raise self._no_position(error) from error
 
@@ -225,7 +223,7 @@ class Planner:
         return named
 
     def next(
-        self, previous: Document, logs: Logs, max_rows: int | None, *, now: float, once: bool = False
+        self, previous: Document, logs: Logs, limits: LimitOptions, *, now: float, once: bool = False
     ) -> Document | None:
         """The next document, or None where nothing is new, or too little (`minOffsetsPerTrigger`).
 
@@ -234,7 +232,7 @@ class Planner:
         """
         document = None
         if self._has_backlog(logs):
-            document = self._batch(previous, logs, max_rows, least=self._least_wanted(now, once))
+            document = self._batch(previous, logs, limits, min_offsets=self._min_offsets(limits, now, once))
         if document is not None:
             self._planned_at = now
             self._checks.planned(document.ranges)
@@ -257,14 +255,17 @@ class Planner:
             lambda: not positions.keys() <= previous.positions.keys(), positions, previous
         )
 
-    def _least_wanted(self, now: float, once: bool) -> int:
-        """Triggers that end have nothing to wait for: they take what there is."""
+    def _min_offsets(self, limits: LimitOptions, now: float, once: bool) -> int:
+        """Return the fewest offsets of a batch planned now.
+
+        Trigger.Once and Trigger.AvailableNow end after the backlog, so a delay would only prolong the query.
+        """
         if once or self.targets is not None:
             return 1
-        waited = None if self._planned_at is None else now - self._planned_at
-        return least_wanted(self._limits.min_offsets_per_trigger, waited, self._limits.max_trigger_delay_ms / 1000)
+        waited_s = None if self._planned_at is None else now - self._planned_at
+        return min_offsets_now(limits.min_offsets_per_trigger, waited_s, limits.max_trigger_delay_ms / 1000)
 
-    def _batch(self, previous: Document, logs: Logs, max_rows: int | None, least: int) -> Document | None:
+    def _batch(self, previous: Document, logs: Logs, limits: LimitOptions, min_offsets: int) -> Document | None:
         document = next_document(
             previous,
             group=self._ledger.group,
@@ -272,8 +273,8 @@ class Planner:
             run=self._ledger.run,
             positions=self._ledger.positions(),
             ends={tp: known.latest for tp, known in logs.items()},
-            max_offsets=max_rows,
-            min_offsets=least,
+            max_offsets=limits.max_offsets_per_trigger,
+            min_offsets=min_offsets,
             targets=self.targets,
             boundaries=self._walks.known(logs) if self._watcher.snapshot.dialect is Dialect.KAFKA07 else None,
         )

@@ -21,6 +21,7 @@ from streamgroup.options.types import (
     LimitOptions,
     Mode,
     SourceOptions,
+    SplitOptions,
     Subscription,
     ZooKeeperOptions,
 )
@@ -75,6 +76,7 @@ def _read(options: Mapping[str, str], *, streaming: bool) -> tuple[_Reading, Sub
         "client": reading.client(registry),
         "fetch": reading.section("fetch", FetchOptions),
         "limits": reading.section("limits", LimitOptions),
+        "split": reading.section("split", SplitOptions),
         "group": reading.group(subscription, registry) if streaming else None,
         "starting": reading.bounds(_STARTS, LATEST if streaming else EARLIEST, subscription),
         "ending": None if streaming else reading.bounds(_ENDS, LATEST, subscription),

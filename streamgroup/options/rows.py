@@ -13,6 +13,7 @@ from streamgroup.options.types import (
     GroupOptions,
     LimitOptions,
     SourceOptions,
+    SplitOptions,
     ZooKeeperOptions,
 )
 
@@ -57,6 +58,7 @@ SECTIONS: dict[str, Any] = {
     "client": ClientOptions,
     "fetch": FetchOptions,
     "limits": LimitOptions,
+    "split": SplitOptions,
     "group": GroupOptions,
     "source": SourceOptions,
     "zookeeper": ZooKeeperOptions,

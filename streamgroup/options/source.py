@@ -122,13 +122,13 @@ SOURCE: tuple[Option, ...] = (
         "minPartitions",
         "The fewest tasks wanted: large ranges are split in proportion to their size.",
         kinds.POSITIVE,
-        "limits.min_partitions",
+        "split.min_partitions",
     ),
     Option(
         "maxRecordsPerPartition",
         "The most offsets that one task reads.",
         kinds.POSITIVE_LONG,
-        "limits.max_records_per_partition",
+        "split.max_records_per_partition",
     ),
     Option(
         "fetchOffset.numRetries",

@@ -147,14 +147,24 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class LimitOptions:
-    """How much a batch takes and how it is split."""
+    """How many offsets one micro-batch takes. The default sets no limit."""
 
     max_offsets_per_trigger: int | None = None
+    """The most offsets that all partitions of the batch take together. None means no maximum."""
     min_offsets_per_trigger: int | None = None
+    """The planner delays a batch until this many offsets are available. None means no minimum."""
     max_trigger_delay_ms: int = 900_000
-    """How long `min_offsets_per_trigger` may hold a batch back."""
+    """Milliseconds since the batch before, after which `min_offsets_per_trigger` no longer delays a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOptions:
+    """How the driver splits the offset ranges of a batch into Spark tasks."""
+
     min_partitions: int | None = None
+    """The fewest tasks of a batch. None sets no minimum."""
     max_records_per_partition: int | None = None
+    """The most offsets that one task reads. None sets no maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +180,7 @@ class SourceOptions:
     ending: OffsetSpec | None
     fetch: FetchOptions
     limits: LimitOptions
+    split: SplitOptions
     group: GroupOptions | None
     fail_on_data_loss: bool = True
     fetch_offset_retries: int = 3

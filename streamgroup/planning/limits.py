@@ -1,4 +1,4 @@
-"""How much a batch takes: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with `maxTriggerDelay`."""
+"""How many offsets a batch takes: `maxOffsetsPerTrigger`, and `minOffsetsPerTrigger` with `maxTriggerDelay`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from streamgroup.model import OffsetRange, TopicPartition
 
 
-def least_wanted(min_offsets: int | None, waited_s: float | None, max_delay_s: float) -> int:
-    """The fewest offsets that are worth a batch now, `waited_s` seconds after the batch before (None: there is none).
+def min_offsets_now(min_offsets: int | None, waited_s: float | None, max_delay_s: float) -> int:
+    """Return the fewest offsets of a batch planned `waited_s` seconds after the batch before it.
 
-    As in Spark's own source: the first batch of a run waits for nothing, every other one until there are `min_offsets`
-    or `max_delay_s` have passed.
+    `waited_s` is None for the first batch of a run, which is never delayed. Every later batch needs `min_offsets` until
+    `max_delay_s` seconds have passed, as in Spark's own Kafka source.
     """
     if min_offsets is None or waited_s is None or waited_s >= max_delay_s:
         return 1
@@ -21,14 +21,17 @@ def least_wanted(min_offsets: int | None, waited_s: float | None, max_delay_s: f
 
 
 def rate_limit(backlog: Mapping[TopicPartition, OffsetRange], max_offsets: int) -> dict[TopicPartition, int]:
-    """Where each partition's batch ends when all may take `max_offsets` offsets together.
+    """Return the end offset of each partition's batch when all partitions together may take `max_offsets` offsets.
 
-    As Spark's own source does it: in proportion to the backlog, rounded down, but up where the share is below 1, so
-    that a small partition beside large ones does not starve (with many such ones a batch is larger than `max_offsets`);
-    never beyond the end. Computed in whole numbers: a double cannot hold every offset.
+    Each partition takes a share in proportion to its backlog, rounded down, as in Spark's own Kafka source. A share
+    below 1 is rounded up to 1, or a small partition beside large ones would starve. With many such partitions the batch
+    exceeds `max_offsets`. The end never passes the backlog's end. The shares are integers because a double cannot
+    represent every offset.
+
+    Raises ValueError where `max_offsets` is below 1.
     """
     if max_offsets < 1:
-        raise ValueError(f"a limit of offsets must be at least 1, not {max_offsets}")
+        raise ValueError(f"invalid limit of offsets: expected at least 1, not {max_offsets}")
     total = sum(map(len, backlog.values()))
     return {tp: _limited(range_, max_offsets, total) for tp, range_ in backlog.items()}
 
@@ -40,52 +43,56 @@ def _limited(backlog: OffsetRange, max_offsets: int, total: int) -> int:
     return min(backlog.until, backlog.start + share)
 
 
-# -- Kafka 0.7 ---------------------------------------------------------------------------------------------------------
+# -- Kafka 0.7: offsets are byte positions -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Where a batch of Kafka 0.7 may end beside the ends of the logs: its offsets are bytes (R34)."""
+    """The known offsets of Kafka 0.7 at which a message ends, so that a batch may end there (R34)."""
 
-    segments: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
-    """Where the segments of the logs start, ascending."""
-    walked: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
-    """What walking the messages from the start of the backlog has found, ascending: the end of the first one first."""
+    segment_starts: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
+    """Where the segments of each log start, ascending."""
+    message_ends: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
+    """Where messages end, ascending, as a scan from the start of the backlog found them. The first entry is the end of
+    the backlog's first message."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeMessages:
-    """Limits rounded to boundaries, and the ranges whose messages have to be walked before there is one."""
+    """Limits rounded to message boundaries."""
 
     until: dict[TopicPartition, int]
-    unknown: tuple[OffsetRange, ...]
+    """The end offset of each partition with a known boundary."""
+    unscanned: tuple[OffsetRange, ...]
+    """The ranges without a known boundary: the cluster must scan their messages first."""
 
 
 def whole_messages(
     backlog: Mapping[TopicPartition, OffsetRange], limits: Mapping[TopicPartition, int], known: Boundaries
 ) -> WholeMessages:
-    """`limits` rounded down to the last boundary known: a segment's start, else an end of a message.
+    """Round each limit down to the last known boundary: a segment's start, else a message's end.
 
-    Limits are maxima, but a partition's first message is always taken, or one larger than its limit would never be.
+    A limit is a maximum, except that a batch always takes a partition's first message. A message larger than the limit
+    would never be read otherwise.
     """
     until: dict[TopicPartition, int] = {}
-    unknown = []
+    unscanned = []
     for tp, range_ in backlog.items():
         limit = limits[tp]
-        walked = known.walked.get(tp, ())
-        segment = _last(known.segments.get(tp, ()), range_.start, limit)
+        ends = known.message_ends.get(tp, ())
+        segment = _last(known.segment_starts.get(tp, ()), range_.start, limit)
         if limit >= range_.until:
             until[tp] = range_.until
         elif segment is not None:
             until[tp] = segment
-        elif walked:
-            until[tp] = min(range_.until, _last(walked, range_.start, limit) or walked[0])
+        elif ends:
+            until[tp] = min(range_.until, _last(ends, range_.start, limit) or ends[0])
         else:
-            unknown.append(OffsetRange(tp, range_.start, limit))
-    return WholeMessages(until, tuple(unknown))
+            unscanned.append(OffsetRange(tp, range_.start, limit))
+    return WholeMessages(until, tuple(unscanned))
 
 
 def _last(boundaries: Sequence[int], after: int, limit: int) -> int | None:
-    """The last of `boundaries` in `(after, limit]`."""
+    """Return the last of `boundaries` in `(after, limit]`."""
     index = bisect_right(boundaries, limit)
     return boundaries[index - 1] if index and boundaries[index - 1] > after else None

@@ -7,6 +7,7 @@ coordinator. A second instance is pickled to the executors, which only read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT
-from streamgroup.options.types import SourceOptions
+from streamgroup.options.types import LimitOptions, SourceOptions
 from streamgroup.planning.document import to_value
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from streamgroup.driver.coordinator import Coordinator
 
 UNLIMITED = 2**63 - 1
-"""R11: a limit all the same, so that Trigger.Once, which asks for ReadAllAvailable, can be told apart."""
+"""The default read limit without `maxOffsetsPerTrigger`. It differs from `ReadAllAvailable`, which Spark passes for
+Trigger.Once, so that `latestOffset` can recognise that trigger (R11)."""
 
 
 class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -65,10 +67,14 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Prove `start` sunk, commit it, plan the next batch; `start` itself where there is nothing new."""
         match limit:
             case ReadAllAvailable():
-                return self._coordinate().latest_offset(start, max_rows=None, once=True)
+                return self._coordinate().latest_offset(start, limits=LimitOptions(), once=True)
             case ReadMaxRows(max_rows=rows):
-                return self._coordinate().latest_offset(start, max_rows=None if rows == UNLIMITED else rows)
-        raise ConfigError(f"streamgroup limits batches by records (maxOffsetsPerTrigger); Spark asked for {limit!r}")
+                limits = replace(self._options.limits, max_offsets_per_trigger=None if rows == UNLIMITED else rows)
+                return self._coordinate().latest_offset(start, limits=limits)
+        raise ConfigError(
+            f"cannot plan a batch for the read limit {limit!r}: streamgroup limits batches by rows only. Set "
+            "maxOffsetsPerTrigger instead"
+        )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The logs' ends, for the query's progress."""

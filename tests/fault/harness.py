@@ -129,7 +129,7 @@ class Query:
             while not self._stopping.is_set():
                 start = self._document(len(self.offsets))
                 began = time.monotonic()
-                end = coordinator.latest_offset(start, max_rows=self.options.limits.max_offsets_per_trigger)
+                end = coordinator.latest_offset(start, limits=self.options.limits)
                 self.slowest_s = max(self.slowest_s, time.monotonic() - began)
                 if end == start:
                     self._stopping.wait(0.01)  # as Spark polls

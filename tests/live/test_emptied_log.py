@@ -12,6 +12,7 @@ from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import DataLossError
 from streamgroup.model import INITIAL_DOCUMENT
 from streamgroup.options.parse import parse_source
+from streamgroup.options.types import LimitOptions
 from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.registered import zookeeper_client
@@ -59,7 +60,7 @@ def available_now(options: dict[str, str], last: dict[str, Any]) -> tuple[list[t
     read: list[tuple[int, int]] = []
     try:
         run.prepare_available_now()
-        while (document := run.latest_offset(last, max_rows=None)) != last:
+        while (document := run.latest_offset(last, limits=LimitOptions())) != last:
             read += [(r.range.start, r.range.until) for task in run.partitions(last, document) for r in task.ranges]
             last = document
     finally:

@@ -37,7 +37,7 @@ from streamgroup.model import (
 )
 from streamgroup.net.connection import Connection
 from streamgroup.options.parse import parse_source
-from streamgroup.options.types import ClientOptions, Isolation, SourceOptions, ZooKeeperOptions
+from streamgroup.options.types import ClientOptions, Isolation, LimitOptions, SourceOptions, ZooKeeperOptions
 from streamgroup.planning.batch import next_document
 from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer, ZooKeeperServer
@@ -363,7 +363,7 @@ class Stream:
         until = time.monotonic() + seconds
         while self.count < count:
             assert time.monotonic() < until, f"{self.count} of {count} rows"
-            end = self.coordinator.latest_offset(self.offset, max_rows=self.options.limits.max_offsets_per_trigger)
+            end = self.coordinator.latest_offset(self.offset, limits=self.options.limits)
             tasks = self.coordinator.partitions(self.offset, end) if end != self.offset else []
             for task in tasks:
                 for partition, each in rows([task], self.options).items():
@@ -438,7 +438,7 @@ def test_a_stream_started_while_a_broker_is_away_goes_on_there_when_it_is_back(t
             producer.produce(topic, [b"afterwards"], partition=2, broker=1)
         second.read_until(3)
         time.sleep(1.0)
-        end = second.coordinator.latest_offset(second.offset, max_rows=None)
+        end = second.coordinator.latest_offset(second.offset, limits=LimitOptions())
         second.coordinator.stop()
         assert second.coordinator.partitions(second.offset, end) == [], "nothing is read again"
         assert sorted(v for each in second.found.values() for _, v in each) == [
@@ -452,7 +452,7 @@ def read_available(stream: Stream, seconds: float = 40.0) -> None:
     """As a query under AvailableNow: until nothing is new."""
     until = time.monotonic() + seconds
     stream.coordinator.prepare_available_now()
-    while (end := stream.coordinator.latest_offset(stream.offset, max_rows=None)) != stream.offset:
+    while (end := stream.coordinator.latest_offset(stream.offset, limits=LimitOptions())) != stream.offset:
         assert time.monotonic() < until, "it does not end"
         for partition, each in rows(stream.coordinator.partitions(stream.offset, end), stream.options).items():
             stream.found[partition] += each

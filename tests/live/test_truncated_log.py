@@ -16,7 +16,7 @@ from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import DataLossError
 from streamgroup.model import INITIAL_DOCUMENT, LATEST, OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_source
-from streamgroup.options.types import Isolation
+from streamgroup.options.types import Isolation, LimitOptions
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
@@ -101,7 +101,7 @@ class Query:
         start = self.at
 
         def planned() -> bool:
-            self.at = self.coordinator.latest_offset(start, max_rows=None)
+            self.at = self.coordinator.latest_offset(start, limits=LimitOptions())
             return self.at != start
 
         wait_until(planned, "batch", PATIENCE_S)
@@ -148,7 +148,7 @@ def test_records_behind_a_cut_are_an_error_or_read_from_the_cut_on(make_topic: M
         ):
             for each in (strict, lenient):
                 assert each.batch() == (OffsetRange(tp, 0, position),)
-                assert each.coordinator.latest_offset(each.at, max_rows=None) == each.at
+                assert each.coordinator.latest_offset(each.at, limits=LimitOptions()) == each.at
             victim.cut()
             with pytest.raises(
                 DataLossError, match=rf"{tp}: .* gone at position {position}: .* at offset {REPLICATED}"

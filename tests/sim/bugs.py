@@ -145,8 +145,8 @@ def end_where_nothing_can_be_planned(stack: ExitStack) -> None:
     """AvailableNow is given its start again while a commit is unanswered or the group rebalances."""
     real = Process._plan
 
-    def plan(self: Process, document: Document, max_rows: int | None) -> Any:
-        planned = yield from real(self, document, max_rows)
+    def plan(self: Process, document: Document, max_offsets: int | None) -> Any:
+        planned = yield from real(self, document, max_offsets)
         return document if planned is None else planned
 
     replace(stack, Process, "_plan", plan)

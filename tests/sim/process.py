@@ -305,7 +305,7 @@ class Process:
         yield from self._open()
         self.targets = dict(self.world.logs.ends)
 
-    def latest_offset(self, start: Value, max_rows: int | None) -> Steps:
+    def latest_offset(self, start: Value, max_offsets: int | None) -> Steps:
         """`Coordinator.latest_offset`."""
         document = from_value(start)
         began = self.kernel.now
@@ -316,7 +316,7 @@ class Process:
         self.carry_out(self.member.prove(document, self.kernel.now))
         self._join()
         while True:
-            planned = yield from self._plan(document, max_rows)
+            planned = yield from self._plan(document, max_offsets)
             if planned is not None:
                 return start if planned is document else to_value(planned)
             if self.targets is None or self.draining or self.stopped:
@@ -336,7 +336,7 @@ class Process:
         self.world.checker.documented(self, empty)
         return to_value(empty)
 
-    def _plan(self, document: Document, max_rows: int | None) -> Steps:
+    def _plan(self, document: Document, max_offsets: int | None) -> Steps:
         """`Coordinator._plan`: the next document, `document` where nothing is new, None where that cannot be told."""
         plannable = yield from self._wait_until_plannable()
         if not plannable:
@@ -355,7 +355,7 @@ class Process:
             run=self.ledger.run,
             positions=self.ledger.positions(),
             ends={tp: end for tp, end in ends.items() if tp in judged},
-            max_offsets=max_rows,
+            max_offsets=max_offsets,
             targets=self.targets,
         )
         if planned is None:

@@ -386,7 +386,7 @@ SCENARIOS = {
     ),
     "copies-and-reset": Scenario(
         _copies_around_a_reset.__doc__ or "",
-        Settings(queries(2, max_rows=3), {"a": 1}),
+        Settings(queries(2, max_offsets=3), {"a": 1}),
         60.0,
         _copies_around_a_reset,
     ),

@@ -38,7 +38,7 @@ class QuerySettings:
     file_sink: bool = False
     trigger_s: float = 0.5
     task_s: float = 0.3
-    max_rows: int | None = None
+    max_offsets: int | None = None
     listener: bool = False
     """A listener tells the coordinator of each batch that has sunk (R15)."""
     empty_first: bool = False
@@ -173,7 +173,7 @@ def _queries(chance: random.Random, *, static: bool) -> tuple[QuerySettings, ...
             file_sink=file_sinks and chance.random() < 0.7,
             trigger_s=trigger_s * (0.5 + chance.random()),
             task_s=chance.choice((2.0, 5.0)) if slow else chance.choice((0.05, 0.3, 1.0)),
-            max_rows=chance.choice((None, None, 3, 10)),
+            max_offsets=chance.choice((None, None, 3, 10)),
             listener=listener,
             empty_first=chance.random() < 0.2,
         )

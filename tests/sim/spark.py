@@ -69,7 +69,7 @@ def micro_batches(query: Query, process: Process) -> Steps:
     while True:
         yield Sleep(settings.trigger_s)
         start = end
-        end = yield from process.call(process.latest_offset(start, query.max_rows))
+        end = yield from process.call(process.latest_offset(start, query.max_offsets))
         if end == start and settings.available_now:
             if not process.draining:
                 process.world.checker.ended(process)

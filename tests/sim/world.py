@@ -67,8 +67,8 @@ class Query:
         return self.slow_s or self.settings.task_s * (0.5 + self.chance.random())
 
     @property
-    def max_rows(self) -> int | None:
-        return None if self.world.calm else self.settings.max_rows
+    def max_offsets(self) -> int | None:
+        return None if self.world.calm else self.settings.max_offsets
 
     # -- running ------------------------------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ class BoundaryWalks:
         if self._asking.is_free:
             backlog = backlog_of(positions, {tp: known.latest for tp, known in logs.items()}, targets)
             limits = rate_limit(backlog, max_bytes)
-            unknown = whole_messages(backlog, limits, self.known(logs)).unknown
+            unknown = whole_messages(backlog, limits, self.known(logs)).unscanned
             if unknown:
                 self._asking.ask(unknown)
         self._walked |= self._asking.answers(wait)

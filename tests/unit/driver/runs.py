@@ -47,6 +47,7 @@ class Run:
         self.logs = logs
         self.held = held
         self.pollers: list[GroupPoller] = []
+        self.limits = options.limits
         self.coordinator = Coordinator(options, random.Random(1), home)
 
     @property
@@ -54,7 +55,7 @@ class Run:
         return self.pollers[-1]
 
     def latest(self, start: dict[str, Any] = INITIAL, **others: Any) -> dict[str, Any]:
-        return self.coordinator.latest_offset(start, **{"max_rows": None, **others})
+        return self.coordinator.latest_offset(start, **{"limits": self.limits, **others})
 
     def plan(self, start: dict[str, Any] = INITIAL) -> dict[str, Any]:
         """As Spark does: asks until something is new."""

@@ -32,6 +32,7 @@ from streamgroup.options.types import (
     Isolation,
     LimitOptions,
     SourceOptions,
+    SplitOptions,
     Subscription,
 )
 from streamgroup.wire.messages.cluster import MetadataRequest
@@ -83,6 +84,7 @@ def source(
         "ending": None,
         "fetch": FetchOptions(),
         "limits": LimitOptions(),
+        "split": SplitOptions(),
         "group": group or GroupOptions("g"),
         "fetch_offset_retry_interval_ms": 5,
     }

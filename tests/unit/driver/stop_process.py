@@ -20,7 +20,7 @@ from streamgroup.driver import process
 from streamgroup.driver.logs import watcher
 from streamgroup.driver.membership import group_thread
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
-from streamgroup.options.types import GroupOptions
+from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import to_value
 from streamgroup.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
@@ -67,7 +67,7 @@ def main() -> None:
     for end in (20, 30):
         planned = start
         while planned == start:
-            planned = coordinator.latest_offset(start, max_rows=None)
+            planned = coordinator.latest_offset(start, limits=LimitOptions())
         coordinator.partitions(start, planned)
         start = planned
         logs.ends = {TopicPartition("t", 0): end, TopicPartition("t", 1): end}

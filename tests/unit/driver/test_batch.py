@@ -31,7 +31,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.net import resolve
-from streamgroup.options.types import LimitOptions, SourceOptions, Subscription
+from streamgroup.options.types import SourceOptions, SplitOptions, Subscription
 from tests.unit.driver.registry07 import client07
 from tests.unit.driver.shells import NODES, Logs, client, logs_of, source
 
@@ -234,7 +234,7 @@ def test_a_partition_that_is_gone_is_planned_for_the_executor_to_find_out() -> N
 
 def test_limits_split_and_empty_ranges_are_no_tasks() -> None:
     wanted = [OffsetRange(P0, 0, 10), OffsetRange(P1, 3, 3)]
-    tasks = tasks_of(wanted, CLUSTER, source(limits=LimitOptions(max_records_per_partition=4)))
+    tasks = tasks_of(wanted, CLUSTER, source(split=SplitOptions(max_records_per_partition=4)))
     assert all(len(task) <= 4 for task in tasks)
     assert sum(map(len, tasks)) == 10
 
@@ -246,7 +246,7 @@ BROKERS = (("b0", 9092), ("b1", 9092))
 
 def test_tasks_of_bytes_are_divided_at_segments_and_know_their_dialect() -> None:
     old = replace(CLUSTER, dialect=Dialect.KAFKA07)
-    given = source(client=client07(), limits=LimitOptions(min_partitions=3))
+    given = source(client=client07(), split=SplitOptions(min_partitions=3))
     logs = {P0: LogRange(0, 3_000_000, (0, 1_300_000, 2_900_000))}
     tasks = tasks_of([OffsetRange(P0, 0, 3_000_000)], old, given, logs=logs)
     assert {task.dialect for task in tasks} == {Dialect.KAFKA07}

@@ -26,7 +26,7 @@ from streamgroup.model import (
     OffsetRange,
 )
 from streamgroup.net import resolve
-from streamgroup.options.types import GroupOptions
+from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
@@ -57,7 +57,7 @@ def test_a_batch_from_planning_to_its_commit(start: Start) -> None:
 
 def test_a_batch_takes_no_more_than_it_may(start: Start) -> None:
     run = start()
-    planned = from_value(run.latest(max_rows=4, once=True))
+    planned = from_value(run.latest(limits=LimitOptions(4), once=True))
     assert sum(map(len, planned.ranges)) == 4
 
 

@@ -27,6 +27,7 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
+from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
 from tests.unit.driver.shells import NODES
 
@@ -111,7 +112,7 @@ def test_positions_within_their_logs_are_planned_from() -> None:
     watcher = FakeWatcher()
     made = planner(FakeLedger({P0: 4, P1: 8}), watcher, strict=True)
     assert made.judge(logs) == (logs, {})
-    document = made.next(INITIAL_DOCUMENT, logs, None, now=0.0)
+    document = made.next(INITIAL_DOCUMENT, logs, LimitOptions(), now=0.0)
     assert document is not None
     assert document.ranges == (OffsetRange(P0, 4, 10),)
     assert watcher.doubted == []
@@ -162,7 +163,7 @@ def test_an_open_transaction_is_no_loss() -> None:
     made = planner(FakeLedger({P0: 9}), watcher, strict=True)
     logs = {P0: LogRange(0, 7)}  # the last stable offset fell behind the position
     assert made.judge(logs) == (logs, {})
-    assert made.next(INITIAL_DOCUMENT, logs, None, now=0.0) is None
+    assert made.next(INITIAL_DOCUMENT, logs, LimitOptions(), now=0.0) is None
 
 
 def test_another_topic_of_that_name_is_read_from_its_start() -> None:
@@ -181,7 +182,7 @@ def test_available_now_is_done_at_its_targets_and_does_not_wait_for_what_is_dele
     logs = {P0: LogRange(0, 50), P1: LogRange(0, 50)}
     made.judge(logs)
     assert made.unread(logs) == {P0}
-    document = made.next(INITIAL_DOCUMENT, logs, None, now=0.0)
+    document = made.next(INITIAL_DOCUMENT, logs, LimitOptions(), now=0.0)
     assert document is not None
     assert document.ranges == (OffsetRange(P0, 4, 6),)
     empty = made.empty(document)
@@ -225,15 +226,15 @@ def test_after_a_batch_whose_rest_was_cut_off_reading_goes_on_at_the_cut(end: in
     """Its task has left out [5, 10) and reported success; the log, cut at 5, has grown to `end` since."""
     ledger, watcher = FakeLedger({P0: 4}), FakeWatcher()
     made = planner(ledger, watcher)
-    document = made.next(INITIAL_DOCUMENT, {P0: LogRange(0, 10)}, None, now=0.0)
+    document = made.next(INITIAL_DOCUMENT, {P0: LogRange(0, 10)}, LimitOptions(), now=0.0)
     assert document is not None
     assert document.ranges == (OffsetRange(P0, 4, 10),)
     ledger.held = dict(document.positions)
     watcher.know(2, epoch=2)
     logs = {P0: LogRange(0, end)}
-    made.ask(ledger.positions(), logs, None, 0.0)
+    made.ask(ledger.positions(), logs, LimitOptions(), 0.0)
     watcher.questions[0][1].set_result({P0: EpochEnd(1, 5)})
-    made.ask(ledger.positions(), logs, None, 0.0)
+    made.ask(ledger.positions(), logs, LimitOptions(), 0.0)
     assert made.judge(logs) == ({}, {}), "not planned before the metadata is refreshed"
     watcher.refreshed()
     assert made.judge(logs).moved == {P0: 5}
@@ -242,7 +243,7 @@ def test_after_a_batch_whose_rest_was_cut_off_reading_goes_on_at_the_cut(end: in
     ledger.held[P0] = Position(5, "id")
     if end > 5:
         assert made.judge(logs).logs == logs
-        following = made.next(document, logs, None, now=0.0)
+        following = made.next(document, logs, LimitOptions(), now=0.0)
         assert following is not None
         assert following.ranges == (OffsetRange(P0, 5, end),)
 
@@ -260,9 +261,9 @@ def old(watcher: FakeWatcher) -> FakeWatcher:
 def sound(made: Planner, watcher: FakeWatcher, logs: dict[TopicPartition, LogRange]) -> None:
     """A message begins at every position, as the brokers tell."""
     positions = made._ledger.positions()
-    made.ask(positions, logs, None, 0.0)
+    made.ask(positions, logs, LimitOptions(), 0.0)
     watcher.questions.pop()[1].set_result({tp: (p.offset + 1,) for tp, p in positions.items()})
-    made.ask(positions, logs, None, 0.0)
+    made.ask(positions, logs, LimitOptions(), 0.0)
 
 
 def test_positions_are_bytes_and_count_no_records() -> None:
@@ -277,10 +278,10 @@ def test_nothing_is_planned_from_a_position_before_a_message_was_found_there() -
     watcher = old(FakeWatcher())
     logs = {P0: LogRange(0, 10), P1: LogRange(0, 10)}
     made = planner(FakeLedger({P0: 0, P1: 8}), watcher, strict=True)
-    made.ask(made._ledger.positions(), logs, None, 0.0)
+    made.ask(made._ledger.positions(), logs, LimitOptions(), 0.0)
     assert made.judge(logs) == ({P0: logs[P0]}, {})
     watcher.questions[0][1].set_result({P1: (10,)})
-    made.ask(made._ledger.positions(), logs, None, 0.0)
+    made.ask(made._ledger.positions(), logs, LimitOptions(), 0.0)
     assert made.judge(logs) == (logs, {})
     assert len(watcher.questions) == 1
 
@@ -289,10 +290,10 @@ def test_a_position_inside_of_a_message_is_told_with_the_node_to_mend() -> None:
     watcher = old(FakeWatcher(partitions=1))
     ledger = FakeLedger({P0: 4})
     made = planner(ledger, watcher)
-    made.ask(ledger.positions(), {P0: LogRange(0, 10)}, None, 0.0)
+    made.ask(ledger.positions(), {P0: LogRange(0, 10)}, LimitOptions(), 0.0)
     watcher.questions[0][1].set_exception(DecodeError("t 0-0: position 4: no message begins there"))
     with pytest.raises(DecodeError, match=r"group g: t 0-0: position 4: .*/consumers/g/offsets/<topic>/<partition>"):
-        made.ask(ledger.positions(), {P0: LogRange(0, 10)}, None, 0.0)
+        made.ask(ledger.positions(), {P0: LogRange(0, 10)}, LimitOptions(), 0.0)
 
 
 def test_a_partition_whose_broker_is_away_waits_and_nothing_is_lost() -> None:
@@ -326,7 +327,7 @@ def test_without_a_group_documents_carry_the_positions_of_brokers_that_are_away(
             documents_positions=alone,
             is_subscribed=lambda tp: tp != OTHER,
         )
-        document = made.next(previous, {P0: LogRange(0, 10)}, None, now=0.0)
+        document = made.next(previous, {P0: LogRange(0, 10)}, LimitOptions(), now=0.0)
         assert document is not None
         assert document.positions == {P0: replace(made._ledger.positions()[P0], offset=10), **carried}
         assert made.empty(previous).positions.keys() == {P0, *carried}
@@ -338,12 +339,12 @@ def test_a_limit_inside_of_a_segment_waits_for_where_messages_end() -> None:
     made = planner(ledger, watcher, strict=True)
     logs = {P0: LogRange(0, 100, (0, 60))}
     sound(made, watcher, logs)
-    made.ask(ledger.positions(), logs, 50, 0.0)
-    assert made.next(INITIAL_DOCUMENT, logs, 50, now=0.0) is None
+    made.ask(ledger.positions(), logs, LimitOptions(50), 0.0)
+    assert made.next(INITIAL_DOCUMENT, logs, LimitOptions(50), now=0.0) is None
     watcher.questions[0][1].set_result({P0: (14, 34, 54)})
-    made.ask(ledger.positions(), logs, 50, 0.0)
+    made.ask(ledger.positions(), logs, LimitOptions(50), 0.0)
     for limit, until in ((50, 54), (29, 14), (3, 14), (70, 60), (None, 100)):
-        document = made.next(INITIAL_DOCUMENT, logs, limit, now=0.0)
+        document = made.next(INITIAL_DOCUMENT, logs, LimitOptions(limit), now=0.0)
         assert document is not None
         assert document.ranges == (OffsetRange(P0, 4, until),)
 
@@ -351,7 +352,7 @@ def test_a_limit_inside_of_a_segment_waits_for_where_messages_end() -> None:
 def test_offsets_that_are_no_bytes_are_not_walked() -> None:
     watcher = FakeWatcher()
     ledger = FakeLedger({P0: 4})
-    planner(ledger, watcher).ask(ledger.positions(), {P0: LogRange(0, 100)}, 50, 0.0)
+    planner(ledger, watcher).ask(ledger.positions(), {P0: LogRange(0, 100)}, LimitOptions(50), 0.0)
     assert not watcher.questions
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.model import OffsetRange, TopicPartition
-from streamgroup.planning.limits import Boundaries, least_wanted, rate_limit, whole_messages
+from streamgroup.planning.limits import Boundaries, min_offsets_now, rate_limit, whole_messages
 
 P0 = TopicPartition("t", 0)
 
@@ -66,12 +66,12 @@ def test_batch_after_batch_reaches_the_end(sizes: list[int], limit: int) -> None
 
 
 def test_a_limit_below_one_is_a_mistake_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="at least 1, not 0"):
+    with pytest.raises(ValueError, match="expected at least 1, not 0"):
         rate_limit(backlog(3), 0)
 
 
 @pytest.mark.parametrize(
-    ("waited", "least"),
+    ("waited", "min_offsets"),
     [
         pytest.param(None, 1, id="the first batch of a run waits for nothing"),
         pytest.param(0.0, 50, id="right after a batch"),
@@ -80,13 +80,13 @@ def test_a_limit_below_one_is_a_mistake_of_the_caller() -> None:
         pytest.param(1e6, 1, id="long over"),
     ],
 )
-def test_what_is_worth_a_batch_is_less_once_the_delay_is_over(waited: float | None, least: int) -> None:
-    assert least_wanted(50, waited, 60.0) == least
+def test_the_minimum_holds_until_the_delay_is_over(waited: float | None, min_offsets: int) -> None:
+    assert min_offsets_now(50, waited, 60.0) == min_offsets
 
 
 @given(st.none() | st.floats(0, 1e9), st.floats(0, 1e9))
-def test_without_a_minimum_anything_is_worth_a_batch(waited: float | None, delay: float) -> None:
-    assert least_wanted(None, waited, delay) == 1
+def test_without_a_minimum_one_offset_is_enough_for_a_batch(waited: float | None, delay: float) -> None:
+    assert min_offsets_now(None, waited, delay) == 1
 
 
 # -- Kafka 0.7: offsets are bytes --------------------------------------------------------------------------------------
@@ -98,9 +98,9 @@ def rounded(
     """Where a backlog of [100, 1000) ends, or what has to be walked."""
     backlog = {P0: OffsetRange(P0, 100, 1_000)}
     found = whole_messages(backlog, {P0: limit}, Boundaries({P0: segments}, {P0: walked}))
-    if found.unknown:
+    if found.unscanned:
         assert not found.until
-        return found.unknown[0].start, found.unknown[0].until
+        return found.unscanned[0].start, found.unscanned[0].until
     return found.until[P0]
 
 
@@ -138,8 +138,8 @@ def test_plans_tile_the_log_with_whole_messages(sizes: list[int], every: int, li
         backlog = {P0: OffsetRange(P0, position, ends[-1])}
         limits = rate_limit(backlog, limit)
         found = whole_messages(backlog, limits, Boundaries({P0: segments}))
-        if found.unknown:
-            (wanted,) = found.unknown
+        if found.unscanned:
+            (wanted,) = found.unscanned
             first = next(end for end in ends if end > wanted.start)
             walked = tuple(end for end in ends if wanted.start < end <= wanted.until) or (first,)
             found = whole_messages(backlog, limits, Boundaries({P0: segments}, {P0: walked}))

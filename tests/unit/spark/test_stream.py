@@ -10,6 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.options.types import LimitOptions
 from streamgroup.planning.document import from_value
 from streamgroup.spark.schema import row_schema
 from streamgroup.spark.source import StreamGroupDataSource
@@ -26,8 +27,8 @@ class FakeCoordinator:
     def prepare_available_now(self) -> None:
         self.calls.append("prepare")
 
-    def latest_offset(self, start: dict[str, Any], *, max_rows: int | None, once: bool = False) -> dict[str, Any]:
-        self.calls.append((max_rows, once))
+    def latest_offset(self, start: dict[str, Any], *, limits: LimitOptions, once: bool = False) -> dict[str, Any]:
+        self.calls.append((limits, once))
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[FetchTask]:
@@ -57,7 +58,7 @@ def test_the_limits_of_the_triggers_are_told_apart(coordinator: FakeCoordinator)
     reader.prepareForTriggerAvailableNow()
     for limit in (ReadMaxRows(7), ReadMaxRows(UNLIMITED), ReadAllAvailable()):
         assert reader.latestOffset({"a": 1}, limit) == {"a": 1}
-    assert coordinator.calls == ["prepare", (7, False), (None, False), (None, True)]
+    assert coordinator.calls == ["prepare", (LimitOptions(7), False), (LimitOptions(), False), (LimitOptions(), True)]
     with pytest.raises(ConfigError, match="maxOffsetsPerTrigger"):
         reader.latestOffset({}, ReadMinRows(5))
 
@@ -75,10 +76,10 @@ def test_the_coordinator_is_stopped_once_and_only_where_it_lives(coordinator: Fa
     reader = stream()
     reader.latestOffset({}, ReadMaxRows(1))
     pickle.loads(pickle.dumps(reader)).stop()
-    assert coordinator.calls == [(1, False)]
+    assert coordinator.calls == [(LimitOptions(1), False)]
     reader.stop()
     reader.stop()
-    assert coordinator.calls == [(1, False), "stop"]
+    assert coordinator.calls == [(LimitOptions(1), False), "stop"]
 
 
 def test_tasks_travel_as_partitions_that_name_their_ranges(coordinator: FakeCoordinator) -> None:

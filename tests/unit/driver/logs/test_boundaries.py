@@ -47,15 +47,15 @@ def test_only_what_no_segment_tells_is_asked_and_once(walks: BoundaryWalks, watc
     for _ in range(3):
         walks.ask(POSITIONS, LOGS, 100, None, 0.0)
     assert len(watcher.questions) == 1
-    assert walks.known(LOGS).segments == {A: (0, 50), B: (0,)}
-    assert walks.known(LOGS).walked == {}
+    assert walks.known(LOGS).segment_starts == {A: (0, 50), B: (0,)}
+    assert walks.known(LOGS).message_ends == {}
 
 
 def test_an_answer_that_came_late_is_at_hand_for_the_next_plan(walks: BoundaryWalks, watcher: FakeWatcher) -> None:
     walks.ask(POSITIONS, LOGS, 100, None, 0.0)
     watcher.questions[0].set_result({B: (31, 64)})
     walks.ask(POSITIONS, LOGS, 100, None, 0.0)
-    assert walks.known(LOGS).walked == {B: (31, 64)}
+    assert walks.known(LOGS).message_ends == {B: (31, 64)}
     assert len(watcher.questions) == 1
 
 
@@ -64,7 +64,7 @@ def test_answers_count_only_from_where_they_were_walked(walks: BoundaryWalks, wa
     watcher.questions[0].set_result({B: (31, 64)})
     walks.ask(POSITIONS, LOGS, 100, None, 0.0)
     walks.ask({**POSITIONS, B: Position(64)}, LOGS, 60, None, 0.0)
-    assert walks.known(LOGS).walked == {}
+    assert walks.known(LOGS).message_ends == {}
     assert len(watcher.questions) == 2
 
 

@@ -10,6 +10,7 @@ from streamgroup.cluster.requests import EpochCheck, EpochEnd
 from streamgroup.driver.planner import Planner
 from streamgroup.errors import BrokerError, DataLossError, ErrorCode, TransportError
 from streamgroup.model import INITIAL_DOCUMENT, LogRange, OffsetRange, Position
+from streamgroup.options.types import LimitOptions
 from tests.unit.driver.test_planner import P0, P1, FakeLedger, FakeWatcher, planner
 
 LOGS = {P0: LogRange(0, 20), P1: LogRange(0, 20)}
@@ -56,7 +57,7 @@ def test_a_suspect_is_not_planned_until_its_leader_has_answered_then_the_epoch_i
     ask(made, ledger)
     assert made.judge(LOGS) == (LOGS, {})
     assert ledger.held[P0] == Position(4, "id", 3)
-    document = made.next(INITIAL_DOCUMENT, LOGS, None, now=0.0)
+    document = made.next(INITIAL_DOCUMENT, LOGS, LimitOptions(), now=0.0)
     assert document is not None
     assert (document.ranges[0], document.positions[P0]) == (OffsetRange(P0, 4, 20), Position(20, "id", 3))
     ask(made, ledger)
