@@ -1,6 +1,6 @@
 """The values that every room shares: frozen, without behaviour beyond their own shape.
 
-A leaf: imports nothing of ours.
+A leaf: imports only `logformat`, which is one, too.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 
 NO_LEADER = -1
 UNKNOWN_EPOCH = -1
@@ -19,9 +21,6 @@ EARLIEST = -2
 LATEST = -1
 """Kafka's own numbers for the ends of a log, as in `{"orders": {"0": -2}}`."""
 
-PARTITIONS_PER_BROKER = 10_000
-"""Kafka 0.7 numbers partitions within each broker. Its `2-17` (broker 2, partition 17) is the number 20017 here."""
-
 
 class Dialect(Enum):
     """Which of Kafka's two protocols a cluster speaks."""
@@ -31,18 +30,13 @@ class Dialect(Enum):
     KAFKA = "kafka"
     """Kafka 0.8 and everything after it."""
 
-
-def partition_number(broker: int, partition: int) -> int:
-    """The number of a 0.7 partition. Raises ValueError where it does not fit into an int column."""
-    number = broker * PARTITIONS_PER_BROKER + partition
-    if broker < 0 or not 0 <= partition < PARTITIONS_PER_BROKER or number > 2**31 - 1:
-        raise ValueError(f"partition {broker}-{partition} has no number: broker ids up to 214747, partitions to 9999")
-    return number
+    @property
+    def log_format(self) -> LogFormat:
+        """What an offset is, and what a partition is called, in the logs of such a cluster."""
+        return _LOG_FORMATS[self]
 
 
-def broker_partition(number: int) -> tuple[int, int]:
-    """Broker and partition of a 0.7 partition's number."""
-    return divmod(number, PARTITIONS_PER_BROKER)
+_LOG_FORMATS = {Dialect.KAFKA07: KAFKA07_LOG, Dialect.KAFKA: KAFKA_LOG}
 
 
 class TopicPartition(NamedTuple):
@@ -57,11 +51,6 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
-
-
-def name07(tp: TopicPartition) -> str:
-    """A partition of 0.7 in words, called as its cluster calls it: `events 1-2`."""
-    return "{} {}-{}".format(tp.topic, *broker_partition(tp.partition))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -139,6 +128,11 @@ class ClusterSnapshot:
     controller_id: int = -1
     dialect: Dialect = Dialect.KAFKA
     """Which protocol its brokers speak, and so what an offset is."""
+
+    @property
+    def log_format(self) -> LogFormat:
+        """What an offset is, and what a partition is called, in its logs."""
+        return self.dialect.log_format
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
         """What is known of `tp`, or None where the topic or the partition does not exist."""

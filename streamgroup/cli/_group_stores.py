@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from typing import Protocol
 
 from streamgroup.cli._group_tables import DEAD, EMPTY, PREPARING, STABLE
-from streamgroup.cli._tables import PartitionName, partition_name
+from streamgroup.cli._tables import PartitionName
 from streamgroup.cluster import admin
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
@@ -152,7 +152,7 @@ class InZooKeeper:
             if not name:
                 continue
             try:
-                tp = TopicPartition(topic, registrations.partition_in(self._dialect, name))
+                tp = TopicPartition(topic, registrations.partition_in(self._dialect.log_format, name))
                 found[tp] = CommittedOffset(formats.read_offset(path, node.data))
             except DecodeError as error:
                 self.notes.append(str(error))
@@ -189,7 +189,7 @@ class InZooKeeper:
 
     def name_of(self, partition: int) -> PartitionName:
         """`1-2` in Kafka 0.7."""
-        return partition_name(self._dialect, partition)
+        return self._dialect.log_format.partition_label(partition)
 
     def _view(self, group: str, deadline: float) -> View | None:
         """What the registry shows of `group`; None where it is not there."""

@@ -6,20 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from streamgroup.model import Dialect
-from streamgroup.wire import registrations
-
 _NARROWEST = 12
 
 R = TypeVar("R")
 
 PartitionName = int | str
 """A number, but `1-2` in Kafka 0.7: partition 2 of broker 1."""
-
-
-def partition_name(dialect: Dialect, partition: int) -> PartitionName:
-    """A partition as its cluster's tools show it."""
-    return registrations.partition_name(dialect, partition) if dialect is Dialect.KAFKA07 else partition
 
 
 @dataclass(frozen=True, slots=True)

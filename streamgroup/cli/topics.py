@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import click
 
 from streamgroup.cli._cluster import Where, cluster_options, opened
-from streamgroup.cli._tables import Column, PartitionName, json_rows, partition_name, table
+from streamgroup.cli._tables import Column, PartitionName, json_rows, table
 from streamgroup.cluster.interface import Cluster
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import (
@@ -115,7 +115,7 @@ def partition_rows(
         PartitionRow(
             topic,
             info,
-            partition_name(snapshot.dialect, info.partition),
+            snapshot.log_format.partition_label(info.partition),
             snapshot.brokers.get(info.leader),
             earliest.get(tp),
             latest.get(tp),

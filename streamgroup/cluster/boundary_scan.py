@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from streamgroup.cluster.fanout import BrokerFanout, Question
 from streamgroup.errors import BrokerError, DecodeError, TooLarge, TransportError
-from streamgroup.model import Broker, ClusterSnapshot, Dialect, OffsetRange, TopicPartition, broker_partition, name07
+from streamgroup.logformat import KAFKA07_LOG, broker_partition
+from streamgroup.model import Broker, ClusterSnapshot, Dialect, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions
 from streamgroup.records.messages07 import walk07
 from streamgroup.wire.kafka07 import ErrorCode07, FetchRequest07, FetchResponse07, error07_of
@@ -56,7 +57,8 @@ class _Walk:
         """Go on behind what was fetched. Raises BrokerError, DecodeError."""
         if answer.error not in (ErrorCode07.NO_ERROR, ErrorCode07.OFFSET_OUT_OF_RANGE):
             raise BrokerError(
-                error07_of(answer.error), f"walking {name07(self.range.partition)} at position {self.position}"
+                error07_of(answer.error),
+                f"walking {KAFKA07_LOG.name(self.range.partition)} at position {self.position}",
             )
         if not len(answer.records):
             self.over = True  # retention, or a log that was cut: the ends of the log will tell
@@ -181,7 +183,7 @@ class BoundaryScan:
         """
         leader = snapshot.leader(tp)
         if leader is None:
-            raise TransportError(f"{name07(tp)}: its broker is not registered")
+            raise TransportError(f"{KAFKA07_LOG.name(tp)}: its broker is not registered")
         size = _LEAST_PIECE
         while True:
             records = self._fetched(tp, leader, position, size, deadline)
@@ -207,15 +209,15 @@ class BoundaryScan:
         if isinstance(answer, TransportError):
             raise answer
         if answer.error and answer.error != ErrorCode07.OFFSET_OUT_OF_RANGE:
-            raise BrokerError(error07_of(answer.error), f"reading {name07(tp)} at position {position}")
+            raise BrokerError(error07_of(answer.error), f"reading {KAFKA07_LOG.name(tp)} at position {position}")
         return memoryview(answer.records)
 
 
 def not_a_boundary(tp: TopicPartition, error: DecodeError) -> DecodeError:
     """`error`, about a position of `tp`, with what to do."""
     named = type(error)(
-        f"{name07(tp)}: {error}. Positions of Kafka 0.7 are bytes, and only where a message begins can be read on: "
-        "take a position that a consumer has committed, the start of a segment (the name of its file), or earliest"
+        f"{KAFKA07_LOG.name(tp)}: {error}. Positions of Kafka 0.7 are bytes, and only where a message begins can be "
+        "read on: take a position that a consumer has committed, the start of a segment (its file's name), or earliest"
     )
     named.base_offset, named.next_offset = error.base_offset, error.next_offset
     return named

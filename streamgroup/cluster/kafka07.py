@@ -16,16 +16,8 @@ from typing import TYPE_CHECKING, Any
 from streamgroup.cluster.fanout import BrokerFanout, Pending, Question, Unsent
 from streamgroup.cluster.requests import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.errors import BrokerError, ConfigError, TransportError
-from streamgroup.model import (
-    EARLIEST,
-    LATEST,
-    ClusterSnapshot,
-    Dialect,
-    OffsetRange,
-    TopicPartition,
-    broker_partition,
-    name07,
-)
+from streamgroup.logformat import KAFKA07_LOG, broker_partition
+from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, Dialect, OffsetRange, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.kafka07 import EARLIEST_TIME, LATEST_TIME, OffsetsRequest07, error07_of
@@ -249,7 +241,7 @@ class Kafka07Cluster:
             broker, partition = broker_partition(tp.partition)
             leader = snapshot.brokers.get(broker)
             if leader is None or snapshot.partition(tp) is None:
-                causes.append(f"{name07(tp)}: broker {broker} is not registered")
+                causes.append(f"{KAFKA07_LOG.name(tp)}: broker {broker} is not registered")
                 continue
             address = leader.host, leader.port
             at = wanted[tp]
@@ -277,7 +269,7 @@ def _listed(tp: TopicPartition, at: int, heard: Collection[Any]) -> ListedOffset
     """What the answers to `_requests` mean."""
     for answer in heard:
         if answer.error:
-            raise BrokerError(error07_of(answer.error), f"the offsets of {name07(tp)}")
+            raise BrokerError(error07_of(answer.error), f"the offsets of {KAFKA07_LOG.name(tp)}")
     first, *others = (answer.offsets for answer in heard)
     if at == EARLIEST:
         start = first[0] if first else 0
@@ -287,4 +279,4 @@ def _listed(tp: TopicPartition, at: int, heard: Collection[Any]) -> ListedOffset
 
 
 def _names(partitions: Collection[TopicPartition]) -> str:
-    return ", ".join(map(name07, sorted(partitions)))
+    return ", ".join(map(KAFKA07_LOG.name, sorted(partitions)))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from streamgroup.errors import ConfigError, DecodeError, TransportError
-from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, broker_partition
+from streamgroup.logformat import broker_partition
+from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.wire.registrations import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
 from streamgroup.znodes import Subtree, ZNode

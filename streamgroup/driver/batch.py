@@ -26,7 +26,6 @@ from streamgroup.model import (
     UNKNOWN_EPOCH,
     Broker,
     ClusterSnapshot,
-    Dialect,
     FetchRange,
     FetchTask,
     LogRange,
@@ -34,13 +33,11 @@ from streamgroup.model import (
     OffsetSpec,
     Position,
     TopicPartition,
-    broker_partition,
-    name07,
 )
 from streamgroup.net.releases import MEMORY
 from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import Isolation, SourceOptions
-from streamgroup.planning.packing import SMALL, SMALL_BYTES, pack
+from streamgroup.planning.packing import pack
 from streamgroup.planning.starts import Bound, refuse_crossed, unread, within
 
 log = logging.getLogger("streamgroup")
@@ -83,7 +80,7 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
         refuse_crossed(options.starting, options.ending, starts, ends)
         logs = _logs(cluster, deadline, starts)
         kept = _within_logs(starts, ends, logs, options)
-        if snapshot.dialect is Dialect.KAFKA07:
+        if snapshot.log_format.has_boundaries:
             require_boundaries(cluster, kept, logs, deadline)
         return tasks_of(kept, snapshot, options, logs=logs)
 
@@ -94,14 +91,16 @@ def _require_read(
     """Raise ConfigError where offsets are given by partition of one that is not there to be read."""
     if not (others := unread(spec, partitions)):
         return
-    if snapshot.dialect is Dialect.KAFKA07:
+    log_format = snapshot.log_format
+    names = ", ".join(map(log_format.name, others))
+    if log_format.is_broker_bound:
         raise ConfigError(
-            f"{option} names partitions that are not there to be read: {', '.join(map(name07, others))}: they are not "
-            "subscribed, or their broker is not registered, or has fewer. Start that broker, or leave them out"
+            f"{option} names partitions that are not there to be read: {names}: they are not subscribed, or their "
+            "broker is not registered, or has fewer. Start that broker, or leave them out"
         )
     raise ConfigError(
-        f"{option} names partitions that do not exist or are not subscribed: {', '.join(map(str, others))}. Leave them "
-        "out, or mend the subscription"
+        f"{option} names partitions that do not exist or are not subscribed: {names}. Leave them out, or mend the "
+        "subscription"
     )
 
 
@@ -115,7 +114,7 @@ def tasks_of(
     """Ranges with the addresses, topic ids and leader epochs that executors need, packed or split into tasks.
 
     The topic id is that of the plan where `planned` tells it: a replay must not read another topic of that name (R8).
-    `logs` tell where ranges of Kafka 0.7 may be divided.
+    `logs` tell where ranges may be divided that have to begin and end at a boundary.
     """
     located = []
     for range_ in wanted:
@@ -131,13 +130,12 @@ def tasks_of(
                 leader_epoch=info.leader_epoch if info else UNKNOWN_EPOCH,
             )
         )
-    in_bytes = snapshot.dialect is Dialect.KAFKA07
     tasks = pack(
         located,
+        snapshot.log_format,
         min_partitions=options.split.min_partitions,
         max_records_per_partition=options.split.max_records_per_partition,
-        small=SMALL_BYTES if in_bytes else SMALL,
-        segments={tp: log.segments for tp, log in (logs or {}).items()} if in_bytes else None,
+        segments={tp: log.segments for tp, log in (logs or {}).items()},
     )
     # Executors do not read ZooKeeper: where the options name no brokers, the plan does.
     brokers = () if options.client.bootstrap_servers else tuple((b.host, b.port) for b in snapshot.brokers.values())
@@ -146,9 +144,8 @@ def tasks_of(
 
 def _leader(tp: TopicPartition, snapshot: ClusterSnapshot) -> Broker | None:
     """Return who serves `tp`. In Kafka 0.7 a broker that has lost the log does not register the topic either."""
-    if snapshot.dialect is Dialect.KAFKA07:
-        return snapshot.brokers.get(broker_partition(tp.partition)[0])
-    return snapshot.leader(tp)
+    only = snapshot.log_format.broker_of(tp.partition)
+    return snapshot.leader(tp) if only is None else snapshot.brokers.get(only)
 
 
 def _releases(task: FetchTask) -> tuple[tuple[str, str], ...]:

@@ -25,7 +25,7 @@ from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.seats import Seat
 from streamgroup.driver.membership.twins import Twins
 from streamgroup.group import events as ev
-from streamgroup.model import ClusterSnapshot, Dialect, Document, Position, TopicPartition
+from streamgroup.model import ClusterSnapshot, Document, Position, TopicPartition
 from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import SourceOptions
 from streamgroup.planning import suspicions
@@ -119,7 +119,7 @@ class Beginning:
         A broker that has just started may not know every topic yet, so they are gone only if they are still missing
         after `BELIEVED_AFTER_S` (R8). To be called without the lock. Raises TransportError, ConfigError.
         """
-        if self._watcher.snapshot.dialect is Dialect.KAFKA07:  # a partition comes and goes with its broker
+        if self._watcher.snapshot.log_format.is_broker_bound:  # a partition comes and goes with its broker
             return
         until = time.monotonic() + suspicions.BELIEVED_AFTER_S
         asked = topics_to_ask(self._subscription)

@@ -40,7 +40,6 @@ from streamgroup.group.positions import is_of_a_query
 from streamgroup.model import (
     ClusterSnapshot,
     CommittedOffset,
-    Dialect,
     Document,
     FetchTask,
     OffsetRange,
@@ -89,7 +88,7 @@ class Coordinator:
             ledger.group,
             self.run,
             lambda level, line: log.log(level, "%s", line),
-            in_bytes=lambda: self._watcher.snapshot.dialect is Dialect.KAFKA07,
+            log_format=lambda: self._watcher.snapshot.log_format,
         )
         self._planner = Planner(
             ledger,

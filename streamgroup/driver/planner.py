@@ -16,7 +16,7 @@ from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.errors import DecodeError
 from streamgroup.group.ledger import Ledger
-from streamgroup.model import UNKNOWN_EPOCH, Dialect, Document, LogRange, Position, TopicPartition
+from streamgroup.model import UNKNOWN_EPOCH, Document, LogRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
 from streamgroup.planning.batch import backlog_of, below_targets, empty_document, next_document
@@ -95,7 +95,7 @@ class Planner:
     def _is_beyond_doubt(self, positions: Mapping[TopicPartition, Position]) -> bool:
         """Whether the same facts, `positions` among them, would give the same judgement again."""
         known = self._ledger.positions()
-        in_doubt = self._suspicions or self.epochs.suspects(known) or self._watcher.snapshot.dialect is Dialect.KAFKA07
+        in_doubt = self._suspicions or self.epochs.suspects(known) or self._watcher.snapshot.log_format.is_broker_bound
         return known is positions and not in_doubt
 
     def _judge(self, logs: Logs) -> Judged:
@@ -109,7 +109,7 @@ class Planner:
         answers = self.epochs.ends(suspects)
         watermarks = {tp: known for tp, known in watermarks.items() if tp not in suspects or tp in answers}
         ends = {tp: end.end_offset for tp, end in answers.items() if end.known}
-        come_and_go = snapshot.dialect is Dialect.KAFKA07
+        log_format = snapshot.log_format
         now = time.monotonic()
         verdicts = self._suspicions.judge(
             positions,
@@ -118,11 +118,11 @@ class Planner:
             now=now,
             metadata_at=metadata_at,
             epoch_ends=ends,
-            come_and_go=come_and_go,
+            log_format=log_format,
         )
         self._troubles.lost_records(self._losses(verdicts), failed=self._fail_on_data_loss)
         settlement = loss.settle(
-            positions, verdicts, kept=self._kept, fail_on_data_loss=self._fail_on_data_loss, in_bytes=come_and_go
+            positions, verdicts, kept=self._kept, fail_on_data_loss=self._fail_on_data_loss, log_format=log_format
         )
         self.deleted = self.deleted.union(settlement.deleted)
         if suspected := self._suspicions.due(now, metadata_at):
@@ -134,7 +134,7 @@ class Planner:
         self._ledger.vouched(
             self._watcher.leader_epochs(new) | {tp: suspects[tp].current for tp in answers.keys() & sound.keys()}
         )
-        unsound = self._checks.unsound(positions, logs) if come_and_go else frozenset()
+        unsound = self._checks.unsound(positions, logs) if log_format.has_boundaries else frozenset()
         plannable = settlement.positions.keys() & watermarks.keys() - unsound
         self.unjudged = frozenset(positions.keys() - plannable)
         return Judged(
@@ -150,7 +150,7 @@ class Planner:
         """
         metadata_at = self._watcher.metadata_at
         snapshot = self._watcher.snapshot
-        if snapshot.dialect is Dialect.KAFKA07:
+        if snapshot.log_format.is_broker_bound:
             return frozenset()
         now = time.monotonic()
         lacking = {tp: Position(0) for tp in known if snapshot.partition(tp) is None}
@@ -174,12 +174,12 @@ class Planner:
         return flight.document if flight.document.sequence > start.sequence else None
 
     def _losses(self, verdicts: Mapping[TopicPartition, loss.Verdict]) -> list[Loss]:
-        group, in_bytes = self._ledger.group, self._watcher.snapshot.dialect is Dialect.KAFKA07
+        group, log_format = self._ledger.group, self._watcher.snapshot.log_format
         losses = []
         for tp, verdict in sorted(verdicts.items(), key=lambda item: item[0]):
             match verdict:
                 case loss.Moved(cause, was, to, lost):
-                    text = loss.describe(tp, verdict, group=group, in_bytes=in_bytes)
+                    text = loss.describe(tp, verdict, group=group, log_format=log_format)
                     losses.append(Loss(tp, text, cause.value, was.offset, to.offset, lost))
                 case loss.Deleted(was):
                     text = loss.describe(tp, verdict, group=group)
@@ -191,7 +191,7 @@ class Planner:
 
         In Kafka 0.7 only their brokers are away.
         """
-        if self._watcher.snapshot.dialect is Dialect.KAFKA07:
+        if self._watcher.snapshot.log_format.is_broker_bound:
             return
         self._missed |= gone.keys()
         verdicts: dict[TopicPartition, loss.Verdict] = {tp: loss.Deleted(position) for tp, position in gone.items()}
@@ -204,7 +204,7 @@ class Planner:
         To be called without the lock. Raises BrokerError, DecodeError where a position is no boundary (R34).
         """
         self.epochs.ask(positions, wait)
-        if self._watcher.snapshot.dialect is not Dialect.KAFKA07:
+        if not self._watcher.snapshot.log_format.has_boundaries:
             return
         try:
             self._checks.ask(positions, logs, wait)
@@ -276,7 +276,7 @@ class Planner:
             max_offsets=limits.max_offsets_per_trigger,
             min_offsets=min_offsets,
             targets=self.targets,
-            boundaries=self._walks.known(logs) if self._watcher.snapshot.dialect is Dialect.KAFKA07 else None,
+            boundaries=self._walks.known(logs) if self._watcher.snapshot.log_format.has_boundaries else None,
         )
         return None if document is None else self._carried(document, previous)
 

@@ -20,6 +20,7 @@ from typing import Any
 from streamgroup.errors import FencedError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.flights import Flight
+from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.logline import render
 from streamgroup.model import Document, OffsetRange, TopicPartition
 
@@ -74,7 +75,7 @@ class _Counter:
 class Troubles:
     """The events of one run. `say(level, line)` writes the log, `now` tells the time. For any thread.
 
-    `in_bytes` tells whether offsets are byte positions, as in Kafka 0.7.
+    `log_format` tells in which unit offsets are.
     """
 
     def __init__(
@@ -83,14 +84,14 @@ class Troubles:
         run: str,
         say: Callable[[int, str], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        in_bytes: Callable[[], bool] = lambda: False,
+        log_format: Callable[[], LogFormat] = lambda: KAFKA_LOG,
     ) -> None:
         self._group = group
         self._who = f"group {group}: " if group else ""
         self._run = run
         self._say = say
         self._now = now
-        self._in_bytes = in_bytes
+        self._log_format = log_format
         self._lock = threading.Lock()
         self._counters = {kind: _Counter() for kind in Kind}
         self._member = ""
@@ -229,11 +230,11 @@ class Troubles:
     @property
     def _unit(self) -> str:
         """What the difference of two offsets counts."""
-        return "bytes" if self._in_bytes() else "offsets"
+        return self._log_format().unit
 
     def _tell(self, kind: Kind, level: int, words: str, reason: str, **fields: Any) -> None:
-        if kind not in _OF_PARTITIONS and fields.get("count") is not None and self._in_bytes():
-            fields["unit"] = "bytes"
+        if kind not in _OF_PARTITIONS and fields.get("count") is not None:
+            fields["unit"] = self._log_format().log_unit
         with self._lock:
             counter = self._counters[kind]
             counter.count += 1

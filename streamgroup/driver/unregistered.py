@@ -14,15 +14,8 @@ from typing import TYPE_CHECKING
 
 from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.errors import DataLossError, DecodeError, TransportError
-from streamgroup.model import (
-    ClusterSnapshot,
-    Dialect,
-    Document,
-    OffsetRange,
-    TopicPartition,
-    broker_partition,
-    name07,
-)
+from streamgroup.logformat import KAFKA07_LOG, broker_partition
+from streamgroup.model import ClusterSnapshot, Document, OffsetRange, TopicPartition
 from streamgroup.options.types import SourceOptions
 
 if TYPE_CHECKING:
@@ -57,7 +50,7 @@ class Unregistered:
     def begin(self, checkpoint: Document, targets: Targets | None, *, once: bool) -> None:
         """Before a plan. Says once what a stream waits for; raises DataLossError where Once would leave it out."""
         snapshot = self._snapshot()
-        if self._looked or snapshot.dialect is not Dialect.KAFKA07:
+        if self._looked or not snapshot.log_format.is_broker_bound:
             return
         ends = once or targets is not None
         try:
@@ -92,8 +85,8 @@ class Unregistered:
         """
         snapshot = self._snapshot()
         if self._once is None:
-            is_old = snapshot.dialect is Dialect.KAFKA07
-            return frozenset(tp for tp in unjudged if is_old and snapshot.partition(tp) is None)
+            is_bound = snapshot.log_format.is_broker_bound
+            return frozenset(tp for tp in unjudged if is_bound and snapshot.partition(tp) is None)
         absent = frozenset(tp for tp in self._once if snapshot.partition(tp) is None)
         self._settle(absent - self._left_out)
         self._left_out |= absent
@@ -103,7 +96,7 @@ class Unregistered:
         """AvailableNow would end, all that is held has been read: raises DataLossError where a broker was away when it
         began, or has gone before all of its records were read."""
         snapshot = self._snapshot()
-        if targets is None or snapshot.dialect is not Dialect.KAFKA07:
+        if targets is None or not snapshot.log_format.is_broker_bound:
             return
         gone = {tp: end for tp, end in targets.items() if snapshot.partition(tp) is None}
         read = self._known(checkpoint, self._patience_s) if gone else {}
@@ -139,9 +132,9 @@ class Unregistered:
     def _absent(self, ranges: Collection[OffsetRange]) -> list[OffsetRange]:
         """Return those of `ranges` whose broker is not registered."""
         snapshot = self._snapshot()
-        if snapshot.dialect is not Dialect.KAFKA07:
-            return []
-        return [r for r in ranges if broker_partition(r.partition.partition)[0] not in snapshot.brokers]
+        broker_of = snapshot.log_format.broker_of
+        needed = ((r, broker_of(r.partition.partition)) for r in ranges)
+        return [r for r, broker in needed if broker is not None and broker not in snapshot.brokers]
 
     def _known(self, checkpoint: Document, patience_s: float) -> dict[TopicPartition, int]:
         """How far each partition that is known has been read, as far as can be told: else 0."""
@@ -169,7 +162,7 @@ def require_brokers(topics: Collection[str], snapshot: ClusterSnapshot, options:
 
     Which partitions such a topic had nobody can tell; nor those of a topic of which some brokers are away.
     """
-    if snapshot.dialect is not Dialect.KAFKA07:
+    if not snapshot.log_format.is_broker_bound:
         return
     if empty := sorted(name for name in topics if not snapshot.topics[name].partitions):
         names = ", ".join(map(repr, empty))
@@ -190,8 +183,8 @@ def _needed(ranges: Collection[OffsetRange]) -> tuple[str, str]:
     """Return the brokers that have `ranges`, and these, in words."""
     ordered = sorted(ranges)
     brokers = dict.fromkeys(f"broker {broker_partition(r.partition.partition)[0]}" for r in ordered)
-    return " and ".join(brokers), ", ".join(f"{name07(r.partition)} at position {r.start}" for r in ordered)
+    return " and ".join(brokers), ", ".join(f"{KAFKA07_LOG.name(r.partition)} at position {r.start}" for r in ordered)
 
 
 def _names(partitions: Collection[TopicPartition]) -> str:
-    return ", ".join(map(name07, sorted(partitions)))
+    return ", ".join(map(KAFKA07_LOG.name, sorted(partitions)))

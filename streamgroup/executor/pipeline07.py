@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from streamgroup.errors import DecodeError, TooLarge, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetching import Fetching, Portion
-from streamgroup.model import broker_partition, name07
+from streamgroup.logformat import KAFKA07_LOG, broker_partition
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import FetchOptions
 from streamgroup.records.messages07 import walk07
@@ -70,7 +70,9 @@ class Pipeline07(Fetching):
                 self._clock() + self._connection.options.request_timeout_ms / 1000
             ).response
         except (TransportError, DecodeError) as error:
-            named = ", ".join(f"{name07(cursor.tp)} at position {cursor.position}" for cursor, _ in self._asked)
+            named = ", ".join(
+                f"{KAFKA07_LOG.name(cursor.tp)} at position {cursor.position}" for cursor, _ in self._asked
+            )
             raise type(error)(f"{error} (for {named})") from error
         self._turn += 1
         asked, self._asked = self._asked, []
@@ -88,7 +90,7 @@ class Pipeline07(Fetching):
             return None
         records = memoryview(part.records)
         if len(records) > size:
-            where = f"{name07(cursor.tp)} at position {cursor.ahead}"
+            where = f"{KAFKA07_LOG.name(cursor.tp)} at position {cursor.ahead}"
             raise DecodeError(f"{self._connection}: {len(records)} bytes for {where}, {size} were asked for")
         start, ahead = cursor.ahead, self._look_ahead(cursor, records, size)
         if ahead == start:
@@ -139,6 +141,6 @@ def _fetch(cursor: Cursor, size: int) -> FetchRequest07:
 
 
 def _error(kind: type[DecodeError], cursor: Cursor, what: str) -> DecodeError:
-    error = kind(f"{name07(cursor.tp)}: position {cursor.ahead}: {what}")
+    error = kind(f"{KAFKA07_LOG.name(cursor.tp)}: position {cursor.ahead}: {what}")
     error.base_offset = cursor.ahead
     return error

@@ -11,7 +11,8 @@ from streamgroup.executor.fetching import Fetching, Portion
 from streamgroup.executor.pipeline07 import Pipeline07
 from streamgroup.executor.recovery import Recovery
 from streamgroup.executor.recovery07 import Recovery07
-from streamgroup.model import Dialect, broker_partition, name07
+from streamgroup.logformat import KAFKA07_LOG, broker_partition
+from streamgroup.model import Dialect
 from streamgroup.net.connection import Connection
 from streamgroup.records.decode import Decoded
 from streamgroup.records.messages07 import decode07
@@ -44,6 +45,6 @@ class Reader07(Reader):
         if error.base_offset is not None and error.next_offset is not None:
             around = self._step_over(cursor.tp.topic, name, error.base_offset, error.next_offset)
             step = f"the next message begins at {error.next_offset}. To step over this one, {around}"
-        named = type(error)(f"{name07(cursor.tp)} (partition {cursor.tp.partition}): {error}; {step}")
+        named = type(error)(f"{KAFKA07_LOG.name(cursor.tp)} (partition {cursor.tp.partition}): {error}; {step}")
         named.base_offset, named.next_offset = error.base_offset, error.next_offset
         return named

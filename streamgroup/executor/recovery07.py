@@ -15,7 +15,8 @@ from streamgroup.errors import BrokerError, DecodeError, KafkaError, TransportEr
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.pool import POOL
 from streamgroup.executor.recovery import ENOUGH_EMPTY_ANSWERS, KEEP_LONGER, LAST_LOOK_S, Recovery
-from streamgroup.model import Dialect, TopicPartition, broker_partition, name07
+from streamgroup.logformat import KAFKA07_LOG, broker_partition
+from streamgroup.model import Dialect, TopicPartition
 from streamgroup.wire.kafka07 import EARLIEST_TIME, LATEST_TIME, ErrorCode07, OffsetsRequest07
 
 log = logging.getLogger(__name__)
@@ -49,16 +50,16 @@ class Recovery07(Recovery):
         for cursor in cursors:
             if cursor.leader is None and not cursor.done:
                 raise TransportError(
-                    f"{name07(cursor.tp)} at position {cursor.position} of [{cursor.start}, {cursor.until}): broker "
-                    f"{broker_partition(cursor.tp.partition)[0]} was not registered when planned, and tasks do not "
-                    "look for brokers in ZooKeeper. Start the broker, then start the query again"
+                    f"{KAFKA07_LOG.name(cursor.tp)} at position {cursor.position} of [{cursor.start}, {cursor.until}): "
+                    f"broker {broker_partition(cursor.tp.partition)[0]} was not registered when planned, and tasks do "
+                    "not look for brokers in ZooKeeper. Start the broker, then start the query again"
                 )
             trouble = cursor.trouble
             if isinstance(trouble, KafkaError) and trouble.code != ErrorCode07.OFFSET_OUT_OF_RANGE:
                 hint = ", which may have been started with fewer num.partitions"
                 raise BrokerError(
                     trouble,
-                    f"fetching {name07(cursor.tp)} at position {cursor.ahead} of {cursor.leader}"
+                    f"fetching {KAFKA07_LOG.name(cursor.tp)} at position {cursor.ahead} of {cursor.leader}"
                     + (hint if trouble.code == ErrorCode07.WRONG_PARTITION else ""),
                 )
         super().mend(cursors)
@@ -79,7 +80,7 @@ class Recovery07(Recovery):
         try:
             found = self._log(cursor, deadline)
         except TransportError as error:
-            log.debug("%s: asking for its log: %s", name07(cursor.tp), error)
+            log.debug("%s: asking for its log: %s", KAFKA07_LOG.name(cursor.tp), error)
             return
         if found.start > cursor.position:
             self._lose(cursor, found.start, f"the log begins at position {found.start} by now (retention)", KEEP_LONGER)
@@ -100,12 +101,14 @@ class Recovery07(Recovery):
         finally:
             POOL.give_back(connection)
         if not (start and end):
-            raise DecodeError(f"{leader}: no offsets of {name07(cursor.tp)}, where Kafka 0.7 always tells one")
+            raise DecodeError(
+                f"{leader}: no offsets of {KAFKA07_LOG.name(cursor.tp)}, where Kafka 0.7 always tells one"
+            )
         return _Log(start[0], end[0])
 
     @staticmethod
     def _describe_range(tp: TopicPartition, start: int, until: int) -> str:
-        return f"{name07(tp)}: {until - start} bytes at the positions [{start}, {until})"
+        return f"{KAFKA07_LOG.name(tp)}: {until - start} bytes at the positions [{start}, {until})"
 
     def _run_out(self, cursor: Cursor, waited: float, last: str) -> None:
         """End the wait for `cursor`: lose what its log does not hold any more, else fail the task.
@@ -128,8 +131,8 @@ class Recovery07(Recovery):
                 return self._lose(cursor, cursor.until, text)
             why = f"{last}; the log holds [{found.start}, {found.end})"
         raise TransportError(
-            f"{name07(cursor.tp)} at position {cursor.position} of [{cursor.start}, {cursor.until}): nothing came for "
-            f"{waited:.0f} s (kafkaConsumer.pollTimeoutMs); {why}; broker: "
+            f"{KAFKA07_LOG.name(cursor.tp)} at position {cursor.position} of [{cursor.start}, {cursor.until}): nothing "
+            f"came for {waited:.0f} s (kafkaConsumer.pollTimeoutMs); {why}; broker: "
             f"{cursor.leader or 'none'}. Tasks do not look for brokers in ZooKeeper: started again, the query plans "
             "this range anew, where the broker is by then"
         )

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from streamgroup.model import EARLIEST, LATEST, TopicPartition, partition_number
+from streamgroup.logformat import partition_number
+from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import Isolation, Mode, OffsetsStorage
 

@@ -18,6 +18,7 @@ from enum import Enum
 
 from streamgroup.advice import KeptOffsets, reset
 from streamgroup.errors import DataLossError
+from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import NO_TOPIC_ID, LogRange, Position, TopicInfo, TopicPartition
 
 
@@ -74,7 +75,7 @@ def judge(
     *,
     refreshed: bool,
     epoch_ends: Mapping[TopicPartition, int] | None = None,
-    come_and_go: bool = False,
+    log_format: LogFormat = KAFKA_LOG,
 ) -> dict[TopicPartition, Verdict]:
     """A verdict for each position.
 
@@ -82,7 +83,7 @@ def judge(
     `topics` the cluster's metadata, `refreshed` whether that was asked for after the first Recheck, `epoch_ends`, where
     asked with OffsetForLeaderEpoch, the end offset of the epoch under which a position was taken.
 
-    With `come_and_go` partitions exist only while their broker is there (Kafka 0.7): absence proves nothing.
+    In a `log_format` whose partitions exist only while their broker is registered, absence proves nothing.
 
     Give `logs` with their high watermarks: an open transaction can hold the last stable offset below a position that
     was taken under read_uncommitted, and nothing is lost there.
@@ -91,7 +92,7 @@ def judge(
     ends = epoch_ends or {}
     return {
         tp: Away()
-        if come_and_go and tp.partition not in existing.get(tp.topic, ())
+        if log_format.is_broker_bound and tp.partition not in existing.get(tp.topic, ())
         else _judge(position, _metadata(tp, topics, existing), logs.get(tp), ends.get(tp), refreshed)
         for tp, position in positions.items()
     }
@@ -158,15 +159,14 @@ def settle(
     *,
     kept: KeptOffsets,
     fail_on_data_loss: bool,
-    in_bytes: bool = False,
+    log_format: LogFormat = KAFKA_LOG,
 ) -> Settlement:
-    """Carry out the verdicts; `kept` tells whose positions these are, and where an operator sets them; `in_bytes` is
-    as in `describe`.
+    """Carry out the verdicts; `kept` tells whose positions these are, and where an operator sets them.
 
     Raises DataLossError that tells of all losses where `fail_on_data_loss`; else they become messages, one a partition.
     """
     messages = tuple(
-        describe(tp, verdict, group=kept.group, in_bytes=in_bytes)
+        describe(tp, verdict, group=kept.group, log_format=log_format)
         for tp, verdict in sorted(verdicts.items(), key=lambda item: item[0])
         if isinstance(verdict, Moved | Deleted)
     )
@@ -183,13 +183,13 @@ def settle(
     )
 
 
-def describe(tp: TopicPartition, verdict: Moved | Deleted, *, group: str, in_bytes: bool = False) -> str:
-    """Return one sentence on one loss. `in_bytes`: offsets are byte positions (Kafka 0.7), which count no records."""
+def describe(tp: TopicPartition, verdict: Moved | Deleted, *, group: str, log_format: LogFormat = KAFKA_LOG) -> str:
+    """Return one sentence on one loss."""
     who = f"group {group!r}, {tp}" if group else str(tp)
     if isinstance(verdict, Deleted):
         return f"{who}: records from offset {verdict.was.offset} on are gone: {Cause.DELETED.value}"
-    unit = "bytes" if in_bytes else "records"
-    count = "an unknown number of records is" if verdict.lost is None else f"up to {verdict.lost} {unit} are"
+    content = log_format.content
+    count = "an unknown number of records is" if verdict.lost is None else f"up to {verdict.lost} {content} are"
     return (
         f"{who}: {count} gone at position {verdict.was.offset}: {verdict.cause.value}; "
         f"what is left begins for this query at offset {verdict.to.offset}"

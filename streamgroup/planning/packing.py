@@ -11,43 +11,46 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappush, heapreplace
 from itertools import pairwise
+from typing import Final
 
+from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 from streamgroup.model import NO_LEADER, FetchRange, FetchTask, OffsetRange, TopicPartition
 
-SMALL = 20_000
-"""Offsets up to which small ranges are packed into one task: what a task's own cost is worth at some 1 us a record."""
+SMALL: Final = {KAFKA_LOG: 20_000, KAFKA07_LOG: 2 * 1024 * 1024}
+"""Offsets up to which small ranges are packed into one task: what a task's own cost is worth at some 1 us a record.
 
-
-SMALL_BYTES = 2 * 1024 * 1024
-"""The same where an offset is a byte (Kafka 0.7), of records of about 100 bytes."""
+Where an offset is a byte, records of about 100 bytes are assumed.
+"""
 
 Segments = Mapping[TopicPartition, Sequence[int]]
 
 
 def pack(
     ranges: Sequence[FetchRange],
+    log_format: LogFormat = KAFKA_LOG,
     *,
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
-    small: int = SMALL,
+    small: int | None = None,
     segments: Segments | None = None,
 ) -> list[FetchTask]:
-    """The tasks of a batch: they tile `ranges` exactly; the same ranges in any order give the same tasks.
+    """Return the tasks of a batch: they tile `ranges` exactly; the same ranges in any order give the same tasks.
 
     Empty ranges are dropped. No task is larger than `max_records_per_partition`. There are at least `min_partitions`
     tasks, as far as rounding allows; without both of these never more than partitions. Whole ranges of up to `small`
-    offsets share a task while that stays as small, those of one leader first. The longest task comes first, so that it
-    is not started last.
+    offsets (by default as many as `SMALL` says) share a task while that stays as small, those of one leader first. The
+    longest task comes first, so that it is not started last.
 
-    With `segments` (Kafka 0.7, where offsets are bytes) a range is divided at the starts of segments only, those that
-    are nearest: then a task may be larger than `max_records_per_partition`, and there are no more tasks than segments.
+    Where not every offset is a boundary (`LogFormat.has_boundaries`) a range is divided only at the nearest starts of
+    its `segments`: a task may be larger than `max_records_per_partition`, and there are no more tasks than segments.
     """
     filled = sorted((r for r in ranges if len(r.range)), key=_range_of)
     parts = _parts(filled, min_partitions, max_records_per_partition)
     pieces = [
-        _divide(r, n) if segments is None else _divide_at(r, n, segments.get(r.range.partition, ()))
+        _divide_at(r, n, (segments or {}).get(r.range.partition, ())) if log_format.has_boundaries else _divide(r, n)
         for r, n in zip(filled, parts, strict=True)
     ]
+    small = SMALL[log_format] if small is None else small
     bound = min(small, max_records_per_partition or small)
     packable = [p[0] for p in pieces if len(p) == 1 and len(p[0].range) <= bound]
     single = [FetchTask((r,)) for p in pieces if len(p) > 1 or len(p[0].range) > bound for r in p]

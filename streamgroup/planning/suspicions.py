@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import LogRange, Position, TopicInfo, TopicPartition
 from streamgroup.planning import loss
 
@@ -42,14 +43,14 @@ class Suspicions:
         now: float,
         metadata_at: float,
         epoch_ends: Mapping[TopicPartition, int],
-        come_and_go: bool = False,
+        log_format: LogFormat = KAFKA_LOG,
     ) -> dict[TopicPartition, loss.Verdict]:
         """Return the verdict on each position, as `loss.judge` does; `metadata_at` is when `topics` was read.
 
         A verdict stays `Recheck` until metadata that was read `BELIEVED_AFTER_S` after the first one still shows the
         loss. A suspected partition whose log has no answer stays suspected.
         """
-        verdicts = loss.judge(positions, logs, topics, refreshed=False, epoch_ends=epoch_ends, come_and_go=come_and_go)
+        verdicts = loss.judge(positions, logs, topics, refreshed=False, epoch_ends=epoch_ends, log_format=log_format)
         suspected = {tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Recheck)}
         unanswered = set(self._since.keys() & verdicts.keys() - logs.keys())
         if not suspected.issubset(self._since):

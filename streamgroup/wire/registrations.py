@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamgroup.errors import DecodeError
-from streamgroup.model import Broker, Dialect, broker_partition, partition_number
+from streamgroup.logformat import LogFormat, partition_number
+from streamgroup.model import Broker, Dialect
 
 BROKERS = "/brokers/ids"
 TOPICS = "/brokers/topics"
@@ -36,20 +37,12 @@ def is_node_name(text: str) -> bool:
     return text not in {"", ".", ".."} and "/" not in text and text.isprintable()
 
 
-def partition_name(dialect: Dialect, number: int) -> str:
-    """A partition's node: `1-2` for number 10002 of 0.7, else the number."""
-    return "{}-{}".format(*broker_partition(number)) if dialect is Dialect.KAFKA07 else str(number)
-
-
-def partition_in(dialect: Dialect, name: str) -> int:
-    """The number of the partition that a node is called after. Raises DecodeError."""
-    found = re.fullmatch(f"({_NUMBER})-({_NUMBER})" if dialect is Dialect.KAFKA07 else _NUMBER, name)
+def partition_in(log_format: LogFormat, name: str) -> int:
+    """Return the number of the partition that a node is called after. Raises DecodeError."""
     try:
-        if found is not None:
-            return partition_number(*map(int, found.groups())) if dialect is Dialect.KAFKA07 else _int32(name)
+        return log_format.partition_number(name)
     except ValueError as error:
-        raise DecodeError(f"a node is called {name!r}: {error}") from None
-    raise DecodeError(f"a node is called {name[:80]!r}: no partition's name in Kafka {dialect.value}")
+        raise DecodeError(f"invalid name of a partition's node {name[:80]!r}: {error}") from None
 
 
 def dialect_of(broker: bytes) -> Dialect:
@@ -150,13 +143,6 @@ def read_number_name(name: str, where: str) -> int:
     if re.fullmatch(_NUMBER, name) is None:
         raise DecodeError(f"{where}: {name[:80]!r} is not how a number is spelled in the name of a node")
     return int(name)
-
-
-def _int32(text: str) -> int:
-    number = int(text)
-    if number >= 2**31:
-        raise ValueError("partitions are numbered up to 2147483647")
-    return number
 
 
 def garbage(where: str, data: bytes, wanted: str) -> DecodeError:

@@ -23,6 +23,7 @@ from streamgroup.driver.logs.boundaries import BoundaryWalks
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import ConfigError, DataLossError, DecodeError, TransportError
 from streamgroup.executor.fetcher import read
+from streamgroup.logformat import broker_partition, partition_number
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,
@@ -32,8 +33,6 @@ from streamgroup.model import (
     OffsetRange,
     Position,
     TopicPartition,
-    broker_partition,
-    partition_number,
 )
 from streamgroup.net.connection import Connection
 from streamgroup.options.parse import parse_source

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from streamgroup.model import Dialect, TopicPartition, broker_partition, partition_number
+from streamgroup.logformat import broker_partition, partition_number
+from streamgroup.model import Dialect, TopicPartition
 
 CONSUMERS, BROKERS, TOPICS = "/consumers", "/brokers/ids", "/brokers/topics"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from streamgroup.model import Dialect, PartitionInfo, TopicInfo, TopicPartition, partition_number
+from streamgroup.logformat import partition_number
+from streamgroup.model import Dialect, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.znodes import Create, Operation, Set
 from tests.sim.broker import Logs
 from tests.sim.kernel import Kernel

@@ -21,7 +21,8 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
 from streamgroup.group.timing import patience_s
-from streamgroup.model import INITIAL_DOCUMENT, Dialect, Document, LogRange, OffsetRange, Position, TopicPartition
+from streamgroup.logformat import KAFKA_LOG
+from streamgroup.model import INITIAL_DOCUMENT, Document, LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.planning import loss
 from streamgroup.planning.batch import below_targets, empty_document, next_document, replay_ranges
 from streamgroup.planning.document import from_value, to_value
@@ -380,7 +381,7 @@ class Process:
             now=now,
             metadata_at=self._metadata_at,
             epoch_ends={},
-            come_and_go=registry is not None and registry.dialect is Dialect.KAFKA07,
+            log_format=KAFKA_LOG if registry is None else registry.dialect.log_format,
         )
         kept = KeptOffsets(GROUP_ID, Keeper.KAFKA)
         settled = loss.settle(positions, verdicts, kept=kept, fail_on_data_loss=True)

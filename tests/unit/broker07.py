@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from streamgroup.model import Broker, TopicPartition, broker_partition, partition_number
+from streamgroup.logformat import broker_partition, partition_number
+from streamgroup.model import Broker, TopicPartition
 from streamgroup.testing.kafka07 import BrokerConfig, BrokerServer, Producer07
 from streamgroup.testing.kafka07.producer import Payload, message_set
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from streamgroup.cluster.interface import Cluster, kafka07_of
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition, name07
+from streamgroup.logformat import KAFKA07_LOG
+from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.planning.batch import backlog_of
 from streamgroup.planning.limits import Boundaries, rate_limit, whole_messages
 
@@ -180,7 +181,7 @@ class PositionChecks:
         for tp in sorted(tp for tp, since in self._since.items() if now - since >= GIVE_UP_S):
             log.warning(
                 "%s: no broker has told in %g s whether a message begins at position %d: planned from it all the same",
-                name07(tp),
+                KAFKA07_LOG.name(tp),
                 GIVE_UP_S,
                 positions[tp].offset,
             )
@@ -205,6 +206,6 @@ def require_boundaries(cluster: Cluster, ranges: Iterable[OffsetRange], logs: Lo
             walked = brokers.boundaries([OffsetRange(tp, segment, position)], deadline, QUESTION_S)
             before = max((end for end in walked.get(tp, ()) if end < position), default=segment)
             raise ConfigError(
-                f"{option}: {position} of {name07(tp)} is no boundary "
+                f"{option}: {position} of {KAFKA07_LOG.name(tp)} is no boundary "
                 f"of a message: positions of Kafka 0.7 are bytes. A message begins at {before}, before it"
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition, name07
+from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.types import FetchOptions, Subscription
 
 
@@ -40,13 +40,14 @@ def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot)
     if not subscription.assign:
         return sorted(existing)
     if missing := sorted(set(subscription.assign) - set(existing)):
-        if snapshot.dialect is Dialect.KAFKA07:
+        log_format = snapshot.log_format
+        what = f"assign names partitions that do not exist: {', '.join(map(log_format.name, missing))}"
+        if log_format.is_broker_bound:
             raise ConfigError(
-                f"assign names partitions that do not exist: {', '.join(map(name07, missing))}: their brokers are not "
-                "registered, or have fewer partitions of the topic. In Kafka 0.7 only a broker that is there can be "
-                "read: start it, or leave its partitions out"
+                f"{what}: their brokers are not registered, or have fewer partitions of the topic. In Kafka 0.7 only a "
+                "broker that is there can be read: start it, or leave its partitions out"
             )
-        raise ConfigError(f"assign names partitions that do not exist: {', '.join(map(str, missing))}")
+        raise ConfigError(what)
     return sorted(subscription.assign)
 
 
@@ -74,7 +75,7 @@ def of_interest(snapshot: ClusterSnapshot, subscription: Subscription, others: I
 
 def require_inner_index(fetch: FetchOptions, snapshot: ClusterSnapshot) -> None:
     """Raise ConfigError where `includeInnerIndex` asks for what later records do not need: each has its own offset."""
-    if fetch.include_inner_index and snapshot.dialect is not Dialect.KAFKA07:
+    if fetch.include_inner_index and not snapshot.log_format.has_shared_offsets:
         raise ConfigError(
             "includeInnerIndex is for Kafka 0.7, where the messages of a compressed set share their offset: leave it "
             "out, these brokers give each record its own"

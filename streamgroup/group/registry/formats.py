@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from streamgroup.errors import ConfigError, DecodeError
 from streamgroup.group.registry.patterns import matches
 from streamgroup.model import Dialect, TopicPartition
-from streamgroup.wire.registrations import garbage, is_node_name, partition_name, read_number, read_object, read_text
+from streamgroup.wire.registrations import garbage, is_node_name, read_number, read_object, read_text
 
 STREAMS_MOST = 10_000
 """A consumer that claims to read with more streams is not believed: the names of all of them would be made."""
@@ -89,15 +89,18 @@ class GroupPaths:
 
     def owner(self, tp: TopicPartition) -> str:
         """The owner node of a partition."""
-        return f"{self.owners(tp.topic)}/{partition_name(self.dialect, tp.partition)}"
+        return f"{self.owners(tp.topic)}/{self._name(tp)}"
 
     def offset(self, tp: TopicPartition) -> str:
         """The offset node of a partition."""
-        return f"{self.offsets(tp.topic)}/{partition_name(self.dialect, tp.partition)}"
+        return f"{self.offsets(tp.topic)}/{self._name(tp)}"
 
     def metadata_of(self, tp: TopicPartition) -> str:
         """The metadata of our commit of a partition."""
-        return f"{self.metadata(tp.topic)}/{partition_name(self.dialect, tp.partition)}"
+        return f"{self.metadata(tp.topic)}/{self._name(tp)}"
+
+    def _name(self, tp: TopicPartition) -> str:
+        return self.dialect.log_format.partition_name(tp.partition)
 
     def _below(self, kind: str, topic: str | None) -> str:
         return f"{self.root}/{kind}" if topic is None else f"{self.root}/{kind}/{topic}"

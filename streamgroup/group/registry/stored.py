@@ -89,7 +89,7 @@ def committed_in(
         if not topic:
             continue
         try:
-            tp = TopicPartition(topic, partition_in(paths.dialect, name))
+            tp = TopicPartition(topic, partition_in(paths.dialect.log_format, name))
         except DecodeError:
             continue
         if wanted(tp):

@@ -19,7 +19,6 @@ from streamgroup.wire.registrations import (
     TOPICS,
     is_node_name,
     partition_in,
-    partition_name,
     read_broker,
     read_count,
     read_partitions,
@@ -174,7 +173,7 @@ class _Reader:
                 for name, _, node in self._below(f"{TOPICS}/{topic}")
                 for number in self._counted(topic, name, node)
             )
-            return sorted(numbers, key=lambda number: partition_name(Dialect.KAFKA07, number))
+            return sorted(numbers, key=self._paths.dialect.log_format.partition_name)
         try:
             return read_partitions(topic, self._nodes[f"{TOPICS}/{topic}"].data)
         except DecodeError as error:
@@ -211,7 +210,7 @@ class _Reader:
             if not topic:
                 continue
             try:
-                tp = TopicPartition(topic, partition_in(self._paths.dialect, name))
+                tp = TopicPartition(topic, partition_in(self._paths.dialect.log_format, name))
             except DecodeError as error:
                 self._note(error, "no partition's owner")
                 continue

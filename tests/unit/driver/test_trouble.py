@@ -12,6 +12,7 @@ from streamgroup.driver.trouble import Kind, Loss, Troubles
 from streamgroup.errors import BrokerError, FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.flights import Flight
+from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import parse, words_of
 from streamgroup.model import Document, OffsetRange, TopicPartition
 
@@ -189,7 +190,7 @@ def test_records_that_are_gone_are_told_once_with_where_it_goes_on() -> None:
 
 
 def test_what_is_counted_in_kafka_0_7_is_bytes() -> None:
-    told = Told(in_bytes=lambda: True)
+    told = Told(log_format=lambda: KAFKA07_LOG)
     told.hear(assigned())
     assert "unit" not in told.only()[2], "partitions are counted"
     told.troubles.replaying(DOCUMENT, [OffsetRange(P0, 0, 5)])

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from streamgroup.advice import NOT_KEPT, Keeper, KeptOffsets
 from streamgroup.errors import DataLossError
+from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import LogRange, PartitionInfo, Position, TopicInfo, TopicPartition
 from streamgroup.planning.loss import Away, Cause, Deleted, Keep, Moved, Recheck, Verdict, describe, judge, settle
 
@@ -185,7 +186,7 @@ def test_a_loss_of_unknown_size_says_so(cause: Cause) -> None:
 def test_a_partition_whose_broker_is_away_is_neither_lost_nor_planned(
     topics: dict[str, TopicInfo], refreshed: bool
 ) -> None:
-    found = judge({TP: NO_ID}, {TP: LogRange(0, 500)}, topics, refreshed=refreshed, come_and_go=True)
+    found = judge({TP: NO_ID}, {TP: LogRange(0, 500)}, topics, refreshed=refreshed, log_format=KAFKA07_LOG)
     assert found == {TP: Away()}
     settlement = settle({TP: NO_ID}, found, kept=ETL, fail_on_data_loss=True)
     assert (settlement.positions, settlement.deleted, settlement.messages) == ({}, (), ())
@@ -193,5 +194,5 @@ def test_a_partition_whose_broker_is_away_is_neither_lost_nor_planned(
 
 def test_a_broker_that_is_there_and_has_lost_its_log_is_told_of_like_any_other() -> None:
     there = {"orders": TopicInfo("orders", (PartitionInfo(0, 1),))}
-    found = judge({TP: NO_ID}, {TP: LogRange(0, 7)}, there, refreshed=True, come_and_go=True)
+    found = judge({TP: NO_ID}, {TP: LogRange(0, 7)}, there, refreshed=True, log_format=KAFKA07_LOG)
     assert found == {TP: Moved(Cause.TRUNCATED, NO_ID, Position(0), None)}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.planning.packing import pack
 
@@ -176,7 +177,7 @@ def test_the_order_of_the_ranges_does_not_matter(
 def test_bytes_are_divided_where_segments_start(segments: tuple[int, ...], parts: int, expected: Table) -> None:
     ranges = [fetch(0, 0, 100)]
     where = {ranges[0].range.partition: segments}
-    assert table(pack(ranges, min_partitions=parts, segments=where)) == expected
+    assert table(pack(ranges, KAFKA07_LOG, min_partitions=parts, segments=where)) == expected
 
 
 @given(
@@ -191,7 +192,11 @@ def test_divided_bytes_tile_the_range_and_are_cut_at_segments_only(
 ) -> None:
     ranges = [fetch(0, start, start + size)]
     tasks = pack(
-        ranges, min_partitions=parts, max_records_per_partition=most, segments={ranges[0].range.partition: segments}
+        ranges,
+        KAFKA07_LOG,
+        min_partitions=parts,
+        max_records_per_partition=most,
+        segments={ranges[0].range.partition: segments},
     )
     pieces = sorted((r.range.start, r.range.until) for task in tasks for r in task.ranges)
     assert (pieces[0][0], pieces[-1][1]) == (start, start + size)
@@ -225,7 +230,7 @@ def test_small_ranges_of_one_leader_go_largest_first_into_the_first_task_with_ro
 )
 def test_a_log_is_divided_at_the_segments_nearest_to_equal_parts(inside: list[int], parts: int) -> None:
     tp = TopicPartition("t", 0)
-    tasks = pack([fetch(0, 0, 500)], min_partitions=parts, segments={tp: inside})
+    tasks = pack([fetch(0, 0, 500)], KAFKA07_LOG, min_partitions=parts, segments={tp: inside})
     parts = min(parts, len(inside) + 1)
     expected, first = [], 0
     for part in range(1, parts):

@@ -15,6 +15,7 @@ from streamgroup.group.registry.machine import Registry
 from streamgroup.group.registry.offsets import OffsetsExchange, Outcome
 from streamgroup.group.registry.view import owner_subtrees, subtrees, view_of
 from streamgroup.group.timing import MemberConfig
+from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.wire import registrations
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
@@ -36,7 +37,7 @@ def of(actions: list[Any], kind: type[A]) -> list[A]:
 def tps(*names: str) -> tuple[TopicPartition, ...]:
     """`t:0-1` is broker 0's partition 1 of t."""
     split = (name.split(":") for name in names)
-    return tuple(TopicPartition(topic, registrations.partition_in(Dialect.KAFKA07, name)) for topic, name in split)
+    return tuple(TopicPartition(topic, registrations.partition_in(KAFKA07_LOG, name)) for topic, name in split)
 
 
 class Cluster:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streamgroup.errors import ConfigError, DecodeError
 from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.formats import GroupPaths, Incarnation, Interest
+from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.model import Broker, Dialect, TopicPartition
 from streamgroup.wire import registrations
 
@@ -50,8 +51,8 @@ def test_a_topic_called_members_is_in_nobodys_way() -> None:
 
 @given(st.integers(0, 214_000), st.integers(0, 9_999))
 def test_a_partition_of_0_7_is_found_by_its_name(broker: int, partition: int) -> None:
-    number = registrations.partition_in(OLD, f"{broker}-{partition}")
-    assert registrations.partition_name(OLD, number) == f"{broker}-{partition}"
+    number = registrations.partition_in(KAFKA07_LOG, f"{broker}-{partition}")
+    assert KAFKA07_LOG.partition_name(number) == f"{broker}-{partition}"
 
 
 @pytest.mark.parametrize(
@@ -59,13 +60,13 @@ def test_a_partition_of_0_7_is_found_by_its_name(broker: int, partition: int) ->
 )
 def test_what_is_no_partition_of_0_7_is_refused(name: str) -> None:
     with pytest.raises(DecodeError):
-        registrations.partition_in(OLD, name)
+        registrations.partition_in(KAFKA07_LOG, name)
 
 
 @pytest.mark.parametrize("name", ["", "-1", "0-1", "x", "2147483648", "99999999999999999999", "+1", "1\n", "01"])
 def test_what_is_no_partition_of_0_8_is_refused(name: str) -> None:
     with pytest.raises(DecodeError):
-        registrations.partition_in(NEW, name)
+        registrations.partition_in(KAFKA_LOG, name)
 
 
 # -- brokers and topics -----------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def test_nothing_but_a_decode_error_comes_of_any_bytes(data: bytes, dialect: Dia
         lambda: f.read_consumer(PATH, data, dialect).topics(["t"], dialect),
         lambda: f.read_owner(PATH, data),
         lambda: f.read_offset(PATH, data),
-        lambda: registrations.partition_in(dialect, data.decode("latin-1")),
+        lambda: registrations.partition_in(dialect.log_format, data.decode("latin-1")),
     ]
     for read in readers:
         try:

@@ -1,0 +1,126 @@
+"""What an offset is, and what a partition is called, in the logs of Kafka and in those of Kafka 0.7.
+
+Kafka 0.7 differs in four facts, and all that follows for planning, messages and the command line is asked of these:
+
+- An offset is a byte position. Only positions where a message begins can be read from (R34).
+- Each broker numbers its own partitions. `2-17` is partition 17 of broker 2; the rows have an int column, so that its
+  number is 20017.
+- A partition exists only while its broker is registered in ZooKeeper.
+- The messages of one compressed set have the same offset.
+
+A leaf: imports nothing of ours. How the bytes of a log are read is told by `streamgroup.executor.formats`, which
+protocol its brokers speak by `streamgroup.net.link`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from streamgroup.model import TopicPartition
+
+PARTITIONS_PER_BROKER = 10_000
+"""Kafka 0.7 numbers partitions within each broker. Its `2-17` (broker 2, partition 17) is the number 20017 here."""
+_MAX_PARTITION = 2**31 - 1
+_DIGITS = "(?:0|[1-9][0-9]{0,9})"
+"""A number in its one spelling: with `00` beside `0` one partition would have two names."""
+
+
+def partition_number(broker: int, partition: int) -> int:
+    """Return the number of a partition of Kafka 0.7. Raises ValueError where it does not fit into an int column."""
+    number = broker * PARTITIONS_PER_BROKER + partition
+    if broker < 0 or not 0 <= partition < PARTITIONS_PER_BROKER or number > _MAX_PARTITION:
+        raise ValueError(f"partition {broker}-{partition} has no number: broker ids up to 214747, partitions to 9999")
+    return number
+
+
+def broker_partition(number: int) -> tuple[int, int]:
+    """Return the broker of a partition of Kafka 0.7 and the partition's number on that broker."""
+    return divmod(number, PARTITIONS_PER_BROKER)
+
+
+@dataclass(frozen=True, eq=False)
+class LogFormat:
+    """The facts about the logs of one generation of Kafka. There are two: `KAFKA_LOG` and `KAFKA07_LOG`."""
+
+    offset_noun: str = "offset"
+    """What messages call the place of a record: an offset, or a byte position."""
+    unit: str = "offsets"
+    """What the difference of two offsets counts."""
+    content: str = "records"
+    """What lies between two offsets, at most one per offset."""
+    log_unit: str | None = None
+    """The field `unit` of a log line, which only lines that count bytes have."""
+    has_boundaries: bool = False
+    """Whether only some offsets can be read from, so that a range has to begin and end where a message does (R34)."""
+    is_broker_bound: bool = False
+    """Whether a partition exists only while its broker is registered, so that its absence is not a deletion."""
+    has_shared_offsets: bool = False
+    """Whether the messages of a compressed set have one offset, and are told apart by their index in it."""
+
+    def partition_name(self, number: int) -> str:
+        """Return what the cluster's own tools and ZooKeeper's nodes call partition `number`."""
+        return str(number)
+
+    def partition_label(self, number: int) -> int | str:
+        """Return partition `number` as a value of a table or of JSON: a number where the cluster has numbers."""
+        return number
+
+    def partition_number(self, name: str) -> int:
+        """Return the number of the partition that is called `name`. Raises ValueError with the reason."""
+        if re.fullmatch(_DIGITS, name) is None:
+            raise ValueError("expected a partition's number")
+        if int(name) > _MAX_PARTITION:
+            raise ValueError(f"partitions are numbered up to {_MAX_PARTITION}")
+        return int(name)
+
+    def name(self, tp: TopicPartition) -> str:
+        """Return `tp` as messages call it: `orders-0`, or `events 1-2` in Kafka 0.7."""
+        return str(tp)
+
+    def broker_of(self, number: int) -> int | None:
+        """Return the id of the one broker that can have partition `number`, None where any broker can lead it."""
+        return None
+
+    def describe_range(self, tp: TopicPartition, start: int, until: int) -> str:
+        """Return the offsets `[start, until)` of `tp` in words."""
+        return f"{self.name(tp)}: the offsets [{start}, {until})"
+
+
+class _Kafka07LogFormat(LogFormat):
+    def partition_name(self, number: int) -> str:
+        return "{}-{}".format(*broker_partition(number))
+
+    def partition_label(self, number: int) -> int | str:
+        return self.partition_name(number)
+
+    def partition_number(self, name: str) -> int:
+        found = re.fullmatch(f"({_DIGITS})-({_DIGITS})", name)
+        if found is None:
+            raise ValueError("expected <broker>-<partition>")
+        return partition_number(int(found[1]), int(found[2]))
+
+    def name(self, tp: TopicPartition) -> str:
+        return f"{tp.topic} {self.partition_name(tp.partition)}"
+
+    def broker_of(self, number: int) -> int | None:
+        return broker_partition(number)[0]
+
+    def describe_range(self, tp: TopicPartition, start: int, until: int) -> str:
+        return f"{self.name(tp)}: {until - start} bytes at the positions [{start}, {until})"
+
+
+KAFKA_LOG: Final = LogFormat()
+"""Kafka 0.8 and everything after it: offsets count records, and the cluster numbers the partitions of a topic."""
+KAFKA07_LOG: Final[LogFormat] = _Kafka07LogFormat(
+    offset_noun="position",
+    unit="bytes",
+    content="bytes",
+    log_unit="bytes",
+    has_boundaries=True,
+    is_broker_bound=True,
+    has_shared_offsets=True,
+)
+"""Kafka 0.7: see the module."""
