@@ -329,7 +329,7 @@ class Logs:
     ) -> dict[TopicPartition, ListedOffset]:
         return {tp: ListedOffset(0 if at == EARLIEST else 100, -1, 0) for tp, at in wanted.items()}
 
-    def offsets_soon(
+    def list_offsets_once(
         self, wanted: Mapping[TopicPartition, int], *_: object, **__: object
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         return self.list_offsets(wanted), []

@@ -365,6 +365,6 @@ def is_unexpected(code: int) -> bool:
     return code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.BROKER_NOT_AVAILABLE) or code not in KAFKA_ERRORS
 
 
-def may_pass(code: int) -> bool:
+def may_succeed_later(code: int) -> bool:
     """Return whether the same request may succeed later, as far as anybody can tell from `code`."""
     return is_unexpected(code) or error_of(code).retriable

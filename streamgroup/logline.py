@@ -49,7 +49,7 @@ def parse(line: str) -> dict[str, str]:
     }
 
 
-def words_of(line: str) -> str:
+def message_of(line: str) -> str:
     """The line without its fields."""
     return line.partition(_MARK)[0]
 

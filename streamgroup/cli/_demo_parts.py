@@ -25,7 +25,7 @@ from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.cluster import admin
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.logline import words_of
+from streamgroup.logline import message_of
 from streamgroup.model import LATEST
 from streamgroup.options.types import Isolation
 
@@ -168,7 +168,7 @@ class Job:
                 else:
                     shown = _SHOWN.match(line) is not None
                 if shown:
-                    text = words_of(line.strip().removeprefix("ingest: ").split(" streamgroup: ")[-1])
+                    text = message_of(line.strip().removeprefix("ingest: ").split(" streamgroup: ")[-1])
                     text = _OTHERS_LINE.split(text)[0]
                     self._console.print(
                         f"   [{colour}]{self.member}[/] | {escape(text)}", highlight=False, soft_wrap=True

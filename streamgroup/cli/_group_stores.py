@@ -130,7 +130,7 @@ class InZooKeeper:
 
     def list_groups(self, deadline: float) -> dict[str, ListedGroup]:
         """Whoever has a node below `/consumers`."""
-        found = self._session.look([Subtree("/consumers", 1, watch=False)], deadline).get("/consumers")
+        found = self._session.read([Subtree("/consumers", 1, watch=False)], deadline).get("/consumers")
         names = () if found is None else found.children
         return {name: ListedGroup(group_id=name, protocol_type=PROTOCOL_TYPE) for name in names}
 
@@ -145,7 +145,7 @@ class InZooKeeper:
     def _in_nodes(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """The offset nodes; one that holds no number is noted and left out."""
         paths = GroupPaths(group, self._dialect)
-        nodes = self._session.look([Subtree(paths.offsets(), 2, watch=False)], deadline)
+        nodes = self._session.read([Subtree(paths.offsets(), 2, watch=False)], deadline)
         found: dict[TopicPartition, CommittedOffset] = {}
         for path, node in sorted(nodes.items()):
             topic, _, name = path.removeprefix(paths.offsets()).lstrip("/").partition("/")
@@ -195,7 +195,7 @@ class InZooKeeper:
         """What the registry shows of `group`; None where it is not there."""
         paths = GroupPaths(group, self._dialect)
         wanted = [*subtrees(paths, None, watch=False), *owner_subtrees(paths, None, watch=False)]
-        nodes = self._session.look([Subtree(paths.root, 0, watch=False), *wanted], deadline)
+        nodes = self._session.read([Subtree(paths.root, 0, watch=False), *wanted], deadline)
         if paths.root not in nodes:
             return None
         view = view_of(paths, nodes)

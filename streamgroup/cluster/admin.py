@@ -16,7 +16,7 @@ from streamgroup.errors import (
     TransportError,
     UnsupportedVersionError,
     error_of,
-    may_pass,
+    may_succeed_later,
 )
 from streamgroup.model import Broker, CommittedOffset, TopicPartition
 from streamgroup.wire.messages.admin import (
@@ -57,7 +57,7 @@ def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, ListedGroup
             if response.error_code == 0:
                 break
             cause = error_of(response.error_code)
-            if not may_pass(response.error_code):
+            if not may_succeed_later(response.error_code):
                 raise BrokerError(cause, f"the groups of broker {node}")
             retry.again(cause.name)
         groups |= {group.group_id: group for group in response.groups}
@@ -173,7 +173,7 @@ def _check(code: int, context: str) -> None:
     if code == 0:
         return
     # A group without commits has an empty answer to OffsetFetch: GROUP_ID_NOT_FOUND is of one that is being removed.
-    if may_pass(code) or code == ErrorCode.GROUP_ID_NOT_FOUND:
+    if may_succeed_later(code) or code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise _AskAgain(error_of(code).name)
     raise BrokerError(code, context)
 
@@ -200,6 +200,6 @@ def _of_coordinator(
                 in_zookeeper = True
         ceiling = ZOOKEEPER_VERSION if in_zookeeper else None
         try:
-            return read(*cluster.ask(*make, coordinator, deadline, ceiling=ceiling, keep_trying=False))
+            return read(*cluster.call_versioned(*make, coordinator, deadline, ceiling=ceiling, keep_trying=False))
         except (_AskAgain, TransportError) as cause:
             retry.again(cause)

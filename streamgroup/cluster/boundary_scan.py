@@ -167,7 +167,7 @@ class BoundaryScan:
             if now >= enough:
                 break
             asked = {walk.question: walk for walk in left}
-            answers = self._fanout.ask_all(asked, deadline, patience=enough - now)
+            answers = self._fanout.call_all(asked, deadline, timeout=enough - now)
             for question, walk in asked.items():
                 answer = answers[question]
                 if isinstance(answer, TransportError):
@@ -176,7 +176,7 @@ class BoundaryScan:
                     walk.take(answer)
         return {walk.range.partition: walk.boundaries() for walk in walks if walk.ends}
 
-    def begins(self, tp: TopicPartition, position: int, snapshot: ClusterSnapshot, deadline: float) -> bool:
+    def is_message_start(self, tp: TopicPartition, position: int, snapshot: ClusterSnapshot, deadline: float) -> bool:
         """Whether a message begins at `position` of the log: one is read there, with its checksum.
 
         Raises TransportError where its broker does not tell, BrokerError where it refuses.
@@ -205,7 +205,7 @@ class BoundaryScan:
     def _fetched(self, tp: TopicPartition, leader: Broker, position: int, size: int, deadline: float) -> memoryview:
         request = FetchRequest07(tp.topic, broker_partition(tp.partition)[1], position, size)
         question = (leader.host, leader.port), request
-        answer = self._fanout.ask_all([question], deadline)[question]
+        answer = self._fanout.call_all([question], deadline)[question]
         if isinstance(answer, TransportError):
             raise answer
         if answer.error and answer.error != ErrorCode07.OFFSET_OUT_OF_RANGE:

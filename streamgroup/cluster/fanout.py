@@ -1,8 +1,8 @@
 """Many brokers asked at once by one thread, none of which holds up the others.
 
-Each has a connection of its own, made while others already answer. Who asks waits no longer than it has patience for;
+Each has a connection of its own, made while others already answer. Who asks waits no longer than it has timeout for;
 a broker that is late stays asked, and its answer is taken by the next call that asks the same of it. So a broker that
-is always slower than the patience is heard all the same, one call later.
+is always slower than the timeout is heard all the same, one call later.
 """
 
 from __future__ import annotations
@@ -99,30 +99,30 @@ class BrokerFanout:
         self._lines: dict[Address, _Line] = {}
         """One a broker; it goes with its connection, and when the broker is none any more (`keep`)."""
 
-    def ask(
+    def call_each(
         self,
         requests: Mapping[Address, Request[R]],
         deadline: float,
         *,
-        patience: float | None = None,
+        timeout: float | None = None,
         ceiling: int | None = None,
         epoch: int = 0,
     ) -> dict[Address, R | TransportError]:
         """One attempt at each: what it answered, or why it did not.
 
-        An attempt takes `request_timeout_ms` at most. After `patience` seconds (none: when the attempts are over) those
+        An attempt takes `request_timeout_ms` at most. After `timeout` seconds (none: when the attempts are over) those
         that have not answered are `Pending`; their answers count for the next call of the same `epoch`. Raises whatever
         else is wrong with a broker: UnsupportedVersionError, DecodeError, BrokerError where it refuses the handshake.
         """
-        found = self.ask_all(requests.items(), deadline, patience=patience, ceiling=ceiling, epoch=epoch)
+        found = self.call_all(requests.items(), deadline, timeout=timeout, ceiling=ceiling, epoch=epoch)
         return {address: answer for (address, _), answer in found.items()}
 
-    def ask_all(
+    def call_all(
         self,
         questions: Collection[Question],
         deadline: float,
         *,
-        patience: float | None = None,
+        timeout: float | None = None,
         ceiling: int | None = None,
         epoch: int = 0,
     ) -> dict[Question, Any]:
@@ -132,7 +132,7 @@ class BrokerFanout:
         """
         began = self._clock()
         until = min(deadline, began + self._options.request_timeout_ms / 1000)
-        enough = until if patience is None else min(until, began + patience)
+        enough = until if timeout is None else min(until, began + timeout)
         answers: dict[Question, Any] = {}
         wanted = _Wanted(dict.fromkeys(questions), epoch, answers)
         self._take(self._poller.wait(0), _Wanted({}, epoch, {}))  # connections that have ended, answers that came late

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _LOOK_EVERY_S = 0.25
 """How often brokers are looked for where there are none: they come back one by one when ZooKeeper was away."""
-_PATIENCE_S = 1.0
+_ZOOKEEPER_TIMEOUT_S = 1.0
 """How long other brokers are looked for in ZooKeeper, where some are known."""
 
 
@@ -47,13 +47,13 @@ class Cluster(Protocol):
     ) -> dict[TopicPartition, ListedOffset]:
         """The offset of each partition at EARLIEST, LATEST or a timestamp (ms)."""
 
-    def offsets_soon(
+    def list_offsets_once(
         self,
         wanted: Mapping[TopicPartition, int],
         isolation: Isolation,
         deadline: float,
         *,
-        patience: float,
+        timeout: float,
         epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """`list_offsets` in one attempt, in which no broker holds up another; and what is amiss."""
@@ -109,18 +109,18 @@ class RegisteredCluster:
         """The offset of each partition at EARLIEST, LATEST or a timestamp (ms)."""
         return self._asked(deadline, lambda inner: inner.list_offsets(wanted, isolation, deadline))
 
-    def offsets_soon(
+    def list_offsets_once(
         self,
         wanted: Mapping[TopicPartition, int],
         isolation: Isolation,
         deadline: float,
         *,
-        patience: float,
+        timeout: float,
         epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """`list_offsets` in one attempt, in which no broker holds up another; and what is amiss."""
         return self._asked(
-            deadline, lambda inner: inner.offsets_soon(wanted, isolation, deadline, patience=patience, epoch=epoch)
+            deadline, lambda inner: inner.list_offsets_once(wanted, isolation, deadline, timeout=timeout, epoch=epoch)
         )
 
     def epoch_ends(
@@ -135,7 +135,7 @@ class RegisteredCluster:
             self._inner = self._found(self._awaited(deadline))
         elif self._lost:
             try:
-                self._inner = self._found(self._nodes.brokers(min(deadline, self.clock() + _PATIENCE_S)))
+                self._inner = self._found(self._nodes.brokers(min(deadline, self.clock() + _ZOOKEEPER_TIMEOUT_S)))
                 self._lost = False
             except TransportError as error:
                 log.debug("going on with the brokers known: %s", error)

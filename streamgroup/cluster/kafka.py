@@ -25,7 +25,7 @@ from streamgroup.cluster.requests import (
     read_epoch_ends,
     read_offsets,
 )
-from streamgroup.errors import BrokerError, ConfigError, TransportError, may_pass
+from streamgroup.errors import BrokerError, ConfigError, TransportError, may_succeed_later
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
@@ -98,7 +98,9 @@ class KafkaCluster:
             return cached
         retry = self.retry("its metadata", deadline)
         while True:
-            _, response = self.ask(MetadataRequest, lambda version: metadata_request(wanted, version), ANY, deadline)
+            _, response = self.call_versioned(
+                MetadataRequest, lambda version: metadata_request(wanted, version), ANY, deadline
+            )
             if wants_rebootstrap(response):
                 self._rebootstrap()
             snapshot, unsettled = snapshot_of(response, wanted)
@@ -138,9 +140,11 @@ class KafkaCluster:
         The request may reach the broker more than once. Error codes within the response are the caller's to read.
         One attempt takes `request_timeout_ms` at most. Raises TransportError, UnsupportedVersionError, DecodeError.
         """
-        return self.ask(type(request), lambda _: request, node, deadline, version=version, ceiling=ceiling)[1]
+        return self.call_versioned(type(request), lambda _: request, node, deadline, version=version, ceiling=ceiling)[
+            1
+        ]
 
-    def ask(
+    def call_versioned(
         self,
         kind: type[Request[R]],
         make: Callable[[int], Request[R]],
@@ -184,12 +188,12 @@ class KafkaCluster:
         requests: Mapping[int, Request[R]],
         deadline: float,
         ceiling: int | None = None,
-        patience: float | None = None,
+        timeout: float | None = None,
         epoch: int = 0,
     ) -> dict[int, R | TransportError]:
         """Ask several nodes at once, one attempt each: what each answered, or why it did not.
 
-        After `patience` seconds those that have not answered are `Pending`. Their answers are taken by the next call
+        After `timeout` seconds those that have not answered are `Pending`. Their answers are taken by the next call
         that asks them the same in the same `epoch`; without it each attempt takes `request_timeout_ms` at most.
         """
         answers: dict[int, R | TransportError] = {}
@@ -202,7 +206,7 @@ class KafkaCluster:
         if self._fanout is None:
             self._fanout = BrokerFanout(self.options, self.clock)
         wanted = {address: requests[node] for address, node in nodes.items()}
-        found = self._fanout.ask(wanted, deadline, patience=patience, ceiling=ceiling, epoch=epoch)
+        found = self._fanout.call_each(wanted, deadline, timeout=timeout, ceiling=ceiling, epoch=epoch)
         answers |= {nodes[address]: answer for address, answer in found.items()}
         if any(isinstance(answer, TransportError) and not isinstance(answer, Pending) for answer in answers.values()):
             self.expire_metadata()
@@ -212,11 +216,13 @@ class KafkaCluster:
         """The broker that coordinates `group`. Raises BrokerError where the group may not be used."""
         retry = self.retry(f"coordinator of group {group!r}", deadline)
         while True:
-            version, response = self.ask(FindCoordinatorRequest, lambda v: coordinator_request(v, group), ANY, deadline)
+            version, response = self.call_versioned(
+                FindCoordinatorRequest, lambda v: coordinator_request(v, group), ANY, deadline
+            )
             answer = read_coordinator(response, version, group)
             if isinstance(answer, Broker):
                 return answer
-            if not may_pass(answer.code):
+            if not may_succeed_later(answer.code):
                 raise BrokerError(answer, f"group {group!r}: its coordinator")
             retry.again(answer.name)
 
@@ -278,22 +284,22 @@ class KafkaCluster:
             for tp in mine:
                 del listed[tp]
             try:
-                _, response = self.ask(ListOffsetsRequest, make, node, deadline, keep_trying=False)
+                _, response = self.call_versioned(ListOffsetsRequest, make, node, deadline, keep_trying=False)
             except TransportError as error:
                 causes.append(str(error))
             else:
                 read_offsets(response, listed, causes)
 
-    def offsets_soon(
+    def list_offsets_once(
         self,
         wanted: Mapping[TopicPartition, int],
         isolation: Isolation,
         deadline: float,
         *,
-        patience: float,
+        timeout: float,
         epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
-        """`list_offsets` in one attempt of `patience` seconds, in which no leader holds up another; and what is amiss.
+        """`list_offsets` in one attempt of `timeout` seconds, in which no leader holds up another; and what is amiss.
 
         What has no answer yet is absent; a later call for the same partitions takes an answer that came meanwhile, if
         it is of the same `epoch`: a new one begins where what is asked about may have changed.
@@ -302,7 +308,7 @@ class KafkaCluster:
         listed: dict[TopicPartition, ListedOffset] = {}
         snapshot = self.snapshot({tp.topic for tp in wanted}, deadline)
         requests, causes = offset_requests(wanted, snapshot, isolation)
-        for answer in self.call_each(requests, deadline, patience=patience, epoch=epoch).values():
+        for answer in self.call_each(requests, deadline, timeout=timeout, epoch=epoch).values():
             if isinstance(answer, TransportError):
                 causes.append(str(answer))
             else:

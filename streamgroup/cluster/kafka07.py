@@ -31,9 +31,9 @@ log = logging.getLogger("streamgroup")
 MOST_SEGMENTS = 10_000
 """Of one log, as far as they are asked for: the newest; 80 KB on the wire."""
 
-_PATIENCE_S = 1.0
+_ZOOKEEPER_TIMEOUT_S = 1.0
 """How long a snapshot that is known already waits for ZooKeeper; the ends of all logs wait meanwhile."""
-_AWAY_PATIENCE_S = 0.25
+_ZOOKEEPER_RETRY_TIMEOUT_S = 0.25
 """The same while ZooKeeper is known to be away."""
 _AGAIN_AFTER_S = 1.0
 """How often it is tried again then: it may only have been slow, which no event ends."""
@@ -109,11 +109,11 @@ class Kafka07Cluster:
     def _confirm(self, last: ClusterSnapshot, deadline: float, age: float) -> None:
         """Read anew what is known. Nobody waits long for that; it is tried again, and then told."""
         was_away = self._is_away
-        patience = _AWAY_PATIENCE_S if was_away else _PATIENCE_S
+        timeout = _ZOOKEEPER_RETRY_TIMEOUT_S if was_away else _ZOOKEEPER_TIMEOUT_S
         try:
-            self._read(None if self._all else self._topics, min(deadline, self.clock() + patience))
+            self._read(None if self._all else self._topics, min(deadline, self.clock() + timeout))
             if was_away:
-                self._nodes.tell_change()
+                self._nodes.notify_change()
         except TransportError as error:
             if not self._is_away:
                 log.warning("%s; going on with the brokers and topics that were there %.0f s ago", error, age)
@@ -154,20 +154,20 @@ class Kafka07Cluster:
             self._sleep(wait)
             self._doubted = True
 
-    def offsets_soon(
+    def list_offsets_once(
         self,
         wanted: Mapping[TopicPartition, int],
         isolation: Isolation,
         deadline: float,
         *,
-        patience: float,
+        timeout: float,
         epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
-        """`list_offsets` in one attempt of `patience` seconds, in which no broker holds up another; what is amiss.
+        """`list_offsets` in one attempt of `timeout` seconds, in which no broker holds up another; what is amiss.
 
         An answer that comes later is taken by the next call that asks the same in the same `epoch`.
         """
-        return self._attempt(wanted, deadline, patience=patience, epoch=epoch)
+        return self._attempt(wanted, deadline, timeout=timeout, epoch=epoch)
 
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, EpochCheck], deadline: float
@@ -187,9 +187,9 @@ class Kafka07Cluster:
         snapshot = self.snapshot({range_.partition.topic for range_ in wanted}, deadline)
         return self._walking().walk(wanted, snapshot, deadline, self.clock() + budget, checked=checked)
 
-    def begins(self, tp: TopicPartition, position: int, deadline: float) -> bool:
+    def is_message_start(self, tp: TopicPartition, position: int, deadline: float) -> bool:
         """Whether a message begins at `position` of the log of `tp`. Raises TransportError, BrokerError."""
-        return self._walking().begins(tp, position, self.snapshot({tp.topic}, deadline), deadline)
+        return self._walking().is_message_start(tp, position, self.snapshot({tp.topic}, deadline), deadline)
 
     def _walking(self) -> BoundaryScan:
         from streamgroup.cluster.boundary_scan import BoundaryScan  # noqa: PLC0415  (needs arrays, which the driver else does not)
@@ -213,7 +213,7 @@ class Kafka07Cluster:
         wanted: Mapping[TopicPartition, int],
         deadline: float,
         *,
-        patience: float | None = None,
+        timeout: float | None = None,
         epoch: int = 0,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """Ask all brokers once: what was answered, and why the rest was not."""
@@ -222,7 +222,7 @@ class Kafka07Cluster:
         if self._fanout is None:
             self._fanout = BrokerFanout(self.options, self.clock, Dialect.KAFKA07)
         questions = [question for _, theirs in asked.values() for question in theirs]
-        answers = self._fanout.ask_all(questions, deadline, patience=patience, epoch=epoch)
+        answers = self._fanout.call_all(questions, deadline, timeout=timeout, epoch=epoch)
         listed = {}
         for tp, (at, theirs) in asked.items():
             heard = [answers[question] for question in theirs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from streamgroup.errors import BrokerError, ErrorCode, error_of, may_pass
+from streamgroup.errors import BrokerError, ErrorCode, error_of, may_succeed_later
 from streamgroup.model import NO_TOPIC_ID, Broker, ClusterSnapshot, PartitionInfo, TopicInfo
 from streamgroup.wire.messages.cluster import (
     MetadataRequest,
@@ -43,7 +43,7 @@ def snapshot_of(response: MetadataResponse, wanted: Collection[str] | None = Non
     unsettled: list[str] = []
     if response.error_code:
         refusal = error_of(response.error_code)
-        if not (may_pass(response.error_code) or wants_rebootstrap(response)):
+        if not (may_succeed_later(response.error_code) or wants_rebootstrap(response)):
             raise BrokerError(refusal, "the metadata of the cluster")
         unsettled.append(refusal.name)
     for topic in response.topics:
@@ -55,7 +55,7 @@ def snapshot_of(response: MetadataResponse, wanted: Collection[str] | None = Non
         error = error_of(topic.error_code)
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
-        if not may_pass(topic.error_code):
+        if not may_succeed_later(topic.error_code):
             raise BrokerError(error, f"topic {topic.name!r}")
         unsettled.append(f"topic {topic.name!r}: {error.name}")
     brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}

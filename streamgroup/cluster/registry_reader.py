@@ -12,7 +12,7 @@ from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, T
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.wire.registrations import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
 from streamgroup.znodes import Subtree, ZNode
-from streamgroup.zookeeper.session import Began, Changed, Over, Resumed, Session, SessionEvent
+from streamgroup.zookeeper.session import NodeChanged, Resumed, Session, SessionEnded, SessionEvent, SessionStarted
 
 log = logging.getLogger("streamgroup")
 
@@ -42,7 +42,7 @@ class RegistryReader:
     def brokers(self, deadline: float) -> RegisteredBrokers:
         """The brokers. Raises ConfigError where there are none or what they wrote cannot be brokers of one cluster,
         TransportError where they are away, or ZooKeeper is."""
-        nodes = self.look([Subtree(BROKERS)], deadline)
+        nodes = self.read([Subtree(BROKERS)], deadline)
         if BROKERS not in nodes:
             raise ConfigError(
                 f"{self.where} has no brokers: there is no node {BROKERS}. Is the path at the end of zookeeper.connect "
@@ -65,7 +65,7 @@ class RegistryReader:
             if topics is None
             else [Subtree(f"{TOPICS}/{name}") for name in topics if is_node_name(name)]
         )
-        nodes = self.look([Subtree(BROKERS), *wanted], deadline)
+        nodes = self.read([Subtree(BROKERS), *wanted], deadline)
         read, unread = read_brokers(nodes)
         registered = one_cluster(read, self.where) if read else RegisteredBrokers(Dialect.KAFKA07, {})
         if registered.dialect is not Dialect.KAFKA07:
@@ -74,23 +74,23 @@ class RegistryReader:
         self._tell(unread + amiss)
         return ClusterSnapshot(registered.brokers, found, dialect=Dialect.KAFKA07)
 
-    def look(self, subtrees: Collection[Subtree], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Collection[Subtree], deadline: float) -> Mapping[str, ZNode]:
         """Read, in a new session where the last one is over. Raises TransportError."""
         self._session.connect(deadline)
-        return self._session.look(subtrees, deadline)
+        return self._session.read(subtrees, deadline)
 
     def close(self) -> None:
         """End the session."""
         self._session.close()
 
-    def tell_change(self) -> None:
+    def notify_change(self) -> None:
         """What was read may be otherwise by now."""
         if self._on_change is not None:
             self._on_change()
 
     def _hear(self, event: SessionEvent) -> None:
-        if isinstance(event, Began | Changed | Resumed | Over):
-            self.tell_change()
+        if isinstance(event, SessionStarted | NodeChanged | Resumed | SessionEnded):
+            self.notify_change()
 
     def _tell(self, troubles: Collection[str]) -> None:
         """Say each trouble once, as long as it lasts."""

@@ -34,7 +34,7 @@ from streamgroup.model import (
     Position,
     TopicPartition,
 )
-from streamgroup.net.releases import MEMORY
+from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import Isolation, SourceOptions
 from streamgroup.planning.packing import pack
@@ -151,7 +151,7 @@ def _leader(tp: TopicPartition, snapshot: ClusterSnapshot) -> Broker | None:
 def _releases(task: FetchTask) -> tuple[tuple[str, str], ...]:
     """What this process knows of the task's leaders: finding it out costs time, and brokers of 0.9.0 more than that."""
     leaders = (range_.leader for range_ in task.ranges)
-    return MEMORY.told(f"{leader.host}:{leader.port}" for leader in leaders if leader is not None)
+    return RELEASE_MEMORY.known_releases(f"{leader.host}:{leader.port}" for leader in leaders if leader is not None)
 
 
 def _logs(cluster: Cluster, deadline: float, starts: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:

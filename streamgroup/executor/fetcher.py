@@ -22,7 +22,7 @@ from streamgroup.executor.pool import POOL
 from streamgroup.executor.recovery import Recovery
 from streamgroup.model import Broker, Dialect, FetchTask
 from streamgroup.net.connection import Connection
-from streamgroup.net.releases import MEMORY
+from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.decode import Decoded, DecodeOptions, decode, record_batches
 from streamgroup.wire.messages.log import ListOffsetsRequest
@@ -51,7 +51,7 @@ def read(
     with a warning), DecodeError for a batch that cannot be read, with the command that steps over it, TransportError
     after `poll_timeout_ms` without progress, BrokerError for what a broker refuses.
     """
-    MEMORY.learn(task.releases)
+    RELEASE_MEMORY.learn(task.releases)
     servers = dict.fromkeys((*client.bootstrap_servers, *task.brokers))
     kind = _reader07() if task.dialect is Dialect.KAFKA07 else Reader
     reader = kind(

@@ -39,7 +39,7 @@ class ConnectionPool:
         """A connection to `host:port`, kept or new. Raises TransportError where there is none by `deadline`."""
         key = (host, port, options, dialect)
         while (kept := self._pop(key)) is not None:
-            if kept.quiet:
+            if kept.idle:
                 return kept
             with contextlib.suppress(StreamGroupError):
                 kept.arrived()  # its end: the broker may be another one by now

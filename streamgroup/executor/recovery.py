@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from streamgroup.cluster.requests import EpochCheck
-from streamgroup.errors import BrokerError, DataLossError, ErrorCode, KafkaError, TransportError, may_pass
+from streamgroup.errors import BrokerError, DataLossError, ErrorCode, KafkaError, TransportError, may_succeed_later
 from streamgroup.executor.cursor import Cursor
 from streamgroup.logline import render
 from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, TopicPartition
@@ -114,7 +114,7 @@ class Recovery:
         self.check_patience(cursors)
         for cursor in cursors:
             trouble = cursor.trouble
-            if isinstance(trouble, KafkaError) and not may_pass(trouble.code) and trouble.code not in _MENDED:
+            if isinstance(trouble, KafkaError) and not may_succeed_later(trouble.code) and trouble.code not in _MENDED:
                 raise BrokerError(trouble, f"fetching {cursor.tp} at offset {cursor.ahead}")
         now = self._clock()
         left = [cursor for cursor in cursors if not cursor.done]

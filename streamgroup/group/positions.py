@@ -16,7 +16,7 @@ from streamgroup.model import (
     Position,
     TopicPartition,
 )
-from streamgroup.wire.offsets import UNTOLD
+from streamgroup.wire.offsets import NO_METADATA
 
 
 class Origin(Enum):
@@ -88,8 +88,8 @@ def start_of(
     `alone`: of a query that is no member. There nobody goes on from another's commit: the checkpoint goes before those
     of all queries, exactly, as a stateful query needs it (its state is the checkpoint's, and a commit that a crash has
     prevented would repeat a batch into it). Only a commit that no query has made is followed, as a member follows it:
-    an operator's reset. Where a broker keeps the commits in ZooKeeper nobody knows whose they are (`UNTOLD`): they are
-    taken for a query's, and a reset counts for a query without a checkpoint only.
+    an operator's reset. A commit that a broker keeps in ZooKeeper has no metadata (`NO_METADATA`) that names its
+    writer. It is taken for a query's, and a reset counts only for a query without a checkpoint.
 
     `begun` is where a batch that is being replayed began: what the checkpoint before it does not tell. It counts where
     nothing else does (batch 0 of a query whose group has no commits, or that has no group).
@@ -121,7 +121,7 @@ def start_of(
 def is_of_a_query(committed: CommittedOffset) -> bool:
     """Whether a query has made the commit, or may have, and stands by it: one whose sink skipped a batch gives no
     lineage (R17)."""
-    if committed.metadata == UNTOLD:
+    if committed.metadata == NO_METADATA:
         return True
     metadata = CommitMetadata.parse(committed.metadata)
     return metadata is not None and metadata.lineage != ""

@@ -67,7 +67,7 @@ class Connection:
         return 0 if self._link is None else len(self._link.unanswered) + len(self._answers)
 
     @property
-    def quiet(self) -> bool:
+    def idle(self) -> bool:
         """Whether the connection is open, nothing is outstanding and nothing has come: not even its end."""
         return self.open and not self.outstanding and not _readable(self._live())
 
@@ -114,7 +114,9 @@ class Connection:
                 return self._answers.popleft()
             link = self._live()
             if now >= deadline:
-                raise TransportError(f"{self}: no answer after {now - began:.1f} s; asked: {link.midway or 'nothing'}")
+                raise TransportError(
+                    f"{self}: no answer after {now - began:.1f} s; asked: {link.describe_pending() or 'nothing'}"
+                )
             _wait(link, deadline - now)
 
     def arrived(self) -> bool:

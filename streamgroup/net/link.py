@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from streamgroup.errors import DecodeError, StreamGroupError, TransportError
 from streamgroup.model import Dialect
-from streamgroup.net.handshake import MAY_BE, SILENCE_S
+from streamgroup.net.handshake import NOT_A_BROKER_HINT, PROBE_AFTER_S
 from streamgroup.net.protocol import Answer, Protocol
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.net.resolve import Address, Resolution
@@ -114,11 +114,10 @@ class Link:
         unanswered: tuple[int, ...] = self._protocol.unanswered
         return unanswered
 
-    @property
-    def midway(self) -> str:
+    def describe_pending(self) -> str:
         """What is outstanding, for error messages."""
-        midway: str = self._protocol.midway
-        return midway
+        pending: str = self._protocol.describe_pending()
+        return pending
 
     @property
     def fileno(self) -> int | None:
@@ -174,7 +173,7 @@ class Link:
 
     def _fail(self, error: StreamGroupError) -> None:
         if isinstance(error, TransportError | DecodeError):
-            self._protocol.lost()
+            self._protocol.on_connection_lost()
         self.close(reset=True)
 
     def close(self, *, reset: bool) -> None:
@@ -233,7 +232,7 @@ class Link:
             code, remote = errno.ECONNREFUSED, None
         if code == 0 and remote is not None:
             self.phase = Phase.HANDSHAKE
-            self._attempt_until = min(self._setup_until, now + SILENCE_S)
+            self._attempt_until = min(self._setup_until, now + PROBE_AFTER_S)
         elif code or now >= self._attempt_until:
             self._give_up(os.strerror(code or errno.ETIMEDOUT))
             self._next_address(now)
@@ -264,8 +263,8 @@ class Link:
             self._set_up = self._protocol.versions is not None
             if self._set_up or not isinstance(error, _HungUp):
                 raise
-            if not self._protocol.hung_up():
-                raise TransportError(f"{self.peer}: {self._protocol.cut()}") from error
+            if not self._protocol.on_hang_up():
+                raise TransportError(f"{self.peer}: {self._protocol.describe_eof()}") from error
             self._shake_hands_again(now, answers)
             return
         self._set_up = self._protocol.versions is not None
@@ -275,11 +274,11 @@ class Link:
         elif now >= self._setup_until:
             raise TransportError(
                 f"{self.peer}: no answer to the ApiVersions handshake within {self._setup_seconds}; asked: "
-                f"{self.midway}. {MAY_BE}"
+                f"{self.describe_pending()}. {NOT_A_BROKER_HINT}"
             )
         elif now >= self._attempt_until:
-            self._attempt_until = min(self._setup_until, now + SILENCE_S)
-            self._protocol.silent()
+            self._attempt_until = min(self._setup_until, now + PROBE_AFTER_S)
+            self._protocol.on_handshake_timeout()
 
     def _shake_hands_again(self, now: float, answers: list[Answer]) -> None:
         """The handshake goes on with another connection to the same address."""
@@ -316,14 +315,14 @@ class Link:
             except OSError as error:
                 raise self._lost(error) from error
             if count == 0:
-                raise _HungUp(f"{self.peer}: {self._protocol.cut()}")
+                raise _HungUp(f"{self.peer}: {self._protocol.describe_eof()}")
             self._protocol.received(count, answers)
             if len(answers) > before or count < len(space):
                 return
 
     def _lost(self, error: OSError) -> TransportError:
         kind = _HungUp if isinstance(error, ConnectionError) else TransportError
-        asked = f"unanswered: {self.midway or 'nothing'}{self._protocol.ENDED_BY}"
+        asked = f"unanswered: {self.describe_pending() or 'nothing'}{self._protocol.ENDED_BY}"
         return kind(f"{self.peer}: the connection was lost: {error}; {asked}")
 
     @property

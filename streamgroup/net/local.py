@@ -49,17 +49,17 @@ def address_of(path: Path) -> Iterator[str]:
 class Listener:
     """A socket at `path`, which only this user may connect to. Raises OSError, ConfigError as `address_of`.
 
-    `accept` waits `patience` seconds at most. The file stays when it is closed.
+    `accept` waits `timeout` seconds at most. The file stays when it is closed.
     """
 
-    def __init__(self, path: Path, backlog: int, patience: float) -> None:
+    def __init__(self, path: Path, backlog: int, timeout: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with address_of(path) as address:
                 self._socket.bind(address)
             path.chmod(0o600)
             self._socket.listen(backlog)
-            self._socket.settimeout(patience)
+            self._socket.settimeout(timeout)
         except BaseException:
             self._socket.close()
             raise
@@ -78,13 +78,13 @@ class Listener:
         self._socket.close()
 
 
-def connect(path: Path, patience: float) -> Connection[Any, Any]:
-    """A connection to the socket at `path`. Connecting, each sending and each receiving take `patience` s at most.
+def connect(path: Path, timeout: float) -> Connection[Any, Any]:
+    """A connection to the socket at `path`. Connecting, each sending and each receiving take `timeout` s at most.
 
     Raises OSError: FileNotFoundError or ConnectionRefusedError where nobody listens, BlockingIOError, here and later,
     where the time is over. Raises ConfigError as `address_of`.
     """
-    seconds = max(0.001, patience)  # 0 would mean for ever
+    seconds = max(0.001, timeout)  # 0 would mean for ever
     whole = math.floor(seconds)
     limit = struct.pack("ll", whole, int((seconds - whole) * 1_000_000))  # struct timeval
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from streamgroup.errors import DecodeError
 from streamgroup.net.frames import FrameReader
-from streamgroup.net.handshake import EVERY_QUESTION, MAY_BE, Handshake, Question
+from streamgroup.net.handshake import ALL_HANDSHAKE_REQUESTS, NOT_A_BROKER_HINT, Handshake, HandshakeRequest
 from streamgroup.wire.frames import correlation_id_of, decode_response, encode_body, encode_request
 from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
@@ -60,10 +60,10 @@ class Protocol:
         "_asked",
         "_client_id",
         "_handshake",
+        "_handshake_sent",
         "_max_frame_bytes",
         "_next_id",
         "_out",
-        "_questions",
         "_reader",
         "_waiting",
         "peer",
@@ -90,10 +90,9 @@ class Protocol:
         """The correlation ids of all requests that were handed in and not answered, the oldest first."""
         return tuple(a.correlation_id for a in self._asked) + tuple(w.correlation_id for w in self._waiting)
 
-    @property
-    def midway(self) -> str:
+    def describe_pending(self) -> str:
         """What is outstanding, for error messages; empty where nothing is."""
-        asked = [f"{question} (correlation id {correlation_id})" for correlation_id, question in self._questions]
+        asked = [f"{question} (correlation id {correlation_id})" for correlation_id, question in self._handshake_sent]
         asked += [str(a) for a in self._asked] + [f"{w.request.NAME} (not yet sent)" for w in self._waiting]
         return ", ".join(asked)
 
@@ -129,52 +128,52 @@ class Protocol:
         try:
             frames = self._reader.received(count)
         except DecodeError as error:
-            raise type(error)(f"{self.peer}: {error} ({self.midway or 'nothing was asked'})") from error
+            raise type(error)(f"{self.peer}: {error} ({self.describe_pending() or 'nothing was asked'})") from error
         for frame in frames:
             self._accept(frame, answers)
 
-    def hung_up(self) -> bool:
+    def on_hang_up(self) -> bool:
         """The broker has closed the connection before the versions were known: whether to connect once more. Then
         `outgoing` is what the new connection begins with."""
-        going_on = self._handshake.hung_up()
+        going_on = self._handshake.on_hang_up()
         if going_on:
             self._begin()
         return going_on
 
-    def silent(self) -> None:
+    def on_handshake_timeout(self) -> None:
         """The handshake has had no answer for a while."""
-        more = self._handshake.probe_behind()
+        more = self._handshake.pipelined_probe()
         if more is not None:
             self._put(more)
 
-    def lost(self) -> None:
+    def on_connection_lost(self) -> None:
         """The connection has failed, or the broker has ended it: it may come back as another release than is
         remembered, so that the next connection is to ask again."""
-        self._handshake.disproven()
+        self._handshake.forget_release()
 
-    def cut(self) -> str:
+    def describe_eof(self) -> str:
         """Why an end of the stream at this point matters, for error messages."""
         if self.versions is None:
             return (
-                f"the broker closed the connection on each request of the handshake ({EVERY_QUESTION}), as no Kafka "
-                f"from 0.8 on does. {MAY_BE}"
+                f"the broker closed the connection on each request of the handshake ({ALL_HANDSHAKE_REQUESTS}). "
+                f"No Kafka from 0.8 on does that. {NOT_A_BROKER_HINT}"
             )
         half = f", {self._reader.missing} bytes before the end of a frame" if self._reader.missing else ""
-        return f"the broker closed the connection{half}; unanswered: {self.midway or 'nothing'}"
+        return f"the broker closed the connection{half}; unanswered: {self.describe_pending() or 'nothing'}"
 
     def _begin(self) -> None:
         """A new connection: what it is asked first."""
         self._reader = FrameReader(self._max_frame_bytes)
         self._out = bytearray()
-        self._questions: deque[tuple[int, Question]] = deque()
-        for question in self._handshake.questions():
+        self._handshake_sent: deque[tuple[int, HandshakeRequest]] = deque()
+        for question in self._handshake.first_requests():
             self._put(question)
         self._write_waiting()
 
-    def _put(self, question: Question) -> None:
+    def _put(self, question: HandshakeRequest) -> None:
         correlation_id = self._take_id()
         self._out += encode_body(question.api, question.version, correlation_id, self._client_id, question.body)
-        self._questions.append((correlation_id, question))
+        self._handshake_sent.append((correlation_id, question))
 
     def _take_id(self) -> int:
         taken = self._next_id
@@ -195,7 +194,7 @@ class Protocol:
 
     def _accept(self, frame: memoryview, answers: list[Answer]) -> None:
         correlation_id = correlation_id_of(frame)
-        if self._questions:
+        if self._handshake_sent:
             self._learn(correlation_id, frame)
             return
         if not self._asked or self._asked[0].correlation_id != correlation_id:
@@ -216,19 +215,19 @@ class Protocol:
 
     def _learn(self, correlation_id: int, frame: memoryview) -> None:
         """An answer of the handshake: go on with it, or with what waited for its end."""
-        expected, question = self._questions[0]
+        expected, question = self._handshake_sent[0]
         if self.versions is not None and correlation_id == expected:  # the probe behind it, too
-            self._questions.popleft()
+            self._handshake_sent.popleft()
             return
-        if len(self._questions) > 1 and self._questions[1][0] == correlation_id and question.may_be_stepped_over:
-            self._questions.clear()
-            self._handshake.stepped_over()
+        if len(self._handshake_sent) > 1 and self._handshake_sent[1][0] == correlation_id and question.may_be_skipped:
+            self._handshake_sent.clear()
+            self._handshake.on_probe_answered_first()
             self._write_waiting()
             return
         if correlation_id != expected and not (correlation_id == 0 and question.may_be_anonymous):
-            raise self._astray(correlation_id, f"{question} (correlation id {expected}) was next. {MAY_BE}")
-        more = self._handshake.answered(question, frame)
-        self._questions.popleft()
+            raise self._astray(correlation_id, f"{question} (correlation id {expected}) was next. {NOT_A_BROKER_HINT}")
+        more = self._handshake.on_response(question, frame)
+        self._handshake_sent.popleft()
         if more is not None:
             self._put(more)
         self._write_waiting()

@@ -63,8 +63,7 @@ class Protocol07:
         """The numbers of all requests that were handed in and not answered, the oldest first."""
         return tuple(asked.number for asked in self._asked)
 
-    @property
-    def midway(self) -> str:
+    def describe_pending(self) -> str:
         """What is outstanding, for error messages; empty where nothing is."""
         return ", ".join(words(asked.request) for asked in self._asked)
 
@@ -97,11 +96,13 @@ class Protocol07:
         try:
             frames = self._reader.received(count)
         except DecodeError as error:
-            raise type(error)(f"{self.peer}: {error} ({self.midway or 'nothing was asked'}); {_NOT_07}") from error
+            raise type(error)(
+                f"{self.peer}: {error} ({self.describe_pending() or 'nothing was asked'}); {_NOT_07}"
+            ) from error
         for frame in frames:
             self._accept(frame, answers)
 
-    def cut(self) -> str:
+    def describe_eof(self) -> str:
         """Why an end of the stream at this point matters, for error messages."""
         half = f", {self._reader.missing} bytes before the end of a frame" if self._reader.missing else ""
         if not self._asked:
@@ -110,14 +111,14 @@ class Protocol07:
         first = words(self._asked[0].request)
         return f"the broker closed the connection{half}; unanswered: {first}{behind}{self.ENDED_BY}"
 
-    def hung_up(self) -> bool:
+    def on_hang_up(self) -> bool:
         """There is no handshake that might go on."""
         return False
 
-    def silent(self) -> None:
+    def on_handshake_timeout(self) -> None:
         """There is no handshake."""
 
-    def lost(self) -> None:
+    def on_connection_lost(self) -> None:
         """Nothing is remembered of a broker."""
 
     def _accept(self, frame: memoryview, answers: list[Answer]) -> None:

@@ -104,7 +104,7 @@ class ReleaseMemory:
             self._known = {known: row for known, row in self._known.items() if now < row[1]}
             self._known[peer] = release, now + REMEMBERED_S
 
-    def told(self, peers: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    def known_releases(self, peers: Iterable[str]) -> tuple[tuple[str, str], ...]:
         """What is known of `peers`, for another process: address and name of the release."""
         known = ((peer, self.recall(peer)) for peer in sorted(set(peers)))
         return tuple((peer, release.name) for peer, release in known if release is not None)
@@ -127,5 +127,5 @@ class ReleaseMemory:
             self._known.clear()
 
 
-MEMORY = ReleaseMemory()
+RELEASE_MEMORY = ReleaseMemory()
 """This process's."""

@@ -25,7 +25,7 @@ FIRST_WITH_ALL = 2
 ZOOKEEPER_VERSION = 0
 """v0 of OffsetFetch and OffsetCommit read and write the offsets that groups of 0.8 keep in ZooKeeper, through any
 broker; a partition without one is called unknown."""
-UNTOLD = "(OffsetFetch v0 tells no metadata)"
+NO_METADATA = "(OffsetFetch v0 tells no metadata)"
 """Stands for the metadata of a commit in ZooKeeper, where there is no place for it: whose it is cannot be known."""
 
 
@@ -97,6 +97,6 @@ def _row(partition: OffsetFetchResponsePartition | OffsetFetchResponsePartitions
         return CommittedPartition(ErrorCode.NONE, None)
     if code != ErrorCode.NONE or partition.committed_offset == NO_COMMIT:
         return CommittedPartition(code, None)
-    metadata = UNTOLD if version == ZOOKEEPER_VERSION else partition.metadata or ""
+    metadata = NO_METADATA if version == ZOOKEEPER_VERSION else partition.metadata or ""
     offset = CommittedOffset(partition.committed_offset, metadata, partition.committed_leader_epoch)
     return CommittedPartition(code, offset)

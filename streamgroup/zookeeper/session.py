@@ -5,8 +5,8 @@ happens by itself comes from kazoo's threads, by `on_event`, which has to leave 
 is ever made from there (it would wait for the very thread that it runs in). Deadlines are seconds on `time.monotonic`.
 
     session = Session(options)
-    session.connect(deadline)                                   # or open(), and wait for Began
-    nodes = session.look([Subtree("/brokers/ids")], deadline)
+    session.connect(deadline)                                   # or open(), and wait for SessionStarted
+    nodes = session.read([Subtree("/brokers/ids")], deadline)
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _GLANCE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class SessionStarted:
     """A new session. `session_id` is the `owner` of its ephemeral nodes, `timeout_ms` what the server grants."""
 
     session_id: int
@@ -68,13 +68,13 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The same session is connected again. A `Changed` follows for each subtree that was watched."""
+    """The same session is connected again. A `NodeChanged` follows for each subtree that was watched."""
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class SessionEnded:
     """The session has ended, by itself: `open` begins another one. Its id is 0 where it never began.
 
     It may be heard when the next session is there already: `connect` goes on by itself.
@@ -85,13 +85,13 @@ class Over:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class NodeChanged:
     """Something watched at `path` has changed: told once, until it is read again. Also where that may only be so."""
 
     path: str
 
 
-SessionEvent = Began | Suspended | Resumed | Over | Changed
+SessionEvent = SessionStarted | Suspended | Resumed | SessionEnded | NodeChanged
 
 
 def _ignore(event: SessionEvent) -> None:
@@ -115,7 +115,7 @@ class Session:
     # --- beginning and end -------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Begin to connect, without an end of trying: `Began` follows. Does nothing while there is a session.
+        """Begin to connect, without an end of trying: `SessionStarted` follows. Does nothing while there is a session.
 
         Raises ConfigError where the password cannot be had.
         """
@@ -156,7 +156,7 @@ class Session:
     def _see_chroot(self, deadline: float) -> None:
         if self._chroot_seen or not self._options.chroot:
             return
-        if not self.look([Subtree("/", depth=0, watch=False)], deadline):
+        if not self.read([Subtree("/", depth=0, watch=False)], deadline):
             raise ConfigError(
                 f"ZooKeeper {addresses(self._options)} has no node {self._options.chroot}: mend the path at the end of "
                 "zookeeper.connect: it is the one that the brokers have there, and none where they have none"
@@ -187,7 +187,7 @@ class Session:
 
     # --- operations --------------------------------------------------------------------------------------------------
 
-    def look(self, subtrees: Iterable[Subtree], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Iterable[Subtree], deadline: float) -> Mapping[str, ZNode]:
         """Read; the nodes by their path, without those that do not exist.
 
         Raises UnansweredError, SessionOverError, and RefusedError for what may not be read.
@@ -294,7 +294,7 @@ class _Life:
         self._ending: threading.Thread | None = None
         self._on_event = on_event
         self._multi: bool | None = None
-        self.watches = Watches(lambda path: self._tell(Changed(path)))
+        self.watches = Watches(lambda path: self._tell(NodeChanged(path)))
 
     @property
     def timeout_ms(self) -> int:
@@ -345,7 +345,7 @@ class _Life:
             first = not self.session_id
             if first:
                 self.session_id = self.client.client_id[0]
-            self._tell(Began(self.session_id, self.timeout_ms) if first else Resumed(self.session_id))
+            self._tell(SessionStarted(self.session_id, self.timeout_ms) if first else Resumed(self.session_id))
             self.connected.set()
             self.watches.connected()
         elif state == KazooState.SUSPENDED:
@@ -357,7 +357,7 @@ class _Life:
             self.refused = self.client.client_state == KeeperState.AUTH_FAILED
             self.connected.clear()
             reason = _ENDS.get(self.client.client_state, "its connection has failed for good")
-            self._tell(Over(self.session_id, reason))
+            self._tell(SessionEnded(self.session_id, reason))
             self.end()  # else kazoo would go on trying
 
     def _tell(self, event: SessionEvent) -> None:

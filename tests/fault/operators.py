@@ -101,7 +101,7 @@ def topics_of_each(streams: Streams) -> list[TopicInfo | None]:
         found = []
         for node in range(3):
             make = functools.partial(metadata_request, frozenset([streams.topic]))
-            _, response = cluster.ask(MetadataRequest, make, node, cluster.deadline())
+            _, response = cluster.call_versioned(MetadataRequest, make, node, cluster.deadline())
             found.append(snapshot_of(response)[0].topics.get(streams.topic))
         return found
 

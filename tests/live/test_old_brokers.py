@@ -14,7 +14,7 @@ from streamgroup.executor.fetcher import read
 from streamgroup.executor.pool import POOL
 from streamgroup.model import EARLIEST, LATEST, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.net.connection import Connection
-from streamgroup.net.releases import MEMORY
+from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.testing import KafkaServer, Proxy
 from streamgroup.testing.registered import zookeeper_client
@@ -42,7 +42,7 @@ def kafka(request: pytest.FixtureRequest) -> KafkaServer:
 
 @pytest.fixture(autouse=True)
 def _fresh_process() -> Iterator[None]:
-    MEMORY.clear()
+    RELEASE_MEMORY.clear()
     yield
     POOL.clear()
 

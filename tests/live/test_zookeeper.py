@@ -23,7 +23,15 @@ from streamgroup.testing import ZooKeeperServer
 from streamgroup.znodes import Check, Create, Delete, Operation, Refusal, Set, Subtree, ZNode
 from streamgroup.zookeeper.client import OneSession
 from streamgroup.zookeeper.errors import RefusedError, SessionOverError, UnansweredError
-from streamgroup.zookeeper.session import Began, Changed, Over, Resumed, Session, SessionEvent, Suspended
+from streamgroup.zookeeper.session import (
+    NodeChanged,
+    Resumed,
+    Session,
+    SessionEnded,
+    SessionEvent,
+    SessionStarted,
+    Suspended,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -41,8 +49,8 @@ class Client:
         self.told: queue.Queue[SessionEvent] = queue.Queue()
         self.session = Session(replace(given, **options), self.told.put)  # type: ignore[arg-type]
 
-    def look(self, path: str, depth: int = 1, *, watch: bool = False) -> dict[str, ZNode]:
-        return dict(self.session.look([Subtree(path, depth, watch)], deadline()))
+    def read(self, path: str, depth: int = 1, *, watch: bool = False) -> dict[str, ZNode]:
+        return dict(self.session.read([Subtree(path, depth, watch)], deadline()))
 
     def write(self, *operations: Operation, ensured: tuple[str, ...] = ()) -> None:
         self.session.transact(operations, ensured, deadline())
@@ -72,7 +80,7 @@ def connect(server: ZooKeeperServer) -> Iterator[Callable[..., Client]]:
         client = Client(to, path, **options)
         clients.append(client)
         client.session.connect(deadline())
-        assert client.next() == Began(client.session.session_id, client.session.timeout_ms)
+        assert client.next() == SessionStarted(client.session.session_id, client.session.timeout_ms)
         return client
 
     yield connected
@@ -107,17 +115,17 @@ Connect = Callable[..., Client]
 def test_a_subtree_is_read_with_owners_and_zxids_that_tell_the_order(connect: Connect) -> None:
     client = connect()
     client.write(Create("/r/ids/a", b"A", ephemeral=True), Create("/r/ids/b", b"B"), ensured=("/r/ids", "/r/owners/t"))
-    nodes = client.look("/r", 2)
+    nodes = client.read("/r", 2)
     assert nodes.keys() == {"/r", "/r/ids", "/r/owners", "/r/ids/a", "/r/ids/b", "/r/owners/t"}
     assert nodes["/r"].children == ("ids", "owners")
     assert nodes["/r/owners/t"].data == nodes["/r"].data == b"", "as real brokers and consumers leave what lies between"
     assert (nodes["/r/ids/a"].data, nodes["/r/ids/a"].owner) == (b"A", client.session.session_id)
     assert (nodes["/r/ids/b"].data, nodes["/r/ids/b"].owner) == (b"B", 0)
     assert nodes["/r/ids"].pzxid == nodes["/r/ids/b"].czxid > nodes["/r/owners"].czxid
-    assert client.look("/r", 0)["/r"].children == ()
-    assert client.look("/r/nothing", 3) == {}
+    assert client.read("/r", 0)["/r"].children == ()
+    assert client.read("/r/nothing", 3) == {}
     client.write(Set("/r/ids/b", b"C", 0))
-    written = client.look("/r/ids/b", 0)["/r/ids/b"]
+    written = client.read("/r/ids/b", 0)["/r/ids/b"]
     assert (written.data, written.version, written.mzxid > written.czxid) == (b"C", 1, True)
 
 
@@ -140,7 +148,7 @@ def test_a_transaction_is_carried_out_as_a_whole_or_names_what_stands_in_its_way
     with pytest.raises(RefusedError, match=refusal.value) as caught:
         client.write(Create("/refused/new"), operation, Create("/refused/newer"))
     assert (caught.value.path, caught.value.refusal) == (operation.path, refusal)
-    assert client.look("/refused")["/refused"].children == ("there",)
+    assert client.read("/refused")["/refused"].children == ("there",)
 
 
 def test_many_transactions_go_out_together_and_each_has_its_answer(connect: Connect) -> None:
@@ -152,7 +160,7 @@ def test_many_transactions_go_out_together_and_each_has_its_answer(connect: Conn
     refusals = {n: a.refusal for n, a in enumerate(answers) if isinstance(a, RefusedError)}
     assert refusals == {3: Refusal.NODE_EXISTS, 6: Refusal.NODE_EXISTS}
     assert [a for a in answers if a is not None and not isinstance(a, RefusedError)] == []
-    assert set(client.look("/many")["/many"].children) == {"taken", "1", "2", "4", "5", "7", "8"}
+    assert set(client.read("/many")["/many"].children) == {"taken", "1", "2", "4", "5", "7", "8"}
     client.session.close()
     (left,) = client.session.transact_each([([Check("/many")], [])], deadline())
     assert isinstance(left, SessionOverError)
@@ -162,11 +170,11 @@ def test_below_a_chroot_paths_are_the_groups_own(connect: Connect, server: ZooKe
     connect().write(ensured=("/a/kafka",))
     inside = connect(path="/a/kafka")
     inside.write(Create("/consumers/g"), ensured=("/consumers",))
-    inside.look("/consumers", watch=True)
+    inside.read("/consumers", watch=True)
     outside = connect()
-    assert "/a/kafka/consumers/g" in outside.look("/a", 3)
+    assert "/a/kafka/consumers/g" in outside.read("/a", 3)
     outside.write(Create("/a/kafka/consumers/h"))
-    assert inside.next() == Changed("/consumers")
+    assert inside.next() == NodeChanged("/consumers")
 
 
 def test_a_chroot_that_does_not_exist_is_told_with_the_option_to_mend(server: ZooKeeperServer) -> None:
@@ -193,19 +201,19 @@ def test_nobody_at_the_address_is_told_with_the_address(caplog: pytest.LogCaptur
 def test_what_is_watched_is_told_once_until_it_is_read_again(connect: Connect) -> None:
     client, other = connect(), connect()
     client.write(ensured=("/w/x",))
-    client.look("/w", watch=True)
+    client.read("/w", watch=True)
     other.write(Set("/w/x", b"1"))
-    assert client.next() == Changed("/w/x")
+    assert client.next() == NodeChanged("/w/x")
     other.write(Set("/w/x", b"2"))
     other.write(Create("/w/y"))
-    assert client.next() == Changed("/w"), "a child of it is new; the data of x is watched no more"
+    assert client.next() == NodeChanged("/w"), "a child of it is new; the data of x is watched no more"
     for _ in range(3):
-        client.look("/w", watch=True)
+        client.read("/w", watch=True)
     other.write(Delete("/w/y"))
-    assert {client.next(), client.next()} == {Changed("/w"), Changed("/w/y")}
-    client.look("/w/y", watch=True)
+    assert {client.next(), client.next()} == {NodeChanged("/w"), NodeChanged("/w/y")}
+    client.read("/w/y", watch=True)
     other.write(Create("/w/y"))
-    assert client.next() == Changed("/w/y"), "an absent node is watched, too"
+    assert client.next() == NodeChanged("/w/y"), "an absent node is watched, too"
     assert client.silent()
 
 
@@ -213,7 +221,7 @@ def test_reading_again_and_again_leaves_nothing_behind(connect: Connect) -> None
     client = connect()
     client.write(ensured=("/again/x",))
     for _ in range(50):
-        client.look("/again", watch=True)
+        client.read("/again", watch=True)
     life = client.session._life
     assert life is not None
     assert max(len(watchers) for watchers in life.client._data_watchers.values()) == 1
@@ -223,11 +231,11 @@ def test_reading_again_and_again_leaves_nothing_behind(connect: Connect) -> None
 def test_a_watch_lost_with_the_connection_is_told_as_a_change(server: ZooKeeperServer, connect: Connect) -> None:
     client = connect(session_timeout_ms=4_000)
     client.write(ensured=("/lost/x",))
-    client.look("/lost", watch=True)
+    client.read("/lost", watch=True)
     cut(client)
     assert client.next() == Suspended(client.session.session_id)
     assert client.next() == Resumed(client.session.session_id)
-    assert client.next() == Changed("/lost")
+    assert client.next() == NodeChanged("/lost")
     assert client.silent()
 
 
@@ -249,7 +257,7 @@ def test_a_paused_zookeeper_suspends_the_session_and_what_is_asked_fails_at_once
     with paused(server):
         asked = time.monotonic()
         with pytest.raises(UnansweredError):
-            client.look("/")
+            client.read("/")
         assert time.monotonic() - asked < 4.0, "long before its deadline"
         assert client.next() == Suspended(client.session.session_id)
         asked = time.monotonic()
@@ -261,10 +269,10 @@ def test_a_paused_zookeeper_suspends_the_session_and_what_is_asked_fails_at_once
     if event == Resumed(
         client.session.session_id
     ):  # whether the server takes the session for over hangs on who wakes first
-        assert client.look("/paused-id", 0)["/paused-id"].owner == client.session.session_id
+        assert client.read("/paused-id", 0)["/paused-id"].owner == client.session.session_id
     else:
-        assert isinstance(event, Over)
-    assert "/paused-x" not in connect().look("/")
+        assert isinstance(event, SessionEnded)
+    assert "/paused-x" not in connect().read("/")
 
 
 def test_a_session_that_expires_is_over_and_the_next_one_is_another(server: ZooKeeperServer, connect: Connect) -> None:
@@ -276,16 +284,16 @@ def test_a_session_that_expires_is_over_and_the_next_one_is_another(server: ZooK
     end.start()
     end.stop()
     end.close()
-    while not isinstance(event := client.next(), Over):
+    while not isinstance(event := client.next(), SessionEnded):
         assert event in (Suspended(first), Resumed(first))
-    assert event == Over(first, "the session has expired")
+    assert event == SessionEnded(first, "the session has expired")
     with pytest.raises(SessionOverError, match="expired"):
-        client.look("/")
+        client.read("/")
     client.session.open()
     began = client.next()
-    assert isinstance(began, Began)
+    assert isinstance(began, SessionStarted)
     assert began.session_id == client.session.session_id != first
-    assert client.look("/expired", 0) == {}
+    assert client.read("/expired", 0) == {}
 
 
 def test_what_was_asked_of_an_expired_session_is_never_carried_out_under_the_next(
@@ -299,15 +307,15 @@ def test_what_was_asked_of_an_expired_session_is_never_carried_out_under_the_nex
     end.start()
     end.stop()
     end.close()
-    while not isinstance(client.next(), Over):
+    while not isinstance(client.next(), SessionEnded):
         pass
     assert isinstance(life.client.handler, OneSession)
     wait_until(lambda: not life.client.handler.running, "the old client's end")
     life.client.create_async("/zombie")
     client.session.open()
-    assert isinstance(client.next(), Began)
+    assert isinstance(client.next(), SessionStarted)
     time.sleep(0.3)  # a zombie would have come by now: it connects within 0.1 s
-    assert client.look("/zombie", 0) == {}
+    assert client.read("/zombie", 0) == {}
 
 
 @pytest.mark.parametrize(("asked_ms", "granted_ms"), [(300_000, 4_000), (3_000, 3_000), (100, 400)])
@@ -320,9 +328,9 @@ def test_closing_lets_the_ephemeral_nodes_go_at_once(server: ZooKeeperServer, co
     client, other = connect(), connect()
     client.write(Create("/closing", ephemeral=True))
     client.session.close()
-    assert other.look("/closing", 0) == {}
+    assert other.read("/closing", 0) == {}
     with pytest.raises(SessionOverError, match="closed"):
-        client.look("/")
+        client.read("/")
     assert client.silent()
 
 
@@ -345,18 +353,18 @@ def test_events_come_from_other_threads_which_never_ask_zookeeper(
     client = Client.__new__(Client)
     client.session = listening
     listening.connect(deadline())
-    client.look("/heard", 0, watch=True)
+    client.read("/heard", 0, watch=True)
     watching.write(Create("/heard"))
-    wait_until(lambda: Changed("/heard") in dict(heard), "the watch")
-    client.look("/heard", 0, watch=True)
+    wait_until(lambda: NodeChanged("/heard") in dict(heard), "the watch")
+    client.read("/heard", 0, watch=True)
     cut(client)
-    wait_until(lambda: [event for event, _ in heard].count(Changed("/heard")) == 2, "the watch that was lost")
+    wait_until(lambda: [event for event, _ in heard].count(NodeChanged("/heard")) == 2, "the watch that was lost")
     end = taken_over(client)
     end.start()
     end.stop()
     end.close()
-    wait_until(lambda: isinstance(heard[-1][0], Over), "the session's end", PATIENCE_S)
-    assert {type(event) for event, _ in heard} == {Began, Changed, Suspended, Resumed, Over}
+    wait_until(lambda: isinstance(heard[-1][0], SessionEnded), "the session's end", PATIENCE_S)
+    assert {type(event) for event, _ in heard} == {SessionStarted, NodeChanged, Suspended, Resumed, SessionEnded}
     assert threading.current_thread() not in {thread for _, thread in heard}
     listening.close()
     assert asked.wrongly == []
@@ -414,7 +422,7 @@ def test_nodes_of_a_creator_are_read_by_all_and_written_by_him_over_reconnects(
             lambda: bob.session.connected and Resumed(bob.session.session_id) in bob.told.queue, "the connection"
         )
         bob.write(Set("/consumers/bobs/offset", b"2"))
-        assert other.look("/consumers/bobs")["/consumers/bobs/offset"].data == b"2"
+        assert other.read("/consumers/bobs")["/consumers/bobs/offset"].data == b"2"
         with pytest.raises(RefusedError, match=r"zookeeper\.username") as caught:
             other.write(Set("/consumers/bobs/offset", b"3"))
         assert caught.value.refusal is Refusal.NO_AUTH
@@ -438,7 +446,7 @@ def test_what_may_not_be_read_is_named(connect: Connect, server: ZooKeeperServer
 
         kazoo.create("/eves", acl=CREATOR_ALL_ACL)
         with pytest.raises(RefusedError, match="/eves: its access control list forbids it"):
-            connect().look("/", 1)
+            connect().read("/", 1)
     finally:
         kazoo.delete("/eves")
         kazoo.stop()
@@ -464,10 +472,10 @@ def test_a_zookeeper_without_transactions_is_noticed_before_it_falls_silent(
     assert "older than 3.4 and has no transactions" in caplog.text
     client.write(Check("/old/ids/a"), Set("/old/offset", b"2", 0))
     client.write(Delete("/old/ids/a"), Create("/old/ids/a", b"B", ephemeral=True))
-    nodes = client.look("/old", 2)
+    nodes = client.read("/old", 2)
     assert (nodes["/old/offset"].data, nodes["/old/ids/a"].data) == (b"2", b"B")
     with pytest.raises(RefusedError, match="/old/ids/b") as caught:
         client.write(Set("/old/offset", b"3"), Check("/old/ids/b"))
     assert caught.value.refusal is Refusal.NO_NODE
-    assert client.look("/old/offset", 0)["/old/offset"].data == b"2", "all that can be judged is judged first"
+    assert client.read("/old/offset", 0)["/old/offset"].data == b"2", "all that can be judged is judged first"
     assert client.silent()

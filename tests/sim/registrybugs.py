@@ -88,7 +88,7 @@ def read_offsets_before_the_claim(stack: ExitStack) -> None:
             return
         if any(subtree.path == self._paths.ids for subtree in action.subtrees):
             with suppress(Unanswered):
-                known[self] = yield from self._session.look(offsets, self._deadline)
+                known[self] = yield from self._session.read(offsets, self._deadline)
         yield from real(self, action)
 
     replace(stack, RegistryLines, "_look", look)

@@ -244,7 +244,7 @@ class RegistryLines:
         self._befall("Look")
         sent_at, event = self._kernel.now, None
         try:
-            nodes = yield from self._session.look(action.subtrees, self._deadline)
+            nodes = yield from self._session.read(action.subtrees, self._deadline)
         except Unanswered as reason:
             event = rv.Unanswered(action.token, str(reason))
         else:
@@ -278,7 +278,7 @@ class RegistryLines:
         try:
             if not self._wanted:
                 yield from self._session.connect(min(posted.until, self._deadline))
-            nodes = yield from self._session.look(committed_subtrees(self._paths, None), posted.until)
+            nodes = yield from self._session.read(committed_subtrees(self._paths, None), posted.until)
         except Unanswered:
             self._process.later(AGAIN_S, partial(self._post, posted))
         else:

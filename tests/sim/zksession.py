@@ -120,7 +120,7 @@ class SimSession:
 
     # -- operations ---------------------------------------------------------------------------------------------------
 
-    def look(self, subtrees: Sequence[Subtree], deadline: float) -> Steps:
+    def read(self, subtrees: Sequence[Subtree], deadline: float) -> Steps:
         """The nodes by their path; raises Unanswered."""
         nodes: dict[str, ZNode] = {}
         wanted = list(subtrees)

@@ -154,10 +154,10 @@ def _fetch(code: int) -> str:
 
 def _handshake(code: int) -> str:
     handshake = Handshake("b:9092")
-    (question,) = handshake.questions()
+    (question,) = handshake.first_requests()
     frame = b"\0\0\0\0" + encode(ApiVersionsResponse(error_code=code), 0)
     try:
-        then = handshake.answered(question, frame)
+        then = handshake.on_response(question, frame)
     except BrokerError as error:
         return FAILS if error.code == code else str(error)
     except TransportError:

@@ -7,7 +7,7 @@ import logging
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.logline import parse, render, words_of
+from streamgroup.logline import message_of, parse, render
 
 VALUES = st.one_of(st.text(), st.integers(), st.booleans())
 
@@ -28,7 +28,7 @@ def test_a_line_reads_as_plain_words_first() -> None:
         "joined g, generation 3", "rebalance", group="g", generation=3, reason="the query starts", member=None
     )
     assert line == 'joined g, generation 3 | event=rebalance group=g generation=3 reason="the query starts"'
-    assert words_of(line) == "joined g, generation 3"
+    assert message_of(line) == "joined g, generation 3"
 
 
 def test_a_reason_that_looks_like_a_line_breaks_nothing() -> None:
@@ -42,4 +42,4 @@ def test_a_log_formats_prefix_does_not_matter_and_other_lines_are_none() -> None
     line = logging.Formatter("%(asctime)s %(levelname)s streamgroup: %(message)s").format(record)
     assert parse(line + "\n") == {"event": "skip", "count": "2"}
     assert parse("an ordinary line | count=3") == {}
-    assert words_of("an ordinary line") == "an ordinary line"
+    assert message_of("an ordinary line") == "an ordinary line"

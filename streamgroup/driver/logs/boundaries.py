@@ -200,7 +200,7 @@ def require_boundaries(cluster: Cluster, ranges: Iterable[OffsetRange], logs: Lo
         tp = range_.partition
         known = {logs[tp].earliest, logs[tp].latest, *logs[tp].segments}
         for option, position in (("startingOffsets", range_.start), ("endingOffsets", range_.until)):
-            if position in known or brokers.begins(tp, position, deadline):
+            if position in known or brokers.is_message_start(tp, position, deadline):
                 continue
             segment = max((s for s in known if s < position), default=0)
             walked = brokers.boundaries([OffsetRange(tp, segment, position)], deadline, QUESTION_S)

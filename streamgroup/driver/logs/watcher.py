@@ -404,8 +404,8 @@ class LogWatcher:
         if not partitions:
             return {}, []
         deadline = time.monotonic() + REFRESH_DEADLINE_S
-        return cluster.offsets_soon(
-            dict.fromkeys(partitions, at), isolation, deadline, patience=LEADER_PATIENCE_S, epoch=self._epoch
+        return cluster.list_offsets_once(
+            dict.fromkeys(partitions, at), isolation, deadline, timeout=LEADER_PATIENCE_S, epoch=self._epoch
         )
 
     def _miss(

@@ -208,7 +208,7 @@ class KafkaOffsets:
             return replace(request, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None)
 
         coordinator = cluster.coordinator(self._group, deadline)
-        _, response = cluster.ask(o.OffsetCommitRequest, make, coordinator, deadline, keep_trying=False)
+        _, response = cluster.call_versioned(o.OffsetCommitRequest, make, coordinator, deadline, keep_trying=False)
         codes = {
             TopicPartition(topic.name, p.partition_index): p.error_code
             for topic in response.topics

@@ -243,12 +243,12 @@ class RegistryThread:
 
     def _session_tells(self, event: told.SessionEvent) -> None:
         match event:
-            case told.Began() | told.Resumed() if self._known is None:
+            case told.SessionStarted() | told.Resumed() if self._known is None:
                 # The connection of a session that has begun may break before the member has heard of it.
                 self._missed_since = None
                 if self._wanted:
                     self._begin()
-            case told.Over(session_id, reason):
+            case told.SessionEnded(session_id, reason):
                 if self._known in {None, session_id}:
                     self._over(reason)
                 # else it is of a session before: `connect` has begun the next one, and the member is in that
@@ -256,7 +256,7 @@ class RegistryThread:
                 self._step(zk.Suspended("the connection is lost"))
             case told.Resumed(session_id) if session_id == self._known:
                 self._step(zk.Resumed())
-            case told.Changed(path) if self._known is not None:
+            case told.NodeChanged(path) if self._known is not None:
                 self._step(zk.Changed(path))
 
     def _begin(self) -> None:
@@ -307,7 +307,7 @@ class RegistryThread:
                 self._session = self._new_session()
             case zk.Look(token, subtrees):
                 try:
-                    self._step(zk.Looked(token, self._session.look(subtrees, deadline)))
+                    self._step(zk.Looked(token, self._session.read(subtrees, deadline)))
                 except StreamGroupError as error:
                     self._not_done(token, error)
             case zk.Transact():

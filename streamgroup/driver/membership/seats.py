@@ -222,7 +222,7 @@ class RegistrySeat:
             return found
 
         def look(session: Session, until: float) -> Committed:
-            return committed_in(paths, session.look(committed_subtrees(paths, None), until), wanted)
+            return committed_in(paths, session.read(committed_subtrees(paths, None), until), wanted)
 
         return larger(found, self.thread.ask(look, timeout))
 
@@ -230,7 +230,7 @@ class RegistrySeat:
         """By the nodes of the consumers, and those beside them of our members."""
         paths = self._paths
         subtrees = [Subtree(path, 1, watch=False) for path in (paths.ids, paths.members)]
-        return self.thread.post(lambda session, until: described_in(paths, session.look(subtrees, until)), timeout)
+        return self.thread.post(lambda session, until: described_in(paths, session.read(subtrees, until)), timeout)
 
 
 def described_in(paths: GroupPaths, nodes: Mapping[str, ZNode]) -> DescribedGroup:

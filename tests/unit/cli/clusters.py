@@ -47,13 +47,13 @@ class FakeCluster:
         assert led == wanted.keys(), "would be asked for until the deadline"
         return {tp: ListedOffset(10 if at == EARLIEST else 100) for tp, at in wanted.items()}
 
-    def offsets_soon(
+    def list_offsets_once(
         self,
         wanted: Mapping[TopicPartition, int],
         isolation: Isolation,
         deadline: float,
         *,
-        patience: float,
+        timeout: float,
         epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         return self.list_offsets(wanted, isolation, deadline), []

@@ -46,7 +46,7 @@ class FakeSession:
             for path in paths
         }
 
-    def look(self, subtrees: Iterable[Subtree], deadline: float) -> dict[str, ZNode]:
+    def read(self, subtrees: Iterable[Subtree], deadline: float) -> dict[str, ZNode]:
         assert not any(subtree.watch for subtree in subtrees), "a command looks once"
         return {
             path: node

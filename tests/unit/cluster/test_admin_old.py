@@ -15,7 +15,7 @@ from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
 from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
-from streamgroup.wire.offsets import UNTOLD
+from streamgroup.wire.offsets import NO_METADATA
 from tests.offset_store import zookeepers_answer
 from tests.unit.net.answers import metadata, topic
 from tests.unit.net.fake_broker import FakeBroker
@@ -53,7 +53,7 @@ def test_without_coordinators_commits_are_zookeepers(
     in_zookeeper: bool | None, broker: Start, options: Options
 ) -> None:
     cluster = KafkaCluster(options(holding(broker, "0.8.1").port))
-    assert committed(cluster, "g", soon(), in_zookeeper=in_zookeeper) == {TP: CommittedOffset(5, UNTOLD)}
+    assert committed(cluster, "g", soon(), in_zookeeper=in_zookeeper) == {TP: CommittedOffset(5, NO_METADATA)}
 
 
 def test_where_there_are_both_the_caller_says_which(broker: Start, options: Options) -> None:

@@ -55,7 +55,7 @@ def address(of: FakeBroker) -> tuple[str, int]:
 
 def ask(fanout: BrokerFanout, *brokers: FakeBroker, request: MetadataRequest = ASKED, **others: Any) -> list[Any]:
     """What each of the brokers said, in their order."""
-    return list(fanout.ask({address(each): request for each in brokers}, soon(), **others).values())
+    return list(fanout.call_each({address(each): request for each in brokers}, soon(), **others).values())
 
 
 NEWS = [metadata({n: 1}) for n in range(1, 5)]
@@ -81,27 +81,27 @@ def test_who_is_late_holds_up_nobody_and_is_heard_with_the_next_question(
 ) -> None:
     slow, quick = answering(fake_broker.Late(NEWS[0], 0.4), NEWS[1]), answering(NEWS[2])
     ask(fanout, quick)
-    late, prompt = ask(fanout, slow, quick, patience=0.1)
+    late, prompt = ask(fanout, slow, quick, timeout=0.1)
     assert isinstance(late, Pending)
     assert "no answer to Metadata after 0.1 s; it is waited for" in str(late)
     assert said([prompt]) == [3]
-    assert said(ask(fanout, slow, quick, patience=2)) == [1, 3]
+    assert said(ask(fanout, slow, quick, timeout=2)) == [1, 3]
     assert len(slow.asked("Metadata")) == 1  # not again what is on its way
-    assert said(ask(fanout, slow, patience=2)) == [2]  # and an answer counts once
+    assert said(ask(fanout, slow, timeout=2)) == [2]  # and an answer counts once
 
 
 def test_a_late_answer_is_not_taken_for_that_to_another_question(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
     slow = answering(fake_broker.Late(NEWS[0], 0.2), NEWS[1])
-    assert isinstance(ask(fanout, slow, patience=0.05)[0], Pending)
+    assert isinstance(ask(fanout, slow, timeout=0.05)[0], Pending)
     assert said(ask(fanout, slow, request=OTHER)) == [2]
-    assert said(ask(fanout, slow, patience=0.05)) == [1]
+    assert said(ask(fanout, slow, timeout=0.05)) == [1]
 
 
 def test_a_late_answer_of_another_era_is_not_taken(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
     slow = answering(fake_broker.Late(NEWS[0], 0.2), NEWS[1], NEWS[2])
-    assert isinstance(ask(fanout, slow, patience=0.05)[0], Pending)
+    assert isinstance(ask(fanout, slow, timeout=0.05)[0], Pending)
     assert said(ask(fanout, slow, epoch=1)) == [2]
     assert said(ask(fanout, slow, epoch=1)) == [3]
 
@@ -110,7 +110,7 @@ def test_who_never_answers_is_reset_at_its_deadline_and_asked_anew_on_another_co
     answering: Callable[..., FakeBroker], options: Options
 ) -> None:
     fanout, silent = BrokerFanout(options(request_timeout_ms=300), time.monotonic), answering(SILENCE, NEWS[0])
-    assert isinstance(ask(fanout, silent, patience=0.05)[0], Pending)
+    assert isinstance(ask(fanout, silent, timeout=0.05)[0], Pending)
     (error,) = ask(fanout, silent)
     assert "no answer to Metadata in time" in str(error)
     assert not isinstance(error, Pending)
@@ -150,7 +150,7 @@ def test_what_no_other_connection_mends_is_raised(fanout: BrokerFanout, broker: 
 
 
 def test_nobody_is_asked_nothing(fanout: BrokerFanout) -> None:
-    assert fanout.ask({}, soon()) == {}
+    assert fanout.call_each({}, soon()) == {}
 
 
 # -- several questions at one broker -----------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_nobody_is_asked_nothing(fanout: BrokerFanout) -> None:
 def test_one_broker_may_be_asked_many_things(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
     one, two = answering(metadata({})), answering(metadata({}))
     questions = [(address(one), ASKED), (address(one), OTHER), (address(two), ASKED)]
-    found = fanout.ask_all(questions, soon())
+    found = fanout.call_all(questions, soon())
     assert list(found) == questions
     assert not any(isinstance(answer, Exception) for answer in found.values())
     assert len(one.asked("Metadata")) == 2
@@ -171,7 +171,7 @@ def test_where_a_connection_ends_the_first_question_is_to_blame(
     """What was asked behind it was not even read, and may be asked again."""
     third = MetadataRequest(topics=(), allow_auto_topic_creation=False)
     one = answering(metadata({}), CLOSE)
-    first, blamed, behind = fanout.ask_all([(address(one), each) for each in (ASKED, OTHER, third)], soon()).values()
+    first, blamed, behind = fanout.call_all([(address(one), each) for each in (ASKED, OTHER, third)], soon()).values()
     assert not isinstance(first, Exception), "what was answered before counts"
     assert isinstance(blamed, TransportError)
     assert not isinstance(blamed, Unsent)
@@ -179,7 +179,7 @@ def test_where_a_connection_ends_the_first_question_is_to_blame(
 
 
 def test_a_broker_that_cannot_be_reached_blames_no_question(fanout: BrokerFanout) -> None:
-    found = fanout.ask_all([(("127.0.0.1", 1), ASKED), (("127.0.0.1", 1), OTHER)], soon())
+    found = fanout.call_all([(("127.0.0.1", 1), ASKED), (("127.0.0.1", 1), OTHER)], soon())
     assert all(isinstance(each, TransportError) and not isinstance(each, Unsent) for each in found.values())
 
 

@@ -140,7 +140,7 @@ def test_a_broker_that_hangs_up_at_one_partition_is_asked_for_the_others_first(s
     opened = cluster(nodes=nodes)
     found: dict[TopicPartition, Any] = {}
     for _ in range(4):
-        listed, causes = opened.offsets_soon(where, NONE, soon(), patience=1.0, epoch=0)
+        listed, causes = opened.list_offsets_once(where, NONE, soon(), timeout=1.0, epoch=0)
         found |= listed
     assert found.keys() == set(places)
     assert any("hangs up on an OFFSETS" in cause for cause in causes)
@@ -153,7 +153,7 @@ def test_a_broker_that_is_away_holds_up_no_other(start: Start, cluster: Of) -> N
     places = [broker.produce(0, b"x") for broker in brokers]
     opened = cluster(*brokers)
     brokers[0].stop()
-    listed, causes = opened.offsets_soon(dict.fromkeys(places, LATEST), NONE, soon(), patience=1.0, epoch=0)
+    listed, causes = opened.list_offsets_once(dict.fromkeys(places, LATEST), NONE, soon(), timeout=1.0, epoch=0)
     assert listed.keys() == {places[1]}
     assert len(causes) == 1
     brokers[0].restart()
@@ -162,7 +162,7 @@ def test_a_broker_that_is_away_holds_up_no_other(start: Start, cluster: Of) -> N
 
 def test_a_partition_whose_broker_is_not_registered_is_told_so(start: Start, cluster: Of) -> None:
     opened = cluster(start())
-    listed, causes = opened.offsets_soon({tp(5, 0): LATEST}, NONE, soon(), patience=1.0, epoch=0)
+    listed, causes = opened.list_offsets_once({tp(5, 0): LATEST}, NONE, soon(), timeout=1.0, epoch=0)
     assert (listed, causes) == ({}, ["events 5-0: broker 5 is not registered"])
 
 
@@ -368,10 +368,10 @@ def test_where_messages_begin(start: Start, cluster: Of) -> None:
     where = broker.produce(0, *values(3), b"x" * 200_000, Compressed("gzip", values(3)))
     opened = cluster(broker)
     ends = broker.ends[where]
-    assert all(opened.begins(where, end, soon()) for end in ends[:-1])
-    assert not any(opened.begins(where, end + shift, soon()) for end in ends[:-1] for shift in (1, 5, 10))
-    assert not opened.begins(where, ends[-1], soon()), "the end of the log: nothing begins there yet"
-    assert not opened.begins(where, ends[-1] + 1, soon())
+    assert all(opened.is_message_start(where, end, soon()) for end in ends[:-1])
+    assert not any(opened.is_message_start(where, end + shift, soon()) for end in ends[:-1] for shift in (1, 5, 10))
+    assert not opened.is_message_start(where, ends[-1], soon()), "the end of the log: nothing begins there yet"
+    assert not opened.is_message_start(where, ends[-1] + 1, soon())
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -50,7 +50,7 @@ class FakeNodes(RegistryReader):
         self.away = False
         self.looks: list[list[str]] = []
 
-    def look(self, subtrees: Collection[Subtree], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Collection[Subtree], deadline: float) -> Mapping[str, ZNode]:
         if self.away:
             raise TransportError("ZooKeeper zk1:2181/kafka: no connection")
         self.looks.append([subtree.path for subtree in subtrees])

@@ -330,16 +330,16 @@ class FakeCluster:
             for tp, at in wanted.items()
         }
 
-    def offsets_soon(
+    def list_offsets_once(
         self,
         wanted: Mapping[TopicPartition, int],
         isolation: Isolation,
         deadline: float,
         *,
-        patience: float,
+        timeout: float,
         epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
-        """Leaders in `slow` have not answered when patience is over."""
+        """Leaders in `slow` do not answer within the timeout."""
         listed = self.list_offsets(
             {tp: at for tp, at in wanted.items() if tp not in self.logs.slow}, isolation, deadline
         )

@@ -13,7 +13,7 @@ from streamgroup.errors import BrokerError, FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.flights import Flight
 from streamgroup.logformat import KAFKA07_LOG
-from streamgroup.logline import parse, words_of
+from streamgroup.logline import message_of, parse
 from streamgroup.model import Document, OffsetRange, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -41,7 +41,7 @@ class Told:
     def only(self) -> tuple[int, str, dict[str, str]]:
         ((level, line),) = self.lines
         self.lines.clear()
-        return level, words_of(line), parse(line)
+        return level, message_of(line), parse(line)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -138,7 +138,7 @@ def test_connections_are_kept_for_the_next_task_of_the_same_dialect(start: Start
     for _ in range(2):
         assert column("value", planned(broker, where, 0, broker.end(where))) == [b"one"]
     kept = POOL.take("127.0.0.1", broker.port, client(), time.monotonic() + 1, Dialect.KAFKA07)
-    assert kept.quiet
+    assert kept.idle
     assert kept.dialect is Dialect.KAFKA07
     kept.close()
 

@@ -9,7 +9,7 @@ import pytest
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.positions import Origin, Start, applies_starting_offsets, founding_generation, start_of
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, Position, TopicPartition
-from streamgroup.wire.offsets import UNTOLD
+from streamgroup.wire.offsets import NO_METADATA
 
 A, B, C = (TopicPartition("orders", n) for n in range(3))
 NOW = Document("g", "lineage", "now", 7, positions={A: Position(100, "id")})
@@ -95,9 +95,9 @@ def test_where_a_gained_partition_starts(checkpoint: Document, committed: Commit
         pytest.param(NOW, ours(90, "now", 6, lineage=""), Start(COMMITTED, 90), id="its sink skipped a batch (R17)"),
         pytest.param(SPARKS_OWN, ours(90, "now", 6, lineage=""), Start(COMMITTED, 90), id="no lineage is no kinship"),
         pytest.param(NOW, None, Start(CHECKPOINT, 100), id="nothing is committed"),
-        pytest.param(NOW, Commit(90, UNTOLD), Start(CHECKPOINT, 100), id="ZooKeeper does not tell whose it is"),
-        pytest.param(NOW, Commit(500, UNTOLD), Start(CHECKPOINT, 100), id="nor that it is a reset"),
-        pytest.param(INITIAL_DOCUMENT, Commit(90, UNTOLD), Start(COMMITTED, 90), id="a new checkpoint takes over"),
+        pytest.param(NOW, Commit(90, NO_METADATA), Start(CHECKPOINT, 100), id="ZooKeeper does not tell whose it is"),
+        pytest.param(NOW, Commit(500, NO_METADATA), Start(CHECKPOINT, 100), id="nor that it is a reset"),
+        pytest.param(INITIAL_DOCUMENT, Commit(90, NO_METADATA), Start(COMMITTED, 90), id="a new checkpoint takes over"),
         pytest.param(
             INITIAL_DOCUMENT, ours(90, "now", 6), Start(COMMITTED, 90), id="a new checkpoint in a known group"
         ),

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.net.releases import MEMORY
+from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions
 from tests.unit.net.fake_broker import FakeBroker
 
@@ -12,7 +12,7 @@ from tests.unit.net.fake_broker import FakeBroker
 def fresh_memory() -> Iterator[None]:
     """The next test's broker may listen where this one's did."""
     yield
-    MEMORY.clear()
+    RELEASE_MEMORY.clear()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from streamgroup.errors import DecodeError, TransportError, UnsupportedVersionError
 from streamgroup.net.connection import Connection
 from streamgroup.net.poller import Connected, Poller, Received
-from streamgroup.net.releases import MEMORY, RELEASES
+from streamgroup.net.releases import RELEASE_MEMORY, RELEASES
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -111,7 +111,7 @@ def test_a_broker_that_goes_away_during_the_handshake_is_not_remembered(broker: 
     fake = broker({ApiVersionsRequest: die})
     with pytest.raises(TransportError, match="Connection refused"):
         connected(fake.port, options)
-    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is None
+    assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 
 
 def test_who_hangs_up_on_everything_is_told_what_it_may_be_and_not_remembered(broker: Start, options: Options) -> None:
@@ -147,7 +147,7 @@ def test_who_is_silent_may_be_a_0_7(broker: Start, options: Options) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamgroup.net.link.SILENCE_S", 0.1)
+    monkeypatch.setattr("streamgroup.net.link.PROBE_AFTER_S", 0.1)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -202,14 +202,14 @@ def test_who_answers_no_probe_either_is_waited_for_and_not_remembered(broker: St
     with pytest.raises(TransportError, match=r"within 0\.5 s .*asked: ApiVersions v3 .*ListGroups v0 .*Kafka 0\.7"):
         Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=500)).connect(soon())
     assert fake.connections == 1
-    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is None
+    assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 
 
 def test_an_answer_to_a_probe_that_makes_no_sense_is_an_error(broker: Start, options: Options) -> None:
     fake = broker({ListGroupsRequest: lambda *_: Raw(struct.pack(">ii", 6, 1) + b"\0\0")})
     with pytest.raises(DecodeError, match=r"ListGroups v0 cannot be read.*Kafka 0\.7"):
         connected(fake.port, options)
-    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is None
+    assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 
 
 def test_an_upgraded_broker_is_asked_anew_after_the_first_connection_that_fails(
@@ -245,7 +245,7 @@ def test_a_broker_that_is_down_is_asked_anew_when_it_is_back(broker: Start, opti
     fake.stop()
     with pytest.raises(TransportError, match="Connection refused"):
         connected(fake.port, options)
-    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is None
+    assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 
 
 def test_a_broker_that_ends_an_idle_connection_is_asked_anew(broker: Start, options: Options) -> None:
@@ -256,11 +256,11 @@ def test_a_broker_that_ends_an_idle_connection_is_asked_anew(broker: Start, opti
     fake.hang_up()
     with pytest.raises(TransportError, match="unanswered: nothing"):
         connection.receive(soon())
-    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is None
+    assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 
 
 def test_a_connection_that_is_closed_on_this_side_proves_nothing(broker: Start, options: Options) -> None:
     fake = old_broker(broker, "0.9")
     connected(fake.port, options).close()
     connected(fake.port, options).abort()
-    assert MEMORY.recall(f"127.0.0.1:{fake.port}") is not None
+    assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is not None

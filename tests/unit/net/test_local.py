@@ -48,9 +48,9 @@ def test_who_reads_or_says_nothing_is_not_waited_for(listener: Listener) -> None
         assert SHORT_S < time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("patience", [0.0, -1.0])
-def test_no_patience_is_not_patience_for_ever(listener: Listener, patience: float) -> None:
-    with connect(str(listener.address), patience) as asking, pytest.raises(BlockingIOError):
+@pytest.mark.parametrize("timeout", [0.0, -1.0])
+def test_no_patience_is_not_patience_for_ever(listener: Listener, timeout: float) -> None:
+    with connect(str(listener.address), timeout) as asking, pytest.raises(BlockingIOError):
         asking.recv_bytes()
 
 

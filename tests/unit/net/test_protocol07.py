@@ -120,18 +120,18 @@ def test_why_the_broker_may_have_hung_up() -> None:
     speaking.send(OFFSETS)
     speaking.send(FETCH)
     hear(speaking, FetchResponse07(0, b"abc").encode()[:6])
-    text = speaking.cut()
+    text = speaking.describe_eof()
     assert "3 bytes before the end of a frame" in text
     assert "unanswered: OFFSETS of events-1, and 1 requests behind it" in text
     assert "a partition that it does not have" in text
     assert "a Kafka of 0.8 or later" in text
-    assert protocol().cut() == "the broker closed the connection; nothing was asked"
+    assert protocol().describe_eof() == "the broker closed the connection; nothing was asked"
 
 
 def test_many_fetches_are_named_by_a_few() -> None:
     speaking = protocol()
     speaking.send(MultiFetchRequest07((FETCH,) * 5))
-    assert speaking.midway == "MULTIFETCH of events-1@30, events-1@30, events-1@30 and 2 more"
+    assert speaking.describe_pending() == "MULTIFETCH of events-1@30, events-1@30, events-1@30 and 2 more"
 
 
 # -- over a socket -----------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_a_connection_speaks_it(broker: OldBroker) -> None:
     where = broker.produce(1, b"hello")
     connection = Connection("127.0.0.1", broker.port, OPTIONS, dialect=Dialect.KAFKA07)
     connection.connect(time.monotonic() + 5)
-    assert connection.quiet
+    assert connection.idle
     connection.send(OFFSETS)
     connection.send(FetchRequest07("events", 1, 0, 100))
     assert connection.receive(time.monotonic() + 5).response == OffsetsResponse07((broker.end(where),))

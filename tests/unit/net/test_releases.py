@@ -66,7 +66,7 @@ def test_what_one_process_knows_another_learns_but_what_it_knows_better() -> Non
     driver.remember("b:1", BY_NAME["0.9"])
     driver.remember("b:2", BY_NAME["0.8.2"])
     task.remember("b:2", BY_NAME["0.9"])
-    told = driver.told(["b:2", "b:1", "b:3", "b:1"])
+    told = driver.known_releases(["b:2", "b:1", "b:3", "b:1"])
     assert told == (("b:1", "0.9"), ("b:2", "0.8.2"))
     task.learn((*told, ("b:3", "of the future")))
     assert [task.recall(peer) for peer in ("b:1", "b:2", "b:3")] == [BY_NAME["0.9"], BY_NAME["0.9"], None]

@@ -13,7 +13,7 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from streamgroup.wire.offsets import UNTOLD, CommittedPartition, fetched_offsets, offset_fetch_request
+from streamgroup.wire.offsets import NO_METADATA, CommittedPartition, fetched_offsets, offset_fetch_request
 from streamgroup.wire.schema import decode, encode
 
 A1, A0, B0 = TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 0)
@@ -93,7 +93,7 @@ def test_every_version_answers_the_same(version: int) -> None:
     found = fetched_offsets(response, version, "g")
     assert found.error_code == 0
     assert found.partitions == {
-        A0: CommittedPartition(0, CommittedOffset(7, "m" if version else UNTOLD)),
+        A0: CommittedPartition(0, CommittedOffset(7, "m" if version else NO_METADATA)),
         A1: CommittedPartition(0, None),
         B0: CommittedPartition(29, None),
     }

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
-from streamgroup.zookeeper.session import Began, Changed, Over, Resumed, SessionEvent, Suspended, _Life
+from streamgroup.zookeeper.session import (
+    NodeChanged,
+    Resumed,
+    SessionEnded,
+    SessionEvent,
+    SessionStarted,
+    Suspended,
+    _Life,
+)
 from streamgroup.zookeeper.watches import Aspect
 
 
@@ -58,8 +66,8 @@ def test_the_state_listener_and_the_watches_never_call_zookeeper(
     life._hear(KazooState.CONNECTED)
     life._hear(KazooState.LOST)
     assert told == [
-        *(Began(7, 4_000), Changed("/g/ids"), Suspended(7), Resumed(7), Changed("/g")),
-        Over(7, "the session has expired"),
+        *(SessionStarted(7, 4_000), NodeChanged("/g/ids"), Suspended(7), Resumed(7), NodeChanged("/g")),
+        SessionEnded(7, "the session has expired"),
     ]
     life.end().join(5)
     assert client.called == ["stop", "close"], "from a thread of its own"
@@ -70,7 +78,7 @@ def test_a_server_that_does_not_say_what_it_grants_is_taken_at_what_it_was_asked
 ) -> None:
     client.granted_ms = 0
     life._hear(KazooState.CONNECTED)
-    assert told == [Began(7, 6_000)]
+    assert told == [SessionStarted(7, 6_000)]
 
 
 def test_after_the_end_of_its_session_a_client_may_connect_no_more(client: Scripted, life: _Life) -> None:
@@ -84,7 +92,7 @@ def test_credentials_that_are_refused_are_noted(client: Scripted, life: _Life, t
     client.client_state = KeeperState.AUTH_FAILED
     life._hear(KazooState.LOST)
     assert life.refused
-    assert told == [Over(0, "the credentials were not accepted")]
+    assert told == [SessionEnded(0, "the credentials were not accepted")]
 
 
 def test_an_end_that_both_sides_find_at_once_can_be_waited_for_by_both(

@@ -224,7 +224,7 @@ class Brokers(Kafka07Cluster):
         super().__init__(client07(), FakeNodes({}))
         self.asked: list[int] = []
 
-    def begins(self, tp: TopicPartition, position: int, deadline: float) -> bool:
+    def is_message_start(self, tp: TopicPartition, position: int, deadline: float) -> bool:
         self.asked.append(position)
         return position % 30 == 0
 

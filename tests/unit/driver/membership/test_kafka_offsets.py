@@ -74,7 +74,7 @@ class _Cluster:
     def coordinator(self, group: str, deadline: float) -> int:
         return 1
 
-    def ask(self, kind: Any, make: Any, *_: Any, **__: Any) -> tuple[int, Any]:
+    def call_versioned(self, kind: Any, make: Any, *_: Any, **__: Any) -> tuple[int, Any]:
         request = make(COMMIT_VERSION)
         return COMMIT_VERSION, commit_answer(request, {P0: self.code})
 

@@ -70,9 +70,9 @@ class FakeSession:
 
     def begin(self, session_id: int) -> None:
         self.session_id, self.connected = session_id, True
-        self.tell(told.Began(session_id, self.timeout_ms))
+        self.tell(told.SessionStarted(session_id, self.timeout_ms))
 
-    def look(self, subtrees: Iterable[Subtree], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Iterable[Subtree], deadline: float) -> Mapping[str, ZNode]:
         self.looked.append(tuple(subtrees))
         self.deadlines.append(deadline)
         assert self.gate.wait(SOON)
@@ -177,7 +177,7 @@ def test_what_was_not_done_is_told_with_the_reason(running: Running, error: Stre
 
 def test_what_happens_to_the_session_is_told(running: Running) -> None:
     session = running.in_session()
-    for event in (told.Suspended(7), told.Resumed(7), told.Changed("/c")):
+    for event in (told.Suspended(7), told.Resumed(7), told.NodeChanged("/c")):
         session.tell(event)
     running.hears(zk.Suspended("the connection is lost"), zk.Resumed(), zk.Changed("/c"))
 
@@ -199,7 +199,7 @@ def test_nothing_of_a_session_that_is_over_is_asked_in_the_next(running: Running
     session.gate.clear()
     running.want(look(1))
     running.until(lambda: len(session.looked) == 1)
-    session.tell(told.Over(7, "the session has expired"))
+    session.tell(told.SessionEnded(7, "the session has expired"))
     running.want(claim(2), look(3))
     session.gate.set()
     running.hears(zk.Looked(1, {"/found": NODE}), zk.Expired("the session has expired"))
@@ -218,7 +218,7 @@ def test_what_a_session_before_tells_late_is_not_taken_for_the_one_that_the_memb
 
     def the_next() -> None:
         session.on_connect = None
-        session.tell(told.Over(1, "the session has expired"))
+        session.tell(told.SessionEnded(1, "the session has expired"))
         session.begin(2)
 
     session.on_connect = the_next
@@ -226,11 +226,11 @@ def test_what_a_session_before_tells_late_is_not_taken_for_the_one_that_the_memb
     running.hears(zk.SessionBegan(2, GRANTED_MS))
     session.tell(told.Suspended(1))
     session.tell(told.Resumed(1))
-    session.tell(told.Over(1, "late"))
-    session.tell(told.Changed("/c"))
+    session.tell(told.SessionEnded(1, "late"))
+    session.tell(told.NodeChanged("/c"))
     running.hears(zk.SessionBegan(2, GRANTED_MS), zk.Changed("/c"))
     assert session.opened == 1
-    session.tell(told.Over(2, "the session has expired"))
+    session.tell(told.SessionEnded(2, "the session has expired"))
     running.hears(zk.SessionBegan(2, GRANTED_MS), zk.Changed("/c"), zk.Expired("the session has expired"))
 
 
@@ -261,8 +261,8 @@ def test_what_an_earlier_session_tells_late_is_nobodys(running: Running) -> None
     running.until(lambda: first.closed and running.session is not first)
     running.want(zk.OpenSession())
     running.until(lambda: running.session.opened == 1)
-    first.tell(told.Over(7, "late"))
-    first.tell(told.Changed("/late"))
+    first.tell(told.SessionEnded(7, "late"))
+    first.tell(told.NodeChanged("/late"))
     running.session.begin(8)
     running.hears(zk.SessionBegan(8, GRANTED_MS))
 
