@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from streamgroup.testing import KafkaServer, java_tool
-from streamgroup.testing.registered import zookeeper_client
 from streamgroup.testing.releases import release_of
+from streamgroup.testing.zookeeper_mode import zookeeper_client
 
 TOOL_TIMEOUT_S = 60
 SEPARATOR = "\t"

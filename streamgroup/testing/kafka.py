@@ -15,17 +15,17 @@ from typing import Self
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.java import java_command
-from streamgroup.testing.keeper import Keeper, refuse_owned
-from streamgroup.testing.kraft import KRaft
+from streamgroup.testing.kraft import KRaftMode
 from streamgroup.testing.logs import write_log4j2
+from streamgroup.testing.metadata_mode import MetadataMode, refuse_reserved
 from streamgroup.testing.node import KafkaNode, NodePlan, properties_text
 from streamgroup.testing.ports import LOOPBACK
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, ServerStartError, on_free_ports
 from streamgroup.testing.proxy import Proxy
-from streamgroup.testing.registered import Registered
 from streamgroup.testing.releases import DEFAULT_VERSION, Quorum, Release, release_of
 from streamgroup.testing.tools import kafka_classpath
 from streamgroup.testing.zookeeper import ZooKeeperServer
+from streamgroup.testing.zookeeper_mode import ZooKeeperMode
 
 JVM_FLAGS = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Small and quick to start; for a benchmark take `jvm_flags=("-Xmx1g",)`."""
@@ -77,7 +77,7 @@ class KafkaServer:
         if brokers < 1:
             raise ConfigError(f"brokers={brokers}: at least one is needed")
         self._release = release_of(version)
-        self._keeper = _keeper_of(
+        self._mode = _metadata_mode_of(
             self._release,
             brokers,
             zookeeper=zookeeper,
@@ -85,7 +85,7 @@ class KafkaServer:
             detached=detached,
             start_timeout_s=start_timeout_s,
         )
-        refuse_owned(self._keeper.owned, config or {})
+        refuse_reserved(self._mode.reserved, config or {})
         self.version = version
         self._count = brokers
         self._config = {key: _property(value) for key, value in (config or {}).items()}
@@ -111,20 +111,20 @@ class KafkaServer:
         Of brokers that register in ZooKeeper the one that they have elected: another one after it has died.
         """
         nodes = self._started()
-        elected = self._keeper.controller([node.plan for node in nodes])
+        elected = self._mode.controller([node.plan for node in nodes])
         return next(node for node in nodes if node.node_id == elected)
 
     @property
     def zookeeper_connect(self) -> str:
         """`host:port` of the ZooKeeper, with its chroot, that the brokers register in; empty under KRaft."""
         self._started()
-        return self._keeper.zookeeper_connect
+        return self._mode.zookeeper_connect
 
     @property
     def zookeeper(self) -> ZooKeeperServer | None:
         """The ZooKeeper that was started for the brokers; None under KRaft and where `zookeeper=` was given."""
         self._started()
-        return self._keeper.server if isinstance(self._keeper, Registered) else None
+        return self._mode.server if isinstance(self._mode, ZooKeeperMode) else None
 
     @property
     def nodes(self) -> tuple[KafkaNode, ...]:
@@ -173,8 +173,8 @@ class KafkaServer:
             self._start_nodes()
 
         with contextlib.ExitStack() as on_error:
-            on_error.callback(self._keeper.close, keep=True)
-            self._keeper.open(home, classpath)
+            on_error.callback(self._mode.close, keep=True)
+            self._mode.open(home, classpath)
             count = self._count if self._proxied else 0
             self._proxies = tuple(on_error.enter_context(Proxy()) for _ in range(count))
             on_free_ports(start_nodes, fixed=self._first_port is not None)
@@ -186,8 +186,8 @@ class KafkaServer:
         keep = self._given_dir is not None
         for node in reversed(self._nodes):
             # What is thrown away needs no good order.
-            node.stop() if keep or self._keeper.orderly else node.kill()
-        self._keeper.close(keep=keep)
+            node.stop() if keep or self._mode.needs_clean_shutdown else node.kill()
+        self._mode.close(keep=keep)
         for proxy in self._proxies:
             proxy.stop()
         if self._dir is not None and self._given_dir is None:
@@ -241,7 +241,7 @@ class KafkaServer:
         everybody = {broker.node_id for broker in self.brokers}
         deadline = time.monotonic() + self._start_timeout_s
         for broker in self.brokers:
-            while (known := self._keeper.known_to(broker.plan)) != everybody:
+            while (known := self._mode.brokers_known_to(broker.plan)) != everybody:
                 if time.monotonic() >= deadline:
                     raise ServerStartError(
                         f"{broker.process.name} knows brokers {sorted(known)} after {self._start_timeout_s:.0f} s, not "
@@ -260,15 +260,15 @@ class KafkaServer:
 
         A controller apart speaks no Metadata; that it works shows when its brokers are in service.
         """
-        return plan.port is None or plan.node_id in self._keeper.known_to(plan)
+        return plan.port is None or plan.node_id in self._mode.brokers_known_to(plan)
 
     def _make_nodes(self, home: Path, classpath: Sequence[Path]) -> Iterator[KafkaNode]:
-        plans = self._keeper.plan(self._first_port, [proxy.port for proxy in self._proxies])
+        plans = self._mode.plan(self._first_port, [proxy.port for proxy in self._proxies])
         for plan in plans:
             directory = home / plan.name
             directory.mkdir(parents=True, exist_ok=True)
             file = directory / "server.properties"
-            file.write_text(properties_text(self._keeper.properties(plan, plans, directory, self._config)))
+            file.write_text(properties_text(self._mode.properties(plan, plans, directory, self._config)))
             process = ServerProcess(
                 f"Kafka {self.version} {plan.name}",
                 self._command(file, classpath),
@@ -278,10 +278,10 @@ class KafkaServer:
                 start_timeout_s=self._start_timeout_s,
                 detached=self._detached,
             )
-            yield KafkaNode(plan, file, process, functools.partial(self._keeper.admit, plan))
+            yield KafkaNode(plan, file, process, functools.partial(self._mode.await_vacancy, plan))
 
 
-def _keeper_of(
+def _metadata_mode_of(
     release: Release,
     brokers: int,
     *,
@@ -289,9 +289,9 @@ def _keeper_of(
     zookeeper_port: int | None,
     detached: bool,
     start_timeout_s: float,
-) -> Keeper:
+) -> MetadataMode:
     if release.quorum is Quorum.ZOOKEEPER:
-        return Registered(
+        return ZooKeeperMode(
             release,
             brokers,
             zookeeper=zookeeper,
@@ -302,7 +302,7 @@ def _keeper_of(
     for name, given in (("zookeeper", zookeeper), ("zookeeper_port", zookeeper_port)):
         if given is not None:
             raise ConfigError(f"{name}={given}: Kafka {release.version} runs without ZooKeeper here")
-    return KRaft(release.version, brokers)
+    return KRaftMode(release.version, brokers)
 
 
 @contextlib.contextmanager

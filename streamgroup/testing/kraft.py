@@ -12,7 +12,7 @@ from pathlib import Path
 
 from streamgroup.testing.directories import cache_directory
 from streamgroup.testing.java import java_command
-from streamgroup.testing.keeper import recall
+from streamgroup.testing.metadata_mode import check_data_dir
 from streamgroup.testing.node import NodePlan, listeners_text, properties_text
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import brokers_known_to
@@ -23,7 +23,7 @@ SEPARATE_CONTROLLER_ID = 1_000
 _FORMAT_TIMEOUT_S = 60
 _BOOTSTRAP = "bootstrap.checkpoint"
 
-OWNED = frozenset(
+RESERVED = frozenset(
     {
         "process.roles",
         "node.id",
@@ -44,16 +44,16 @@ OWNED = frozenset(
 """What follows from where the processes are put, and so is not for `config`."""
 
 
-class KRaft:
-    """The `Keeper` of a cluster whose controllers keep its metadata.
+class KRaftMode:
+    """The `MetadataMode` of a cluster whose controllers keep its metadata.
 
     One broker is a process that is its own controller. Several have their controller in a process apart, so that any
     of them may be killed.
     """
 
-    owned = OWNED
+    reserved = RESERVED
     zookeeper_connect = ""
-    orderly = False
+    needs_clean_shutdown = False
 
     def __init__(self, version: str, brokers: int) -> None:
         self._version = version
@@ -64,7 +64,7 @@ class KRaft:
     def open(self, home: Path, classpath: Sequence[Path]) -> None:
         """Have the first metadata of a new cluster, and the id of this one."""
         self._bootstrap = bootstrap_checkpoint(self._version, classpath)
-        self._cluster_id = recall(home, self._brokers, "kraft", {"cluster_id": random_id()})["cluster_id"]
+        self._cluster_id = check_data_dir(home, self._brokers, "kraft", {"cluster_id": random_id()})["cluster_id"]
 
     def plan(self, first_port: int | None, proxies: Sequence[int]) -> tuple[NodePlan, ...]:
         """The controller apart first, where there is one."""
@@ -81,10 +81,10 @@ class KRaft:
         format_node(node, home / "data", self._cluster_id, self._bootstrap)
         return properties(node, nodes, home / "data", config)
 
-    def admit(self, node: NodePlan) -> None:
+    def await_vacancy(self, node: NodePlan) -> None:
         """A broker waits by itself until the session of its predecessor is over."""
 
-    def known_to(self, node: NodePlan) -> frozenset[int]:
+    def brokers_known_to(self, node: NodePlan) -> frozenset[int]:
         """A broker lists those that are not fenced."""
         return brokers_known_to(LOOPBACK, node.port or 0)
 

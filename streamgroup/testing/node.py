@@ -37,13 +37,15 @@ class NodePlan:
 class KafkaNode:
     """One process of a `KafkaServer`: a broker, a controller, or both."""
 
-    def __init__(self, plan: NodePlan, properties: Path, process: ServerProcess, admit: Callable[[], None]) -> None:
+    def __init__(
+        self, plan: NodePlan, properties: Path, process: ServerProcess, await_vacancy: Callable[[], None]
+    ) -> None:
         self.plan = plan
         self.node_id = plan.node_id
         self.port = plan.port
         self.properties = properties
         self.process = process
-        self._admit = admit
+        self._await_vacancy = await_vacancy
         self._shown = plan.advertised_port or plan.port
         self._internal = plan.internal_port or plan.port
 
@@ -79,7 +81,7 @@ class KafkaNode:
 
     def launch(self) -> None:
         """Start the process without waiting until it serves; first wait until its cluster would have it."""
-        self._admit()
+        self._await_vacancy()
         self.process.launch()
 
     def kill(self) -> None:

@@ -17,8 +17,8 @@ from streamgroup.testing.kafka import KafkaServer
 from streamgroup.testing.ports import LOOPBACK
 from streamgroup.testing.probe import leaders_known_to
 from streamgroup.testing.processes import ServerStartError
-from streamgroup.testing.registered import zookeeper_client
 from streamgroup.testing.releases import release_of
+from streamgroup.testing.zookeeper_mode import zookeeper_client
 
 _TIMEOUT_S = 30.0
 _POLL_S = 0.05

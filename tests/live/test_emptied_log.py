@@ -15,7 +15,7 @@ from streamgroup.options.parse import parse_source
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer
-from streamgroup.testing.registered import zookeeper_client
+from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.conftest import MakeTopic
 from tests.waiting import wait_until
 

@@ -17,7 +17,7 @@ from streamgroup.net.connection import Connection
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.testing import KafkaServer, Proxy
-from streamgroup.testing.registered import zookeeper_client
+from streamgroup.testing.zookeeper_mode import zookeeper_client
 from streamgroup.wire.messages import group as m
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.offsets import (

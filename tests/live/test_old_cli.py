@@ -15,7 +15,7 @@ from kazoo.security import CREATOR_ALL_ACL
 from streamgroup.cli.main import main
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
-from streamgroup.testing.registered import zookeeper_client
+from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
 from tests.waiting import wait_until

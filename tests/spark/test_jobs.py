@@ -16,7 +16,7 @@ import pytest
 
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server
-from streamgroup.testing.registered import zookeeper_client
+from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.cluster07 import Cluster
 from tests.conftest import MakeTopic
 from tests.spark.support import Load, committed, log_ends, rows_of

@@ -8,11 +8,11 @@ from pathlib import Path
 from streamgroup.errors import ConfigError
 from streamgroup.testing.kafka import KafkaServer
 from streamgroup.testing.kafka07.config import broker_config
-from streamgroup.testing.keeper import refuse_owned
+from streamgroup.testing.metadata_mode import refuse_reserved
 from streamgroup.testing.node import NodePlan
 from streamgroup.testing.processes import START_TIMEOUT_S
-from streamgroup.testing.registered import OWNED, Registered, zookeeper_client
 from streamgroup.testing.releases import release_of
+from streamgroup.testing.zookeeper_mode import RESERVED, ZooKeeperMode, zookeeper_client
 
 VERSION = "0.7"
 
@@ -55,16 +55,16 @@ class Kafka07Server(KafkaServer):
             proxied=proxied,
             zookeeper=zookeeper,
         )
-        keeper = _Registered07(
+        mode = _ZooKeeperMode07(
             release_of(VERSION), brokers, zookeeper=zookeeper, detached=detached, start_timeout_s=start_timeout_s
         )
         unknown = sorted((broker_configs or {}).keys() - set(range(brokers)))
         if unknown:
             raise ConfigError(f"broker_configs: {unknown[0]}: there are brokers 0 to {brokers - 1}")
-        keeper.differ = {broker: _texts(values) for broker, values in (broker_configs or {}).items()}
-        for values in ({}, *keeper.differ.values()):
+        mode.differ = {broker: _texts(values) for broker, values in (broker_configs or {}).items()}
+        for values in ({}, *mode.differ.values()):
             _check({**self._config, **values})
-        self._keeper = keeper
+        self._mode = mode
 
     def log_dir(self, broker: int) -> Path:
         """Where a broker's logs lie: a directory for each partition, a `.kafka` file for each segment."""
@@ -76,7 +76,7 @@ class Kafka07Server(KafkaServer):
             return frozenset(map(int, client.get_children("/brokers/ids")))
 
 
-class _Registered07(Registered):
+class _ZooKeeperMode07(ZooKeeperMode):
     """Brokers that need not be alike."""
 
     differ: Mapping[int, Mapping[str, str]]
@@ -93,7 +93,7 @@ def _texts(values: Mapping[str, object]) -> dict[str, str]:
 
 def _check(config: Mapping[str, str]) -> None:
     """Raises ConfigError for what a broker would refuse, before anything is started."""
-    refuse_owned(OWNED, config)
+    refuse_reserved(RESERVED, config)
     try:
         broker_config({**config, "brokerid": "0", "log.dir": "-", "zk.connect": "-"})
     except ConfigError as error:

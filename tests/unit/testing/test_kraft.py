@@ -47,7 +47,7 @@ def test_config_overrides_the_defaults() -> None:
     assert (values["num.partitions"], values["log.retention.ms"]) == ("7", "1")
 
 
-@pytest.mark.parametrize("key", sorted(kraft.OWNED))
+@pytest.mark.parametrize("key", sorted(kraft.RESERVED))
 def test_what_follows_from_the_layout_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         KafkaServer(config={key: "x"})

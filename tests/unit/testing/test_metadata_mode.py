@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing.keeper import recall
+from streamgroup.testing.metadata_mode import check_data_dir
 
 
 def test_what_a_cluster_was_made_with_is_told_at_its_next_start(tmp_path: Path) -> None:
     home = tmp_path / "new"
-    assert recall(home, 3, "kraft", {"cluster_id": "first"}) == {"cluster_id": "first"}
-    assert recall(home, 3, "kraft", {"cluster_id": "second"}) == {"cluster_id": "first"}
+    assert check_data_dir(home, 3, "kraft", {"cluster_id": "first"}) == {"cluster_id": "first"}
+    assert check_data_dir(home, 3, "kraft", {"cluster_id": "second"}) == {"cluster_id": "first"}
 
 
 def test_a_directory_of_the_other_kind_is_refused(tmp_path: Path) -> None:
-    recall(tmp_path, 1, "kraft", {"cluster_id": "x"})
+    check_data_dir(tmp_path, 1, "kraft", {"cluster_id": "x"})
     with pytest.raises(ConfigError, match="kept by kraft, not zookeeper; start it with the version that made it"):
-        recall(tmp_path, 1, "zookeeper", {})
+        check_data_dir(tmp_path, 1, "zookeeper", {})
 
 
 def test_a_directory_from_before_there_were_kinds_is_taken(tmp_path: Path) -> None:
     (tmp_path / "streamgroup.json").write_text(json.dumps({"cluster_id": "x", "brokers": 1}))
-    assert recall(tmp_path, 1, "kraft", {"cluster_id": "y"}) == {"cluster_id": "x"}
+    assert check_data_dir(tmp_path, 1, "kraft", {"cluster_id": "y"}) == {"cluster_id": "x"}

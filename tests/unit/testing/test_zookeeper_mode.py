@@ -9,15 +9,17 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.node import NodePlan
-from streamgroup.testing.registered import OWNED, Registered, defaults, places
 from streamgroup.testing.releases import RELEASES, Listeners, Quorum, release_of
+from streamgroup.testing.zookeeper_mode import RESERVED, ZooKeeperMode, defaults, places
 
 HOME = Path("/home")
 REGISTERED = [release.version for release in RELEASES.values() if release.quorum is Quorum.ZOOKEEPER]
 
 
-def keeper(version: str, brokers: int = 1) -> Registered:
-    return Registered(release_of(version), brokers, zookeeper="127.0.0.1:2181/k", detached=False, start_timeout_s=1.0)
+def mode(version: str, brokers: int = 1) -> ZooKeeperMode:
+    return ZooKeeperMode(
+        release_of(version), brokers, zookeeper="127.0.0.1:2181/k", detached=False, start_timeout_s=1.0
+    )
 
 
 def test_a_broker_of_0_8_has_host_and_port_and_advertises_its_proxy() -> None:
@@ -45,7 +47,7 @@ def test_later_brokers_meet_past_their_proxies() -> None:
 
 @pytest.mark.parametrize(("version", "apart"), [("0.8.2.2", 0), ("0.9.0.1", 0), ("0.10.2.2", 2), ("1.1.1", 2)])
 def test_only_brokers_that_can_have_two_listeners_get_two_ports(version: str, apart: int) -> None:
-    plans = keeper(version, 2).plan(20_000, [1, 2])
+    plans = mode(version, 2).plan(20_000, [1, 2])
     assert [(plan.node_id, plan.port, plan.advertised_port) for plan in plans] == [(0, 20_000, 1), (1, 20_001, 2)]
     assert sum(plan.internal_port is not None for plan in plans) == apart
 
@@ -56,7 +58,7 @@ def test_only_brokers_that_can_have_two_listeners_get_two_ports(version: str, ap
 )
 def test_config_overrides_the_defaults_and_not_the_place(version: str, names: tuple[str, ...]) -> None:
     node = NodePlan(3, 9092)
-    values = keeper(version).properties(node, [node], HOME, {"num.partitions": "7", names[2]: "elsewhere"})
+    values = mode(version).properties(node, [node], HOME, {"num.partitions": "7", names[2]: "elsewhere"})
     assert values["num.partitions"] == "7"
     assert tuple(values[name] for name in names) == ("3", "/home/data", "127.0.0.1:2181/k")
 
@@ -72,12 +74,12 @@ def test_a_broker_is_told_only_what_its_version_knows() -> None:
     assert not known["0.7"].keys() & known["0.8.2.2"].keys()
 
 
-@pytest.mark.parametrize("key", sorted(OWNED))
+@pytest.mark.parametrize("key", sorted(RESERVED))
 def test_what_follows_from_the_layout_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         KafkaServer("0.8.2.2", config={key: "x"})
 
 
 def test_a_zookeeper_that_others_use_is_left_in_good_order() -> None:
-    own = Registered(release_of("0.8.2.2"), 1, zookeeper=None, detached=False, start_timeout_s=1.0)
-    assert (own.orderly, keeper("0.8.2.2").orderly) == (False, True)
+    own = ZooKeeperMode(release_of("0.8.2.2"), 1, zookeeper=None, detached=False, start_timeout_s=1.0)
+    assert (own.needs_clean_shutdown, mode("0.8.2.2").needs_clean_shutdown) == (False, True)

@@ -13,7 +13,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.testing.keeper import recall
+from streamgroup.testing.metadata_mode import check_data_dir
 from streamgroup.testing.node import NodePlan, listeners_text
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts, answers_metadata, brokers_known_to
@@ -24,7 +24,7 @@ from streamgroup.testing.zookeeper import ZooKeeperServer
 CONNECT_TIMEOUT_S = 15.0
 _POLL_S = 0.05
 
-OWNED = frozenset(
+RESERVED = frozenset(
     {
         "brokerid",
         "hostname",
@@ -98,10 +98,10 @@ _REPLICAS_SINCE: Mapping[str, tuple[int, ...]] = {
 }
 
 
-class Registered:
-    """The `Keeper` of a cluster that ZooKeeper keeps: a server of its own, or the one at `zookeeper`."""
+class ZooKeeperMode:
+    """The `MetadataMode` of a cluster that ZooKeeper keeps: a server of its own, or the one at `zookeeper`."""
 
-    owned = OWNED
+    reserved = RESERVED
 
     def __init__(
         self,
@@ -133,13 +133,13 @@ class Registered:
         return "" if self.server is None else self.server.connect_string
 
     @property
-    def orderly(self) -> bool:
+    def needs_clean_shutdown(self) -> bool:
         """In a ZooKeeper that goes on, the nodes of brokers that were killed would stay for a while."""
         return self._given is not None
 
     def open(self, home: Path, classpath: Sequence[Path]) -> None:
         """Start the own ZooKeeper, or make the chroot in the one given."""
-        recall(home, self._brokers, "zookeeper", {})
+        check_data_dir(home, self._brokers, "zookeeper", {})
         if self._given is not None:
             hosts, slash, chroot = self._given.partition("/")
             with zookeeper_client(hosts) as client:
@@ -179,7 +179,7 @@ class Registered:
         own = {**dict(zip(names, values, strict=True)), **places(node, self._release.listeners)}
         return {**defaults(self._release, len(nodes)), **config, **own}
 
-    def admit(self, node: NodePlan) -> None:
+    def await_vacancy(self, node: NodePlan) -> None:
         """Wait until no broker of this id is registered: since 0.9 a broker ends itself where its own last one is."""
         path = f"/brokers/ids/{node.node_id}"
         deadline = time.monotonic() + self._start_timeout_s
@@ -193,7 +193,7 @@ class Registered:
                     )
                 time.sleep(_POLL_S)
 
-    def known_to(self, node: NodePlan) -> frozenset[int]:
+    def brokers_known_to(self, node: NodePlan) -> frozenset[int]:
         """As it says itself; before 0.9, those registered.
 
         A broker of 0.8 hears of others, and of itself, with the first topic, and one of 0.7 of nobody.

@@ -13,11 +13,11 @@ from streamgroup.testing.node import NodePlan
 _NOTE = "streamgroup.json"
 
 
-class Keeper(Protocol):
+class MetadataMode(Protocol):
     """What differs between clusters whose metadata KRaft keeps and those that register in ZooKeeper."""
 
     @property
-    def owned(self) -> Collection[str]:
+    def reserved(self) -> Collection[str]:
         """Properties that follow from where the processes are put, and so are not for `config`."""
         ...
 
@@ -27,7 +27,7 @@ class Keeper(Protocol):
         ...
 
     @property
-    def orderly(self) -> bool:
+    def needs_clean_shutdown(self) -> bool:
         """Whether brokers whose data nobody wants must end in good order all the same."""
         ...
 
@@ -45,11 +45,11 @@ class Keeper(Protocol):
         """The `server.properties` of one node, whose directory `home` is then ready for its start."""
         ...
 
-    def admit(self, node: NodePlan) -> None:
+    def await_vacancy(self, node: NodePlan) -> None:
         """Wait until the cluster would have this node, which does not run. Raises ServerStartError at a deadline."""
         ...
 
-    def known_to(self, node: NodePlan) -> frozenset[int]:
+    def brokers_known_to(self, node: NodePlan) -> frozenset[int]:
         """The ids of the brokers in service as this broker knows them; empty before it serves."""
         ...
 
@@ -62,14 +62,14 @@ class Keeper(Protocol):
         ...
 
 
-def refuse_owned(owned: Collection[str], config: Mapping[str, object]) -> None:
+def refuse_reserved(reserved: Collection[str], config: Mapping[str, object]) -> None:
     """Raise ConfigError for a key of `config` that is not for the caller."""
-    refused = sorted(set(owned) & config.keys())
+    refused = sorted(set(reserved) & config.keys())
     if refused:
         raise ConfigError(f"config: {', '.join(refused)}: set by KafkaServer itself; use brokers=, port=, data_dir=")
 
 
-def recall(home: Path, brokers: int, kind: str, fresh: Mapping[str, str]) -> dict[str, str]:
+def check_data_dir(home: Path, brokers: int, kind: str, fresh: Mapping[str, str]) -> dict[str, str]:
     """What the cluster in `home` was made with: `fresh`, noted there, where it is empty.
 
     Raises ConfigError where the cluster there has another number of brokers or is of another kind.
