@@ -11,7 +11,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit jars pins test test-live test-faults test-sim test-mutants bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit timing jars pins test test-live test-faults test-sim test-mutants bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ imports: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/pytest tests/unit -q --numprocesses 4
 
+timing: $(STAMP) ## the tests that measure CPU time, one after the other, beside nothing else
+	$(BIN)/pytest tests/timing -q
+
 jars: $(STAMP) ## what the live tests download, once
 	$(BIN)/python -m tests.bring_jars
 
@@ -56,8 +59,8 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 	$(BIN)/python -m tests.bring_jars --pin
 
 # Without Spark a test mostly waits for its servers, so several files run side by side.
-test: check jars ## all tests but the long ones: real brokers, real Spark
-	$(BIN)/pytest tests -m "not long and not spark" --ignore=tests/unit --numprocesses $(LIVE) --dist loadfile
+test: check timing jars ## all tests but the long ones: real brokers, real Spark
+	$(BIN)/pytest tests -m "not long and not spark" --ignore=tests/unit --ignore=tests/timing --numprocesses $(LIVE) --dist loadfile
 	$(BIN)/pytest tests -m "not long and spark" --ignore=tests/unit
 
 test-live: jars ## the long tests, but for those of faults

@@ -3,8 +3,8 @@
     python -m benchmarks.scale [--partitions N] [--only TEXT]
 
 A step that is linear in the partitions takes 8 times as long for 8 times as many, one that sorts them a little longer.
-The last row is a poll of a query that has read all there is: Spark polls every 10 ms then. `tests/unit/test_scale.py`
-holds the growth of the same steps.
+The last row is a poll of a query that has read all there is: Spark polls every 10 ms then. `tests/timing/test_scale.py`
+holds the growth of the same steps, `tests/unit/test_scale.py` that of the lines they execute.
 """
 
 from __future__ import annotations
