@@ -1,4 +1,4 @@
-"""Waiting in tests: for a condition, with a deadline; and what goes on beside a test until its block ends."""
+"""Deadlines of tests, waiting for a condition, and an action that is repeated beside a test until its block ends."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
-def wait_until(condition: Callable[[], T], what: str, timeout: float = PATIENCE_S, every: float = 0.02) -> T:
-    """Wait until `condition` is true; its value. Fails with `what` at the deadline; looks `every` so many seconds."""
+def soon(seconds: float = 5.0) -> float:
+    """Return the deadline in so many seconds, as `time.monotonic()` will show it."""
+    return time.monotonic() + seconds
+
+
+def wait_until(condition: Callable[[], T], what: str, timeout: float = TIMEOUT_S, every: float = 0.02) -> T:
+    """Check `condition` `every` so many seconds and return its first true value. Fail with `what` at the deadline."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
@@ -24,7 +29,7 @@ def wait_until(condition: Callable[[], T], what: str, timeout: float = PATIENCE_
 
 @contextmanager
 def repeatedly(act: Callable[[], object], every: float) -> Iterator[None]:
-    """Call `act` every so many seconds, from a thread that ends with the block; fails where `act` has failed."""
+    """Call `act` every so many seconds, from a thread that ends with the block. Fail if `act` has failed."""
     over = threading.Event()
     failed: list[BaseException] = []
 
@@ -41,6 +46,6 @@ def repeatedly(act: Callable[[], object], every: float) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(2 * PATIENCE_S)
-    assert not thread.is_alive(), "what goes on beside the test does not end"
+        thread.join(2 * TIMEOUT_S)
+    assert not thread.is_alive(), "the repeated action does not end"
     assert not failed, failed

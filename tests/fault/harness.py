@@ -28,7 +28,7 @@ from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.testing import KafkaServer
-from tests.waiting import PATIENCE_S, repeatedly, wait_until
+from tests.waiting import TIMEOUT_S, repeatedly, wait_until
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class Query:
         if self._coordinator is not None:
             self._coordinator.stop()
         if self._thread is not None:
-            self._thread.join(PATIENCE_S)
+            self._thread.join(TIMEOUT_S)
             assert not self._thread.is_alive(), f"{self.name} does not end"
 
     def __enter__(self) -> Self:
@@ -189,7 +189,7 @@ class Streams:
         try:
             for query in queries:
                 query.start()
-            wait_until(lambda: _all_hold(queries), "every member holds partitions", 2 * PATIENCE_S)
+            wait_until(lambda: _all_hold(queries), "every member holds partitions", 2 * TIMEOUT_S)
             yield queries
             for query in queries:
                 raise_error(query)
@@ -263,7 +263,7 @@ class Writer:
             value = f"{self.topic}/{partition}/{number}/".ljust(size, ".")
             self._producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered)
             values.append(value)
-        assert self._producer.flush(PATIENCE_S) == 0, "records that the brokers did not take"
+        assert self._producer.flush(TIMEOUT_S) == 0, "records that the brokers did not take"
         assert not self._failed, self._failed
         self.sent += values
         return values
@@ -285,7 +285,7 @@ def raise_error(query: Query) -> None:
         raise AssertionError(f"query {query.name} has failed: {query.error}") from query.error
 
 
-def goes_on(queries: Sequence[Query], count: int = 1, timeout: float = PATIENCE_S) -> None:
+def goes_on(queries: Sequence[Query], count: int = 1, timeout: float = TIMEOUT_S) -> None:
     """Each of `queries` sinks `count` rows more."""
     wanted = {query.name: len(query.rows) + count for query in queries}
 

@@ -22,6 +22,7 @@ from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.testing import KafkaServer
 from streamgroup.wire.messages.admin import ListGroupsRequest
 from streamgroup.wire.messages.cluster import MetadataRequest
+from tests.waiting import soon
 
 pytestmark = pytest.mark.live
 MakeTopic = Callable[..., str]
@@ -52,19 +53,15 @@ def produce(server: KafkaServer, topic: str, partition: int, count: int, timesta
     assert producer.flush(30) == 0
 
 
-def soon(seconds: float = 30.0) -> float:
-    return time.monotonic() + seconds
-
-
 def test_every_version_of_metadata_that_the_broker_speaks_is_read(kafka: KafkaServer, make_topic: MakeTopic) -> None:
     topic = make_topic(kafka, 2)
     connection = Connection(*options_for(kafka).bootstrap_servers[0], options_for(kafka))
-    connection.connect(soon())
+    connection.connect(soon(30))
     highest = connection.versions.highest(MetadataRequest)
     lowest = max(1, connection.versions.ranges[MetadataRequest.API_KEY][0])
     asked = {connection.send(MetadataRequest(topics=None), version): version for version in range(lowest, highest + 1)}
     for correlation_id, version in asked.items():
-        answer = connection.receive(soon())
+        answer = connection.receive(soon(30))
         assert answer.correlation_id == correlation_id
         (found,) = [t for t in answer.response.topics if t.name == topic]
         assert [p.partition_index for p in found.partitions] == [0, 1]
@@ -76,14 +73,14 @@ def test_a_snapshot_shows_brokers_leaders_and_topic_ids_and_creates_nothing(
     kafka: KafkaServer, cluster: KafkaCluster, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(kafka, 3)
-    snapshot = cluster.snapshot([topic, "does-not-exist"], soon())
+    snapshot = cluster.snapshot([topic, "does-not-exist"], soon(30))
     assert set(snapshot.topics) == {topic}
     assert [p.partition for p in snapshot.topics[topic].partitions] == [0, 1, 2]
     assert snapshot.topics[topic].topic_id
     leader = snapshot.leader(TopicPartition(topic, 1))
     assert leader is not None
     assert f"{leader.host}:{leader.port}" == kafka.bootstrap_servers
-    assert "does-not-exist" not in cluster.snapshot(None, soon(), refresh=True).topics
+    assert "does-not-exist" not in cluster.snapshot(None, soon(30), refresh=True).topics
 
 
 def test_a_bootstrap_server_that_is_down_is_passed_over(kafka: KafkaServer) -> None:
@@ -91,7 +88,7 @@ def test_a_bootstrap_server_that_is_down_is_passed_over(kafka: KafkaServer) -> N
         down = closed.getsockname()
     servers = (down, *options_for(kafka).bootstrap_servers)
     cluster = KafkaCluster(ClientOptions(bootstrap_servers=servers))
-    assert cluster.snapshot((), soon()).brokers
+    assert cluster.snapshot((), soon(30)).brokers
     cluster.close()
 
 
@@ -101,12 +98,12 @@ def test_offsets_at_both_ends_and_at_timestamps(
     topic = make_topic(kafka, 2)
     produce(kafka, topic, 0, 10, timestamp=1_700_000_000_000)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    ends = cluster.list_offsets({first: LATEST, second: LATEST}, Isolation.READ_COMMITTED, soon())
+    ends = cluster.list_offsets({first: LATEST, second: LATEST}, Isolation.READ_COMMITTED, soon(30))
     assert {tp: listed.offset for tp, listed in ends.items()} == {first: 10, second: 0}
-    starts = cluster.list_offsets({first: EARLIEST, second: EARLIEST}, Isolation.READ_UNCOMMITTED, soon())
+    starts = cluster.list_offsets({first: EARLIEST, second: EARLIEST}, Isolation.READ_UNCOMMITTED, soon(30))
     assert {tp: listed.offset for tp, listed in starts.items()} == {first: 0, second: 0}
     at = {first: 1_700_000_000_004, second: 1_700_000_000_004}
-    found = cluster.list_offsets(at, Isolation.READ_UNCOMMITTED, soon())
+    found = cluster.list_offsets(at, Isolation.READ_UNCOMMITTED, soon(30))
     assert (found[first].offset, found[first].timestamp) == (4, 1_700_000_000_004)
     assert found[second].offset == NO_OFFSET
 
@@ -126,31 +123,31 @@ def test_groups_are_listed_described_and_their_commits_read(
     group = f"g-{topic}"
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     consumer.subscribe([topic])
-    deadline = soon()
+    deadline = soon(30)
     while len(consumer.assignment()) < 2 and time.monotonic() < deadline:
         consumer.poll(0.1)
     commit = LibrdkafkaPartition(topic, 1, 42, metadata="by librdkafka")
     consumer.commit(offsets=[commit], asynchronous=False)
-    assert list_groups(cluster, soon())[group].protocol_type == "consumer"
-    described = describe_groups(cluster, [group, "nobody"], soon())
+    assert list_groups(cluster, soon(30))[group].protocol_type == "consumer"
+    described = describe_groups(cluster, [group, "nobody"], soon(30))
     assert described[group].group_state == "Stable"
     assert len(described[group].members) == 1
     assert (described["nobody"].group_state, described["nobody"].members) == ("Dead", ())
-    found = committed(cluster, group, soon())
+    found = committed(cluster, group, soon(30))
     assert found.keys() == {TopicPartition(topic, 1)}
     (commit_found,) = found.values()
     # confluent-kafka counts the terminating zero of the C string to the metadata.
     assert commit_found == CommittedOffset(42, "by librdkafka\0", commit_found.leader_epoch)
-    assert committed(cluster, "nobody", soon()) == {}
+    assert committed(cluster, "nobody", soon(30)) == {}
     consumer.close()
 
 
 def test_topics_are_made_once_and_have_leaders(kafka: KafkaServer, cluster: KafkaCluster) -> None:
-    assert create_topics(cluster, {"made-here": 3}, soon(), configs={"retention.ms": "60000"}) == {"made-here"}
-    assert create_topics(cluster, {"made-here": 3}, soon()) == frozenset()
-    assert len(cluster.snapshot(["made-here"], soon()).topics["made-here"].partitions) == 3
+    assert create_topics(cluster, {"made-here": 3}, soon(30), configs={"retention.ms": "60000"}) == {"made-here"}
+    assert create_topics(cluster, {"made-here": 3}, soon(30)) == frozenset()
+    assert len(cluster.snapshot(["made-here"], soon(30)).topics["made-here"].partitions) == 3
     with pytest.raises(BrokerError, match="no/slash"):
-        create_topics(cluster, {"no/slash": 1}, soon())
+        create_topics(cluster, {"no/slash": 1}, soon(30))
 
 
 def test_the_poller_speaks_with_a_real_broker(kafka: KafkaServer) -> None:
@@ -160,7 +157,7 @@ def test_the_poller_speaks_with_a_real_broker(kafka: KafkaServer) -> None:
     for handle in handles:
         poller.send(handle, MetadataRequest(topics=()))
     seen: list[Any] = []
-    deadline = soon()
+    deadline = soon(30)
     while len(seen) < 6 and time.monotonic() < deadline:
         seen += poller.wait(1)
     assert {e.handle for e in seen if isinstance(e, Connected)} == set(handles)
@@ -169,6 +166,6 @@ def test_the_poller_speaks_with_a_real_broker(kafka: KafkaServer) -> None:
 
 
 def test_any_broker_answers_a_call(kafka: KafkaServer, cluster: KafkaCluster) -> None:
-    assert cluster.call(ListGroupsRequest(), ANY, soon()).error_code == 0
-    coordinator = cluster.coordinator("anything", soon())
+    assert cluster.call(ListGroupsRequest(), ANY, soon(30)).error_code == 0
+    coordinator = cluster.coordinator("anything", soon(30))
     assert f"{coordinator.host}:{coordinator.port}" == kafka.bootstrap_servers

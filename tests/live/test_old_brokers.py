@@ -27,7 +27,7 @@ from streamgroup.wire.messages.offsets import (
 )
 from tests.conftest import MakeTopic
 from tests.old_kafka import committed_by_tool, java_produce
-from tests.waiting import wait_until
+from tests.waiting import soon, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -63,10 +63,6 @@ def cluster(kafka: KafkaServer) -> Iterator[KafkaCluster]:
     made.close()
 
 
-def soon(seconds: float = 30.0) -> float:
-    return time.monotonic() + seconds
-
-
 def release(server: KafkaServer) -> str:
     return "0.9" if server.version.startswith("0.9") else "0.8.2"
 
@@ -76,9 +72,9 @@ def test_a_broker_is_recognised_once_and_remembered(kafka: KafkaServer, make_top
     with Proxy(address(kafka)) as proxy:
         for attempt in range(3):
             connection = Connection(*proxy.address, options_for(kafka))
-            connection.connect(soon())
+            connection.connect(soon(30))
             assert connection.versions.release == release(kafka)
-            assert connection.call(MetadataRequest(topics=()), soon()).brokers
+            assert connection.call(MetadataRequest(topics=()), soon(30)).brokers
             connection.close()
             # 0.8.2: ApiVersions, ListGroups, FindCoordinator, in use; 0.9.0: all on one.
             assert proxy.accepted == {"0.8.2": 4, "0.9": 1}[release(kafka)] + attempt
@@ -89,9 +85,9 @@ def test_recognising_a_broker_changes_nothing_on_it(make_topic: MakeTopic) -> No
     with KafkaServer("0.8.2.2") as fresh:
         make_topic(fresh, name="orders")
         cluster = KafkaCluster(options_for(fresh))
-        assert set(cluster.snapshot(None, soon(), refresh=True).topics) == {"orders"}
-        assert set(cluster.snapshot(["missing"], soon(), refresh=True).topics) == set()
-        assert set(cluster.snapshot(None, soon(), refresh=True).topics) == {"orders"}
+        assert set(cluster.snapshot(None, soon(30), refresh=True).topics) == {"orders"}
+        assert set(cluster.snapshot(["missing"], soon(30), refresh=True).topics) == set()
+        assert set(cluster.snapshot(None, soon(30), refresh=True).topics) == {"orders"}
         cluster.close()
 
 
@@ -104,13 +100,13 @@ def test_records_are_read_from_end_to_end(
     java_produce(kafka, topic, [(None, value) for value in values], "gzip", scala=scala)
     tp = TopicPartition(topic, 0)
     for isolation in Isolation:
-        starts = cluster.list_offsets({tp: EARLIEST}, isolation, soon())
-        ends = cluster.list_offsets({tp: LATEST}, isolation, soon())
+        starts = cluster.list_offsets({tp: EARLIEST}, isolation, soon(30))
+        ends = cluster.list_offsets({tp: LATEST}, isolation, soon(30))
         assert (starts[tp].offset, ends[tp].offset) == (0, len(values))
     long_ago, yet_to_come = 1_000, int(time.time() * 1000) + 60_000
-    assert cluster.list_offsets({tp: long_ago}, Isolation.READ_UNCOMMITTED, soon())[tp].offset == 0
-    assert cluster.list_offsets({tp: yet_to_come}, Isolation.READ_UNCOMMITTED, soon())[tp].offset == len(values)
-    snapshot = cluster.snapshot([topic], soon())
+    assert cluster.list_offsets({tp: long_ago}, Isolation.READ_UNCOMMITTED, soon(30))[tp].offset == 0
+    assert cluster.list_offsets({tp: yet_to_come}, Isolation.READ_UNCOMMITTED, soon(30))[tp].offset == len(values)
+    snapshot = cluster.snapshot([topic], soon(30))
     task = FetchTask((FetchRange(OffsetRange(tp, 0, len(values)), snapshot.leader(tp)),))
     fetch = FetchOptions(max_partition_bytes=64 * 1024, isolation=Isolation.READ_COMMITTED)
     rows = [row for batch in read(task, options_for(kafka), fetch) for row in batch.to_pylist()]
@@ -122,7 +118,7 @@ def commit(cluster: KafkaCluster, version: int, node: Node, group: str, at: dict
     ((tp, offset),) = at.items()
     row = OffsetCommitRequestPartition(partition_index=tp.partition, committed_offset=offset, committed_metadata="who")
     request = OffsetCommitRequest(group_id=group, topics=(OffsetCommitRequestTopic(name=tp.topic, partitions=(row,)),))
-    response = cluster.call(request, node, soon(), version=version)
+    response = cluster.call(request, node, soon(30), version=version)
     return response.topics[0].partitions[0].error_code
 
 
@@ -131,13 +127,13 @@ def test_offsets_are_kept_in_zookeeper_and_in_kafka_apart(
 ) -> None:
     topic, group = make_topic(kafka, 2), f"apart-{release(kafka)}"
     tp = TopicPartition(topic, 1)
-    assert committed(cluster, group, soon(), in_zookeeper=True) == {}
+    assert committed(cluster, group, soon(30), in_zookeeper=True) == {}
     assert commit(cluster, 0, ANY, group, {tp: 5}) == 0
-    coordinator = cluster.coordinator(group, soon())
+    coordinator = cluster.coordinator(group, soon(30))
     newest = 2 if release(kafka) == "0.9" else 1
     wait_until(lambda: commit(cluster, newest, coordinator, group, {tp: 7}) == 0, "the coordinator takes the commit")
-    in_zookeeper = committed(cluster, group, soon(), in_zookeeper=True)
-    in_kafka = committed(cluster, group, soon())
+    in_zookeeper = committed(cluster, group, soon(30), in_zookeeper=True)
+    in_kafka = committed(cluster, group, soon(30))
     assert {at: found.offset for at, found in in_zookeeper.items()} == {tp: 5}
     assert {at: (found.offset, found.metadata) for at, found in in_kafka.items()} == {tp: (7, "who")}
     with zookeeper_client(kafka.zookeeper_connect) as client:
@@ -150,28 +146,28 @@ def test_the_group_protocol_of_0_9(kafka09: KafkaServer, make_topic: MakeTopic) 
     """Join, sync, heartbeat, commit, leave, in the oldest version of each."""
     cluster, group = KafkaCluster(options_for(kafka09)), "members"
     tp = TopicPartition(make_topic(kafka09), 0)
-    coordinator = cluster.coordinator(group, soon())
+    coordinator = cluster.coordinator(group, soon(30))
     protocol = m.JoinGroupRequestProtocol(name="range", metadata=b"subscription")
 
     def join(member: str = "") -> m.JoinGroupResponse:
         request = m.JoinGroupRequest(
             group_id=group, session_timeout_ms=10_000, member_id=member, protocol_type="consumer", protocols=(protocol,)
         )
-        return cluster.call(request, coordinator, soon())
+        return cluster.call(request, coordinator, soon(30))
 
     too_long = m.JoinGroupRequest(
         group_id=group, session_timeout_ms=45_000, protocol_type="consumer", protocols=(protocol,)
     )
-    wait_until(lambda: cluster.call(too_long, coordinator, soon()).error_code == 26, "INVALID_SESSION_TIMEOUT (R26)")
+    wait_until(lambda: cluster.call(too_long, coordinator, soon(30)).error_code == 26, "INVALID_SESSION_TIMEOUT (R26)")
     joined = join()
     assert (joined.error_code, joined.leader, len(joined.members)) == (0, joined.member_id, 1)
     me = {"group_id": group, "generation_id": joined.generation_id, "member_id": joined.member_id}
     assignment = m.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
-    synced = cluster.call(m.SyncGroupRequest(**me, assignments=(assignment,)), coordinator, soon())  # type: ignore[arg-type]
+    synced = cluster.call(m.SyncGroupRequest(**me, assignments=(assignment,)), coordinator, soon(30))  # type: ignore[arg-type]
     assert (synced.error_code, bytes(synced.assignment)) == (0, b"mine")
-    assert cluster.call(m.HeartbeatRequest(**me), coordinator, soon()).error_code == 0  # type: ignore[arg-type]
-    assert set(list_groups(cluster, soon())) >= {group}
-    assert describe_groups(cluster, [group], soon())[group].group_state == "Stable"
+    assert cluster.call(m.HeartbeatRequest(**me), coordinator, soon(30)).error_code == 0  # type: ignore[arg-type]
+    assert set(list_groups(cluster, soon(30))) >= {group}
+    assert describe_groups(cluster, [group], soon(30))[group].group_state == "Stable"
     row = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
     fenced = OffsetCommitRequest(
         group_id=group,
@@ -179,12 +175,12 @@ def test_the_group_protocol_of_0_9(kafka09: KafkaServer, make_topic: MakeTopic) 
         member_id=joined.member_id,
         topics=(OffsetCommitRequestTopic(name=tp.topic, partitions=(row,)),),
     )
-    assert cluster.call(fenced, coordinator, soon()).topics[0].partitions[0].error_code == 0
-    assert committed(cluster, group, soon())[tp].offset == 3
+    assert cluster.call(fenced, coordinator, soon(30)).topics[0].partitions[0].error_code == 0
+    assert committed(cluster, group, soon(30))[tp].offset == 3
     assert commit(cluster, 2, coordinator, group, {tp: 9}) == 25, "of no member, while there is one"
     leave = m.LeaveGroupRequest(group_id=group, member_id=joined.member_id)
-    assert cluster.call(leave, coordinator, soon()).error_code == 0
-    assert cluster.call(m.HeartbeatRequest(**me), coordinator, soon()).error_code == 25  # type: ignore[arg-type]
+    assert cluster.call(leave, coordinator, soon(30)).error_code == 0
+    assert cluster.call(m.HeartbeatRequest(**me), coordinator, soon(30)).error_code == 25  # type: ignore[arg-type]
     cluster.close()
 
 
@@ -192,5 +188,5 @@ def test_what_0_8_cannot_do_is_told_with_its_release(kafka08: KafkaServer, make_
     make_topic(kafka08)
     cluster = KafkaCluster(options_for(kafka08))
     with pytest.raises(UnsupportedVersionError, match=r"ListGroups .*\(Kafka 0\.8\.2\) does not have it"):
-        list_groups(cluster, soon())
+        list_groups(cluster, soon(30))
     cluster.close()

@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(240)]
 
 REPLICATED, UNREPLICATED, OTHERS = 5, 5, 20
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class Victim:
@@ -37,7 +37,7 @@ class Victim:
 
     def look(self) -> Any:
         """The partition's metadata. The broker that is asked may be the one that was killed: then it is asked again."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 return self._admin.list_topics(self.topic, timeout=5).topics[self.topic].partitions[0]
@@ -57,19 +57,17 @@ class Victim:
         leader, follower = self._leader, self._follower
         self.server.brokers[leader].kill()
         self.server.brokers[follower].restart()
-        wait_until(lambda: self.look().leader == follower, "unclean leader", PATIENCE_S)
+        wait_until(lambda: self.look().leader == follower, "unclean leader", TIMEOUT_S)
         self.write("other", OTHERS)
 
     def fall_behind(self) -> None:
         self._leader = self.look().leader
         (self._follower,) = set(self.look().replicas) - {self._leader}
-        wait_until(lambda: len(self.look().isrs) == 2, "second replica in sync", PATIENCE_S)
+        wait_until(lambda: len(self.look().isrs) == 2, "second replica in sync", TIMEOUT_S)
         self.write("replicated", REPLICATED)
-        wait_until(
-            lambda: self._end() == REPLICATED, "high watermark at the end: the follower has them too", PATIENCE_S
-        )
+        wait_until(lambda: self._end() == REPLICATED, "high watermark at the end: the follower has them too", TIMEOUT_S)
         self.server.brokers[self._follower].kill()
-        wait_until(lambda: self.look().isrs == [self._leader], "leader alone", PATIENCE_S)
+        wait_until(lambda: self.look().isrs == [self._leader], "leader alone", TIMEOUT_S)
         self.write("unreplicated", UNREPLICATED)
 
     def _end(self) -> int:
@@ -104,7 +102,7 @@ class Query:
             self.at = self.coordinator.latest_offset(start, limits=LimitOptions())
             return self.at != start
 
-        wait_until(planned, "batch", PATIENCE_S)
+        wait_until(planned, "batch", TIMEOUT_S)
         self.coordinator.partitions(start, self.at)
         return from_value(self.at).ranges
 

@@ -36,7 +36,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 SESSION_MS = 2_000
 """The server's tick is 200 ms: it grants from 400 ms on."""
 
@@ -55,14 +55,14 @@ class Client:
     def write(self, *operations: Operation, ensured: tuple[str, ...] = ()) -> None:
         self.session.transact(operations, ensured, deadline())
 
-    def next(self, timeout: float = PATIENCE_S) -> SessionEvent:
+    def next(self, timeout: float = TIMEOUT_S) -> SessionEvent:
         return self.told.get(timeout=timeout)
 
     def silent(self) -> bool:
         return self.told.empty()
 
 
-def deadline(seconds: float = PATIENCE_S) -> float:
+def deadline(seconds: float = TIMEOUT_S) -> float:
     return time.monotonic() + seconds
 
 
@@ -363,7 +363,7 @@ def test_events_come_from_other_threads_which_never_ask_zookeeper(
     end.start()
     end.stop()
     end.close()
-    wait_until(lambda: isinstance(heard[-1][0], SessionEnded), "the session's end", PATIENCE_S)
+    wait_until(lambda: isinstance(heard[-1][0], SessionEnded), "the session's end", TIMEOUT_S)
     assert {type(event) for event, _ in heard} == {SessionStarted, NodeChanged, Suspended, Resumed, SessionEnded}
     assert threading.current_thread() not in {thread for _, thread in heard}
     listening.close()

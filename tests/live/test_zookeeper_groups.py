@@ -24,7 +24,7 @@ from tests.fault.harness import Query, goes_on, raise_error
 from tests.peers.consumer07 import Config
 from tests.peers.process07 import Consumer07Process
 from tests.repeats import Delivered, Faults
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -344,7 +344,7 @@ def test_two_members_with_one_checkpoint_are_told_apart(cluster: InProcess) -> N
         copy = cluster.query("copy")
         copy.offsets, copy.finished, copy.sunk = list(a.offsets), a.finished, dict(a.sunk)
         with copy:
-            wait_until(lambda: copy.error is not None, "the later one is refused", PATIENCE_S)
+            wait_until(lambda: copy.error is not None, "the later one is refused", TIMEOUT_S)
         assert isinstance(copy.error, ConfigError)
         assert "reads with a copy of this query's checkpoint" in str(copy.error)
 

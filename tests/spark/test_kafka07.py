@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(300)]
 
 GROUP = "drain"
 SESSION_MS = 4_000
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ class Group:
             everyones = sum(map(len, chunks)) == len(set().union(*chunks)) == len(self.cluster.read("owners"))
             return chunks if everyones and [len(chunk) for chunk in chunks] == list(sizes) else None
 
-        found = wait_until(owned, f"partitions shared as {sizes}", PATIENCE_S)
+        found = wait_until(owned, f"partitions shared as {sizes}", TIMEOUT_S)
         assert found is not None
         return found
 
@@ -157,7 +157,7 @@ class Group:
             names = {name_of(p) for p, _, _, value in self.rows if value in new}
             return {f"{broker}-{p}" for broker in brokers for p in range(3)} <= names
 
-        wait_until(arrived, f"new records of all partitions of brokers {brokers}", PATIENCE_S, every=0.3)
+        wait_until(arrived, f"new records of all partitions of brokers {brokers}", TIMEOUT_S, every=0.3)
 
     def catches_up(self) -> None:
         """All that was sent until now arrives."""
@@ -167,7 +167,7 @@ class Group:
             self.raise_errors()
             return {value for *_, value in self.rows} >= sent
 
-        wait_until(arrived, "everything sent is in the sinks", PATIENCE_S, every=0.3)
+        wait_until(arrived, "everything sent is in the sinks", TIMEOUT_S, every=0.3)
 
     def everything_arrives(self) -> None:
         """And is in its place, and committed, and twice only where a fault explains it: whoever delivered it first."""
@@ -287,7 +287,7 @@ def kill_one(group: Group) -> str:
     def failed() -> str | None:
         return next((n for n, sunk in group.queries.items() if sunk.query and sunk.query.exception()), None)
 
-    name = wait_until(failed, "a query has failed by it", PATIENCE_S)
+    name = wait_until(failed, "a query has failed by it", TIMEOUT_S)
     assert name is not None
     error = group.queries[name].query.exception()  # type: ignore[union-attr]
     assert isinstance(error, StreamingQueryException)
@@ -313,7 +313,7 @@ def test_every_kind_of_message_is_read_as_the_real_consumer_reads_it(
     cluster.send(160)
     group = Group(streams, cluster)
     group.start("a", maxOffsetsPerTrigger="9000")
-    wait_until(lambda: len(group.rows) > 200, "a part of it is in the sink", PATIENCE_S, every=0.2)
+    wait_until(lambda: len(group.rows) > 200, "a part of it is in the sink", TIMEOUT_S, every=0.2)
     query = group.queries["a"].query
     assert query is not None
     with group.fault("a stop", "a"):

@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
 PARTITIONS = 2
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def through_the_stream(
     wait_until(
         lambda: committed_by_tool(server, group, topics, by_zookeeper=way.by_zookeeper) == ends,
         "its own tool tells of all offsets",
-        PATIENCE_S,
+        TIMEOUT_S,
     )
     assert offsets_in_zookeeper(server, group) == (ends if "zookeeper" in way.offsets else {})
     assert offsets_at_brokers(server, group, topics) == (ends if "brokers" in way.offsets else {})
@@ -174,7 +174,7 @@ def wait_for_rows(sunk: Sunk, count: int) -> None:
         assert sunk.query.isActive, sunk.query.exception()
         return len(sunk.rows("offset")) >= count
 
-    wait_until(are_there, f"{count} rows", PATIENCE_S, every=0.1)
+    wait_until(are_there, f"{count} rows", TIMEOUT_S, every=0.1)
 
 
 def log_ends_of(sunk: Sunk) -> dict[tuple[str, int], int]:

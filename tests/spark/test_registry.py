@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(240)]
 
 PARTITIONS = 7
 GROUP = "migrating"
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 OF_0_8 = {"enable.idempotence": False, "api.version.request": False, "broker.version.fallback": "0.8.2.2"}
 
 
@@ -62,7 +62,7 @@ class Registry:
         return {int(p): int(o) for p, o in self._read(f"/consumers/{GROUP}/offsets/{self._topic}").items()}
 
     def shared_by(self, *chunks: list[int]) -> None:
-        wait_until(lambda: self.owned() == list(chunks), f"shared as {chunks}", PATIENCE_S)
+        wait_until(lambda: self.owned() == list(chunks), f"shared as {chunks}", TIMEOUT_S)
 
 
 @pytest.fixture
@@ -150,12 +150,12 @@ def test_two_queries_and_a_java_consumer_share_a_topic_and_take_over_from_each_o
     def read(*others: JavaConsumer) -> list[str]:
         return [*a.values(), *b.values(), *(value for java in others for value in java.values())]
 
-    wait_until(lambda: set(read()) >= set(load.sent), "the queries read all there is", PATIENCE_S)
-    wait_until(lambda: sum(nodes.offsets().values()) == count, "and commit it where Java looks", PATIENCE_S)
+    wait_until(lambda: set(read()) >= set(load.sent), "the queries read all there is", TIMEOUT_S)
+    wait_until(lambda: sum(nodes.offsets().values()) == count, "and commit it where Java looks", TIMEOUT_S)
     with java_consumer(streams.home, load) as java:
         nodes.shared_by([0, 1, 2], [3, 4], [5, 6])
         sent = load.send(count)
-        wait_until(lambda: set(read(java)) >= set(load.sent), "the three read all", PATIENCE_S)
+        wait_until(lambda: set(read(java)) >= set(load.sent), "the three read all", TIMEOUT_S)
         mine = set(java.values())
         assert mine <= set(sent), "nothing from before it came"
         (its_id,) = set(nodes.consumers) - nodes.ours
@@ -165,18 +165,18 @@ def test_two_queries_and_a_java_consumer_share_a_topic_and_take_over_from_each_o
         theirs = Counter(int(value.split("-")[-2]) for value in load.sent)
         for partition in share:
             del theirs[partition]
-        wait_until(lambda: theirs.items() <= nodes.offsets().items(), "the queries commit their part", PATIENCE_S)
+        wait_until(lambda: theirs.items() <= nodes.offsets().items(), "the queries commit their part", TIMEOUT_S)
         stop(a, b)
         nodes.shared_by([0, 1, 2, 3, 4, 5, 6])
         load.send(count)
-        wait_until(lambda: set(read(java)) >= set(load.sent), "the Java consumer goes on alone", PATIENCE_S)
+        wait_until(lambda: set(read(java)) >= set(load.sent), "the Java consumer goes on alone", TIMEOUT_S)
     wait_until(lambda: not nodes.consumers, "it has left")
     assert sum(nodes.offsets().values()) == 3 * count
 
     load.send(count)
     a, b = query(streams, load, "a"), query(streams, load, "b")
-    wait_until(lambda: set(read(java)) >= set(load.sent), "the queries go on after it", PATIENCE_S)
-    wait_until(lambda: sum(nodes.offsets().values()) == 4 * count, "and commit", PATIENCE_S)
+    wait_until(lambda: set(read(java)) >= set(load.sent), "the queries go on after it", TIMEOUT_S)
+    wait_until(lambda: sum(nodes.offsets().values()) == 4 * count, "and commit", TIMEOUT_S)
     assert repeated(read(java)) == {}, "nothing twice: all of them were idle when the group changed"
 
 
@@ -197,18 +197,18 @@ def test_a_group_migrates_its_offsets_to_kafka(streams: Streams, registry: tuple
     storage = {"offsets.storage": "kafka", "dual.commit.enabled": dual}
     load.send(140)
     with java_consumer(streams.home, load, first=True, storage=storage) as java:
-        wait_until(lambda: len(java.values()) == 140, "the Java consumer reads all", PATIENCE_S)
+        wait_until(lambda: len(java.values()) == 140, "the Java consumer reads all", TIMEOUT_S)
     in_zookeeper = sum(nodes.offsets().values())
     assert in_zookeeper == (140 if dual == "true" else 0)
     load.send(140)
     a = query(streams, load, "a", **{f"kafka.{name}": value for name, value in storage.items()})
-    wait_until(lambda: len(a.values()) >= 140, "the query goes on", PATIENCE_S)
+    wait_until(lambda: len(a.values()) >= 140, "the query goes on", TIMEOUT_S)
     assert sorted([*java.values(), *a.values()]) == sorted(load.sent), "where the consumer was"
-    wait_until(lambda: in_kafka(load) == 280, "and commits", PATIENCE_S)
+    wait_until(lambda: in_kafka(load) == 280, "and commits", TIMEOUT_S)
     assert sum(nodes.offsets().values()) == (280 if dual == "true" else 0), "to both"
     stop(a)
     load.send(140)
     with java_consumer(streams.home, load, storage=storage) as after:
-        wait_until(lambda: len(after.values()) >= 140, "the Java consumer goes on after it", PATIENCE_S)
+        wait_until(lambda: len(after.values()) >= 140, "the Java consumer goes on after it", TIMEOUT_S)
     assert sorted([*java.values(), *a.values(), *after.values()]) == sorted(load.sent)
     assert sum(nodes.offsets().values()) == (420 if dual == "true" else 0)

@@ -20,10 +20,10 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(300)]
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
-def refusal(query: StreamingQuery, timeout: float = PATIENCE_S) -> str:
+def refusal(query: StreamingQuery, timeout: float = TIMEOUT_S) -> str:
     """The error that ends a query."""
     wait_until(lambda: not query.isActive, "the query is refused", timeout)
     error = query.exception()
@@ -50,7 +50,7 @@ def test_a_second_member_of_one_application_needs_a_name_and_both_show_their_reb
     load.send(40)
     group = "one-application"
     first = streams.to_parquet(streams.read(kafka41, load.topic, group, named=False))
-    wait_until(lambda: sorted(first.values()) == sorted(load.sent), "the first reads", PATIENCE_S)
+    wait_until(lambda: sorted(first.values()) == sorted(load.sent), "the first reads", TIMEOUT_S)
 
     second = streams.to_parquet(streams.read(kafka41, load.topic, group, named=False))
     text = refusal(second.query)
@@ -61,7 +61,7 @@ def test_a_second_member_of_one_application_needs_a_name_and_both_show_their_reb
     assert counts(member) == {"rebalance": 1}, "who is refused never joined"
 
     streams.to_parquet(streams.read(kafka41, load.topic, group, group__member="third"))
-    wait_until(lambda: [row["partitions"] for row in told(kafka41, group)] == [2, 2], "they share", PATIENCE_S)
+    wait_until(lambda: [row["partitions"] for row in told(kafka41, group)] == [2, 2], "they share", TIMEOUT_S)
     rows = told(kafka41, group)
     assert sorted(counts(row)["rebalance"] for row in rows) == [1, 2]
     assert {row["trouble"]["rebalance"]["reason"] for row in rows} == {"the query starts", "the group rebalances"}
@@ -69,7 +69,7 @@ def test_a_second_member_of_one_application_needs_a_name_and_both_show_their_reb
     first.query.stop()
     streams.to_parquet(streams.read(kafka41, load.topic, group, named=False, kafka__client__id="again"))
     wait_until(
-        lambda: sorted(row["client_id"] for row in told(kafka41, group)) == ["again", "streamgroup"], "free", PATIENCE_S
+        lambda: sorted(row["client_id"] for row in told(kafka41, group)) == ["again", "streamgroup"], "free", TIMEOUT_S
     )
 
 
@@ -79,7 +79,7 @@ def test_a_copied_checkpoint_is_refused_and_the_first_goes_on(
     load = Load(kafka41, make_topic(kafka41, 2), 2)
     load.send(20)
     first = streams.to_parquet(streams.read(kafka41, load.topic, "copied"), "original")
-    wait_until(lambda: sorted(first.values()) == sorted(load.sent), "the first has sunk a batch", PATIENCE_S)
+    wait_until(lambda: sorted(first.values()) == sorted(load.sent), "the first has sunk a batch", TIMEOUT_S)
     first.query.stop()
     copy = streams.home / "copy-checkpoint"
     shutil.copytree(streams.home / "original-checkpoint", copy, ignore=shutil.ignore_patterns(".metadata.crc"))
@@ -88,7 +88,7 @@ def test_a_copied_checkpoint_is_refused_and_the_first_goes_on(
 
     first = streams.to_parquet(streams.read(kafka41, load.topic, "copied", kafka__client__id="the-first"), "original")
     load.send(20)
-    wait_until(lambda: sorted(first.values()) == sorted(load.sent), "its own predecessor holds up nobody", PATIENCE_S)
+    wait_until(lambda: sorted(first.values()) == sorted(load.sent), "its own predecessor holds up nobody", TIMEOUT_S)
 
     second = streams.to_parquet(streams.read(kafka41, load.topic, "copied"), "copy")
     text = refusal(second.query)
@@ -96,7 +96,7 @@ def test_a_copied_checkpoint_is_refused_and_the_first_goes_on(
     assert "session.timeout.ms" in text
     assert second.values() == []
     load.send(20)
-    wait_until(lambda: sorted(first.values()) == sorted(load.sent), "the first reads all again", PATIENCE_S)
+    wait_until(lambda: sorted(first.values()) == sorted(load.sent), "the first reads all again", TIMEOUT_S)
 
 
 def test_a_replay_is_counted_and_shown(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
@@ -111,7 +111,7 @@ def test_a_replay_is_counted_and_shown(streams: Streams, kafka41: KafkaServer, m
             path.unlink()
     streams.to_parquet(streams.read(kafka41, load.topic, "shown", kafka__client__id="again"), "q")
     replayed = wait_until(
-        lambda: [row for row in told(kafka41, "shown") if counts(row).get("replay")], "shown", PATIENCE_S
+        lambda: [row for row in told(kafka41, "shown") if counts(row).get("replay")], "shown", TIMEOUT_S
     )
     (row,) = replayed
     assert row["client_id"] == "again"

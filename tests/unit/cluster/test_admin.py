@@ -1,4 +1,3 @@
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +32,7 @@ from streamgroup.wire.messages.offsets import (
 )
 from tests.unit.net.answers import api_versions, metadata, topic
 from tests.unit.net.fake_broker import CLOSE, FakeBroker
+from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -90,10 +90,6 @@ class Brokers:
 
 
 SCRIPTED = (OffsetFetchRequest, ListGroupsRequest, DescribeGroupsRequest, CreateTopicsRequest)
-
-
-def soon(seconds: float = 5.0) -> float:
-    return time.monotonic() + seconds
 
 
 def fetched(*offsets: tuple[int, int], group_error: int = 0, error: int = 0) -> OffsetFetchResponse:

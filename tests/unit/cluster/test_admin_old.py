@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,16 +19,13 @@ from tests.offset_store import zookeepers_answer
 from tests.unit.net.answers import metadata, topic
 from tests.unit.net.fake_broker import FakeBroker
 from tests.unit.net.old_broker import old_broker
+from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 TP = TopicPartition("orders", 1)
 IN_ZOOKEEPER = {TP: CommittedOffset(5)}
 IN_KAFKA = {TP: CommittedOffset(7)}
-
-
-def soon() -> float:
-    return time.monotonic() + 5.0
 
 
 def holding(broker: Start, release: str) -> FakeBroker:

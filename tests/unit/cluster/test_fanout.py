@@ -15,6 +15,7 @@ from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataReques
 from tests.unit.net import fake_broker
 from tests.unit.net.answers import API_VERSIONS, api_versions, metadata
 from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
+from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -43,10 +44,6 @@ def answering(broker: Start) -> Callable[..., FakeBroker]:
         )
 
     return start
-
-
-def soon() -> float:
-    return time.monotonic() + 5
 
 
 def address(of: FakeBroker) -> tuple[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,15 +25,12 @@ from tests.unit.cluster.test_kafka_old import of_segments, offsets_v0
 from tests.unit.net.answers import metadata, topic
 from tests.unit.net.fake_broker import FakeBroker
 from tests.unit.net.old_broker import old_broker
+from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 
 TP = TopicPartition("orders", 0)
-
-
-def soon(seconds: float = 5.0) -> float:
-    return time.monotonic() + seconds
 
 
 def first_then(first: Any, then: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,16 +16,13 @@ from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import ClusterSnapshot
 from streamgroup.options.types import ClientOptions
 from tests.unit.driver.registry07 import ZOOKEEPER, FakeNodes, client07
+from tests.waiting import soon
 
 OLD = {"/brokers/ids/0": b"h-1:127.0.0.1:9092", "/brokers/topics/t/0": b"1"}
 
 
 def new(*ports: int) -> dict[str, bytes]:
     return {f"/brokers/ids/{n}": b'{"host":"127.0.0.1","port":%d,"version":1}' % port for n, port in enumerate(ports)}
-
-
-def soon() -> float:
-    return time.monotonic() + 5
 
 
 class FakeCluster(KafkaCluster):

@@ -26,14 +26,11 @@ from streamgroup.wire.messages.log import (
 )
 from tests.unit.net.answers import API_VERSIONS, api_versions, metadata, topic
 from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
+from tests.waiting import soon
 
 ORDERS = (TopicPartition("orders", 0), TopicPartition("orders", 1))
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
-
-
-def soon(seconds: float = 5.0) -> float:
-    return time.monotonic() + seconds
 
 
 def script(*answers: Any) -> Callable[[Any, int], Any]:

@@ -24,6 +24,7 @@ from streamgroup.planning.starts import Bound
 from streamgroup.testing.kafka07 import Compressed
 from tests.unit.broker07 import OldBroker, stop_all, tp, values
 from tests.unit.driver.registry07 import FakeNodes, client07, registered
+from tests.waiting import soon
 
 NONE = Isolation.READ_UNCOMMITTED
 Start = Callable[..., OldBroker]
@@ -55,10 +56,6 @@ def cluster() -> Iterator[Callable[..., Kafka07Cluster]]:
 
 
 Of = Callable[..., Kafka07Cluster]
-
-
-def soon(seconds: float = 5.0) -> float:
-    return time.monotonic() + seconds
 
 
 # -- ends of logs ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,13 +25,10 @@ from tests.unit.cluster.test_kafka import Two, offsets, script
 from tests.unit.net.answers import api_versions, metadata, topic
 from tests.unit.net.fake_broker import SILENCE, FakeBroker
 from tests.unit.net.old_broker import old_broker
+from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
-
-
-def soon(seconds: float = 5.0) -> float:
-    return time.monotonic() + seconds
 
 
 YET_TO_COME = 10**15

@@ -1,7 +1,6 @@
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,13 +13,10 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tests.unit.net.answers import API_VERSIONS, METADATA, api_versions
 from tests.unit.net.fake_broker import CLOSE, SILENCE, Cut, FakeBroker, InVersion, Late, OtherId, Raw, Slowly
+from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
-
-
-def soon(seconds: float = 5.0) -> float:
-    return time.monotonic() + seconds
 
 
 def script(*answers: Any) -> Callable[[Any, int], Any]:

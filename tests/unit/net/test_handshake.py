@@ -19,15 +19,12 @@ from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.unit.net.answers import API_VERSIONS, METADATA
 from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker, InVersion, Late, Raw
 from tests.unit.net.old_broker import old_broker
+from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 
 NEWEST_FIRST = [release.name for release in RELEASES]
-
-
-def soon(seconds: float = 5.0) -> float:
-    return time.monotonic() + seconds
 
 
 def connected(port: int, options: Options) -> Connection:
