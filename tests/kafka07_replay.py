@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamgroup.wire.kafka07 import ProduceRequest07, message07
 from tests.kafka07_samples import Sample, samples
-from tests.unit.testing.kafka07_broker import connect, is_open, read
+from tests.unit.testing.kafka07.brokers import connect, is_open, read
 
 PROPERTIES = {"num.partitions": 3, "log.flush.interval": 1, "log.file.size": 200}
 """Of the broker that was captured."""

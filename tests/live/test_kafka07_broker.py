@@ -23,7 +23,7 @@ from streamgroup.wire.kafka07 import (
     message07,
 )
 from tests.kafka07_replay import PROPERTIES, replay
-from tests.unit.testing.kafka07_broker import connect, is_open, read_frame
+from tests.unit.testing.kafka07.brokers import connect, is_open, read_frame
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live

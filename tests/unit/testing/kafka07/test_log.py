@@ -12,7 +12,7 @@ from streamgroup.testing.kafka07 import Compressed, message_set
 from streamgroup.testing.kafka07.log import DamagedLog, Log
 from streamgroup.testing.kafka07.logs import CLEAN_SHUTDOWN
 from streamgroup.wire.kafka07 import EARLIEST_TIME, ErrorCode07, message07
-from tests.unit.testing.kafka07_broker import Broker, config
+from tests.unit.testing.kafka07.brokers import Broker, config
 
 MESSAGE = message07(b"%030d" % 7)
 assert len(MESSAGE) == 40

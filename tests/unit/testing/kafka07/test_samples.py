@@ -5,7 +5,7 @@ from pathlib import Path
 from streamgroup.testing.kafka07 import BrokerServer
 from tests.kafka07_replay import LEFT_OUT, PROPERTIES, replay
 from tests.kafka07_samples import samples
-from tests.unit.testing.kafka07_broker import config
+from tests.unit.testing.kafka07.brokers import config
 
 
 def test_every_captured_sample_is_answered_byte_by_byte(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from streamgroup.wire.kafka07 import (
     ProduceRequest07,
     message07,
 )
-from tests.unit.testing.kafka07_broker import TIMEOUT_S, config, connect, is_open, read, read_frame
+from tests.unit.testing.kafka07.brokers import TIMEOUT_S, config, connect, is_open, read, read_frame
 from tests.waiting import wait_until
 
 A = message07(b"a")

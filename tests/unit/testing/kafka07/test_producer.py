@@ -14,7 +14,7 @@ from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy, c
 from streamgroup.testing.ports import free_ports
 from streamgroup.wire.kafka07 import FetchRequest07, message07, message_set07
 from tests.kafka07_samples import samples
-from tests.unit.testing.kafka07_broker import config, connect, read_frame
+from tests.unit.testing.kafka07.brokers import config, connect, read_frame
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from streamgroup.wire.kafka07 import (
     ProduceRequest07,
     message07,
 )
-from tests.unit.testing.kafka07_broker import PARTITIONS, Broker
+from tests.unit.testing.kafka07.brokers import PARTITIONS, Broker
 
 SILENT = (b"", False)
 A = message07(b"a")
