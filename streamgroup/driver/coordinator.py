@@ -291,7 +291,7 @@ class Coordinator:
         self.stopping = True
         self._leaving.stop(last_word=last_word)
         with self._state:
-            self._troubles.left(self._ledger.flight, self._leaving.uncommitted, "stopped")
+            self._troubles.left(self._ledger.in_flight, self._leaving.uncommitted, "stopped")
         if self._claim is not None:
             self._claim.release()
 
@@ -300,7 +300,7 @@ class Coordinator:
         with self._state:
             paused = self._leaving.pause()
             if paused:
-                self._troubles.left(self._ledger.flight, self._leaving.uncommitted, "left while Spark was silent")
+                self._troubles.left(self._ledger.in_flight, self._leaving.uncommitted, "left while Spark was silent")
             return paused
 
     # --- the control channel's requests ------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class Coordinator:
         drained = self._leaving.drain(timeout, ends=ends)
         with self._state:
             if not drained:
-                self._troubles.left(self._ledger.flight, self._leaving.uncommitted, "the drain's time was over")
+                self._troubles.left(self._ledger.in_flight, self._leaving.uncommitted, "the drain's time was over")
             return {
                 "drained": drained,
                 "group": self._group.group_id,
@@ -367,7 +367,7 @@ class Coordinator:
 
     def _prove(self, document: Document) -> None:
         try:
-            self._thread.carry_out(self._member.prove(document, time.monotonic()))
+            self._thread.carry_out(self._member.mark_sunk(document, time.monotonic()))
         except ConfigError:  # R17
             self._troubles.skipped(document)
             raise
@@ -397,7 +397,7 @@ class Coordinator:
 
     def _act(self, action: MemberAction) -> None:
         """An action that is not the group thread's own; called with the lock held."""
-        self._troubles.hear(action, self._ledger.flight)
+        self._troubles.hear(action, self._ledger.in_flight)
         self._twins.hear(action)
         match action:
             case ev.NeedTopics(topics):

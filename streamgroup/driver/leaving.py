@@ -92,8 +92,8 @@ class Leaving:
         self._watcher.stop(0.1)
 
     def _awaits_word(self) -> bool:
-        flight = self._member.ledger.flight
-        return flight is not None and flight.handed is not None
+        flight = self._member.ledger.in_flight
+        return flight is not None and flight.planned_ranges is not None
 
     # --- draining ----------------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Leaving:
         if not self._started:
             return True
         # Spark's first call is under way, and may be that for a replay: its batch would sink after the leaving.
-        if not ledger.started or not ledger.idle or ledger.owes:
+        if not ledger.started or not ledger.idle or ledger.commit_pending:
             return False
         return not ledger.awaits_holding or (self._member.stable and ledger.settled)
 
@@ -165,7 +165,7 @@ class Leaving:
         ledger = self._member.ledger
         settled = self._is_settled()
         self._thread.carry_out(self._member.farewell(now))
-        self._state.wait_for(lambda: not ledger.owes, max(0.0, (deadline - now) * 0.6))
+        self._state.wait_for(lambda: not ledger.commit_pending, max(0.0, (deadline - now) * 0.6))
         # What was lost before its commit, and is another's now, that one reads again.
         self._clean = (settled or self._is_settled()) and not ledger.commits.outstanding
         self.uncommitted = ledger.uncommitted

@@ -168,8 +168,8 @@ class Planner:
 
     def again(self, start: Document) -> Document | None:
         """The document in flight, where Spark asks again for what it was already given."""
-        flight = self._ledger.flight
-        if flight is None or not flight.planned_here or flight.document == start or flight.handed is not None:
+        flight = self._ledger.in_flight
+        if flight is None or not flight.planned_here or flight.document == start or flight.planned_ranges is not None:
             return None
         return flight.document if flight.document.sequence > start.sequence else None
 

@@ -51,15 +51,15 @@ class Proof:
             self._heard = True
             self.query = dict(query) or self.query
             ledger = self._member.ledger
-            if not ledger.told(sunk, batch):
-                flight = ledger.flight
+            if not ledger.on_batch_done(sunk, batch):
+                flight = ledger.in_flight
                 awaited = "nothing is in flight" if flight is None else f"in flight is {flight.document.sequence}"
                 return {
                     "proven": False,
                     "why": f"document {sunk.sequence} of run {sunk.run} is not in flight: {awaited}",
                 }
             try:
-                actions = self._member.prove(sunk, time.monotonic())
+                actions = self._member.mark_sunk(sunk, time.monotonic())
             except ConfigError as error:
                 self._on_skipped(sunk, error)
                 return {"proven": False, "why": str(error)}
@@ -73,8 +73,8 @@ class Proof:
         `ranges` is None where no batch is in flight, or its tasks were not asked for.
         """
         with self._state:
-            flight = self._member.ledger.flight
-            handed = None if flight is None else flight.handed
+            flight = self._member.ledger.in_flight
+            handed = None if flight is None else flight.planned_ranges
             return {
                 "group": self._member.ledger.group,
                 "run": self._member.ledger.run,

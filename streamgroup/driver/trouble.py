@@ -19,7 +19,7 @@ from typing import Any
 
 from streamgroup.errors import FencedError, StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.flights import Flight
+from streamgroup.group.in_flight import InFlightBatch
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.logline import render
 from streamgroup.model import Document, OffsetRange, TopicPartition
@@ -106,7 +106,7 @@ class Troubles:
 
     # --- the membership ----------------------------------------------------------------------------------------------
 
-    def hear(self, action: object, flight: Flight | None) -> None:
+    def hear(self, action: object, flight: InFlightBatch | None) -> None:
         """What the member wants done, as far as it is of note; `flight` is the document in flight."""
         match action:
             case ev.Joining(reason):
@@ -160,7 +160,7 @@ class Troubles:
         reason = "reported as done, its data was never asked for"
         self._tell(Kind.SKIP, ERROR, words, reason, count=count, document=document.sequence, failed=True)
 
-    def left(self, flight: Flight | None, uncommitted: int, how: str) -> None:
+    def left(self, flight: InFlightBatch | None, uncommitted: int, how: str) -> None:
         """The member has left; `how` says whether it was stopped, its drain's time was over, or Spark was silent.
 
         `uncommitted`: how many offsets have sunk whose commit the group has not acknowledged.
@@ -172,11 +172,11 @@ class Troubles:
             words = f"{self._who}{reason}: up to {uncommitted} {self._unit} may be repeated"
             self._tell(Kind.REPEAT, WARNING, words, reason, count=uncommitted)
 
-    def _may_repeat(self, flight: Flight | None, reason: str, text: str = "") -> None:
+    def _may_repeat(self, flight: InFlightBatch | None, reason: str, text: str = "") -> None:
         """The batch in flight is given up; told once for each document."""
         if flight is None or flight.document == self._given_up:
             return
-        count = _offsets(flight.document.ranges if flight.handed is None else flight.handed)
+        count = _offsets(flight.ranges)
         if not count:
             return
         self._given_up = flight.document

@@ -10,11 +10,11 @@ from streamgroup.group import events as ev
 from streamgroup.group import requests
 from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.exchange import Exchange, Pending, Purpose, Timer
+from streamgroup.group.held_assignment import HeldAssignment
 from streamgroup.group.leading import Roster, divide, read_roster
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to
 from streamgroup.group.table import State
-from streamgroup.group.tenure import Tenure
-from streamgroup.group.timing import BatchClock, Chance, MemberConfig
+from streamgroup.group.timing import BatchClock, MemberConfig, Random
 from streamgroup.model import Broker, TopicPartition
 from streamgroup.wire.messages import coordinator as c
 from streamgroup.wire.messages import group as m
@@ -30,13 +30,13 @@ DOING = {
 class Entry:
     """What the states FINDING, JOINING and SYNCING do. `Membership` adds the rest and the table."""
 
-    def __init__(self, config: MemberConfig, chance: Chance) -> None:
+    def __init__(self, config: MemberConfig, random: Random) -> None:
         self._config = config
-        self._chance = chance
+        self._random = random
         self._state = State.UNJOINED
         self._exchange = Exchange()
         self._batch = BatchClock()
-        self._tenure = Tenure(cooperative=config.cooperative)
+        self._assignment = HeldAssignment(cooperative=config.cooperative)
         self._now = 0.0
         self._out: list[ev.Action] = []
         self._attempts = 0
@@ -74,7 +74,7 @@ class Entry:
     def _retry_later(self, reason: str) -> None:
         """What the state's RETRY does, after a backoff. Logged at the attempts 1, 2, 4, 8, ..."""
         self._attempts += 1
-        self._exchange.set(Timer.RETRY, self._now + self._config.backoff_s(self._attempts, self._chance))
+        self._exchange.set(Timer.RETRY, self._now + self._config.backoff_s(self._attempts, self._random))
         if self._attempts & (self._attempts - 1) == 0:
             self._note(INFO, f"{self._state.value}: {reason}; trying again (attempt {self._attempts})")
 
@@ -89,7 +89,7 @@ class Entry:
         else:
             if reaction is Reaction.UNKNOWN:
                 self._member_id = ""
-            if reaction in {Reaction.UNKNOWN, Reaction.STALE} and self._tenure.stands:
+            if reaction in {Reaction.UNKNOWN, Reaction.STALE} and self._assignment.stands:
                 self._let_go(name)
             if purpose is Purpose.SYNC:
                 self._rejoin(name, after_backoff=True)
@@ -117,12 +117,12 @@ class Entry:
         self._forget_membership()
 
     def _forget_membership(self) -> None:
-        self._tenure.forget()
+        self._assignment.forget()
         self._generation, self._lease_at, self._wanted, self._settling = -1, None, None, False
 
     def _pause(self) -> None:
         """The group may have gone on without this member: what it holds is planned no more before it is assigned."""
-        self._tenure.goes_on, self._lease_at = False, None
+        self._assignment.can_plan, self._lease_at = False, None
 
     # -- the coordinator ----------------------------------------------------------------------------------------------
 
@@ -178,14 +178,14 @@ class Entry:
     ) -> None:
         """Join again. Eager: everything is given up and nothing is held meanwhile. Cooperative (R25): what is held is
         kept on with, as long as the way back into the group is straight."""
-        keeps = self._tenure.stands and self._state is State.STABLE
+        keeps = self._assignment.stands and self._state is State.STABLE
         self._give_up_requests(*((Purpose.HEARTBEAT,) if keeps else ()))
-        abandoned = self._batch.in_flight and not self._tenure.stands
+        abandoned = self._batch.in_flight and not self._assignment.stands
         self._out.append(ev.Joining(reason, abandoned, keeps, gives_up))
         self._wanted = self._roster = None
         self._unassigned = self._settling = False
         if keeps:
-            self._tenure.goes_on = True
+            self._assignment.can_plan = True
         else:
             self._pause()
         self._join_reason = reason
@@ -205,7 +205,7 @@ class Entry:
         next. That one is no founder any more, and starts at the earliest offset (R7) instead of at startingOffsets. A
         cooperative member goes on with its batch, so it need not wait for that (R25).
         """
-        if self._batch.in_flight and not self._tenure.cooperative:
+        if self._batch.in_flight and not self._assignment.cooperative:
             return "the batch in flight is done"
         return "the positions of the partitions gained are committed" if self._settling else None
 
@@ -217,7 +217,7 @@ class Entry:
         self._state = State.JOINING
         self._joined_topics = self._topics
         self._joined_anew = not self._member_id
-        owned, generation = self._tenure.claim()
+        owned, generation = self._assignment.claim()
         subscription = requests.Subscription(self._topics, self._identity, tuple(owned), generation)
         build = requests.join_group(self._config, self._member_id, subscription, self._join_reason)
         self._send(Purpose.JOIN, build, self._config.join_timeout_ms)
@@ -242,7 +242,7 @@ class Entry:
             return
         self._state = State.SYNCING
         self._exchange.forget(Purpose.HEARTBEAT)
-        if not self._tenure.precedes(self._member_id, self._generation):
+        if not self._assignment.precedes(self._member_id, self._generation):
             self._pause()
         self._exchange.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session_ms))
         self._leads = response.leader == response.member_id

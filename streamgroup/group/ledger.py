@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.commits import NO_GENERATION, Commit, Commits, CommitVerdict
-from streamgroup.group.flights import Flight, Flights
 from streamgroup.group.holding import Held, Summary, summary_of
+from streamgroup.group.in_flight import InFlightBatch, InFlightBatches
 from streamgroup.group.positions import (
     Origin,
     Start,
@@ -48,10 +48,10 @@ class Ledger:
         self.held: dict[TopicPartition, Held] = {}
         self._summary_made: Summary | None = None
         """Of `held` as it is; None since the last change. Spark polls every 10 ms, mostly while nothing changes."""
-        self._flights = Flights(group, new_lineage)
+        self._batches = InFlightBatches(group, new_lineage)
         self._founding: int | None = NOT_FOUNDED
         """R7. None: the group had no commits; the generation of the first one that is accepted will be it."""
-        self._sunk_unheld: dict[TopicPartition, tuple[OffsetRange, Flight]] = {}
+        self._sunk_unheld: dict[TopicPartition, tuple[OffsetRange, InFlightBatch]] = {}
         """Ranges of a proven replay whose partition was not held then. A run replays the one batch of its checkpoint,
         so these are at most the partitions of one document."""
         self._unplaced = False
@@ -72,33 +72,33 @@ class Ledger:
     # --- documents ---------------------------------------------------------------------------------------------------
 
     @property
-    def flight(self) -> Flight | None:
+    def in_flight(self) -> InFlightBatch | None:
         """The document in flight."""
-        return self._flights.flight
+        return self._batches.in_flight
 
     @property
     def checkpoint(self) -> Document:
         """The newest document proven sunk, as R5 means it."""
-        return self._flights.checkpoint
+        return self._batches.checkpoint
 
     @property
     def lineage(self) -> str:
         """The id that this checkpoint's documents share (R1)."""
-        return self._flights.lineage
+        return self._batches.lineage
 
     @property
     def started(self) -> bool:
         """Whether Spark has told where the query starts; before that it may hold a batch to be replayed (R13)."""
-        return self._flights.started
+        return self._batches.started
 
     @property
     def idle(self) -> bool:
         """R21: every document emitted is proven sunk."""
-        return self.flight is None
+        return self.in_flight is None
 
     def emitted(self, document: Document) -> None:
         """`document` was planned here and given to Spark."""
-        self._flights.emitted(document)
+        self._batches.emitted(document)
         if not document.ranges:
             # It sinks nothing, so no later run may take it for a proof that more has sunk than is committed (R5a).
             for held in self.held.values():
@@ -106,11 +106,11 @@ class Ledger:
 
     def is_planned_here(self, document: Document) -> bool:
         """Whether `document` is the one in flight and was planned by this process."""
-        return self._flights.is_planned_here(document)
+        return self._batches.is_planned_here(document)
 
     def handed_out(self, document: Document) -> tuple[OffsetRange, ...]:
         """`partitions` is asked for the document in flight, planned here: its ranges, all of them."""
-        return self._flights.handed_out(document)
+        return self._batches.handed_out(document)
 
     def replayed(
         self,
@@ -120,54 +120,54 @@ class Ledger:
         seen: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
         """`partitions` is asked for a document that another process planned: `ranges` is what its filter left (R13)."""
-        self._flights.replayed(start, end, ranges, seen)
+        self._batches.replayed(start, end, ranges, seen)
 
-    def told(self, document: Document, batch: int | None) -> bool:
+    def on_batch_done(self, document: Document, batch: int | None) -> bool:
         """The listener has said that `document` sank, as Spark's batch `batch`: whether it is the one in flight.
 
         Then it is to be proven. One proven already only learns its name (R20); any other changes nothing.
         """
-        in_flight = self.flight is not None and self.flight.is_of(document)
-        if batch is not None and (in_flight or self._flights.is_proven(document)):
-            self._flights.named(document, batch)
+        in_flight = self.in_flight is not None and self.in_flight.is_of(document)
+        if batch is not None and (in_flight or self._batches.is_proven(document)):
+            self._batches.named(document, batch)
         return in_flight
 
-    def prove(self, start: Document) -> None:
+    def mark_sunk(self, start: Document) -> None:
         """Spark asks for the next batch from `start`, or the listener told: that document is proven sunk (R15).
 
         Raises ConfigError where the sink skipped the batch (R17).
         """
         try:
-            flight = self._flights.prove(start)
+            batch = self._batches.mark_sunk(start)
         except ConfigError:
             self._skipped = True
             raise
-        if flight is None:
+        if batch is None:
             return
         self._unplaced = False
-        if flight.planned_here and start.ranges:
+        if batch.planned_here and start.ranges:
             self.commits.sank(start.ranges)
-        for handed in flight.handed or ():
+        for handed in batch.planned_ranges or ():
             held = self.held.get(handed.partition)
             if held is not None and held.position is not None:
-                self._sank(held, handed, flight)
+                self._sank(held, handed, batch)
                 continue
             self._unplaced = True
-            if not flight.planned_here:
-                self._sunk_unheld[handed.partition] = (handed, flight)
+            if not batch.planned_here:
+                self._sunk_unheld[handed.partition] = (handed, batch)
 
-    def _sank(self, held: Held, handed: OffsetRange, flight: Flight) -> None:
+    def _sank(self, held: Held, handed: OffsetRange, batch: InFlightBatch) -> None:
         """R16: what moves a position is a sunk range that this process handed out, once."""
         tp = handed.partition
-        if tp in flight.lost:
+        if tp in batch.lost:
             self._judge_again(tp, held)
             return
-        planned = flight.document.positions.get(tp)
+        planned = batch.document.positions.get(tp)
         if planned is not None and is_another_topic(planned.topic_id, held.topic_id):
             return
         if held.position is None or not handed.start <= held.position <= handed.until:
             return
-        if flight.planned_here or held.found_as_seen(flight.seen.get(tp)):
+        if batch.planned_here or held.found_as_seen(batch.seen.get(tp)):
             held.move(handed.until, UNKNOWN_EPOCH if planned is None else planned.leader_epoch)
             self._changed()
 
@@ -211,18 +211,18 @@ class Ledger:
         self._unplaced |= any(held.dirty for tp, held in before.items() if tp not in still)
         self._unknown = frozenset()
         self.member_id, self.generation = member_id, generation
-        self.held = {tp: still.get(tp) or Held(self._flights.last_sequence) for tp in partitions}
+        self.held = {tp: still.get(tp) or Held(self._batches.last_sequence) for tp in partitions}
         self.held |= {tp: held for tp, held in still.items() if held.leaving}
         self._changed()
         self.commits.interrupted(kept=bool(still))
         for tp in before.keys() - (self.held.keys() & still.keys()):
-            self._flights.lose(tp)
+            self._batches.lose(tp)
 
     def lost(self) -> None:
         """The membership is gone: nothing is held, and what was planned here moves no position any more (R16)."""
         for tp in self.held:
-            self._flights.lose(tp)
-        self._unplaced |= self.owes
+            self._batches.lose(tp)
+        self._unplaced |= self.commit_pending
         self.held = {}
         self._changed()
         self.commits.interrupted(kept=False)
@@ -231,28 +231,27 @@ class Ledger:
 
     def abandoned(self) -> None:
         """R22: the member rejoins before the batch is proven: its partitions count as gained afterwards."""
-        if self.flight is not None:
-            for planned in self.flight.document.ranges:
-                self._flights.lose(planned.partition)
+        if self.in_flight is not None:
+            for planned in self.in_flight.document.ranges:
+                self._batches.lose(planned.partition)
                 self.held.pop(planned.partition, None)
             self._changed()
 
     def in_use(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether the batch in flight reads one of these, or a commit is due or unanswered: not to be given up yet."""
-        flight = self.flight
-        ranges = () if flight is None else flight.document.ranges if flight.handed is None else flight.handed
-        return self.owes or any(r.partition in partitions for r in ranges)
+        ranges = () if self.in_flight is None else self.in_flight.ranges
+        return self.commit_pending or any(r.partition in partitions for r in ranges)
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
         """R25: these are held no more; what was planned of them here moves no position any more (R16)."""
         for tp in partitions:
-            self._flights.lose(tp)
+            self._batches.lose(tp)
             self.held.pop(tp, None)
         self._changed()
 
     def settling(self, topics: Mapping[str, TopicInfo]) -> bool:
         """Return whether starts are being looked up or committed that only this member can tell (R6, R7)."""
-        if not self._flights.started:
+        if not self._batches.started:
             return False
         known = self.checkpoint.positions
         founding = self.checkpoint == INITIAL_DOCUMENT
@@ -267,7 +266,7 @@ class Ledger:
         It waits until Spark has told the checkpoint and the metadata the topics' ids: R5 and R8 compare with both. A
         topic that the metadata lacks holds up its own partitions only: another OffsetFetch follows when it is known.
         """
-        return self._flights.started and any(tp.topic in topics for tp in self._summary.awaiting)
+        return self._batches.started and any(tp.topic in topics for tp in self._summary.awaiting)
 
     @property
     def awaits_offsets(self) -> bool:
@@ -302,7 +301,7 @@ class Ledger:
             if tp.topic not in topics:
                 continue
             held = self.held[tp]
-            held.gained_after = max(held.gained_after, self._flights.last_sequence)
+            held.gained_after = max(held.gained_after, self._batches.last_sequence)
             held.topic_id = topics[tp.topic].topic_id
             held.found = commits.get(tp)
             starts[tp] = self._start_of(tp, held, use_starting_offsets=starting)
@@ -320,7 +319,7 @@ class Ledger:
             topic_id=held.topic_id,
             use_starting_offsets=use_starting_offsets,
             alone=self._alone,
-            begun=self._flights.begun(tp),
+            begun=self._batches.begun(tp),
         )
 
     @property
@@ -366,7 +365,7 @@ class Ledger:
             if topic is None or held.origin is None:
                 continue
             if is_another_topic(held.topic_id, topic.topic_id):
-                self._flights.lose(tp)
+                self._batches.lose(tp)
                 if held.leaving or topic.partition(tp.partition) is None:
                     del self.held[tp]
                     self._changed()
@@ -393,12 +392,12 @@ class Ledger:
     @property
     def settled(self) -> bool:
         """R9: every position is known, but of topics that the metadata lacks, and no commit is due or unanswered."""
-        return not self.owes and self._unknown.issuperset(self._summary.unplaced)
+        return not self.commit_pending and self._unknown.issuperset(self._summary.unplaced)
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
     @property
-    def owes(self) -> bool:
+    def commit_pending(self) -> bool:
         """Whether a commit is due or unanswered."""
         return self.commits.unfinished or self._summary.dirty
 
@@ -442,11 +441,11 @@ class Ledger:
             # done (R17): this run's last commit is to be followed as nobody's.
             lineage="" if self._alone and self._skipped else self.lineage,
             run=self.run,
-            sequence=max(self._flights.proven_sequence, held.gained_after),
-            asked=self._flights.asked,
+            sequence=max(self._batches.proven_sequence, held.gained_after),
+            asked=self._batches.asked,
             founding=self._generation_told if self._founding is None else self._founding,
             topic_id=held.topic_id,
-            batch=self._flights.batch,
+            batch=self._batches.batch,
         )
 
     def acknowledged(self, commit: Commit, partitions: Iterable[TopicPartition]) -> None:

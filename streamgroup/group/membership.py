@@ -23,12 +23,12 @@ from streamgroup.group.reactions import Reaction, fatal_error, reaction_to, reac
 from streamgroup.group.table import TABLE, Heard, State, name_of
 from streamgroup.group.timing import (
     LEAVE_TIMEOUT_MS,
-    Chance,
     MemberConfig,
+    Random,
     gave_up_waiting,
     left_unsettled,
-    patience_s,
     rejoin_due,
+    rejoin_timeout_s,
 )
 from streamgroup.group.userdata import AssignmentBasis
 from streamgroup.model import TopicPartition
@@ -40,8 +40,8 @@ __all__ = ["MemberConfig", "Membership", "State"]
 class Membership(Entry):
     """See the module. Not for several threads; every method returns at once."""
 
-    def __init__(self, config: MemberConfig, chance: Chance) -> None:
-        super().__init__(config, chance)
+    def __init__(self, config: MemberConfig, random: Random) -> None:
+        super().__init__(config, random)
         self._basis: AssignmentBasis | None = None
         self._watches = False
         self._told_at = 0.0
@@ -72,21 +72,23 @@ class Membership(Entry):
         return self._lease_at
 
     @property
-    def goes_on(self) -> bool:
+    def can_plan(self) -> bool:
         """Whether what is held may be planned: nothing has called it in question, or it is kept on with while the group
         rebalances (R25)."""
-        return self._wanted is None if self._state is State.STABLE else self._tenure.goes_on
+        return self._wanted is None if self._state is State.STABLE else self._assignment.can_plan
 
     @property
     def may_commit(self) -> bool:
         """Whether commits under the generation of what is held may be accepted: the broker takes them until the next
         generation begins, and a cooperative member does not give up before."""
-        return self._state is State.STABLE or (self._tenure.stands and self._state in {State.FINDING, State.JOINING})
+        return self._state is State.STABLE or (
+            self._assignment.stands and self._state in {State.FINDING, State.JOINING}
+        )
 
     @property
     def revoking(self) -> frozenset[TopicPartition]:
         """What is to be given up as soon as its batch has sunk and is committed: then `Released` is due (R25)."""
-        return self._tenure.leaving if self._state is State.STABLE else frozenset()
+        return self._assignment.leaving if self._state is State.STABLE else frozenset()
 
     @property
     def settling(self) -> bool:
@@ -149,9 +151,9 @@ class Membership(Entry):
             build = requests.leave_group(self._config, self._member_id, "the query stops")
             self._send(Purpose.LEAVE, build, LEAVE_TIMEOUT_MS)
             return
-        if instance_id is not None and self._tenure.held:
+        if instance_id is not None and self._assignment.held:
             wait = f"wait for it, {self._session_ms / 1000:g} s (session.timeout.ms) at most"
-            held = f"{len(self._tenure.held)} partitions {wait}"
+            held = f"{len(self._assignment.held)} partitions {wait}"
             self._note(INFO, f"static member {instance_id} stays in the group: {held}")
         self._left()
 
@@ -173,7 +175,7 @@ class Membership(Entry):
         self._out.append(ev.Left())
 
     def _lost(self, reason: str) -> None:
-        waited = self._wanted is not None and self._now - self._told_at >= patience_s(self._rebalance_ms / 1000)
+        waited = self._wanted is not None and self._now - self._told_at >= rejoin_timeout_s(self._rebalance_ms / 1000)
         if waited and self._batch.in_flight:
             self._out.append(ev.GaveUp(self._waited()))  # the group did not wait either
         self._let_go(reason)
@@ -199,7 +201,7 @@ class Membership(Entry):
         self._assigned(tuple(sorted({tp for tp in given if tp.topic in self._joined_topics})), basis)
 
     def _assigned(self, partitions: tuple[TopicPartition, ...], basis: AssignmentBasis | None) -> None:
-        change = self._tenure.assigned(self._member_id, self._generation, partitions)
+        change = self._assignment.assigned(self._member_id, self._generation, partitions)
         self._settling = self._settles and len(change.kept) < len(partitions)
         self._basis = basis
         # R23: a static member that joined without an id may have been told its predecessor's as the leader's.
@@ -218,7 +220,7 @@ class Membership(Entry):
             self._leads,
             members,
             total,
-            self._tenure.cooperative,
+            self._assignment.cooperative,
             change.revoked,
             0 if basis is None else basis.withheld,
         )
@@ -229,7 +231,7 @@ class Membership(Entry):
             self._set_rejoin_due()
         if change.withheld:
             self._want(f"the others wait for {len(change.withheld)} partitions that this member claimed and has lost")
-        elif restarted and self._tenure.cooperative and assigned.withheld:
+        elif restarted and self._assignment.cooperative and assigned.withheld:
             # In a stable group its return moves nothing, and what its predecessor was to give up would stay nobody's.
             self._want(
                 f"the others wait for {assigned.withheld} partitions that this member's predecessor may have held"
@@ -298,11 +300,11 @@ class Membership(Entry):
 
     def _late_heartbeat_answered(self, event: ev.Answered, pending: Pending) -> None:
         """In JOINING; what a refusal means, the JoinGroup will tell."""
-        if event.response.error_code == ErrorCode.NONE and self._tenure.goes_on:
+        if event.response.error_code == ErrorCode.NONE and self._assignment.can_plan:
             self._renew(pending.sent_at)
 
     def _late_commit_accepted(self, event: ev.CommitAccepted) -> None:
-        if self._tenure.goes_on and self._tenure.is_of(event.member_id, event.generation):
+        if self._assignment.can_plan and self._assignment.is_of(event.member_id, event.generation):
             self._renew(event.sent_at)
 
     def _commit_accepted(self, event: ev.CommitAccepted) -> None:
@@ -354,22 +356,22 @@ class Membership(Entry):
         return gave_up_waiting(flying_s, waited_s, self._rebalance_ms, self._config.rebalance_wait_ms)
 
     def _waited_enough(self) -> None:
-        if self._tenure.leaving or (self._batch.in_flight and not self._tenure.stands):
+        if self._assignment.leaving or (self._batch.in_flight and not self._assignment.stands):
             self._out.append(ev.GaveUp(self._waited()))
         if self._settling:
             self._note(WARNING, left_unsettled(self._generation, self._now - self._told_at))
-        if self._tenure.leaving:
+        if self._assignment.leaving:
             self._give_up()
         else:
             self._rejoin(self._wanted or "the group rebalances")
 
     def _released(self, event: ev.Released) -> None:
-        if self._tenure.leaving:
+        if self._assignment.leaving:
             self._give_up()
 
     def _give_up(self) -> None:
         """R25: the others get what this member gives up by another rebalance, which its JoinGroup brings about."""
-        given_up = self._tenure.give_up()
+        given_up = self._assignment.give_up()
         named = ", ".join(map(str, sorted(given_up)[:3])) + (", ..." if len(given_up) > 3 else "")
         self._rejoin(f"gives up {named}", gives_up=given_up)
 

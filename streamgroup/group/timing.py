@@ -25,7 +25,7 @@ _LENGTHS = 10
 """So many batches tell how long the next may take (R22)."""
 
 
-class Chance(Protocol):
+class Random(Protocol):
     """Where jitter comes from; `random.Random` is one."""
 
     def random(self) -> float:
@@ -89,10 +89,10 @@ class MemberConfig:
         """The deadline of JoinGroup and SyncGroup, which wait for the other members (R10)."""
         return max(self.max_poll_interval_ms + JOIN_GRACE_MS, self.request_timeout_ms)
 
-    def backoff_s(self, attempt: int, chance: Chance) -> float:
+    def backoff_s(self, attempt: int, random: Random) -> float:
         """The wait before attempt `attempt` (1 is the first repetition): exponential, with jitter (KIP-580)."""
         wait = min(self.retry_backoff_ms * 2.0 ** min(attempt - 1, 32), self.retry_backoff_max_ms) / 1000
-        return wait * (1 - _JITTER + 2 * _JITTER * chance.random())
+        return wait * (1 - _JITTER + 2 * _JITTER * random.random())
 
 
 def rejoin_due(
@@ -114,13 +114,13 @@ def rejoin_due(
     call `rebalance_wait_s` from then, or from `told_at` where the tasks should have been done before. That needs a
     batch in flight whose tasks were asked for, and the length of an earlier one.
     """
-    latest = told_at + patience_s(max_poll_s)
+    latest = told_at + rejoin_timeout_s(max_poll_s)
     if listened or asked_at is None or longest_batch_s is None:
         return latest
     return min(max(asked_at + longest_batch_s, told_at) + rebalance_wait_s, latest)
 
 
-def patience_s(max_poll_s: float) -> float:
+def rejoin_timeout_s(max_poll_s: float) -> float:
     """How long a member that was told to rejoin waits for its batch at most: a little less than the group waits."""
     return max_poll_s - min(_REJOIN_MARGIN_S, max_poll_s / 10)
 
@@ -129,7 +129,7 @@ def gave_up_waiting(flying_s: float, waited_s: float, rebalance_ms: int, rebalan
     """What a user is told when a batch is waited for no longer: why, what follows, and what to do about it."""
     batch = f"the batch in flight, planned {flying_s:.0f} s ago, is not proven sunk"
     follows = "other members may get its partitions and read it again: up to one batch may be repeated (R22)"
-    if waited_s >= patience_s(rebalance_ms / 1000):
+    if waited_s >= rejoin_timeout_s(rebalance_ms / 1000):
         return (
             f"{batch}, and the group waits no longer than max.poll.interval.ms={rebalance_ms} for it: {follows}. "
             "Raise kafka.max.poll.interval.ms above what the longest batch takes, or lower maxOffsetsPerTrigger"

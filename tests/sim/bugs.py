@@ -18,12 +18,12 @@ from streamgroup.driver.membership.member import Member
 from streamgroup.group import leading, membership, positions, timing
 from streamgroup.group import ledger as ledger_module
 from streamgroup.group.commits import Commit
-from streamgroup.group.flights import Flights
+from streamgroup.group.held_assignment import HeldAssignment
 from streamgroup.group.holding import Held
+from streamgroup.group.in_flight import InFlightBatches
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import Membership
 from streamgroup.group.positions import Start
-from streamgroup.group.tenure import Tenure
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
 from tests.sim import checker as words
 from tests.sim import process as simulated
@@ -125,15 +125,15 @@ def range_end_off_by_one(stack: ExitStack) -> None:
 
 
 def believe_skipped_batches(stack: ExitStack) -> None:
-    real = Flights.prove
+    real = InFlightBatches.mark_sunk
 
-    def prove(self: Flights, start: Document) -> Any:
-        flight = self.flight
-        if flight is not None and flight.document == start and flight.handed is None:
-            flight.handed = start.ranges
+    def mark_sunk(self: InFlightBatches, start: Document) -> Any:
+        flight = self.in_flight
+        if flight is not None and flight.document == start and flight.planned_ranges is None:
+            flight.planned_ranges = start.ranges
         return real(self, start)
 
-    replace(stack, Flights, "prove", prove)
+    replace(stack, InFlightBatches, "mark_sunk", mark_sunk)
 
 
 def end_unjudged(stack: ExitStack) -> None:
@@ -166,13 +166,13 @@ def ahead_without_the_run(stack: ExitStack) -> None:
 
 def ahead_from_the_logged_end(stack: ExitStack) -> None:
     """The checkpoint is taken to be at the end of the batch that is only being replayed."""
-    real = Flights.replayed
+    real = InFlightBatches.replayed
 
-    def replayed(self: Flights, start: Document, end: Document, *rest: Any) -> None:
+    def replayed(self: InFlightBatches, start: Document, end: Document, *rest: Any) -> None:
         real(self, start, end, *rest)
         self.checkpoint = end
 
-    replace(stack, Flights, "replayed", replayed)
+    replace(stack, InFlightBatches, "replayed", replayed)
 
 
 def ahead_without_having_asked(stack: ExitStack) -> None:
@@ -232,7 +232,7 @@ def plan_without_a_lease(stack: ExitStack) -> None:
     """A member that has not been heard of for a session plans all the same."""
 
     def may_plan(self: Member, now: float) -> bool:
-        return self.membership.goes_on and self.ledger.settled and self.ledger.idle
+        return self.membership.can_plan and self.ledger.settled and self.ledger.idle
 
     replace(stack, Member, "may_plan", may_plan)
 
@@ -263,7 +263,7 @@ def undo_resets(stack: ExitStack) -> None:
 
 
 def keep_across_a_missed_generation(stack: ExitStack) -> None:
-    replace(stack, Tenure, "precedes", lambda self, member_id, generation: member_id == self.member_id)
+    replace(stack, HeldAssignment, "precedes", lambda self, member_id, generation: member_id == self.member_id)
 
 
 def believe_stale_answers(stack: ExitStack) -> None:
@@ -302,7 +302,7 @@ def count_the_wait_from_the_batch(stack: ExitStack) -> None:
     def rejoin_due(
         told_at: float, asked_at: float | None, longest: float | None, wait: float, most: float, **_: bool
     ) -> float:
-        latest = told_at + timing.patience_s(most)
+        latest = told_at + timing.rejoin_timeout_s(most)
         return latest if asked_at is None or longest is None else min(asked_at + longest + wait, latest)
 
     replace(stack, membership, "rejoin_due", rejoin_due)

@@ -37,7 +37,7 @@ def drain(process: Process, seconds: float) -> Steps:
 def _leave(process: Process) -> Steps:
     settled, ledger, membership = _is_settled(process), process.ledger, process.membership
     process.carry_out(process.member.farewell(process.kernel.now))
-    yield Until(lambda: not ledger.owes, FAREWELL_S * 0.6)
+    yield Until(lambda: not ledger.commit_pending, FAREWELL_S * 0.6)
     clean = (settled or _is_settled(process)) and not ledger.commits.outstanding
     process.carry_out(process.member.step(ev.Stop(), process.kernel.now))
     yield Until(lambda: membership.state is State.LEFT, FAREWELL_S * 0.4)
@@ -48,6 +48,6 @@ def _is_settled(process: Process) -> bool:
     ledger = process.ledger
     if not process.started:
         return True
-    if not ledger.started or not ledger.idle or ledger.owes:
+    if not ledger.started or not ledger.idle or ledger.commit_pending:
         return False
     return not ledger.awaits_holding or (process.member.stable and ledger.settled)

@@ -20,7 +20,7 @@ from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
-from streamgroup.group.timing import patience_s
+from streamgroup.group.timing import rejoin_timeout_s
 from streamgroup.logformat import KAFKA_LOG
 from streamgroup.model import INITIAL_DOCUMENT, Document, LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.planning import loss
@@ -129,7 +129,7 @@ class Process:
     def _least_wait_s(self) -> float:
         """How long a batch is waited for at least, since the rebalance was announced (R22)."""
         settings = self.settings
-        most = patience_s(settings.max_poll_s)
+        most = rejoin_timeout_s(settings.max_poll_s)
         return most if self.query.settings.listener else min(settings.rebalance_wait_s, most)
 
     def license(self) -> None:
@@ -138,9 +138,9 @@ class Process:
 
     def told(self, document: Document, number: int) -> None:
         """`Proof.sunk`: the listener says that a batch has sunk (R15)."""
-        if self.ledger.told(document, number) and self.failure is None:
+        if self.ledger.on_batch_done(document, number) and self.failure is None:
             try:
-                self.carry_out(self.member.prove(document, self.kernel.now))
+                self.carry_out(self.member.mark_sunk(document, self.kernel.now))
             except ConfigError as error:
                 self.failure = error
 
@@ -217,7 +217,7 @@ class Process:
         self.kernel.note(self.name, f"joins: {action.reason}" + (" (abandons its batch)" if action.abandoned else ""))
         if (action.abandoned or self._gave_up) and not self._too_early:
             self.license()
-        if self._has_waited(patience_s(self.settings.max_poll_s)):
+        if self._has_waited(rejoin_timeout_s(self.settings.max_poll_s)):
             self.world.checker.excuse(self)
         self._gave_up = self._too_early = False
         self.world.checker.gives_up(self)
@@ -314,7 +314,7 @@ class Process:
         again = self._already_planned(document)
         if again is not None:
             return to_value(again)
-        self.carry_out(self.member.prove(document, self.kernel.now))
+        self.carry_out(self.member.mark_sunk(document, self.kernel.now))
         self._join()
         while True:
             planned = yield from self._plan(document, max_offsets)
@@ -402,8 +402,8 @@ class Process:
 
     def _already_planned(self, start: Document) -> Document | None:
         self._raise_failure()
-        flight = self.ledger.flight
-        if flight is None or not flight.planned_here or flight.document == start or flight.handed is not None:
+        flight = self.ledger.in_flight
+        if flight is None or not flight.planned_here or flight.document == start or flight.planned_ranges is not None:
             return None
         return flight.document if flight.document.sequence > start.sequence else None
 

@@ -113,7 +113,7 @@ def commit_while_releasing(stack: ExitStack) -> None:
 
 def keep_from_a_waiting_consumer(stack: ExitStack) -> None:
     """What falls to a real consumer is released when its batch is done, and nobody makes the consumer try again."""
-    replace(stack, claims, "FOREIGN_PATIENCE_S", 1e9)
+    replace(stack, claims, "FOREIGN_TIMEOUT_S", 1e9)
     never_poke(stack)
 
 
@@ -156,10 +156,10 @@ def plan_while_suspended(stack: ExitStack) -> None:
     """Whoever was registered when the connection was lost is taken to be still, however long ago that was."""
 
     def may_plan(self: Member, now: float) -> bool:
-        return self.membership.goes_on and self.ledger.settled and self.ledger.idle
+        return self.membership.can_plan and self.ledger.settled and self.ledger.idle
 
     replace(stack, Member, "may_plan", may_plan)
-    replace(stack, Registry, "goes_on", property(lambda self: self._state is State.STABLE and self._wanted is None))
+    replace(stack, Registry, "can_plan", property(lambda self: self._state is State.STABLE and self._wanted is None))
 
 
 _ZOOKEEPER = Kind.ZOOKEEPER

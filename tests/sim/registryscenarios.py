@@ -36,7 +36,7 @@ def _joins_a_long_batch(world: World) -> Steps:
     yield from when(world, lambda: _committed(world, 5))
     q0.slow_s = 8.0
     _produce(world, 5)
-    yield from when(world, lambda: running(q0).ledger.flight is not None)
+    yield from when(world, lambda: running(q0).ledger.in_flight is not None)
     return c0
 
 
@@ -123,7 +123,7 @@ def _a_member_leaves_before_it_has_looked_at_what_it_released(world: World) -> S
     q0.pause(3.0)
     yield from when(world, joined(q1, 1))
     _produce(world, 5)
-    yield from when(world, lambda: running(q1).ledger.flight is not None)
+    yield from when(world, lambda: running(q1).ledger.in_flight is not None)
     keep_down(q0, q0.stop)
 
 
@@ -166,7 +166,7 @@ def _another_waits_for_the_batch_of_the_first(world: World) -> Steps:
     yield from when(world, lambda: _committed(world, 5))
     q0.slow_s = 1.5
     _produce(world, 5)
-    yield from when(world, lambda: running(q0).ledger.flight is not None)
+    yield from when(world, lambda: running(q0).ledger.in_flight is not None)
     q1.start()
     yield from when(world, joined(q1, 1))
     yield Sleep(1.0)

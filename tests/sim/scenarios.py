@@ -129,7 +129,7 @@ def _another_comes_during_a_long_batch(world: World) -> Steps:
     for tp in (A0, A1):
         world.logs.produce(tp, 5)
     process = running(q0)
-    yield from when(world, lambda: process.ledger.flight is not None)
+    yield from when(world, lambda: process.ledger.in_flight is not None)
     yield Sleep(8.0)
     q0.slow_s = None
     q1.start()
@@ -147,11 +147,11 @@ def _commit_stalls_while_its_member_rejoins(world: World) -> Steps:
     yield from when(world, _committed(world, A1, 5))
     q0.slow_s = 2.9
     world.logs.produce(A1, 5)
-    yield from when(world, lambda: q0.process is not None and q0.process.ledger.flight is not None)
+    yield from when(world, lambda: q0.process is not None and q0.process.ledger.in_flight is not None)
     process = running(q0)
     q1.start()
     yield from when(world, lambda: process.membership.rebalance_wanted)
-    yield from when(world, lambda: process.ledger.idle and process.ledger.owes)
+    yield from when(world, lambda: process.ledger.idle and process.ledger.commit_pending)
     line = connected(process.line(Lane.COORDINATOR))
     line.stall(3.8)
     world.logs.produce(A1, 1)
@@ -308,7 +308,7 @@ def _a_static_member_restarts_before_it_has_given_up(world: World) -> Steps:
     for tp in (A0, A1):
         world.logs.produce(tp, 5)
     process = running(q0)
-    yield from when(world, lambda: process.ledger.flight is not None)
+    yield from when(world, lambda: process.ledger.in_flight is not None)
     q1.start()
     yield from when(world, lambda: bool(process.membership.revoking))
     q0.kill()

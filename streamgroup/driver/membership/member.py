@@ -49,7 +49,10 @@ class Waits(Protocol):
 
 
 class Machine(Protocol):
-    """What holds partitions: `Membership`, or `Solo` for a query that is no member. See the former's docstrings."""
+    """The machine that holds partitions: `Membership`, `Registry`, or `StandaloneMember` for a query outside any group.
+
+    See the docstrings of `Membership`.
+    """
 
     @property
     def state(self) -> State:
@@ -64,7 +67,7 @@ class Machine(Protocol):
         """R9."""
 
     @property
-    def goes_on(self) -> bool:
+    def can_plan(self) -> bool:
         """Whether what is held may be planned."""
 
     @property
@@ -171,7 +174,7 @@ class Member:
         generation accepted within the session, all positions settled."""
         lease = self.membership.lease_at
         fresh = lease is not None and now - lease < self._session_timeout_s
-        return self.membership.goes_on and fresh and self.ledger.settled and self.ledger.idle
+        return self.membership.can_plan and fresh and self.ledger.settled and self.ledger.idle
 
     @property
     def complete(self) -> bool:
@@ -187,9 +190,9 @@ class Member:
 
     # --- what Spark's thread tells -----------------------------------------------------------------------------------
 
-    def prove(self, start: Document, now: float) -> list[MemberAction]:
+    def mark_sunk(self, start: Document, now: float) -> list[MemberAction]:
         """Spark asks for a batch from `start`. Raises ConfigError for a skipped batch (R17)."""
-        self.ledger.prove(start)
+        self.ledger.mark_sunk(start)
         return self.step(ev.Tick(), now)
 
     def planned(self, document: Document, now: float) -> list[MemberAction]:
@@ -300,7 +303,7 @@ class Member:
                 commit = self.ledger.commit_due(now)
                 if commit is not None:
                     actions.append(self._commit(commit, now))
-        if self._busy and self.ledger.idle and (not self.ledger.owes or self._commit_waits_for_join):
+        if self._busy and self.ledger.idle and (not self.ledger.commit_pending or self._commit_waits_for_join):
             self._busy = False
             self._machine(ev.Idle(), now, actions)
         if self.membership.settling and (self._commit_waits_for_join or not self.ledger.settling(self._topics)):

@@ -3,8 +3,8 @@
 | mode | who assigns | where offsets are kept | where it goes on (R5) |
 |---|---|---|---|
 | `member` | the group: `Membership` | in the group, of its generation | at the commit, unless proven ahead of it |
-| `commit` | the query: `Solo` | in the group, of no member | at the checkpoint, or at an operator's reset |
-| `off` | the query: `Solo` | in memory: `PrivateOffsets` | at the checkpoint |
+| `commit` | the query: `StandaloneMember` | in the group, of no member | at the checkpoint, or at an operator's reset |
+| `off` | the query: `StandaloneMember` | in memory: `PrivateOffsets` | at the checkpoint |
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamgroup.driver.membership.private import PrivateOffsets
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import Membership
-from streamgroup.group.solo import Solo
+from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.net.backoff import Backoff
@@ -53,7 +53,10 @@ def answers_of(group: GroupOptions) -> Answer | None:
 def machine_of(
     options: SourceOptions, group: GroupOptions, rng: random.Random, is_missed: Callable[[TopicPartition], bool]
 ) -> Machine:
-    """What holds partitions of a group that a broker coordinates, or of none; `is_missed` is told to `Solo`."""
+    """Return the machine that holds partitions of a group that a broker coordinates, or of none.
+
+    `is_missed` goes to `StandaloneMember`.
+    """
     if group.is_member:
         return Membership(member_config(options, group), rng)
     return solo_of(options, group, rng, is_missed, through_brokers=in_zookeeper(group))
@@ -66,13 +69,13 @@ def solo_of(
     is_missed: Callable[[TopicPartition], bool],
     *,
     through_brokers: bool | None,
-) -> Solo:
+) -> StandaloneMember:
     """Who reads alone. `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`)."""
-    return Solo(
+    return StandaloneMember(
         member_config(options, group),
         rng,
         assigned=options.subscription.assign,
-        patience_s=group.join_timeout_ms / 1000,
+        members_timeout_s=group.join_timeout_ms / 1000,
         is_missed=is_missed,
         in_zookeeper=through_brokers,
         keeper=group.kept.keeper,

@@ -16,11 +16,11 @@ from streamgroup.group.registry.entry import Entry
 from streamgroup.group.registry.events import Looked
 from streamgroup.group.registry.view import View, owner_subtrees
 from streamgroup.group.table import State
-from streamgroup.group.timing import gave_up_waiting, left_unsettled, patience_s, rejoin_due
+from streamgroup.group.timing import gave_up_waiting, left_unsettled, rejoin_due, rejoin_timeout_s
 from streamgroup.model import TopicPartition
 from streamgroup.znodes import Create, Delete, Operation
 
-FOREIGN_PATIENCE_S = 5.0
+FOREIGN_TIMEOUT_S = 5.0
 """R33: a consumer of another make tries 4 times in 8 s to claim its partitions, and then owns nothing."""
 PARTIAL_AFTER_S = 1.0
 """A member goes on without what others have yet to release after this: mostly they do so at once, and one assignment
@@ -76,7 +76,7 @@ class Claims(Entry):
         is_told = batch.listened or self._settling
         due = rejoin_due(self._told_at, batch.asked_at, batch.longest_s, wait, most, listened=is_told)
         if view.foreign:
-            due = min(due, self._told_at + FOREIGN_PATIENCE_S)
+            due = min(due, self._told_at + FOREIGN_TIMEOUT_S)
         self._asking.set(Due.REJOIN, due)
 
     def _waited_enough(self) -> None:
@@ -91,7 +91,7 @@ class Claims(Entry):
         flying_s, waited_s = self._batch.flying_s(self._now), self._now - self._told_at
         most = self._config.max_poll_interval_ms
         foreign = self._view.foreign if self._view is not None else ()
-        if foreign and waited_s < patience_s(most / 1000):
+        if foreign and waited_s < rejoin_timeout_s(most / 1000):
             return _FOREIGN.format(flying=flying_s, waited=waited_s, who=foreign[0])
         return gave_up_waiting(flying_s, waited_s, most, self._config.rebalance_wait_ms)
 

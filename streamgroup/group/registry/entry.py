@@ -22,7 +22,7 @@ from streamgroup.group.registry.events import Looked, RegistryAction
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.view import Consumer, Owner, View, owner_subtrees, owners_in, subtrees, view_of
 from streamgroup.group.table import State
-from streamgroup.group.timing import BatchClock, Chance, MemberConfig
+from streamgroup.group.timing import BatchClock, MemberConfig, Random
 from streamgroup.model import TopicPartition
 from streamgroup.znodes import Check, Create, Delete, Refusal, Set, Subtree
 
@@ -45,10 +45,10 @@ class Entry(ABC):
     """See the module. What it holds is kept here, too, since losing it is decided by looks."""
 
     def __init__(
-        self, config: MemberConfig, chance: Chance, paths: GroupPaths, new_incarnation: Callable[[], Incarnation]
+        self, config: MemberConfig, random: Random, paths: GroupPaths, new_incarnation: Callable[[], Incarnation]
     ) -> None:
         self._config = config
-        self._chance = chance
+        self._random = random
         self._paths = paths
         self._new_incarnation = new_incarnation
         self._state = State.UNJOINED
@@ -267,7 +267,7 @@ class Entry(ABC):
         """Look at everything after a backoff. Logged at the attempts 1, 2, 4, 8, ..."""
         self._view_stale = True
         self._attempts += 1
-        self._asking.set(Due.RETRY, self._now + self._config.backoff_s(self._attempts, self._chance))
+        self._asking.set(Due.RETRY, self._now + self._config.backoff_s(self._attempts, self._random))
         if self._attempts & (self._attempts - 1) == 0:
             self._note(INFO, f"{self._state.value}: {reason}; trying again (attempt {self._attempts})")
 

@@ -1,8 +1,8 @@
 """The membership of one query in a group that ZooKeeper keeps, as the consumers of Kafka 0.7 and 0.8 do it.
 
-A `Machine` (driver/membership/member.py) beside `Membership` and `Solo`: pure, events in, actions out (`events.py` here
-and in `group/`). This file is about the session and about what is heard when; what a registered member does is in
-`claims.py`.
+A `Machine` (driver/membership/member.py) beside `Membership` and `StandaloneMember`: pure, events in, actions out
+(`events.py` here and in `group/`). This file is about the session and about what is heard when; what a registered
+member does is in `claims.py`.
 
 | state | means |
 |---|---|
@@ -84,7 +84,7 @@ class Registry(Claims):
         return self._lease_at - (self._config.session_timeout_ms - self._session_ms) / 1000
 
     @property
-    def goes_on(self) -> bool:
+    def can_plan(self) -> bool:
         """Whether what is held may be planned."""
         return self._state is State.STABLE and self._wanted is None and self._connected and self._proven
 
@@ -197,7 +197,7 @@ class Registry(Claims):
         self._forget_registration()
         self._enter(reason)
         self._attempts += 1
-        self._asking.set(Due.RETRY, self._now + self._config.backoff_s(self._attempts, self._chance))
+        self._asking.set(Due.RETRY, self._now + self._config.backoff_s(self._attempts, self._random))
 
     def _lose(self, reason: str) -> None:
         """All partitions are gone, or must be assumed so."""

@@ -168,7 +168,7 @@ class Query:
 
     def poll(self) -> bool:
         """`latestOffset` up to where a plan may be made."""
-        self.act(self.member.prove(self.start, self.world.now))
+        self.act(self.member.mark_sunk(self.start, self.world.now))
         return self.member.may_plan(self.world.now)
 
     def plan(self) -> Document | None:

@@ -11,14 +11,14 @@ from streamgroup.driver import trouble
 from streamgroup.driver.trouble import Kind, Loss, Troubles
 from streamgroup.errors import BrokerError, FencedError
 from streamgroup.group import events as ev
-from streamgroup.group.flights import Flight
+from streamgroup.group.in_flight import InFlightBatch
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import message_of, parse
 from streamgroup.model import Document, OffsetRange, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DOCUMENT = Document("g", "l", "r0", 7, (OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 10)))
-FLIGHT = Flight(DOCUMENT, planned_here=True)
+FLIGHT = InFlightBatch(DOCUMENT, planned_here=True)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
@@ -34,7 +34,7 @@ class Told:
         self.hours += 1
         return NOON + timedelta(hours=self.hours - 1)
 
-    def hear(self, *actions: object, flight: Flight | None = None) -> None:
+    def hear(self, *actions: object, flight: InFlightBatch | None = None) -> None:
         for action in actions:
             self.troubles.hear(action, flight)
 
@@ -128,7 +128,7 @@ def test_a_batch_that_is_waited_for_no_longer_is_one_repeat_however_it_goes_on()
 def test_what_is_left_behind_may_be_repeated(how: str) -> None:
     told = Told()
     told.troubles.left(None, 0, how)
-    nothing_left = Flight(DOCUMENT, planned_here=False, handed=())
+    nothing_left = InFlightBatch(DOCUMENT, planned_here=False, planned_ranges=())
     told.troubles.left(nothing_left, 0, how)
     assert told.lines == [], "nothing was in flight, or all of it is committed"
     for _ in range(2):

@@ -48,7 +48,7 @@ def document(sequence: int, run: str = "now", **ranges: tuple[int, int]) -> Docu
 
 def started(start: Document = INITIAL_DOCUMENT) -> Ledger:
     ledger = Ledger("g", "now", "lineage")
-    ledger.prove(start)
+    ledger.mark_sunk(start)
     return ledger
 
 

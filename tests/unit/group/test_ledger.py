@@ -37,7 +37,7 @@ def test_a_batch_moves_its_positions_when_it_is_proven_and_the_commit_carries_al
     ledger = in_flight({A: ours(90), B: ours(40)}, document(5, a=(90, 100), b=(40, 40)))
     assert ledger.commit_due(NOW) is None
     assert offsets(ledger) == {A: 90, B: 40}
-    ledger.prove(document(5, a=(90, 100), b=(40, 40)))
+    ledger.mark_sunk(document(5, a=(90, 100), b=(40, 40)))
     assert ledger.idle
     assert not ledger.settled
     commit = accept(ledger)
@@ -51,17 +51,17 @@ def test_a_batch_moves_its_positions_when_it_is_proven_and_the_commit_carries_al
 def test_spark_asking_again_and_again_proves_nothing_twice() -> None:
     planned = document(5, a=(90, 100))
     ledger = in_flight({A: ours(90)}, planned)
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     accept(ledger)
     ledger.moved(A, 95)
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     assert offsets(ledger) == {A: 95}
 
 
 def test_an_older_start_proves_nothing() -> None:
     planned = document(5, a=(90, 100))
     ledger = in_flight({A: ours(90)}, planned)
-    ledger.prove(document(4, a=(90, 90), b=(40, 40)))
+    ledger.mark_sunk(document(4, a=(90, 90), b=(40, 40)))
     assert not ledger.idle
     assert offsets(ledger) == {A: 90}
 
@@ -72,7 +72,7 @@ def test_a_batch_that_the_sink_skipped_commits_nothing_and_says_why() -> None:
     skipped = document(5, a=(90, 100))
     ledger.emitted(skipped)
     with pytest.raises(ConfigError, match=r"group g: the sink skipped a batch.*document 5 \(t-0\[90, 100\)\)"):
-        ledger.prove(skipped)
+        ledger.mark_sunk(skipped)
     farewell = ledger.commit_due(NOW, everything=True)
     assert farewell is not None
     assert offsets(farewell) == {A: 90}
@@ -84,7 +84,7 @@ def test_a_document_without_ranges_is_proven_without_being_asked_for() -> None:
     gain(ledger, {A: ours(90)})
     empty = document(1, a=(90, 90))
     ledger.emitted(empty)
-    ledger.prove(empty)
+    ledger.mark_sunk(empty)
     assert ledger.idle
     assert ledger.checkpoint == empty
 
@@ -104,7 +104,7 @@ def test_no_offsets_are_fetched_before_spark_tells_the_checkpoint() -> None:
     assign(ledger, A)
     assert not ledger.offsets_wanted(topics())
     assert not ledger.settled
-    ledger.prove(document(4, a=(90, 90)))
+    ledger.mark_sunk(document(4, a=(90, 90)))
     assert ledger.offsets_wanted(topics())
     assert ledger.offsets_found("m", 3, {}, topics()) == {A: Start(Origin.CHECKPOINT, 90, 5)}
 
@@ -228,7 +228,7 @@ def test_a_lost_partition_is_moved_and_committed_by_nobody() -> None:
     planned = document(5, a=(90, 100), b=(40, 60))
     ledger = in_flight({A: ours(90), B: ours(40)}, planned)
     assign(ledger, B, generation=4, kept=(B,))
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     assert offsets(accept(ledger)) == {B: 60}
 
 
@@ -236,7 +236,7 @@ def test_a_kept_partition_moves_although_the_generation_has_changed() -> None:
     planned = document(5, a=(90, 100))
     ledger = in_flight({A: ours(90)}, planned)
     assign(ledger, A, B, generation=4, kept=(A,))
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     assert offsets(due(ledger)) == {A: 100}
 
 
@@ -245,7 +245,7 @@ def test_a_partition_lost_to_another_member_and_regained_is_where_that_member_le
     ledger = in_flight({A: ours(90)}, planned)
     assign(ledger, generation=4)
     gain(ledger, {A: ours(95, 9, run="other")}, generation=5)
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     assert offsets(ledger) == {A: 95}
 
 
@@ -255,12 +255,12 @@ def test_a_lone_querys_hiccup_repeats_nothing(regained_first: bool) -> None:
     ledger = in_flight({A: ours(90, run="now"), B: ours(40, run="now")}, planned)
     ledger.lost()
     if not regained_first:
-        ledger.prove(planned)
+        ledger.mark_sunk(planned)
     gain(ledger, {A: ours(90, run="now"), B: ours(40, run="now")}, generation=4)
     if regained_first:
         assert ledger.settled
         assert not ledger.idle
-        ledger.prove(planned)
+        ledger.mark_sunk(planned)
     assert offsets(ledger) == {A: 100, B: 40}
     assert not ledger.settled
     assert offsets(accept(ledger)) == {A: 100, B: 40}
@@ -272,10 +272,10 @@ def test_an_operators_reset_is_not_undone_by_the_document_before_it(regained_fir
     ledger = in_flight({A: ours(90, run="now")}, planned)
     ledger.lost()
     if not regained_first:
-        ledger.prove(planned)
+        ledger.mark_sunk(planned)
     gain(ledger, {A: CommittedOffset(20)}, generation=4)
     if regained_first:
-        ledger.prove(planned)
+        ledger.mark_sunk(planned)
     assert offsets(ledger) == {A: 20}
 
 
@@ -289,7 +289,7 @@ def test_an_operators_reset_stays_although_this_member_has_committed_it_since() 
     assert farewell is not None
     assert told(farewell, A).sequence == 5
     ledger.lost()
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     gain(ledger, farewell.offsets, generation=5)
     assert offsets(ledger)[A] == 20
 
@@ -301,7 +301,7 @@ def test_a_batch_given_up_at_a_rebalance_counts_its_partitions_as_gained() -> No
     assign(ledger, A, B, generation=4, kept=(A, B))
     assert offsets(ledger) == {B: 40}
     assert set(ledger.offsets_found("m", 4, {A: ours(95, 9, run="other"), B: ours(1)}, topics())) == {A}
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     assert offsets(ledger) == {A: 95, B: 40}
 
 
@@ -310,12 +310,12 @@ def test_an_empty_document_made_while_nothing_was_held_does_not_hide_what_has_su
     planned = document(5, a=(90, 100))
     ledger = in_flight({A: ours(90, run="now")}, planned)
     ledger.lost()
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     for sequence in (6, 7):
         empty = document(sequence)
         ledger.emitted(empty)
-        ledger.prove(empty)
-        ledger.prove(empty)
+        ledger.mark_sunk(empty)
+        ledger.mark_sunk(empty)
     assert gain(ledger, {A: ours(90, run="now")}, generation=4) == {A: Start(Origin.CHECKPOINT_AHEAD, 100, 5)}
     assert told(accept(ledger), A).sequence == 7
 
@@ -324,7 +324,7 @@ def test_an_empty_document_made_before_the_first_assignment_is_no_checkpoint_yet
     ledger = started()
     empty = document(1)
     ledger.emitted(empty)
-    ledger.prove(empty)
+    ledger.mark_sunk(empty)
     assert gain(ledger, {}, A) == {A: Start(Origin.STARTING)}
 
 
@@ -334,7 +334,7 @@ def test_a_restart_from_a_document_that_tells_nothing_is_still_the_founding(how:
     if how == "replayed":
         ledger.replayed(INITIAL_DOCUMENT, empty, (), {})
         assert ledger.lineage == "lineage"
-    ledger.prove(empty)
+    ledger.mark_sunk(empty)
     assert ledger.lineage == "lineage", "it is carried on (R1)"
     assert gain(ledger, {}, A) == {A: Start(Origin.STARTING)}
 
@@ -349,7 +349,7 @@ def test_an_empty_document_that_repeats_the_checkpoint_does_not_stand_for_it() -
     ledger = started(document(5, "before", a=(90, 100)))
     again = replace(document(6, a=(100, 100)), ranges=())
     ledger.emitted(again)
-    ledger.prove(again)
+    ledger.mark_sunk(again)
     assert gain(ledger, {A: ours(90, asked=5)}) == {A: Start(Origin.CHECKPOINT_AHEAD, 100, 5)}
 
 
@@ -364,7 +364,7 @@ def test_a_commit_after_an_empty_document_does_not_let_it_prove_a_batch_that_was
     farewell = ledger.commit_due(NOW, everything=True)
     assert farewell is not None
     restarted = Ledger("g", "later", "new")
-    restarted.prove(again)
+    restarted.mark_sunk(again)
     assert gain(restarted, farewell.offsets, A) == {A: Start(Origin.COMMITTED, 90)}
 
 
@@ -376,15 +376,15 @@ def test_one_commit_at_a_time() -> None:
     gain(ledger, {}, A)
     due(ledger)
     assert ledger.commit_due(NOW + 30) is None
-    assert ledger.owes
+    assert ledger.commit_pending
 
 
 def test_a_refused_commit_is_made_again_after_the_rebalance_for_what_is_kept() -> None:
     planned = document(5, a=(90, 100), b=(40, 60))
     ledger = in_flight({A: ours(90), B: ours(40)}, planned)
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     ledger.answered(due(ledger), CommitVerdict.RETRY)
-    assert ledger.owes
+    assert ledger.commit_pending
     gain(ledger, {B: ours(41, 9, run="other"), A: ours(90)}, A, B, generation=4, kept=(A,))
     again = due(ledger)
     assert (again.generation, offsets(again)) == (4, {A: 100, B: 41})
@@ -393,11 +393,11 @@ def test_a_refused_commit_is_made_again_after_the_rebalance_for_what_is_kept() -
 def test_an_answer_that_comes_after_the_next_generation_changes_nothing() -> None:
     planned = document(5, a=(90, 100))
     ledger = in_flight({A: ours(90)}, planned)
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     old = due(ledger)
     assign(ledger, A, generation=4, kept=(A,))
     ledger.answered(old, CommitVerdict.ACCEPTED)
-    assert ledger.owes
+    assert ledger.commit_pending
     assert offsets(due(ledger)) == {A: 100}
 
 
@@ -420,9 +420,9 @@ def test_a_farewell_commits_what_has_not_moved_and_takes_the_place_of_what_is_un
     second = ledger.commit_due(NOW, everything=True)
     assert second is not None
     ledger.answered(farewell, CommitVerdict.ACCEPTED)
-    assert ledger.owes
+    assert ledger.commit_pending
     ledger.answered(second, CommitVerdict.ACCEPTED)
-    assert not ledger.owes
+    assert not ledger.commit_pending
 
 
 def test_a_member_that_holds_nothing_owes_nothing() -> None:

@@ -15,7 +15,7 @@ from tests.unit.group.ledgers import NOW, A, B, accept, document, due, offsets, 
 
 def alone(start: Document = INITIAL_DOCUMENT, run: str = "now") -> Ledger:
     ledger = Ledger("g", run, "lineage", alone=True)
-    ledger.prove(start)
+    ledger.mark_sunk(start)
     return ledger
 
 
@@ -78,7 +78,7 @@ def test_after_a_batch_that_the_sink_skipped_the_last_commit_is_nobodys() -> Non
     skipped = document(5, a=(100, 110))
     ledger.emitted(skipped)
     with pytest.raises(ConfigError, match="skipped"):
-        ledger.prove(skipped)
+        ledger.mark_sunk(skipped)
     farewell = ledger.commit_due(NOW, everything=True)
     assert farewell is not None
     assert told(farewell, A).lineage == ""
@@ -93,5 +93,5 @@ def test_batch_0_is_replayed_from_where_it_began_though_nothing_was_committed() 
     ledger.replayed(INITIAL_DOCUMENT, batch, batch.ranges, {})
     hold(ledger, {}, A, B)
     assert offsets(ledger) == {A: 10, B: 7}
-    ledger.prove(batch)
+    ledger.mark_sunk(batch)
     assert offsets(ledger) == {A: 40, B: 7}

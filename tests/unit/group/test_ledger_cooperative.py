@@ -40,7 +40,7 @@ def test_what_is_to_be_given_up_is_planned_no_more_and_what_is_kept_is_not_looke
 def test_its_batch_is_committed_with_the_rest_before_it_goes() -> None:
     ledger = revoking()
     ledger.offsets_found("m", 4, COMMITS | {C: ours(7)}, topics())
-    ledger.prove(document(5, a=(90, 100), b=(40, 60)))
+    ledger.mark_sunk(document(5, a=(90, 100), b=(40, 60)))
     assert ledger.in_use({B}), "the commit is due"
     commit = due(ledger)
     assert (commit.generation, offsets(commit)) == (4, {A: 100, B: 60, C: 7})
@@ -61,7 +61,7 @@ def test_what_no_batch_reads_is_free_at_once() -> None:
 
 def test_a_commit_that_a_rebalance_interrupted_is_made_again_for_what_is_to_be_given_up_too() -> None:
     ledger = in_flight(COMMITS, document(5, a=(90, 100), b=(40, 60)))
-    ledger.prove(document(5, a=(90, 100), b=(40, 60)))
+    ledger.mark_sunk(document(5, a=(90, 100), b=(40, 60)))
     ledger.answered(due(ledger), CommitVerdict.RETRY)
     ledger.assigned("m", 4, [], frozenset(), {A, B})
     assert offsets(accept(ledger)) == {A: 100, B: 60}
@@ -73,14 +73,14 @@ def test_given_up_without_proof_it_moves_no_position_when_it_comes_back() -> Non
     ledger.give_up({B})
     other = {A: ours(90), B: ours(55, run="another")}
     gain(ledger, other, A, B, generation=5, kept=(A,))
-    ledger.prove(document(5, a=(90, 100), b=(40, 60)))
+    ledger.mark_sunk(document(5, a=(90, 100), b=(40, 60)))
     assert offsets(ledger) == {A: 100, B: 55}
 
 
 def test_what_comes_back_before_it_was_given_up_goes_on() -> None:
     ledger = revoking()
     ledger.assigned("m", 5, [A, B, C], {A, B, C}, ())
-    ledger.prove(document(5, a=(90, 100), b=(40, 60)))
+    ledger.mark_sunk(document(5, a=(90, 100), b=(40, 60)))
     assert offsets(ledger) == {A: 100, B: 60}
     assert offsets(due(ledger)) == {A: 100, B: 60}
     assert ledger.offsets_wanted(topics()), "C was never found: it is gained anew"

@@ -28,7 +28,7 @@ def test_an_epoch_is_taken_over_when_the_log_was_checked_and_a_batch_brings_that
     ledger = in_flight({A: ours(90), B: ours(40)}, planned)
     ledger.vouched({A: 6, B: 7, C: 8})
     assert epochs(ledger) == {A: 6, B: 7}
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     assert epochs(ledger) == {A: 5, B: 7}, "planned under 5: whether 6 has it all is to be checked again"
 
 

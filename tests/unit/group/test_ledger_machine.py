@@ -221,10 +221,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def committed(self, data: Any) -> None:
         sent = self.commits.pop(data.draw(st.integers(0, len(self.commits) - 1)))
         stale = (sent.commit.member_id, sent.commit.generation) != (self.ledger.member_id, self.ledger.generation)
-        before = repr(self.ledger.held), self.ledger.owes
+        before = repr(self.ledger.held), self.ledger.commit_pending
         self.ledger.answered(sent.commit, CommitVerdict.ACCEPTED if sent.applied else CommitVerdict.RETRY)
         if stale or not self.in_group:
-            assert (repr(self.ledger.held), self.ledger.owes) == before
+            assert (repr(self.ledger.held), self.ledger.commit_pending) == before
 
     # -- Spark --------------------------------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def latest_offset(self, counts: list[int]) -> None:
         if self.flying is not None and self.start != self.flying:
             return
-        self.ledger.prove(self.start)
+        self.ledger.mark_sunk(self.start)
         self.flying, self.handed = None, None
         self.void.clear()
         if not (self.in_group and self.ledger.settled and self.ledger.idle):
@@ -297,7 +297,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.flying is not None
         self.start = self.flying
         with pytest.raises(ConfigError, match="skipped"):
-            self.ledger.prove(self.start)
+            self.ledger.mark_sunk(self.start)
         self.restart(farewell)
 
     # -- always -------------------------------------------------------------------------------------------------------
@@ -313,8 +313,10 @@ class LedgerMachine(RuleBasedStateMachine):
         held = self.ledger.held
         assert self.ledger.partitions() == tuple(sorted(held))
         assert self.ledger.positions() == summary_of(held).positions
-        assert self.ledger.owes == (self.ledger.commits.unfinished or any(one.dirty for one in held.values()))
-        assert self.ledger.settled == (all(h.position is not None for h in held.values()) and not self.ledger.owes)
+        assert self.ledger.commit_pending == (self.ledger.commits.unfinished or any(one.dirty for one in held.values()))
+        assert self.ledger.settled == (
+            all(h.position is not None for h in held.values()) and not self.ledger.commit_pending
+        )
         awaiting = [tp for tp, one in held.items() if one.origin is None]
         assert self.ledger.offsets_wanted(TOPICS) == (bool(awaiting) and self.ledger.started)
 

@@ -50,9 +50,9 @@ def test_a_proven_replay_moves_what_stands_in_its_ranges(
     low = 90 if seen is None else max(90, seen.offset)
     ledger.replayed(start, LOGGED, (OffsetRange(A, low, 100),), {} if seen is None else {A: seen})
     if gained == "after the proof":
-        ledger.prove(LOGGED)
+        ledger.mark_sunk(LOGGED)
     gain(ledger, {} if found is None else {A: found}, A)
-    ledger.prove(LOGGED)
+    ledger.mark_sunk(LOGGED)
     assert offsets(ledger) == {A: position}
 
 
@@ -68,7 +68,7 @@ def test_a_partition_gained_while_its_batch_is_replayed_starts_before_that_batch
 def test_a_replay_of_a_partition_that_the_log_had_to_place() -> None:
     ledger = Ledger("g", "now", "lineage")
     ledger.replayed(INITIAL_DOCUMENT, document(1, "before", a=(0, 10)), (OffsetRange(A, 0, 10),), {})
-    ledger.prove(document(1, "before", a=(0, 10)))
+    ledger.mark_sunk(document(1, "before", a=(0, 10)))
     assert gain(ledger, {}, A) == {A: Start(Origin.CHECKPOINT, 10, 5)}
 
 
@@ -76,7 +76,7 @@ def test_a_replay_is_of_no_use_to_a_partition_gained_after_the_membership_was_lo
     """While the group is empty an operator may reset it, and a member may go on from there."""
     ledger = Ledger("g", "now", "lineage")
     ledger.replayed(document(4, "before", a=(90, 90)), LOGGED, (OffsetRange(A, 90, 100),), {A: ours(90)})
-    ledger.prove(LOGGED)
+    ledger.mark_sunk(LOGGED)
     ledger.lost()
     gain(ledger, {A: ours(92, 9, run="other")})
     assert offsets(ledger) == {A: 92}
@@ -91,7 +91,7 @@ def test_a_topic_created_again_voids_its_positions_and_the_batch_in_flight() -> 
     assert ledger.topics_seen(topics("new")) == [A]
     assert ledger.unresolved == {A: Origin.RECREATED}
     ledger.resolved(3, {A: 95})
-    ledger.prove(planned)
+    ledger.mark_sunk(planned)
     assert offsets(ledger) == {A: 95}
     assert told(accept(ledger), A).topic_id == "new"
 
@@ -102,7 +102,7 @@ def test_a_replay_of_a_topic_that_was_created_again_moves_nothing() -> None:
     assign(ledger, A)
     assert ledger.offsets_found("m", 3, {}, topics("new")) == {A: Start(Origin.RECREATED)}
     ledger.resolved(3, {A: 0})
-    ledger.prove(LOGGED)
+    ledger.mark_sunk(LOGGED)
     assert offsets(ledger) == {A: 0}
 
 

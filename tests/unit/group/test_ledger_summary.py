@@ -23,7 +23,7 @@ from tests.unit.group.ledgers import A, B, C, topics
 def holding() -> Ledger:
     """A and B from commits, C waits for the log."""
     ledger = Ledger("g", "run", "lineage")
-    ledger.prove(INITIAL_DOCUMENT)
+    ledger.mark_sunk(INITIAL_DOCUMENT)
     ledger.assigned("m", 1, [A, B, C], frozenset())
     ledger.offsets_found("m", 1, {A: CommittedOffset(3), B: CommittedOffset(7)}, topics())
     return ledger
@@ -38,7 +38,7 @@ def flying(ledger: Ledger) -> Document:
 
 
 def sinks(ledger: Ledger) -> None:
-    ledger.prove(flying(ledger))
+    ledger.mark_sunk(flying(ledger))
 
 
 def sinks_after_it_was_lost_and_regained(ledger: Ledger) -> None:
@@ -48,7 +48,7 @@ def sinks_after_it_was_lost_and_regained(ledger: Ledger) -> None:
     told = CommitMetadata("lineage", "run", 0, 0, 1, "id").text()
     ledger.offsets_found("m2", 2, {A: CommittedOffset(3, told)}, topics())
     assert ledger.positions()[A].offset == 3
-    ledger.prove(document)
+    ledger.mark_sunk(document)
     assert ledger.positions()[A].offset == 5
 
 
@@ -66,10 +66,10 @@ def is_given_up(ledger: Ledger) -> None:
 def is_committed(ledger: Ledger) -> None:
     ledger.resolved(1, {C: 0})
     commit = ledger.commit_due(0.0)
-    assert ledger.owes
+    assert ledger.commit_pending
     assert commit is not None
     ledger.answered(commit, CommitVerdict.ACCEPTED)
-    assert not ledger.owes
+    assert not ledger.commit_pending
 
 
 CHANGES: dict[str, Callable[[Ledger], object]] = {
@@ -92,18 +92,20 @@ CHANGES: dict[str, Callable[[Ledger], object]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_after_a_change_the_ledger_answers_as_if_it_had_never_answered_before(change: str) -> None:
     ledger = holding()
-    before = ledger.partitions(), ledger.positions(), ledger.settled, ledger.owes
+    before = ledger.partitions(), ledger.positions(), ledger.settled, ledger.commit_pending
     CHANGES[change](ledger)
     now = summary_of(ledger.held)
     assert (ledger.partitions(), ledger.positions()) == (now.partitions, now.positions)
-    assert ledger.owes == (now.dirty or ledger.commits.unfinished)
-    assert ledger.settled == (not now.unplaced and not ledger.owes)
-    assert (ledger.partitions(), ledger.positions(), ledger.settled, ledger.owes) != before, "it does change something"
+    assert ledger.commit_pending == (now.dirty or ledger.commits.unfinished)
+    assert ledger.settled == (not now.unplaced and not ledger.commit_pending)
+    assert (ledger.partitions(), ledger.positions(), ledger.settled, ledger.commit_pending) != before, (
+        "it does change something"
+    )
 
 
 def test_a_topic_that_shows_its_id_at_last_shows_it_in_the_positions() -> None:
     ledger = Ledger("g", "run", "lineage")
-    ledger.prove(INITIAL_DOCUMENT)
+    ledger.mark_sunk(INITIAL_DOCUMENT)
     ledger.assigned("m", 1, [A], frozenset())
     ledger.offsets_found("m", 1, {A: CommittedOffset(3)}, topics(""))
     assert ledger.positions() == {A: Position(3)}
@@ -115,7 +117,7 @@ def test_while_nothing_changes_the_answers_are_the_same_objects() -> None:
     ledger = holding()
     ledger.resolved(1, {C: 0})
     partitions, positions = ledger.partitions(), ledger.positions()
-    ledger.prove(INITIAL_DOCUMENT)
+    ledger.mark_sunk(INITIAL_DOCUMENT)
     ledger.topics_seen(topics())
     ledger.vouched({A: -1})
     ledger.commit_due(0.0)

@@ -71,22 +71,22 @@ def test_told_to_rejoin_in_a_batch_it_joins_at_once_and_keeps_on_with_what_it_ho
     d = rejoining(0, 1)
     assert d.only(ev.Joining) == ev.Joining("the group rebalances", abandoned=False, keeps=True)
     assert d.owned() == (tuple(tps("t", 0, 1)), 4)
-    assert d.machine.goes_on
+    assert d.machine.can_plan
     assert d.machine.may_commit
     assert d.machine.lease_at == d.now - 3, "being told to rejoin proves nothing (R9)"
     d.joined(5)
-    assert (d.machine.goes_on, d.machine.may_commit) == (True, False), "commits wait for the assignment"
+    assert (d.machine.can_plan, d.machine.may_commit) == (True, False), "commits wait for the assignment"
     assigned = synced(d, 0, 1, 2)
     assert (assigned.kept, assigned.revoked) == (frozenset(tps("t", 0, 1)), frozenset())
     assert d.machine.lease_at == d.now - 3, "still the same membership"
-    assert d.machine.goes_on
+    assert d.machine.can_plan
 
 
 def test_the_first_join_owns_nothing() -> None:
     d = Cooperative()
     d.found()
     assert d.owned() == ((), -1)
-    assert not d.machine.goes_on
+    assert not d.machine.can_plan
 
 
 def test_a_heartbeat_that_was_out_when_it_joined_still_counts() -> None:
@@ -191,7 +191,7 @@ def test_without_proof_it_gives_up_after_as_long_as_it_would_wait_to_rejoin() ->
 def test_a_join_group_without_an_answer_may_have_been_heard() -> None:
     d = rejoining(0)
     d.fail("JoinGroup")
-    assert (d.machine.goes_on, d.machine.lease_at) == (False, None)
+    assert (d.machine.can_plan, d.machine.lease_at) == (False, None)
     assert not d.has(ev.Lost)
     d.tick(0.2)
     d.answer(coordinator_is(3))
@@ -204,7 +204,7 @@ def test_a_join_group_without_an_answer_may_have_been_heard() -> None:
 def test_a_join_group_that_was_refused_was_not_heard_and_it_goes_on(code: int) -> None:
     d = rejoining(0)
     d.answer(JoinGroupResponse(error_code=code, protocol_name=""))
-    assert d.machine.goes_on
+    assert d.machine.can_plan
     assert d.machine.may_commit
 
 
@@ -212,7 +212,7 @@ def test_a_join_group_that_was_refused_was_not_heard_and_it_goes_on(code: int) -
 def test_after_a_missed_generation_it_stops_and_gains_everything(generation: int) -> None:
     d = rejoining(0, 1)
     d.joined(generation)
-    assert not d.machine.goes_on
+    assert not d.machine.can_plan
     assigned = synced(d, 0)
     assert (assigned.kept, assigned.revoked) == (frozenset(), frozenset())
     assert d.machine.lease_at is None
@@ -225,7 +225,7 @@ def test_a_sync_group_that_came_too_late_stops_it_but_loses_nothing_yet() -> Non
     d.joined(5)
     d.answer(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     assert d.only(ev.Joining) == ev.Joining("REBALANCE_IN_PROGRESS", abandoned=False)
-    assert not d.machine.goes_on
+    assert not d.machine.can_plan
     d.tick(0.2)
     assert d.owned() == (tuple(tps("t", 0)), 4), "as of the generation in which it got them"
     d.joined(6)
@@ -241,7 +241,7 @@ def test_put_out_of_the_group_while_it_joins_it_loses_everything(to: str) -> Non
         d.joined(5)
         d.answer(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     assert d.only(ev.Lost).reason == "UNKNOWN_MEMBER_ID"
-    assert not d.machine.goes_on
+    assert not d.machine.can_plan
     d.tick(0.2)
     assert d.owned() == ((), -1)
     assert d.request("JoinGroup").member_id == ""
@@ -266,7 +266,7 @@ def test_fenced_while_it_joins_the_query_ends() -> None:
     d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     d.answer(JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, protocol_name=""))
     assert isinstance(d.only(ev.Fail).error, FencedError)
-    assert (d.machine.goes_on, d.machine.may_commit) == (False, False)
+    assert (d.machine.can_plan, d.machine.may_commit) == (False, False)
 
 
 def test_stopped_while_it_joins_it_leaves() -> None:
@@ -274,7 +274,7 @@ def test_stopped_while_it_joins_it_leaves() -> None:
     d.step(ev.Stop())
     assert d.actions[0] == ev.Reset(ev.Lane.JOIN)
     assert d.only(ev.Send).api.NAME == "LeaveGroup"
-    assert not d.machine.goes_on
+    assert not d.machine.can_plan
 
 
 # -- a static member that comes back ----------------------------------------------------------------------------------

@@ -253,13 +253,13 @@ class AnyWorld(RuleBasedStateMachine):
     @invariant()
     def the_properties_fit_the_state(self) -> None:
         if self.machine.state is not State.STABLE:
-            assert self.machine.lease_at is None or self.machine.goes_on
+            assert self.machine.lease_at is None or self.machine.can_plan
             assert not self.machine.rebalance_wanted
             assert not self.machine.revoking
             assert not self.machine.settling
         assert self.machine.revoking <= self.held
         if not self.cooperative:
-            assert not self.machine.goes_on or self.machine.state is State.STABLE
+            assert not self.machine.can_plan or self.machine.state is State.STABLE
             assert self.machine.may_commit is (self.machine.state is State.STABLE)
 
     @rule()

@@ -85,7 +85,7 @@ class CooperativeGroup(RuleBasedStateMachine):
             self.world.queries.remove(query)
             self.silent.append(query)
             return
-        self.smooth &= query.ledger.idle and not query.ledger.owes and kind == "leaves"
+        self.smooth &= query.ledger.idle and not query.ledger.commit_pending and kind == "leaves"
         if kind == "dies":
             self.world.die(query)
             return
@@ -128,10 +128,10 @@ class CooperativeGroup(RuleBasedStateMachine):
         self.go_on(data.draw(st.sampled_from(self.world.queries), "who"))
 
     def go_on(self, query: Query) -> None:
-        flight = query.ledger.flight
+        flight = query.ledger.in_flight
         if flight is None or query.start == flight.document:
             self.plan(query)
-        elif flight.handed is None:
+        elif flight.planned_ranges is None:
             query.ask(flight.document)
         else:
             query.sink(flight.document)
@@ -149,7 +149,7 @@ class CooperativeGroup(RuleBasedStateMachine):
                 continue
             if other.member.may_plan(self.world.now):
                 assert planned.isdisjoint(other.ledger.positions()), f"{other.name} may plan it, too"
-            flight = other.ledger.flight
+            flight = other.ledger.in_flight
             # Who is put out reads on until it hears of that, which a JoinGroup that was not answered may hold up.
             is_member = other.membership.member_id in self.world.coordinator.members
             if flight is not None and is_member and other not in self.silent:

@@ -141,7 +141,7 @@ def test_a_founder_whose_commit_a_rebalance_refuses_rejoins() -> None:
 class Holds:
     """A membership that is assigned `partitions` when it starts, and whose heartbeats are accepted."""
 
-    state, topics, goes_on, may_commit, rebalance_wanted, settling = State.STABLE, ("t",), True, True, False, False
+    state, topics, can_plan, may_commit, rebalance_wanted, settling = State.STABLE, ("t",), True, True, False, False
     lease_at, revoking = 100.0, frozenset[TopicPartition]()
 
     def __init__(self, *partitions: TopicPartition) -> None:
@@ -171,7 +171,7 @@ def test_a_topic_that_the_metadata_lacks_does_not_hold_up_the_others() -> None:
     t = TopicInfo("t", (PartitionInfo(0, 1),), "id of t")
     u = TopicInfo("u", (PartitionInfo(0, 1),), "id of u")
     now = 100.0
-    member.prove(INITIAL_DOCUMENT, now)
+    member.mark_sunk(INITIAL_DOCUMENT, now)
     member.step(ev.TopicsKnown({"t": t}, frozenset({"t", "u"})), now)
     actions = member.step(ev.Start(("t", "u")), now)
     assert MetadataStale() in actions

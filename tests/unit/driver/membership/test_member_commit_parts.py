@@ -67,7 +67,7 @@ def test_nothing_is_planned_before_the_last_part_is_accepted() -> None:
     world, a = founded(5)
     a.batch()
     before = len(sizes(world))
-    actions = a.member.prove(a.start, world.now)
+    actions = a.member.mark_sunk(a.start, world.now)
     for _ in range(3):
         assert not a.member.may_plan(world.now)
         (send,) = (action for action in actions if isinstance(action, ev.Send) and action.api is OffsetCommitRequest)
@@ -105,7 +105,7 @@ def test_who_takes_over_between_two_parts_reads_only_what_was_not_committed_agai
     world, a = founded(5)
     a.batch()
     world.deaf = {OffsetCommitRequest}
-    actions = a.member.prove(a.start, world.now)
+    actions = a.member.mark_sunk(a.start, world.now)
     (send,) = (action for action in actions if isinstance(action, ev.Send))
     world.coordinator.commit(send.build(9))  # and A dies before it hears of it
     world.die(a)
@@ -145,7 +145,7 @@ def test_what_is_acknowledged_is_no_longer_owed_while_other_parts_are() -> None:
     a.poll()
     assert isinstance(a.failure, BrokerError)
     assert a.ledger.uncommitted == 3 * 10
-    assert a.ledger.owes
+    assert a.ledger.commit_pending
 
 
 @pytest.mark.parametrize("code", [28, 10, 18])
@@ -220,10 +220,10 @@ def test_offsets_that_the_broker_fails_to_tell_are_asked_for_again(code: int) ->
 def test_a_stop_commits_all_parts_and_then_leaves() -> None:
     world, a = founded(5)
     document = a.batch()
-    a.ledger.prove(document)
+    a.ledger.mark_sunk(document)
     a.act(a.member.farewell(world.now))
     assert committed_all(world)
-    assert not a.ledger.owes
+    assert not a.ledger.commit_pending
     a.act(a.member.step(ev.Stop(), world.now))
     assert a.membership.state is State.LEFT
 
@@ -232,7 +232,7 @@ def test_a_stop_commits_all_parts_and_then_leaves() -> None:
 def test_who_leaves_between_two_parts_sends_no_more_of_them() -> None:
     world, a = founded(5)
     document = a.batch()
-    a.ledger.prove(document)
+    a.ledger.mark_sunk(document)
     before = sends(a, OffsetCommitRequest)
     world.carry_out(a, a.member.farewell(world.now))
     world.carry_out(a, a.member.step(ev.Stop(), world.now))

@@ -205,7 +205,7 @@ def test_a_farewell_goes_out_although_a_commit_is_unanswered() -> None:
     document = a.ledger.checkpoint
     world.silent.clear()
     a.act(a.member.farewell(world.now))
-    assert not a.ledger.owes
+    assert not a.ledger.commit_pending
     assert world.coordinator.metadata(P0).asked == document.sequence
 
 

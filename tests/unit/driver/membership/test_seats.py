@@ -19,7 +19,7 @@ from streamgroup.group.identity import Identity, encode_identity
 from streamgroup.group.membership import Membership
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.machine import Registry
-from streamgroup.group.solo import Solo
+from streamgroup.group.standalone import StandaloneMember
 from streamgroup.model import Dialect
 from streamgroup.options.parse import parse_source
 from streamgroup.znodes import ZNode
@@ -53,14 +53,14 @@ def seat(**given: Any) -> Any:
         ({**ZOOKEEPER, "kafka.group.id": "g"}, Registry, RegistryThread),
         ({**ZOOKEEPER, **BROKERS, "kafka.group.id": "g"}, Registry, RegistryThread),
         ({**ZOOKEEPER, "kafka.group.id": "g", "kafka.offsets.storage": "kafka"}, Registry, RegistryThread),
-        ({**ZOOKEEPER, "kafka.group.id": "g", "group.mode": "commit"}, Solo, RegistryThread),
+        ({**ZOOKEEPER, "kafka.group.id": "g", "group.mode": "commit"}, StandaloneMember, RegistryThread),
         (
             {**ZOOKEEPER, "kafka.group.id": "g", "group.mode": "commit", "kafka.offsets.storage": "kafka"},
-            Solo,
+            StandaloneMember,
             GroupThread,
         ),
-        ({**BROKERS, "kafka.group.id": "g", "group.mode": "commit"}, Solo, GroupThread),
-        (ZOOKEEPER, Solo, GroupThread),
+        ({**BROKERS, "kafka.group.id": "g", "group.mode": "commit"}, StandaloneMember, GroupThread),
+        (ZOOKEEPER, StandaloneMember, GroupThread),
     ],
 )
 def test_who_keeps_the_group_says_who_carries_out(given: dict[str, str], machine: type, thread: type) -> None:

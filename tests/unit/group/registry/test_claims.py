@@ -39,7 +39,7 @@ def test_a_lone_member_registers_as_the_real_consumers_do_and_holds_everything()
     assert a.held == set(ALL)
     assert a.last(ev.Assigned).line("g").endswith("6 of 6 partitions, 0 other members")
     assert a.machine.state is State.STABLE
-    assert a.machine.goes_on
+    assert a.machine.can_plan
     assert a.machine.lease_at is not None
 
 
@@ -206,7 +206,7 @@ def test_what_falls_to_others_is_released_at_the_boundary_of_the_batch() -> None
     made.run(20)
     assert a.held == set(ALL)
     assert a.machine.rebalance_wanted
-    assert not a.machine.goes_on
+    assert not a.machine.can_plan
     assert a.machine.may_commit  # what sinks is committed before it is released
     assert b.held == frozenset()
     assert b.last(ev.Assigned).withheld == 3
@@ -228,7 +228,7 @@ def test_what_is_gained_is_claimed_in_the_middle_of_a_batch() -> None:
     assert a.held == set(ALL)
     assert a.last(ev.Assigned).kept == set(ALL[:3])
     assert len(of(a.out, ev.Joining)) == joined
-    assert a.machine.goes_on
+    assert a.machine.can_plan
 
 
 def test_a_change_that_goes_by_during_the_batch_leaves_all_as_it_was() -> None:
@@ -240,7 +240,7 @@ def test_a_change_that_goes_by_during_the_batch_leaves_all_as_it_was() -> None:
     b.step(ev.Stop())
     made.run(2)
     assert not a.machine.rebalance_wanted
-    assert a.machine.goes_on
+    assert a.machine.can_plan
     made.run(400)
     assert a.held == set(ALL)
     assert not of(a.out, ev.GaveUp)

@@ -160,7 +160,7 @@ class Groups(RuleBasedStateMachine):
     @rule(who=MEMBERS)
     def plan(self, who: int) -> None:
         one = self.one(who)
-        if one.machine.goes_on and one.held and one.name not in self.in_flight:
+        if one.machine.can_plan and one.held and one.name not in self.in_flight:
             self.in_flight.add(one.name)
             one.step(ev.Planned())
             one.step(ev.Asked())
@@ -188,7 +188,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def nobody_plans_without_a_lease(self) -> None:
         for one in getattr(self, "cluster", Cluster()).members:
-            if one.machine.goes_on:
+            if one.machine.can_plan:
                 assert one.client.session is not None or one.client.events
                 assert one.machine.lease_at is not None
 
@@ -224,7 +224,7 @@ class Groups(RuleBasedStateMachine):
             mine = {tp for tp, thread in shares.items() if f.consumer_of(thread) == one.id}
             assert one.held == mine, f"{one.name}: {one.notes()}"
             assert one.last(ev.Assigned).withheld == 0
-            assert one.machine.goes_on
+            assert one.machine.can_plan
 
 
 TestGroups: Any = Groups.TestCase

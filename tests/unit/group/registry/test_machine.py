@@ -24,7 +24,7 @@ def test_without_a_connection_nothing_is_planned_at_once() -> None:
     a.client.disconnect()
     a.hear(a.client.events.popleft())
     assert a.machine.state is State.STABLE
-    assert (a.machine.goes_on, a.machine.may_commit, a.machine.lease_at) == (False, False, None)
+    assert (a.machine.can_plan, a.machine.may_commit, a.machine.lease_at) == (False, False, None)
     assert a.machine.revoking == frozenset()
 
 
@@ -34,9 +34,9 @@ def test_after_the_connection_is_back_the_member_goes_on_when_it_has_seen_itself
     made.run(3)
     a.client.connect()
     a.hear(a.client.events.popleft())
-    assert not a.machine.goes_on
+    assert not a.machine.can_plan
     made.run(1)
-    assert a.machine.goes_on
+    assert a.machine.can_plan
     assert a.machine.lease_at is not None
     assert a.machine.lease_at > 103
     assert len(of(a.out, ev.Assigned)) == 1

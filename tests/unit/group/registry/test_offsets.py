@@ -12,7 +12,7 @@ from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.offsets import ATTEMPTS_MOST, BYTES_MOST, FIRST_TOKEN, OffsetsExchange
 from streamgroup.group.requests import find_coordinator, heartbeat
-from streamgroup.group.solo import Solo
+from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import CommittedOffset, TopicPartition
@@ -327,11 +327,11 @@ def test_a_request_that_only_a_broker_could_answer_is_refused() -> None:
 
 
 class Alone(One):
-    """A query that commits without joining: `Solo` in the place of the machine."""
+    """A query that commits without joining: `StandaloneMember` in the place of the machine."""
 
     def __init__(self, made: Cluster) -> None:
         super().__init__(made, "S", ("t",))
-        self.machine = Solo(MemberConfig("g"), random.Random(1), assigned=(T0, T1))  # type: ignore[assignment]
+        self.machine = StandaloneMember(MemberConfig("g"), random.Random(1), assigned=(T0, T1))  # type: ignore[assignment]
         made.members.append(self)
 
     @property

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamgroup.advice import Keeper
 from streamgroup.errors import BrokerError, ConfigError, ErrorCode
 from streamgroup.group import events as ev
-from streamgroup.group.solo import Solo
+from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
@@ -38,7 +38,7 @@ class Run:
 
     def __init__(self, group: str = "", topics: tuple[str, ...] = ("t",), **others: Any) -> None:
         self.now = 100.0
-        self.machine = Solo(MemberConfig(group), random.Random(1), **others)
+        self.machine = StandaloneMember(MemberConfig(group), random.Random(1), **others)
         self.out: list[ev.Action] = []
         self.step(ev.Start(topics))
 
@@ -88,18 +88,18 @@ def joined(**others: Any) -> Run:
 def test_without_a_group_all_partitions_are_held_as_soon_as_they_are_known() -> None:
     run = Run()
     assert run.out == []
-    assert not run.machine.goes_on
+    assert not run.machine.can_plan
     note, taken = run.step(known(t=2))
     assert note == ev.Note(20, "reads 2 partitions of t, commits nothing")
     assert isinstance(taken, ev.Assigned)
     assert (taken.generation, taken.member_id, taken.partitions, taken.kept) == (1, "", partitions(t=2), frozenset())
     assert (run.machine.state, run.machine.lease_at) == (State.STABLE, math.inf)
-    assert run.machine.goes_on
+    assert run.machine.can_plan
     assert run.machine.may_commit
 
 
 def test_what_was_known_before_it_started_does_not_count() -> None:
-    machine = Solo(MemberConfig(""), random.Random(1))
+    machine = StandaloneMember(MemberConfig(""), random.Random(1))
     assert machine.step(known(t=2), 1.0) == []
     assert machine.state is State.UNJOINED
     machine.step(ev.Start(("t",)), 2.0)
@@ -241,7 +241,7 @@ def test_members_are_waited_for_and_the_commit_is_tried_again(code: int) -> None
 
 
 def test_members_that_stay_fail_the_query_with_the_ways_out() -> None:
-    run = joined(patience_s=5.0, keeper=Keeper.ZOOKEEPER)
+    run = joined(members_timeout_s=5.0, keeper=Keeper.ZOOKEEPER)
     run.refused()
     for _ in range(100):
         run.wake()
@@ -256,7 +256,7 @@ def test_members_that_stay_fail_the_query_with_the_ways_out() -> None:
 
 
 def test_members_that_came_and_went_are_forgotten() -> None:
-    run = joined(patience_s=5.0)
+    run = joined(members_timeout_s=5.0)
     run.refused()
     run.wake()
     run.step(ev.CommitAccepted("", -1, run.now))

@@ -32,7 +32,7 @@ from streamgroup.group.reactions import (
     reaction_to_commit,
 )
 from streamgroup.group.table import State
-from streamgroup.group.timing import Chance, MemberConfig
+from streamgroup.group.timing import MemberConfig, Random
 from streamgroup.model import Broker, TopicInfo, TopicPartition
 from streamgroup.wire.messages import coordinator as c
 
@@ -40,11 +40,11 @@ _TOPICS_NAMED = 3
 _OF_MEMBERS = {Reaction.UNKNOWN, Reaction.STALE, Reaction.REJOIN}
 
 
-class Solo:
+class StandaloneMember:
     """See the module. `config.group_id` is empty in mode `off`; of the rest only what is about requests counts.
 
     `assigned` are the partitions of the option `assign`; without them the topics of `Start` and `Subscribed` count.
-    `patience_s` is how long members of the group are waited for. `is_missed` tells of a held partition that the
+    `members_timeout_s` is how long members of the group are waited for. `is_missed` tells of a held partition that the
     metadata does not know any more whether it is to be held on to: its loss has not been told yet (R8). `in_zookeeper`
     says where brokers keep the group's offsets; None: in Kafka, but for brokers that cannot. `keeper` is the same for
     people, who are told how to look at the group.
@@ -53,18 +53,18 @@ class Solo:
     def __init__(
         self,
         config: MemberConfig,
-        chance: Chance,
+        random: Random,
         *,
         assigned: tuple[TopicPartition, ...] = (),
-        patience_s: float = 60.0,
+        members_timeout_s: float = 60.0,
         is_missed: Callable[[TopicPartition], bool] = lambda _: False,
         in_zookeeper: bool | None = None,
         keeper: Keeper = Keeper.KAFKA,
     ) -> None:
         self._config = config
-        self._chance = chance
+        self._random = random
         self._assigned = assigned
-        self._patience_s = patience_s
+        self._members_timeout_s = members_timeout_s
         self._is_missed = is_missed
         self._in_zookeeper = in_zookeeper
         self._keeper = keeper
@@ -99,7 +99,7 @@ class Solo:
         return tuple(sorted(self._topics))
 
     @property
-    def goes_on(self) -> bool:
+    def can_plan(self) -> bool:
         """Whether what is held may be planned."""
         return self._state is State.STABLE
 
@@ -257,7 +257,7 @@ class Solo:
 
     def _find_later(self, reason: str) -> None:
         self._attempts += 1
-        self._exchange.set(Timer.RETRY, self._now + self._config.backoff_s(self._attempts, self._chance))
+        self._exchange.set(Timer.RETRY, self._now + self._config.backoff_s(self._attempts, self._random))
         if self._attempts & (self._attempts - 1) == 0:
             text = f"looking for its coordinator: {reason}; trying again (attempt {self._attempts})"
             self._note(INFO, f"group {self._config.group_id}: {text}")
@@ -314,15 +314,15 @@ class Solo:
             self._note(
                 WARNING,
                 f"group {group}: it has members, so a commit of this query, which is none, was refused ({name}). "
-                f"Nothing is read until they have left, for {self._patience_s:g} s (group.joinTimeout) at most",
+                f"Nothing is read until they have left, for {self._members_timeout_s:g} s (group.joinTimeout) at most",
             )
         waited = self._now - self._refused_since
-        if waited >= self._patience_s:
+        if waited >= self._members_timeout_s:
             shown = look(KeptOffsets(group, self._keeper))
             self._fail(ConfigError(_HAS_MEMBERS.format(group=group, waited=waited, name=name, look=shown)))
             return
         self._attempts += 1
-        self._exchange.set(Timer.REJOIN, self._now + self._config.backoff_s(self._attempts, self._chance))
+        self._exchange.set(Timer.REJOIN, self._now + self._config.backoff_s(self._attempts, self._random))
 
 
 def _coordinator_in(event: ev.Answered, group_id: str) -> c.FindCoordinatorResponse | c.Coordinator:

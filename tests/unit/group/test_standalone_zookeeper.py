@@ -7,7 +7,7 @@ import pytest
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.table import State
-from tests.unit.group.test_solo import Run, assigned, joined, known, of, partitions
+from tests.unit.group.test_standalone import Run, assigned, joined, known, of, partitions
 
 
 def unsupported(run: Run) -> list[ev.Action]:

@@ -21,14 +21,14 @@ class Change:
     """Claimed by the JoinGroup, neither assigned nor kept: the others get it once a JoinGroup claims it no more."""
 
 
-class Tenure:
+class HeldAssignment:
     """What is held under a completed SyncGroup, and as whom.
 
-    `goes_on`: the group rebalances, and what is held is planned and committed all the same (R25). It ends where nobody
+    `can_plan`: the group rebalances, and what is held is planned and committed all the same (R25). It ends where nobody
     knows any more whether the group has gone on without this member.
     """
 
-    __slots__ = ("claimed", "cooperative", "generation", "goes_on", "held", "leaving", "member_id")
+    __slots__ = ("can_plan", "claimed", "cooperative", "generation", "held", "leaving", "member_id")
 
     def __init__(self, *, cooperative: bool) -> None:
         self.cooperative = cooperative
@@ -38,7 +38,7 @@ class Tenure:
         """The membership is over: nothing is held, and nothing will be kept."""
         self.held = self.leaving = self.claimed = _NOTHING
         self.member_id, self.generation = "", -1
-        self.goes_on = False
+        self.can_plan = False
 
     @property
     def stands(self) -> bool:
@@ -65,7 +65,7 @@ class Tenure:
         before = self.held if self.precedes(member_id, generation) else _NOTHING
         self.leaving = before - given if self.cooperative else _NOTHING
         self.held = given | self.leaving
-        self.member_id, self.generation, self.goes_on = member_id, generation, False
+        self.member_id, self.generation, self.can_plan = member_id, generation, False
         return Change(given & before, self.leaving, self.claimed - self.held)
 
     def give_up(self) -> frozenset[TopicPartition]:

@@ -13,12 +13,12 @@ from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, Offse
 
 
 @dataclass(slots=True)
-class Flight:
+class InFlightBatch:
     """A document that Spark was given and that is not yet proven sunk."""
 
     document: Document
     planned_here: bool
-    handed: tuple[OffsetRange, ...] | None = None
+    planned_ranges: tuple[OffsetRange, ...] | None = None
     """What `partitions` answered; None until it was asked."""
     seen: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     """Of a replay: the commits that its filter saw (R13)."""
@@ -26,6 +26,11 @@ class Flight:
     """Of a replay: where its document's range of each partition begins."""
     lost: set[TopicPartition] = field(default_factory=set)
     """Of a document planned here: partitions lost since; their ranges move no position (R16)."""
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """The ranges that its tasks read: those that `partitions` answered, all of the document before it was asked."""
+        return self.document.ranges if self.planned_ranges is None else self.planned_ranges
 
     def is_of(self, document: Document) -> bool:
         """Return whether Spark means this batch by `document`.
@@ -37,7 +42,7 @@ class Flight:
         return document == own or (not own.lineage and document == replace(own, ranges=()))
 
 
-class Flights:
+class InFlightBatches:
     """See the module."""
 
     def __init__(self, group: str, new_lineage: str) -> None:
@@ -47,7 +52,7 @@ class Flights:
         self._proven: Document | None = None
         self.checkpoint = INITIAL_DOCUMENT
         """What R5 calls the checkpoint: the newest document proven sunk that tells positions."""
-        self.flight: Flight | None = None
+        self.in_flight: InFlightBatch | None = None
         self.asked = 0
         """The sequence of the newest document whose partitions were asked (R20)."""
         self._named: tuple[Document, int] | None = None
@@ -60,7 +65,7 @@ class Flights:
     @property
     def lineage(self) -> str:
         """The id that this checkpoint's documents share; made where the checkpoint brings none (R1)."""
-        flying = self.flight.document.lineage if self.flight else ""
+        flying = self.in_flight.document.lineage if self.in_flight else ""
         proven = self._proven.lineage if self._proven else ""
         return self.checkpoint.lineage or proven or flying or self._new_lineage
 
@@ -90,20 +95,20 @@ class Flights:
     def emitted(self, document: Document) -> None:
         """`document` was planned here and given to Spark."""
         self._sequence = document.sequence
-        self.flight = Flight(document, planned_here=True)
+        self.in_flight = InFlightBatch(document, planned_here=True)
 
     def is_planned_here(self, document: Document) -> bool:
         """Whether `document` is the one in flight and was planned by this process."""
-        return self.flight is not None and self.flight.planned_here and self.flight.document == document
+        return self.in_flight is not None and self.in_flight.planned_here and self.in_flight.document == document
 
     def handed_out(self, document: Document) -> tuple[OffsetRange, ...]:
         """`partitions` is asked for the document in flight, planned here: its ranges, all of them."""
-        flight = self.flight
-        if flight is None or flight.document != document:
+        batch = self.in_flight
+        if batch is None or batch.document != document:
             raise ValueError(f"group {self._group}: document {document.sequence} is not in flight")
-        flight.handed = document.ranges
+        batch.planned_ranges = document.ranges
         self.asked = max(self.asked, document.sequence)
-        return flight.handed
+        return batch.planned_ranges
 
     def replayed(
         self,
@@ -115,25 +120,25 @@ class Flights:
         """`partitions` is asked for a document that another process planned: `ranges` is what its filter left (R13)."""
         self._go_on_from(start)
         begins = {r.partition: r.start for r in end.ranges}
-        self.flight = Flight(end, planned_here=False, handed=ranges, seen=dict(seen), begins=begins)
+        self.in_flight = InFlightBatch(end, planned_here=False, planned_ranges=ranges, seen=dict(seen), begins=begins)
         self._sequence = max(self._sequence, end.sequence)
         self.asked = max(self.asked, end.sequence)
 
-    def prove(self, start: Document) -> Flight | None:
+    def mark_sunk(self, start: Document) -> InFlightBatch | None:
         """Spark asks for the next batch from `start`: that document is proven sunk (R15).
 
         Returns the flight that has landed with it, if any. Raises ConfigError where the sink skipped the batch (R17).
         """
-        flight = self.flight
-        if flight is None or not flight.is_of(start):
+        batch = self.in_flight
+        if batch is None or not batch.is_of(start):
             if start != self._proven and start.sequence >= self.checkpoint.sequence:
                 self._go_on_from(start)
             return None
-        if flight.planned_here and start.ranges and flight.handed is None:
+        if batch.planned_here and start.ranges and batch.planned_ranges is None:
             raise ConfigError(_skipped(self._group, start))
-        self.flight = None
-        self._go_on_from(start, read=bool(flight.document.ranges))
-        return flight
+        self.in_flight = None
+        self._go_on_from(start, read=bool(batch.document.ranges))
+        return batch
 
     def _go_on_from(self, start: Document, *, read: bool = False) -> None:
         """Take `start` for proven; also for the checkpoint, where it tells more of this query's positions.
@@ -150,17 +155,17 @@ class Flights:
 
     def begun(self, partition: TopicPartition) -> Position | None:
         """Where the batch that is being replayed began in `partition`; None where none is, or it does not tell."""
-        if self.flight is None or self.flight.planned_here:
+        if self.in_flight is None or self.in_flight.planned_here:
             return None
-        position = self.flight.document.positions.get(partition)
+        position = self.in_flight.document.positions.get(partition)
         if position is None:
             return None
-        return replace(position, offset=self.flight.begins.get(partition, position.offset))
+        return replace(position, offset=self.in_flight.begins.get(partition, position.offset))
 
     def lose(self, partition: TopicPartition) -> None:
         """A partition was lost: a document planned before moves its position no more (R16)."""
-        if self.flight is not None and self.flight.planned_here:
-            self.flight.lost.add(partition)
+        if self.in_flight is not None and self.in_flight.planned_here:
+            self.in_flight.lost.add(partition)
 
 
 def _skipped(group: str, document: Document) -> str:
