@@ -23,7 +23,6 @@ from streamgroup.driver.leaving import Leaving
 from streamgroup.driver.logs.memo import Memo
 from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.driver.membership.member import MemberAction, MetadataStale, Resolve
 from streamgroup.driver.membership.modes import ledger_of
 from streamgroup.driver.membership.seats import seat_of
 from streamgroup.driver.membership.twins import Twins
@@ -36,6 +35,7 @@ from streamgroup.driver.trouble import Troubles
 from streamgroup.driver.unregistered import Unregistered
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
+from streamgroup.group.member import MemberAction, MetadataStale, Resolve
 from streamgroup.group.positions import is_of_a_query
 from streamgroup.model import (
     ClusterSnapshot,

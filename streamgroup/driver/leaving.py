@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.driver.membership.member import Member
 from streamgroup.driver.membership.seats import Carrier
 from streamgroup.errors import DrainedError
 from streamgroup.group import events as ev
+from streamgroup.group.member import Member
 from streamgroup.group.membership import State
 
 FAREWELL_S = 0.8

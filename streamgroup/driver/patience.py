@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection
 
 from streamgroup.driver.beginning import Beginning
-from streamgroup.driver.membership.member import Member
 from streamgroup.errors import TransportError
+from streamgroup.group.member import Member
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning import suspicions

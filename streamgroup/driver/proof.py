@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streamgroup.driver.membership.member import Member
 from streamgroup.driver.membership.seats import Carrier
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.group.member import Member
 from streamgroup.model import Document
 from streamgroup.planning.document import from_value
 

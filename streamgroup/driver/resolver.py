@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from streamgroup.advice import KeptOffsets
 from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.driver.membership.member import Resolve
 from streamgroup.driver.starts import gained_offsets, refuse
 from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import SourceOptions

@@ -14,7 +14,6 @@ from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from streamgroup.driver.membership.member import Member
 from streamgroup.group import leading, membership, positions, timing
 from streamgroup.group import ledger as ledger_module
 from streamgroup.group.commits import Commit
@@ -22,6 +21,7 @@ from streamgroup.group.held_assignment import HeldAssignment
 from streamgroup.group.holding import Held
 from streamgroup.group.in_flight import InFlightBatches
 from streamgroup.group.ledger import Ledger
+from streamgroup.group.member import Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.positions import Start
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition

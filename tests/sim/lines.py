@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.membership.member import MemberAction
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
+from streamgroup.group.member import MemberAction
 from streamgroup.wire.messages.group import HeartbeatResponse, SyncGroupResponse
 from streamgroup.wire.messages.offsets import OffsetCommitResponse
 from tests.sim.kernel import Sleep, Steps, Until

@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.advice import Keeper, KeptOffsets
-from streamgroup.driver.membership.member import Member, MemberAction, MetadataStale, Resolve
 from streamgroup.driver.patience import AGAIN_S, FIRST_PATIENCE_S, PATIENCE_S
 from streamgroup.errors import ConfigError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
+from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve
 from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
 from streamgroup.group.timing import rejoin_timeout_s

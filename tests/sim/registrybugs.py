@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from streamgroup.driver.membership.member import Member
+from streamgroup.group.member import Member
 from streamgroup.group.registry import claims, stored
 from streamgroup.group.registry import events as rv
 from streamgroup.group.registry.claims import Claims

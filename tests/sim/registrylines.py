@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.membership.member import MemberAction
 from streamgroup.driver.membership.registry_thread import AGAIN_S, CLOSING_S
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
+from streamgroup.group.member import MemberAction
 from streamgroup.group.registry import events as rv
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.offsets import OffsetsExchange, Outcome

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from streamgroup.driver.membership.member import Member, MemberAction
 from streamgroup.errors import StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
+from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.requests import not_spoken
 from streamgroup.model import Broker, ClusterSnapshot
 from streamgroup.net.poller import Broken, Connected, Handle, Poller, Received

@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from streamgroup.driver.membership.member import Machine, Member
 from streamgroup.driver.membership.private import PrivateOffsets
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
+from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig

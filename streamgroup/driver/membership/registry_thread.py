@@ -21,9 +21,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from streamgroup.driver.membership.kafka_offsets import TwoStores
-from streamgroup.driver.membership.member import Member, MemberAction
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group import events as ev
+from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.offsets import OffsetsExchange, Outcome
 from streamgroup.options.types import ZooKeeperOptions

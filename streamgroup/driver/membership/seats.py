@@ -24,11 +24,11 @@ from streamgroup.cluster.interface import kafka_of
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.driver.membership.kafka_offsets import KafkaOffsets, TwoStores, larger
-from streamgroup.driver.membership.member import Machine, Member, MemberAction
 from streamgroup.driver.membership.modes import answers_of, in_zookeeper, machine_of, member_config, member_of, solo_of
 from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError
 from streamgroup.group.ledger import Ledger
+from streamgroup.group.member import Machine, Member, MemberAction
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.machine import Registry
 from streamgroup.group.registry.offsets import OffsetsExchange

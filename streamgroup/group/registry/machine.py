@@ -1,6 +1,6 @@
 """The membership of one query in a group that ZooKeeper keeps, as the consumers of Kafka 0.7 and 0.8 do it.
 
-A `Machine` (driver/membership/member.py) beside `Membership` and `StandaloneMember`: pure, events in, actions out
+A `Machine` (group/member.py) beside `Membership` and `StandaloneMember`: pure, events in, actions out
 (`events.py` here and in `group/`). This file is about the session and about what is heard when; what a registered
 member does is in `claims.py`.
 

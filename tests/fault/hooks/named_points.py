@@ -169,7 +169,7 @@ def _seam(owner: type, name: str) -> Callable[..., Any]:
 
 SEAMS: dict[str, Callable[[ModuleType], None]] = {
     "streamgroup.spark.stream": _around_stream,
-    "streamgroup.driver.membership.member": _around_member,
+    "streamgroup.group.member": _around_member,
 }
 
 

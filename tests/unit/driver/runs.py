@@ -25,8 +25,8 @@ from streamgroup.options.types import SourceOptions
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import to_value
 from streamgroup.wire.messages.admin import DescribedGroup
-from tests.unit.driver.fake_group import OffsetCoordinator
 from tests.unit.driver.shells import SOON, GroupPoller, Logs, logs_of, source
+from tests.unit.group.fake_group import OffsetCoordinator
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 INITIAL = to_value(INITIAL_DOCUMENT)

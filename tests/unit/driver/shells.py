@@ -46,7 +46,7 @@ from streamgroup.wire.messages.group import (
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.wire.schema import decode, encode
 from streamgroup.wire.versions import BrokerVersions
-from tests.unit.driver.fake_group import OffsetCoordinator
+from tests.unit.group.fake_group import OffsetCoordinator
 from tests.waiting import wait_until
 
 SOON = 5.0

@@ -24,8 +24,8 @@ from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import to_value
 from streamgroup.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
-from tests.unit.driver.fake_group import OffsetCoordinator
 from tests.unit.driver.shells import GroupPoller, logs_of, source
+from tests.unit.group.fake_group import OffsetCoordinator
 
 
 class Telling(OffsetCoordinator):

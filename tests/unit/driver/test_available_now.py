@@ -14,9 +14,9 @@ from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import from_value
-from tests.unit.driver.fake_group import OffsetCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, ranges, start
 from tests.unit.driver.shells import client, logs_of, source, until
+from tests.unit.group.fake_group import OffsetCoordinator
 
 __all__ = ["start"]
 

@@ -30,9 +30,9 @@ from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
-from tests.unit.driver.fake_group import OffsetCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Start, document, ranges, start
 from tests.unit.driver.shells import client, logs_of, running, source, until
+from tests.unit.group.fake_group import OffsetCoordinator
 
 __all__ = ["start"]
 

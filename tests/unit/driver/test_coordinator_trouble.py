@@ -19,9 +19,9 @@ from streamgroup.planning.document import to_value
 from streamgroup.wire.consumer import ConsumerSubscription, decode_subscription, encode_subscription
 from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
-from tests.unit.driver.fake_group import OffsetCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, document, start
 from tests.unit.driver.shells import source, until
+from tests.unit.group.fake_group import OffsetCoordinator
 
 __all__ = ["start"]
 

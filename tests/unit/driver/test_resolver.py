@@ -12,10 +12,10 @@ import pytest
 from streamgroup.advice import Keeper, KeptOffsets
 from streamgroup.driver.logs import watcher as watching
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.driver.membership.member import Resolve
 from streamgroup.driver.resolver import Resolver
 from streamgroup.driver.trouble import Troubles
 from streamgroup.errors import DataLossError, StreamGroupError, TransportError
+from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
 from streamgroup.logline import parse
 from streamgroup.model import EARLIEST, LATEST, TopicPartition

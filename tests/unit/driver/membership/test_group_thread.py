@@ -12,11 +12,11 @@ import pytest
 
 from streamgroup.driver.membership import group_thread
 from streamgroup.driver.membership.group_thread import GroupThread
-from streamgroup.driver.membership.member import MetadataStale
 from streamgroup.errors import ConfigError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.group.ledger import Ledger
+from streamgroup.group.member import MetadataStale
 from streamgroup.model import Broker, ClusterSnapshot
 from streamgroup.net.poller import Broken, Connected, Received
 from streamgroup.options.types import ClientOptions

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from streamgroup.driver.membership import registry_thread
-from streamgroup.driver.membership.member import MetadataStale
 from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
+from streamgroup.group.member import MetadataStale
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.offsets import OffsetsExchange

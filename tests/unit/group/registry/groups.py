@@ -26,7 +26,7 @@ A = TypeVar("A")
 
 GROUP = "g"
 OWN_TOKENS = 1 << 32
-"""As in driver/membership/member.py."""
+"""As in group/member.py."""
 OLD = GroupPaths(GROUP, Dialect.KAFKA07)
 
 

@@ -11,9 +11,9 @@ from streamgroup.group.membership import State
 from streamgroup.model import EARLIEST, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
-from tests.unit.driver.fake_group import COOPERATIVE, OffsetCoordinator, World, founded, offsets, sends
 from tests.unit.driver.runs import INITIAL, Start, start
 from tests.unit.driver.shells import logs_of, source, until
+from tests.unit.group.fake_group import COOPERATIVE, OffsetCoordinator, World, founded, offsets, sends
 
 __all__ = ["start"]
 

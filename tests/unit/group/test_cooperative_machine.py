@@ -13,12 +13,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from streamgroup.driver.membership.member import MemberAction
 from streamgroup.group import events as ev
+from streamgroup.group.member import MemberAction
 from streamgroup.model import TopicPartition
 from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.unit.driver.fake_group import COOPERATIVE, Query, World
+from tests.unit.group.fake_group import COOPERATIVE, Query, World
 
 PARTITIONS = 4
 MOST = 4

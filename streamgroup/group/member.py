@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from streamgroup.driver.membership.absence import Absence, all_topics
 from streamgroup.errors import error_of
 from streamgroup.group import events as ev
 from streamgroup.group.commit_parts import Offsets, PartSize
@@ -18,6 +17,7 @@ from streamgroup.group.commits import Commit, CommitVerdict, commit_request, ref
 from streamgroup.group.events import Action, Event, Lane, Send
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
+from streamgroup.group.offsets.unknown_topic import UnknownTopicCheck, all_topics
 from streamgroup.group.positions import Origin
 from streamgroup.group.reactions import (
     UNEXPECTED_ATTEMPTS,
@@ -157,7 +157,7 @@ class Member:
         self._commit_waits_for_join = False
         self._machine_wakes_at: float | None = None
         self._topics: Mapping[str, TopicInfo] = {}
-        self._absence = Absence()
+        self._unknown_topic = UnknownTopicCheck()
         self.is_listened: Callable[[], bool] = lambda: False
         """Whether a listener tells of batches that have sunk; the coordinator knows (R22)."""
         self._ceiling: int | None = None  # of OffsetFetch and OffsetCommit: v0 are ZooKeeper's offsets
@@ -254,7 +254,7 @@ class Member:
             if self.ledger.topics_seen(self._topics):
                 actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
         if isinstance(event, ev.CoordinatorGone):
-            self._absence.reset()
+            self._unknown_topic.reset()
         if isinstance(event, ev.Answered | ev.Failed) and event.token >= OWN_TOKENS:
             self._own_answer(event, now, actions)
         else:
@@ -363,12 +363,12 @@ class Member:
             self._machine(ev.CoordinatorGone(event.reason), now, actions)
 
     def _later(self, now: float) -> None:
-        self._absence.reset()
+        self._unknown_topic.reset()
         self._retry_at = now + self._backoff.next()
 
     def _fetched(self, fetch: _Fetch, event: ev.Answered, now: float, actions: list[MemberAction]) -> None:
         if isinstance(event.response, MetadataResponse):
-            self._absence.heard(event.response)
+            self._unknown_topic.learn(event.response)
             return
         answer = fetched_offsets(event.response, event.version, self.ledger.group)
         code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
@@ -376,7 +376,7 @@ class Member:
             self._refused(reaction_to_fetch(code), code, "fetch its committed offsets", now, actions)
             return
         doubtful = {tp.topic for tp, p in answer.partitions.items() if p.committed is None}
-        if event.version == ZOOKEEPER_VERSION and not self._absence.believes(doubtful):
+        if event.version == ZOOKEEPER_VERSION and not self._unknown_topic.knows(doubtful):
             self._doubt(fetch, now, actions)
             return
         self._went_well()
@@ -391,7 +391,7 @@ class Member:
             actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
 
     def _doubt(self, fetch: _Fetch, now: float, actions: list[MemberAction]) -> None:
-        if self._absence.told:  # and it knows less than the metadata of others: it has only just started
+        if self._unknown_topic.has_topics:  # and it knows less than the metadata of others: it has only just started
             self._later(now)
         else:
             self._token += 1

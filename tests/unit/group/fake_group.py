@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamgroup.driver.membership.member import Member, MemberAction, Resolve
 from streamgroup.errors import ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.ledger import Ledger
+from streamgroup.group.member import Member, MemberAction, Resolve
 from streamgroup.group.membership import Membership
 from streamgroup.group.positions import Origin
 from streamgroup.group.timing import MemberConfig

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.driver.fake_group import COOPERATIVE, World, founded
+from tests.unit.group.fake_group import COOPERATIVE, World, founded
 
 
 @pytest.mark.parametrize("config", [{}, COOPERATIVE])

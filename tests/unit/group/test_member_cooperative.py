@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.driver.membership.member import MemberAction
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
+from streamgroup.group.member import MemberAction
 from streamgroup.group.membership import State
 from streamgroup.model import Document
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetFetchRequest
-from tests.unit.driver.fake_group import COOPERATIVE, SESSION_S, Query, World, founded, offsets, sends
+from tests.unit.group.fake_group import COOPERATIVE, SESSION_S, Query, World, founded, offsets, sends
 
 
 def in_flight(query: Query) -> Document:

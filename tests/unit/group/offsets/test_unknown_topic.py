@@ -1,8 +1,10 @@
+"""Whether a broker that calls a partition unknown in OffsetFetch v0 knows its topic at all."""
+
 from __future__ import annotations
 
 import pytest
 
-from streamgroup.driver.membership.absence import Absence, all_topics
+from streamgroup.group.offsets.unknown_topic import UnknownTopicCheck, all_topics
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from streamgroup.wire.schema import decode, encode
 
@@ -12,22 +14,22 @@ def told(*names: str, error: int = 0) -> MetadataResponse:
 
 
 def test_nothing_is_believed_before_the_broker_has_told_its_topics_and_after_the_connection() -> None:
-    absence = Absence()
-    assert absence.believes(()), "nothing is missing"
-    assert not absence.believes({"t"})
-    absence.heard(told("t", "u"))
-    assert absence.believes({"t"})
-    assert not absence.believes({"t", "v"})
-    absence.reset()
-    assert not absence.told
-    assert not absence.believes({"t"})
+    check = UnknownTopicCheck()
+    assert check.knows(()), "nothing is missing"
+    assert not check.knows({"t"})
+    check.learn(told("t", "u"))
+    assert check.knows({"t"})
+    assert not check.knows({"t", "v"})
+    check.reset()
+    assert not check.has_topics
+    assert not check.knows({"t"})
 
 
 def test_a_topic_that_is_only_coming_up_is_not_known() -> None:
-    absence = Absence()
-    absence.heard(told("t", error=5))
-    assert absence.told
-    assert not absence.believes({"t"})
+    check = UnknownTopicCheck()
+    check.learn(told("t", error=5))
+    assert check.has_topics
+    assert not check.knows({"t"})
 
 
 @pytest.mark.parametrize("version", [0, 1, 5])

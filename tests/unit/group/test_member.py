@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver.membership.member import Member, MetadataStale, Resolve
 from streamgroup.errors import BrokerError, ErrorCode, FencedError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
+from streamgroup.group.member import Member, MetadataStale, Resolve
 from streamgroup.group.membership import State
 from streamgroup.model import (
     INITIAL_DOCUMENT,
@@ -24,7 +24,7 @@ from streamgroup.planning.batch import empty_document
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.offset_store import OFFSETS_VERSION, fetch_answer
-from tests.unit.driver.fake_group import COOPERATIVE, P0, P1, SESSION_S, NoJitter, World, founded, offsets, sends
+from tests.unit.group.fake_group import COOPERATIVE, P0, P1, SESSION_S, NoJitter, World, founded, offsets, sends
 
 # -- starting ---------------------------------------------------------------------------------------------------------
 
