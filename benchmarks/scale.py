@@ -27,9 +27,11 @@ from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.recovery import Recovery
 from streamgroup.group.assigning import GroupMember
 from streamgroup.group.assignors import ASSIGNORS
-from streamgroup.group.commits import Commit, CommitVerdict, commit_request, refusals
+from streamgroup.group.commits import CommitVerdict, refusals
 from streamgroup.group.events import Lane, Send
 from streamgroup.group.ledger import Ledger
+from streamgroup.group.offsets.kafka import commit_request, commit_verdicts
+from streamgroup.group.offsets.store import CommitOffsets
 from streamgroup.group.positions import Origin
 from streamgroup.model import (
     EARLIEST,
@@ -143,8 +145,8 @@ def sink_and_commit(n: int) -> Step:
 
 def private_offsets(n: int) -> Step:
     offsets = PrivateOffsets()
-    commit = Commit(1, "", -1, dict.fromkeys(rows(n, n // 5), CommittedOffset(1)))
-    commits = Send(1, Lane.COORDINATOR, OffsetCommitRequest, commit_request("", None, commit), 1)
+    commit = CommitOffsets(1, "", "", -1, dict.fromkeys(rows(n, n // 5), CommittedOffset(1)), 1)
+    commits = Send(1, Lane.COORDINATOR, OffsetCommitRequest, commit_request(commit), 1)
     fetch = Send(2, Lane.COORDINATOR, OffsetFetchRequest, lambda v: offset_fetch_request(v, "", None), 1)
     offsets.answer(commits)
     return lambda: offsets.answer(fetch)
@@ -153,11 +155,11 @@ def private_offsets(n: int) -> Step:
 def refuse(n: int) -> Step:
     """All partitions of a topic were deleted but one."""
     partitions = rows(n)
-    commit = Commit(1, "m", 1, dict.fromkeys(partitions, CommittedOffset(1)))
+    offsets = dict.fromkeys(partitions, CommittedOffset(1))
     rows_of = tuple(OffsetCommitResponsePartition(partition_index=i, error_code=3) for i in range(n))
     response = OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name=partitions[0].topic, partitions=rows_of),))
     snapshot = ClusterSnapshot({}, topics_of(partitions[n // 2 :]))
-    return lambda: refusals(commit, response, lambda tp: snapshot.partition(tp) is not None)
+    return lambda: refusals(offsets, commit_verdicts(response), lambda tp: snapshot.partition(tp) is not None)
 
 
 # -- assignments -------------------------------------------------------------------------------------------------------

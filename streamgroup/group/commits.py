@@ -1,4 +1,4 @@
-"""Commits from due to answered (R7, R18, R29), and what OffsetCommit makes of one."""
+"""Commits from due to answered (R7, R18, R29), and which verdict on one decides."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.errors import ErrorCode
+from streamgroup.group.offsets.store import COMMITTED, TIMED_OUT, PartitionVerdict, Verdict
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
-from streamgroup.wire.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
 
 RECOMMIT_AFTER_S = 3600.0
 """An idle member commits again hourly: brokers before 2.1 expire offsets 24 h after the commit, even of live groups."""
@@ -114,48 +109,34 @@ class Commits:
         return not self._again
 
 
-def commit_request(group: str, instance_id: str | None, commit: Commit) -> Callable[[int], OffsetCommitRequest]:
-    """OffsetCommit in the shape that each version wants."""
-    by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
-    for tp, offset in commit.offsets.items():
-        by_topic.setdefault(tp.topic, []).append((tp.partition, offset))
-
-    def build(version: int) -> OffsetCommitRequest:
-        return OffsetCommitRequest(
-            group_id=group,
-            generation_id_or_member_epoch=commit.generation,
-            member_id=commit.member_id,
-            group_instance_id=instance_id if version >= 7 else None,
-            topics=tuple(
-                OffsetCommitRequestTopic(name=topic, partitions=tuple(_row(*one, version) for one in partitions))
-                for topic, partitions in by_topic.items()
-            ),
-        )
-
-    return build
-
-
-def _row(partition: int, offset: CommittedOffset, version: int) -> OffsetCommitRequestPartition:
-    return OffsetCommitRequestPartition(
-        partition_index=partition,
-        committed_offset=offset.offset,
-        committed_leader_epoch=offset.leader_epoch if version >= 6 else -1,
-        committed_metadata=offset.metadata,
-    )
-
-
 def refusals(
-    commit: Commit, response: OffsetCommitResponse, exists: Callable[[TopicPartition], bool]
-) -> dict[TopicPartition, int]:
-    """The partitions that were not committed, and why; one without an answer counts as timed out.
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    verdicts: Mapping[TopicPartition, PartitionVerdict],
+    exists: Callable[[TopicPartition], bool],
+) -> dict[TopicPartition, PartitionVerdict]:
+    """Return which of `offsets` were not committed, and why. A partition without a verdict counts as timed out.
 
-    A partition that the metadata knows no more has been deleted: there is nothing to commit, and planning, which waits
-    for commits, is where its loss is told (R8).
+    A partition that the metadata does not know any more has been deleted. There is nothing to commit, and planning,
+    which waits for commits, is where its loss is told (R8).
     """
-    codes = {TopicPartition(t.name, p.partition_index): p.error_code for t in response.topics for p in t.partitions}
-    answers = {tp: codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in commit.offsets}
+    refused = {tp: verdicts.get(tp, TIMED_OUT) for tp in offsets if verdicts.get(tp) != COMMITTED}
     return {
-        tp: code
-        for tp, code in answers.items()
-        if code and not (code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not exists(tp))
+        tp: verdict
+        for tp, verdict in refused.items()
+        if not (verdict.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not exists(tp))
     }
+
+
+def deciding(refused: Mapping[TopicPartition, PartitionVerdict]) -> tuple[TopicPartition, PartitionVerdict]:
+    """Return the partition and the verdict to react to, of those that one commit was refused for."""
+    return min(refused.items(), key=lambda item: (_rank(item[1]), item[0], item[1].code))
+
+
+_RANKS = {Verdict.MOVED: 1, Verdict.REFUSED: 2, Verdict.RETRIABLE: 4, Verdict.STALE_METADATA: 4}
+
+
+def _rank(refused: PartitionVerdict) -> tuple[int, int]:
+    """Rank a final verdict before one that may pass: the final one would come back with every attempt."""
+    if refused.verdict is Verdict.FENCED:
+        return 0, refused.code
+    return _RANKS.get(refused.verdict, 3), 0

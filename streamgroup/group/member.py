@@ -6,6 +6,7 @@ the two, at the moments that the rules allow.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -13,29 +14,29 @@ from typing import Any, Protocol
 from streamgroup.errors import error_of
 from streamgroup.group import events as ev
 from streamgroup.group.commit_parts import Offsets, PartSize
-from streamgroup.group.commits import Commit, CommitVerdict, commit_request, refusals
-from streamgroup.group.events import Action, Event, Lane, Send
+from streamgroup.group.commits import Commit, CommitVerdict, deciding, refusals
+from streamgroup.group.events import Action, Event
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
-from streamgroup.group.offsets.unknown_topic import UnknownTopicCheck, all_topics
-from streamgroup.group.positions import Origin
-from streamgroup.group.reactions import (
-    UNEXPECTED_ATTEMPTS,
-    Reaction,
-    deciding,
-    is_of_membership,
-    offsets_error,
-    reaction_to_commit,
-    reaction_to_fetch,
+from streamgroup.group.offsets.store import (
+    Answer,
+    CommitOffsets,
+    FetchOffsets,
+    NoAnswer,
+    OffsetsCommitted,
+    OffsetsFetched,
+    OffsetStore,
+    Outcome,
+    PartitionVerdict,
+    Verdict,
 )
+from streamgroup.group.positions import Origin
+from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, offsets_error
 from streamgroup.group.registry.events import RegistryAction, RegistryEvent
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
-from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
-from streamgroup.wire.offsets import ZOOKEEPER_VERSION, fetched_offsets, offset_fetch_request
 
 OWN_TOKENS = 1 << 32
-"""The machine's tokens are below, ours from here on."""
+"""The machine's tokens are below, those of requests to the offset store from here on."""
 
 
 class Waits(Protocol):
@@ -108,7 +109,7 @@ MemberAction = Action | RegistryAction | Resolve | MetadataStale
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """An OffsetFetch that is out; its answer counts for this member id and generation only (R18)."""
+    """A fetch that is unanswered; its answer counts for this member id and generation only (R18)."""
 
     member_id: str
     generation: int
@@ -118,7 +119,7 @@ class _Fetch:
 
 @dataclass(frozen=True, slots=True)
 class _Committing:
-    """An OffsetCommit that is out: `part` of the commit. The parts in `left` are sent one after the other."""
+    """`part` of a commit, unanswered. The parts in `left` follow one after the other."""
 
     commit: Commit
     part: Offsets
@@ -133,6 +134,7 @@ class Member:
         self,
         membership: Machine,
         ledger: Ledger,
+        store: OffsetStore,
         *,
         instance_id: str | None,
         session_timeout_s: float,
@@ -141,6 +143,8 @@ class Member:
     ) -> None:
         self.membership = membership
         self.ledger = ledger
+        self.store = store
+        """Where the offsets are fetched from and committed to."""
         self._instance_id = instance_id
         self._session_timeout_s = session_timeout_s
         self._request_timeout_ms = request_timeout_ms
@@ -157,10 +161,10 @@ class Member:
         self._commit_waits_for_join = False
         self._machine_wakes_at: float | None = None
         self._topics: Mapping[str, TopicInfo] = {}
-        self._unknown_topic = UnknownTopicCheck()
         self.is_listened: Callable[[], bool] = lambda: False
         """Whether a listener tells of batches that have sunk; the coordinator knows (R22)."""
-        self._ceiling: int | None = None  # of OffsetFetch and OffsetCommit: v0 are ZooKeeper's offsets
+        self._answers: deque[Answer] = deque()
+        """The store's, until the end of the step in which it gives them."""
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 
@@ -185,7 +189,8 @@ class Member:
     @property
     def wake_at(self) -> float | None:
         """When `step` wants a Tick."""
-        times = [t for t in (self._machine_wakes_at, self._retry_at) if t is not None]
+        wakes = (self._machine_wakes_at, self._retry_at, self.store.wake_at)
+        times = [time for time in wakes if time is not None]
         return min(times, default=None)
 
     # --- what Spark's thread tells -----------------------------------------------------------------------------------
@@ -240,7 +245,12 @@ class Member:
         if not self.membership.may_commit:
             return []
         commit = self.ledger.commit_due(now, everything=True)
-        return [] if commit is None else [self._commit(commit, now)]
+        actions: list[MemberAction] = []
+        if commit is not None:
+            self._commit(commit, now, actions)
+            if self._answers:
+                self._finish(now, actions)
+        return actions
 
     # --- the machine -------------------------------------------------------------------------------------------------
 
@@ -253,14 +263,26 @@ class Member:
             self._topics = event.topics
             if self.ledger.topics_seen(self._topics):
                 actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
-        if isinstance(event, ev.CoordinatorGone):
-            self._unknown_topic.reset()
-        if isinstance(event, ev.Answered | ev.Failed) and event.token >= OWN_TOKENS:
-            self._own_answer(event, now, actions)
-        else:
+        answers_the_store = self.store.takes(event)
+        self._take(self.store.hear(event, now), actions)
+        if not answers_the_store:
             self._machine(event, now, actions)
-        self._work(now, actions)
+        self._finish(now, actions)
         return actions
+
+    def _take(self, outcome: Outcome, actions: list[MemberAction]) -> None:
+        """Pass the store's actions on, and keep its answers for the end of this step."""
+        actions += outcome.actions
+        self._answers += outcome.answers
+
+    def _finish(self, now: float, actions: list[MemberAction]) -> None:
+        """End a step: hear the store's answers and work, until the store has nothing more to say."""
+        while True:
+            while self._answers:
+                self._own_answer(self._answers.popleft(), now, actions)
+            self._work(now, actions)
+            if not self._answers:
+                return
 
     def _machine(self, event: Event | RegistryEvent, now: float, actions: list[MemberAction]) -> None:
         self._machine_wakes_at = None
@@ -268,9 +290,6 @@ class Member:
             match action:
                 case ev.WakeAt(time):
                     self._machine_wakes_at = time
-                    continue
-                case ev.NoCoordinator():
-                    self._ceiling = ZOOKEEPER_VERSION
                     continue
                 case ev.Assigned():
                     kept, revoked, self._withheld = action.kept, action.revoked, action.withheld
@@ -285,7 +304,9 @@ class Member:
                 case ev.Lost() | ev.Left():
                     self.ledger.lost()
                     self._forget_requests()
-            actions.append(action)
+            self._take(self.store.follow(action), actions)
+            if not isinstance(action, ev.NoCoordinator):  # the store's alone
+                actions.append(action)
 
     def _forget_requests(self) -> None:
         self._fetching = self._committing = self._retry_at = None
@@ -298,11 +319,11 @@ class Member:
             self._retry_at = None
         if self.membership.may_commit and self._retry_at is None:
             if self.ledger.offsets_wanted(self._topics) and self._fetching is None:
-                actions.append(self._fetch())
+                self._fetch(now, actions)
             if not self._commit_waits_for_join:
                 commit = self.ledger.commit_due(now)
                 if commit is not None:
-                    actions.append(self._commit(commit, now))
+                    self._commit(commit, now, actions)
         if self._busy and self.ledger.idle and (not self.ledger.commit_pending or self._commit_waits_for_join):
             self._busy = False
             self._machine(ev.Idle(), now, actions)
@@ -315,74 +336,68 @@ class Member:
         ):
             self._machine(ev.Released(), now, actions)
 
-    def _fetch(self) -> Send:
-        """R19: all of the group's offsets (R7 looks at all), stable ones; below v2 those of topics known."""
+    def _fetch(self, now: float, actions: list[MemberAction]) -> None:
+        """Fetch all of the group's offsets, since R7 looks at all."""
         self._token += 1
         known = {TopicPartition(name, p.partition) for name, topic in self._topics.items() for p in topic.partitions}
         known.update(tp for tp in self.ledger.held if tp.topic in self._topics)  # grown since the metadata was read
-        asked = _Fetch(self.ledger.member_id, self.ledger.generation, frozenset(self._topics))
-        self._fetching = (self._token, asked)
-        return Send(
-            self._token,
-            Lane.COORDINATOR,
-            OffsetFetchRequest,
-            lambda version: offset_fetch_request(version, self.ledger.group, None, known=known),
-            self._request_timeout_ms,
-            ceiling=self._ceiling,
-        )
+        self._fetching = (self._token, _Fetch(self.ledger.member_id, self.ledger.generation, frozenset(self._topics)))
+        request = FetchOffsets(self._token, self.ledger.group, frozenset(known), self._request_timeout_ms)
+        self._take(self.store.fetch(request, now), actions)
 
-    def _commit(self, commit: Commit, now: float) -> Send:
-        return self._commit_part(commit, self._part_size.split(commit.offsets), now)
+    def _commit(self, commit: Commit, now: float, actions: list[MemberAction]) -> None:
+        self._commit_part(commit, self._part_size.split(commit.offsets), now, actions)
 
-    def _commit_part(self, commit: Commit, parts: tuple[Offsets, ...], now: float) -> Send:
-        """Send the first of these parts. The next one goes out once it is accepted."""
+    def _commit_part(self, commit: Commit, parts: tuple[Offsets, ...], now: float, actions: list[MemberAction]) -> None:
+        """Commit the first of these parts. The next one follows once it is accepted."""
         part, *left = parts
         self._token += 1
         self._committing = (self._token, _Committing(commit, part, tuple(left), now))
-        request = commit_request(self.ledger.group, self._instance_id, replace(commit, offsets=part))
-        timeout_ms = self._request_timeout_ms
-        return Send(self._token, Lane.COORDINATOR, OffsetCommitRequest, request, timeout_ms, ceiling=self._ceiling)
+        request = CommitOffsets(
+            self._token,
+            self.ledger.group,
+            commit.member_id,
+            commit.generation,
+            part,
+            self._request_timeout_ms,
+            self._instance_id,
+        )
+        self._take(self.store.commit(request, now), actions)
 
-    # --- answers to our own requests ---------------------------------------------------------------------------------
+    # --- answers of the offset store ---------------------------------------------------------------------------------
 
-    def _own_answer(self, event: ev.Answered | ev.Failed, now: float, actions: list[MemberAction]) -> None:
-        if self._fetching is not None and self._fetching[0] == event.token:
+    def _own_answer(self, answer: Answer, now: float, actions: list[MemberAction]) -> None:
+        if self._fetching is not None and self._fetching[0] == answer.token:
             fetch, self._fetching = self._fetching[1], None
-            if isinstance(event, ev.Answered):
-                self._fetched(fetch, event, now, actions)
-        elif self._committing is not None and self._committing[0] == event.token:
+            if isinstance(answer, OffsetsFetched):
+                self._fetched(fetch, answer, now, actions)
+        elif self._committing is not None and self._committing[0] == answer.token:
             committing, self._committing = self._committing[1], None
-            if isinstance(event, ev.Answered):
-                self._committed(committing, event.response, now, actions)
+            if isinstance(answer, OffsetsCommitted):
+                self._committed(committing, answer, now, actions)
             else:
                 self.ledger.answered(committing.commit, CommitVerdict.RETRY)
         else:
             return
-        if isinstance(event, ev.Failed):
+        if isinstance(answer, NoAnswer):
             self._later(now)
-            self._machine(ev.CoordinatorGone(event.reason), now, actions)
+            self._store_lost(answer.reason, now, actions)
 
     def _later(self, now: float) -> None:
-        self._unknown_topic.reset()
         self._retry_at = now + self._backoff.next()
 
-    def _fetched(self, fetch: _Fetch, event: ev.Answered, now: float, actions: list[MemberAction]) -> None:
-        if isinstance(event.response, MetadataResponse):
-            self._unknown_topic.learn(event.response)
-            return
-        answer = fetched_offsets(event.response, event.version, self.ledger.group)
-        code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
-        if code:
-            self._refused(reaction_to_fetch(code), code, "fetch its committed offsets", now, actions)
-            return
-        doubtful = {tp.topic for tp, p in answer.partitions.items() if p.committed is None}
-        if event.version == ZOOKEEPER_VERSION and not self._unknown_topic.knows(doubtful):
-            self._doubt(fetch, now, actions)
+    def _store_lost(self, reason: str, now: float, actions: list[MemberAction]) -> None:
+        """Have the machine look for the coordinator anew, where the offsets are the group's own."""
+        if self.store.is_the_groups:
+            self._machine(ev.CoordinatorGone(reason), now, actions)
+
+    def _fetched(self, fetch: _Fetch, answer: OffsetsFetched, now: float, actions: list[MemberAction]) -> None:
+        if answer.refusal is not None:
+            self._refused(answer.refusal, "fetch its committed offsets", now, actions)
             return
         self._went_well()
-        commits = {tp: p.committed for tp, p in answer.partitions.items() if p.committed is not None}
         topics = {name: topic for name, topic in self._topics.items() if name in fetch.topics}
-        starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, commits, topics)
+        starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, answer.offsets, topics)
         for tp, start in starts.items():
             if start.offset is not None:
                 text = f"{self.ledger.group}: {tp} starts at {start.offset} ({start.origin.name.lower()})"
@@ -390,25 +405,15 @@ class Member:
         if self.ledger.unresolved:
             actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))
 
-    def _doubt(self, fetch: _Fetch, now: float, actions: list[MemberAction]) -> None:
-        if self._unknown_topic.has_topics:  # and it knows less than the metadata of others: it has only just started
-            self._later(now)
-        else:
-            self._token += 1
-            self._fetching = (self._token, fetch)
-            actions.append(Send(self._token, Lane.COORDINATOR, MetadataRequest, all_topics, self._request_timeout_ms))
-
     def _went_well(self) -> None:
         self._backoff.reset()
         self._unexpected = 0
 
-    def _committed(
-        self, sent: _Committing, response: OffsetCommitResponse, now: float, actions: list[MemberAction]
-    ) -> None:
-        """Each partition has an answer of its own. The commit is accepted once every part is, and a part is accepted
+    def _committed(self, sent: _Committing, answer: OffsetsCommitted, now: float, actions: list[MemberAction]) -> None:
+        """Each partition has a verdict of its own. The commit is accepted once every part is, and a part is accepted
         where no partition that exists was refused."""
         commit = sent.commit
-        refused = refusals(replace(commit, offsets=sent.part), response, self._exists)
+        refused = refusals(sent.part, answer.verdicts, self._exists)
         self.ledger.acknowledged(commit, sent.part.keys() - refused.keys())
         if refused:
             self._commit_refused(sent, refused, now, actions)
@@ -416,41 +421,46 @@ class Member:
         if not sent.left:
             self._went_well()  # not after each part: one may fail for ever behind another that goes well
             self.ledger.answered(commit, CommitVerdict.ACCEPTED)
-        self._machine(ev.CommitAccepted(commit.member_id, commit.generation, sent.sent_at), now, actions)
+        if self.store.is_the_groups:
+            self._machine(ev.CommitAccepted(commit.member_id, commit.generation, sent.sent_at), now, actions)
         if sent.left and self.membership.may_commit and self.ledger.commits.awaits(commit):
-            actions.append(self._commit_part(commit, sent.left, now))
+            self._commit_part(commit, sent.left, now, actions)
         elif sent.left:  # the member leaves, or joins again
             self.ledger.answered(commit, CommitVerdict.RETRY)
 
     def _commit_refused(
-        self, sent: _Committing, refused: Mapping[TopicPartition, int], now: float, actions: list[MemberAction]
+        self,
+        sent: _Committing,
+        refused: Mapping[TopicPartition, PartitionVerdict],
+        now: float,
+        actions: list[MemberAction],
     ) -> None:
         commit = sent.commit
-        tp, code = deciding(refused)
-        reaction = reaction_to_commit(code)
-        if reaction is Reaction.SMALLER:
-            if self._shrunk(sent, code, actions) and self.membership.may_commit:
+        tp, refusal = deciding(refused)
+        if refusal.verdict is Verdict.TOO_LARGE:
+            if self._shrunk(sent, refusal, actions) and self.membership.may_commit:
                 left = {tp: offset for part in (sent.part, *sent.left) for tp, offset in part.items()}
-                actions.append(self._commit_part(commit, self._part_size.split(left), now))
+                self._commit_part(commit, self._part_size.split(left), now, actions)
                 return
-            reaction = Reaction.FATAL if len(sent.part) == 1 else Reaction.RETRY
-        elif reaction is Reaction.UNEXPECTED:
-            self._shrunk(sent, code, actions)
+            refusal = replace(refusal, verdict=Verdict.REFUSED if len(sent.part) == 1 else Verdict.RETRIABLE)
+        elif refusal.verdict is Verdict.FAILED:
+            self._shrunk(sent, refusal, actions)
         self.ledger.answered(commit, CommitVerdict.RETRY)
-        if is_of_membership(code) or reaction is Reaction.FIND:
-            self._commit_waits_for_join = is_of_membership(code)
+        if refusal.verdict in {Verdict.FENCED, Verdict.MOVED}:
+            self._commit_waits_for_join = refusal.verdict is Verdict.FENCED
             self._later(now)
-            told = ev.CommitRefused(code, commit.member_id, commit.generation, sent.sent_at)
+            told = ev.CommitRefused(refusal.code, commit.member_id, commit.generation, sent.sent_at)
             self._machine(told, now, actions)
             return
         what = f"commit {tp} at offset {commit.offsets[tp].offset} in generation {commit.generation}"
-        self._refused(reaction, code, what, now, actions)
+        self._refused(refusal, what, now, actions)
 
-    def _shrunk(self, sent: _Committing, code: int, actions: list[MemberAction]) -> bool:
-        """Whether smaller requests may help; from here on they are."""
-        if not self._part_size.shrink(sent.part, certain=reaction_to_commit(code) is Reaction.SMALLER):
+    def _shrunk(self, sent: _Committing, refusal: PartitionVerdict, actions: list[MemberAction]) -> bool:
+        """Commit less at a time from now on. Return whether that may help."""
+        if not self._part_size.shrink(sent.part, certain=refusal.verdict is Verdict.TOO_LARGE):
             return False
-        refused = f"the broker refused a commit of {len(sent.part)} partitions in one request ({error_of(code).name})"
+        name = error_of(refusal.code).name
+        refused = f"the broker refused a commit of {len(sent.part)} partitions in one request ({name})"
         smaller = f"sending at most {self._part_size.most} bytes a request from now on"
         actions.append(ev.Note(ev.INFO, f"group {self.ledger.group}: {refused}; {smaller}"))
         return True
@@ -459,13 +469,13 @@ class Member:
         topic = self._topics.get(tp.topic)
         return topic is not None and topic.partition(tp.partition) is not None
 
-    def _refused(self, reaction: Reaction, code: int, what: str, now: float, actions: list[MemberAction]) -> None:
-        """An error code that is not the membership's: retry what may be retried, else end the query."""
+    def _refused(self, refusal: PartitionVerdict, what: str, now: float, actions: list[MemberAction]) -> None:
+        """Retry what may be retried, else end the query. The refusal is not about the membership."""
         self._later(now)
-        self._unexpected += reaction is Reaction.UNEXPECTED
-        if reaction is Reaction.FIND:
-            self._machine(ev.CoordinatorGone(error_of(code).name), now, actions)
-        elif reaction is Reaction.FATAL or self._unexpected >= UNEXPECTED_ATTEMPTS:
-            actions.append(ev.Fail(offsets_error(code, what, self.ledger.group)))
-        elif reaction is Reaction.METADATA:
+        self._unexpected += refusal.verdict is Verdict.FAILED
+        if refusal.verdict is Verdict.MOVED:
+            self._store_lost(error_of(refusal.code).name, now, actions)
+        elif refusal.verdict is Verdict.REFUSED or self._unexpected >= UNEXPECTED_ATTEMPTS:
+            actions.append(ev.Fail(offsets_error(refusal.code, what, self.ledger.group)))
+        elif refusal.verdict is Verdict.STALE_METADATA:
             actions.append(MetadataStale())

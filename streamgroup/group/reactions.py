@@ -8,7 +8,6 @@ from enum import Enum
 from streamgroup.errors import BrokerError, ErrorCode, FencedError, Refresh, StreamGroupError, error_of, is_unexpected
 from streamgroup.group.exchange import Purpose
 from streamgroup.group.timing import MemberConfig
-from streamgroup.model import TopicPartition
 
 UNEXPECTED_ATTEMPTS = 10
 """After so many unexpected failures of the broker in a row the member gives up: some 7 s with the default backoff."""
@@ -110,21 +109,6 @@ _JOINS_AGAIN = {Reaction.REJOIN, Reaction.STALE, Reaction.UNKNOWN}
 def is_of_membership(code: int) -> bool:
     """Return whether this code of OffsetCommit is about the member rather than about the commit."""
     return reaction_to_commit(code) in _JOINS_AGAIN or code == ErrorCode.FENCED_INSTANCE_ID
-
-
-def deciding(refused: Mapping[TopicPartition, int]) -> tuple[TopicPartition, int]:
-    """Return the partition and the code to react to, of those that one OffsetCommit was refused for."""
-    return min(refused.items(), key=lambda item: (_rank(item[1]), item))
-
-
-def _rank(code: int) -> tuple[int, int]:
-    """A final code comes before one that may pass: it would come back with every attempt."""
-    reaction = reaction_to_commit(code)
-    if is_of_membership(code):
-        return 0, code
-    if reaction in {Reaction.RETRY, Reaction.METADATA}:
-        return 4, 0
-    return {Reaction.FIND: 1, Reaction.FATAL: 2}.get(reaction, 3), 0
 
 
 def _by_the_table(code: int) -> Reaction:

@@ -17,6 +17,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
+from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
@@ -38,6 +39,7 @@ def member_of(
     return Member(
         machine,
         ledger,
+        KafkaOffsetStore(),
         instance_id=group.instance_id if group.is_member else None,
         session_timeout_s=member_config(options, group).shortest_session_ms / 1000,
         request_timeout_ms=options.client.request_timeout_ms,

@@ -113,28 +113,26 @@ def _around_stream(module: ModuleType) -> None:
 
 def _around_member(module: ModuleType) -> None:
     member = module.Member
-    commit, step = _seam(member, "_commit"), _seam(member, "step")
+    commit, own_answer = _seam(member, "_commit"), _seam(member, "_own_answer")
     sent: dict[int, Any] = {}
 
     @functools.wraps(commit)
-    def commit_and_pass(self: Any, wanted: Any, *arguments: Any) -> Any:
-        request = commit(self, wanted, *arguments)
-        sent[request.token] = wanted
+    def commit_and_pass(self: Any, wanted: Any, *arguments: Any) -> None:
+        commit(self, wanted, *arguments)
+        sent[self._committing[0]] = wanted
         pass_point(COMMITTING)
-        return request
 
-    @functools.wraps(step)
-    def step_and_pass(self: Any, event: Any, *arguments: Any) -> Any:
-        actions = step(self, event, *arguments)
-        response, answered = getattr(event, "response", None), sent.pop(getattr(event, "token", -1), None)
-        if response is not None and answered is not None:  # also where the member has given that commit up
-            codes = {f"{t.name}-{p.partition_index}": p.error_code for t in response.topics for p in t.partitions}
+    @functools.wraps(own_answer)
+    def answer_and_pass(self: Any, answer: Any, *arguments: Any) -> None:
+        own_answer(self, answer, *arguments)
+        verdicts, answered = getattr(answer, "verdicts", None), sent.pop(answer.token, None)
+        if verdicts is not None and answered is not None:  # also where the member has given that commit up
+            codes = {str(tp): verdict.code for tp, verdict in verdicts.items()}
             _journal(self.ledger.group, self._instance_id or answered.member_id, answered, codes)
             if not any(codes.values()):
                 pass_point(COMMITTED)
-        return actions
 
-    member._commit, member.step = commit_and_pass, step_and_pass
+    member._commit, member._own_answer = commit_and_pass, answer_and_pass
 
 
 def _journal(group: str, owner: str, commit: Any, codes: dict[str, int]) -> None:

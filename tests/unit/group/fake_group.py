@@ -16,6 +16,7 @@ from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MemberAction, Resolve
 from streamgroup.group.membership import Membership
+from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.positions import Origin
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import (
@@ -145,6 +146,7 @@ class Query:
         self.member = Member(
             self.membership,
             self.ledger,
+            KafkaOffsetStore(),
             instance_id=config.get("instance_id"),
             session_timeout_s=SESSION_S,
             request_timeout_ms=30_000,

@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import ErrorCode
-from streamgroup.group.commits import RECOMMIT_AFTER_S, Commit, Commits, CommitVerdict, commit_request, refusals
+from streamgroup.group.commits import RECOMMIT_AFTER_S, Commits, CommitVerdict, deciding, refusals
+from streamgroup.group.offsets.store import COMMITTED, TIMED_OUT, PartitionVerdict, Verdict
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
-from streamgroup.wire.messages.offsets import (
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 OFFSETS = {A: CommittedOffset(5, "told", 3), C: CommittedOffset(7)}
@@ -68,36 +64,24 @@ def test_an_assignment_between_commit_and_answer(kept: bool) -> None:
     assert not commits.answered(commit, CommitVerdict.ACCEPTED), "it was of another generation"
 
 
-def test_the_request_tells_each_version_what_it_knows() -> None:
-    build = commit_request("g", "node-1", Commit(1, "m", 3, OFFSETS))
-    old, new = build(5), build(8)
-    assert (old.group_instance_id, new.group_instance_id) == (None, "node-1")
-    assert (new.group_id, new.member_id, new.generation_id_or_member_epoch) == ("g", "m", 3)
-    rows = [
-        (topic.name, p.partition_index, p.committed_offset, p.committed_leader_epoch, p.committed_metadata)
-        for topic in new.topics
-        for p in topic.partitions
-    ]
-    assert rows == [("t", 0, 5, 3, "told"), ("u", 0, 7, -1, "")]
-    assert {p.committed_leader_epoch for topic in old.topics for p in topic.partitions} == {-1}
+def test_a_partition_without_a_verdict_was_not_committed_and_a_deleted_one_is_no_refusal() -> None:
+    assert refusals(OFFSETS, {A: COMMITTED, C: COMMITTED}, lambda tp: True) == {}
+    assert refusals(OFFSETS, {A: COMMITTED}, lambda tp: True) == {C: TIMED_OUT}
+    unknown = PartitionVerdict(Verdict.STALE_METADATA, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert refusals(OFFSETS, {A: COMMITTED, C: unknown}, lambda tp: True) == {C: unknown}
+    assert refusals(OFFSETS, {A: COMMITTED, C: unknown}, lambda tp: tp != C) == {}
 
 
-def answer(**codes: int) -> OffsetCommitResponse:
-    row = OffsetCommitResponsePartition
-    topics = tuple(
-        OffsetCommitResponseTopic(name=topic, partitions=(row(partition_index=0, error_code=code),))
-        for topic, code in codes.items()
+def test_of_several_refusals_the_one_that_no_attempt_mends_decides() -> None:
+    passing, failed, final, moved, fenced = (
+        PartitionVerdict(verdict, 1)
+        for verdict in (Verdict.RETRIABLE, Verdict.FAILED, Verdict.REFUSED, Verdict.MOVED, Verdict.FENCED)
     )
-    return OffsetCommitResponse(topics=topics)
-
-
-def test_a_partition_without_an_answer_was_not_committed_and_a_deleted_one_is_no_refusal() -> None:
-    commit = Commit(1, "m", 3, OFFSETS)
-    assert refusals(commit, answer(t=0, u=0), lambda tp: True) == {}
-    assert refusals(commit, answer(t=0), lambda tp: True) == {C: ErrorCode.REQUEST_TIMED_OUT}
-    gone = answer(t=0, u=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert refusals(commit, gone, lambda tp: True) == {C: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert refusals(commit, gone, lambda tp: tp != C) == {}
+    assert deciding({A: passing, B: failed}) == (B, failed)
+    assert deciding({A: failed, B: final}) == (B, final)
+    assert deciding({A: final, B: moved}) == (B, moved)
+    assert deciding({A: moved, B: fenced, C: passing}) == (B, fenced)
+    assert deciding({B: final, A: final}) == (A, final), "the first partition, of the same kind"
 
 
 # -- the newest batch that has sunk (R30) -----------------------------------------------------------------------------

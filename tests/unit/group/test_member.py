@@ -11,6 +11,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MetadataStale, Resolve
 from streamgroup.group.membership import State
+from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     CommittedOffset,
@@ -163,6 +164,7 @@ def test_a_topic_that_the_metadata_lacks_does_not_hold_up_the_others() -> None:
     member = Member(
         Holds(P0, grown, later),
         ledger,
+        KafkaOffsetStore(),
         instance_id=None,
         session_timeout_s=SESSION_S,
         request_timeout_ms=30_000,

@@ -18,7 +18,8 @@ from streamgroup.driver.membership.kafka_offsets import (
 )
 from streamgroup.errors import ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.commits import Commit, commit_request
+from streamgroup.group.offsets.kafka import commit_request
+from streamgroup.group.offsets.store import CommitOffsets
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
@@ -52,7 +53,7 @@ def fetch(token: int = 5) -> ev.Send:
 
 
 def commit(token: int = 6) -> ev.Send:
-    build = commit_request("g", None, Commit(1, ME, 1 << 40, {P0: CommittedOffset(9, "m")}))
+    build = commit_request(CommitOffsets(token, "g", ME, 1 << 40, {P0: CommittedOffset(9, "m")}, 1000))
     return ev.Send(token, ev.Lane.COORDINATOR, OffsetCommitRequest, build, 1000)
 
 

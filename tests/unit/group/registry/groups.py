@@ -7,7 +7,8 @@ import random
 from typing import Any, TypeVar
 
 from streamgroup.group import events as ev
-from streamgroup.group.commits import Commit, commit_request
+from streamgroup.group.offsets.kafka import commit_request
+from streamgroup.group.offsets.store import CommitOffsets
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
@@ -176,8 +177,8 @@ class One:
         """The member commits this offset of all that its ledger has (or of `partitions`); the token of the request."""
         self._sends += 1
         offsets = {tp: CommittedOffset(offset, metadata) for tp in sorted(partitions or self.committed)}
-        commit = Commit(self._sends, self.id, self.machine.generation, offsets)
-        build = commit_request(GROUP, None, commit)
+        commit = CommitOffsets(self._sends, GROUP, self.id, self.machine.generation, offsets, 5_000)
+        build = commit_request(commit)
         self.want(ev.Send(self._sends, ev.Lane.COORDINATOR, OffsetCommitRequest, build, 5_000))
         return self._sends
 

@@ -1,0 +1,191 @@
+"""Offsets that brokers keep: OffsetFetch and OffsetCommit, in the version of each connection.
+
+Versions from 1 on are answered by the group's coordinator, from its topic `__consumer_offsets`. Version 0 reads and
+writes ZooKeeper through any broker (0.8 to 3.x). The store uses it once the machine finds that the group has no
+coordinator (`NoCoordinator`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from streamgroup.errors import ErrorCode
+from streamgroup.group import events as ev
+from streamgroup.group.events import Lane, Send
+from streamgroup.group.offsets.store import (
+    COMMITTED,
+    NOTHING,
+    CommitOffsets,
+    FetchOffsets,
+    NoAnswer,
+    OffsetsCommitted,
+    OffsetsFetched,
+    Outcome,
+    PartitionVerdict,
+    Request,
+    Verdict,
+)
+from streamgroup.group.offsets.unknown_topic import UnknownTopicCheck, all_topics
+from streamgroup.group.reactions import Reaction, is_of_membership, reaction_to_commit, reaction_to_fetch
+from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse
+from streamgroup.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+)
+from streamgroup.wire.offsets import ZOOKEEPER_VERSION, fetched_offsets, offset_fetch_request
+
+_VERDICTS = {
+    Reaction.FIND: Verdict.MOVED,
+    Reaction.METADATA: Verdict.STALE_METADATA,
+    Reaction.UNEXPECTED: Verdict.FAILED,
+    Reaction.SMALLER: Verdict.TOO_LARGE,
+    Reaction.FATAL: Verdict.REFUSED,
+}
+_TOPICS_MISSING = PartitionVerdict(Verdict.RETRIABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""The broker knows fewer topics than the metadata of others: it has only just started."""
+
+
+@cache
+def commit_verdict(code: int) -> PartitionVerdict:
+    """Return the verdict that an error code of OffsetCommit stands for."""
+    if code == ErrorCode.NONE:
+        return COMMITTED
+    verdict = Verdict.FENCED if is_of_membership(code) else _VERDICTS.get(reaction_to_commit(code), Verdict.RETRIABLE)
+    return PartitionVerdict(verdict, code)
+
+
+def commit_verdicts(response: OffsetCommitResponse) -> dict[TopicPartition, PartitionVerdict]:
+    """Return the verdict of each partition that OffsetCommit was answered for."""
+    return {
+        TopicPartition(topic.name, p.partition_index): commit_verdict(p.error_code)
+        for topic in response.topics
+        for p in topic.partitions
+    }
+
+
+def commit_request(commit: CommitOffsets) -> Callable[[int], OffsetCommitRequest]:
+    """Return what builds OffsetCommit in the shape that each version wants."""
+    by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
+    for tp, offset in commit.offsets.items():
+        by_topic.setdefault(tp.topic, []).append((tp.partition, offset))
+
+    def build(version: int) -> OffsetCommitRequest:
+        return OffsetCommitRequest(
+            group_id=commit.group,
+            generation_id_or_member_epoch=commit.generation,
+            member_id=commit.member_id,
+            group_instance_id=commit.instance_id if version >= 7 else None,
+            topics=tuple(
+                OffsetCommitRequestTopic(name=topic, partitions=tuple(_row(*one, version) for one in partitions))
+                for topic, partitions in by_topic.items()
+            ),
+        )
+
+    return build
+
+
+def _row(partition: int, offset: CommittedOffset, version: int) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch if version >= 6 else -1,
+        committed_metadata=offset.metadata,
+    )
+
+
+class KafkaOffsetStore:
+    """See the module. Requests go out on the coordinator's lane, under the token of the member's request."""
+
+    is_the_groups = True
+
+    def __init__(self) -> None:
+        self._pending: dict[int, Request] = {}
+        """By token. Bounded: the driver answers each Send, or fails it."""
+        self._ceiling: int | None = None
+        """The highest version of OffsetFetch and OffsetCommit; None: the connection's."""
+        self._unknown_topic = UnknownTopicCheck()
+
+    @property
+    def wake_at(self) -> float | None:
+        """None: the driver fails what is not answered in time."""
+        return None
+
+    def fetch(self, request: FetchOffsets, now: float) -> Outcome:
+        """Send OffsetFetch: for all of the group's offsets, below v2 for those of the partitions known."""
+
+        def build(version: int) -> OffsetFetchRequest:
+            return offset_fetch_request(version, request.group, None, known=request.partitions)
+
+        self._pending[request.token] = request
+        timeout_ms, ceiling = request.timeout_ms, self._ceiling
+        return _sent(Send(request.token, Lane.COORDINATOR, OffsetFetchRequest, build, timeout_ms, ceiling=ceiling))
+
+    def commit(self, request: CommitOffsets, now: float) -> Outcome:
+        """Send OffsetCommit."""
+        self._pending[request.token] = request
+        build, timeout_ms, ceiling = commit_request(request), request.timeout_ms, self._ceiling
+        return _sent(Send(request.token, Lane.COORDINATOR, OffsetCommitRequest, build, timeout_ms, ceiling=ceiling))
+
+    def follow(self, action: object) -> Outcome:
+        """Use v0 from now on where the group has no coordinator. The coordinator itself fences old generations."""
+        if isinstance(action, ev.NoCoordinator):
+            self._ceiling = ZOOKEEPER_VERSION
+        return NOTHING
+
+    def takes(self, event: object) -> bool:
+        """Whether `event` answers a request of this store."""
+        return isinstance(event, ev.Answered | ev.Failed) and event.token in self._pending
+
+    def hear(self, event: object, now: float) -> Outcome:
+        """Translate the answer to a request of this store."""
+        match event:
+            case ev.CoordinatorGone():
+                self._unknown_topic.reset()
+            case ev.Failed() if self._pending.pop(event.token, None) is not None:
+                self._unknown_topic.reset()
+                return Outcome(answers=(NoAnswer(event.token, event.reason),))
+            case ev.Answered() if (request := self._pending.pop(event.token, None)) is not None:
+                if isinstance(request, CommitOffsets):
+                    return self._committed(event)
+                if isinstance(event.response, MetadataResponse):
+                    self._unknown_topic.learn(event.response)
+                    return self.fetch(request, now)
+                return self._fetched(request, event)
+        return NOTHING
+
+    def _committed(self, event: ev.Answered) -> Outcome:
+        verdicts = commit_verdicts(event.response)
+        if any(verdict.code for verdict in verdicts.values()):
+            self._unknown_topic.reset()
+        return Outcome(answers=(OffsetsCommitted(event.token, verdicts),))
+
+    def _fetched(self, request: FetchOffsets, event: ev.Answered) -> Outcome:
+        answer = fetched_offsets(event.response, event.version, request.group)
+        code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
+        if code:
+            return self._refused(request, _fetch_verdict(code))
+        unknown = {tp.topic for tp, p in answer.partitions.items() if p.committed is None}
+        if event.version == ZOOKEEPER_VERSION and not self._unknown_topic.knows(unknown):
+            if self._unknown_topic.has_topics:
+                return self._refused(request, _TOPICS_MISSING)
+            self._pending[request.token] = request
+            return _sent(Send(request.token, Lane.COORDINATOR, MetadataRequest, all_topics, request.timeout_ms))
+        offsets = {tp: p.committed for tp, p in answer.partitions.items() if p.committed is not None}
+        return Outcome(answers=(OffsetsFetched(request.token, offsets),))
+
+    def _refused(self, request: FetchOffsets, verdict: PartitionVerdict) -> Outcome:
+        self._unknown_topic.reset()
+        return Outcome(answers=(OffsetsFetched(request.token, refusal=verdict),))
+
+
+def _fetch_verdict(code: int) -> PartitionVerdict:
+    return PartitionVerdict(_VERDICTS.get(reaction_to_fetch(code), Verdict.RETRIABLE), code)
+
+
+def _sent(send: Send) -> Outcome:
+    return Outcome((send,))
