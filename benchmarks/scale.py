@@ -21,17 +21,16 @@ from unittest import mock
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
-from streamgroup.driver.membership.private import PrivateOffsets
 from streamgroup.driver.starts import gained_offsets
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.recovery import Recovery
 from streamgroup.group.assigning import GroupMember
 from streamgroup.group.assignors import ASSIGNORS
 from streamgroup.group.commits import CommitVerdict, refusals
-from streamgroup.group.events import Lane, Send
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.offsets.kafka import commit_request, commit_verdicts
-from streamgroup.group.offsets.store import CommitOffsets
+from streamgroup.group.offsets.kafka import commit_verdicts
+from streamgroup.group.offsets.memory import MemoryOffsetStore
+from streamgroup.group.offsets.store import CommitOffsets, FetchOffsets
 from streamgroup.group.positions import Origin
 from streamgroup.model import (
     EARLIEST,
@@ -54,13 +53,10 @@ from streamgroup.planning.batch import next_document
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.planning.packing import pack
 from streamgroup.wire.messages.offsets import (
-    OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-    OffsetFetchRequest,
 )
-from streamgroup.wire.offsets import offset_fetch_request
 
 PARTITIONS = 10_000
 GROWTH = 8
@@ -143,13 +139,12 @@ def sink_and_commit(n: int) -> Step:
 # -- commits -----------------------------------------------------------------------------------------------------------
 
 
-def private_offsets(n: int) -> Step:
-    offsets = PrivateOffsets()
+def memory_store(n: int) -> Step:
+    store = MemoryOffsetStore()
     commit = CommitOffsets(1, "", "", -1, dict.fromkeys(rows(n, n // 5), CommittedOffset(1)), 1)
-    commits = Send(1, Lane.COORDINATOR, OffsetCommitRequest, commit_request(commit), 1)
-    fetch = Send(2, Lane.COORDINATOR, OffsetFetchRequest, lambda v: offset_fetch_request(v, "", None), 1)
-    offsets.answer(commits)
-    return lambda: offsets.answer(fetch)
+    store.commit(commit, 0.0)
+    fetch = FetchOffsets(2, "", frozenset(), 1)
+    return lambda: store.fetch(fetch, 0.0)
 
 
 def refuse(n: int) -> Step:
@@ -277,7 +272,7 @@ STEPS: dict[str, Callable[[int], Step]] = {
     "a topic is recreated with half its partitions (`Ledger.topics_seen`)": recreate,
     "gain partitions while a batch is replayed (`Ledger.offsets_found`)": gain_in_a_replay,
     "a batch has sunk: commit and its answer": sink_and_commit,
-    "OffsetFetch in `group.mode=off`, 5 partitions a topic": private_offsets,
+    "offsets fetched in `group.mode=off`, 5 partitions a topic": memory_store,
     "a refused commit, half of the partitions deleted": refuse,
     "assign `streamgroup-range`, 5 partitions a topic, 60 members": assign("streamgroup-range"),
     "assign `range`": assign("range"),

@@ -48,16 +48,12 @@ class GroupThread:
         options: ClientOptions,
         snapshot: Callable[[], ClusterSnapshot],
         on_action: Callable[[MemberAction], None],
-        *,
-        answer: Callable[[Send], ev.Answered] | None = None,
     ) -> None:
         self._member = member
         self._state = state
         self._options = options
         self._snapshot = snapshot
         self._on_action = on_action
-        self._answer = answer
-        """Answers requests at once, in place of the group's coordinator (mode `off`)."""
         self._poller = Poller(options)
         self._outbox: deque[MemberAction] = deque()
         self._lines: dict[Lane, _Line] = {}
@@ -165,8 +161,6 @@ class GroupThread:
         while self._outbox:
             action = self._outbox.popleft()
             match action:
-                case Send() if self._answer is not None:
-                    self._outbox += self._member.step(self._answer(action), time.monotonic())
                 case Send():
                     self._due[action.token] = time.monotonic() + action.timeout_ms / 1000
                     self._send(action)

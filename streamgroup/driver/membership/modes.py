@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `member` | the group: `Membership` | in the group, of its generation | at the commit, unless proven ahead of it |
 | `commit` | the query: `StandaloneMember` | in the group, of no member | at the checkpoint, or at an operator's reset |
-| `off` | the query: `StandaloneMember` | in memory: `PrivateOffsets` | at the checkpoint |
+| `off` | the query: `StandaloneMember` | in memory: `MemoryOffsetStore` | at the checkpoint |
 """
 
 from __future__ import annotations
@@ -12,19 +12,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from streamgroup.driver.membership.private import PrivateOffsets
-from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
-from streamgroup.group.standalone import StandaloneMember
+from streamgroup.group.offsets.memory import MemoryOffsetStore
+from streamgroup.group.solo import Solo
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions
-
-Answer = Callable[[ev.Send], ev.Answered]
 
 
 def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
@@ -39,17 +36,12 @@ def member_of(
     return Member(
         machine,
         ledger,
-        KafkaOffsetStore(),
+        MemoryOffsetStore() if group.mode is Mode.OFF else KafkaOffsetStore(),
         instance_id=group.instance_id if group.is_member else None,
         session_timeout_s=member_config(options, group).shortest_session_ms / 1000,
         request_timeout_ms=options.client.request_timeout_ms,
         backoff=Backoff(options.client, rng),
     )
-
-
-def answers_of(group: GroupOptions) -> Answer | None:
-    """Who answers the member in place of the group's coordinator."""
-    return PrivateOffsets().answer if group.mode is Mode.OFF else None
 
 
 def machine_of(

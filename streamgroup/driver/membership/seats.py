@@ -6,7 +6,7 @@
 | `member` | yes | ZooKeeper | `RegistryThread` |
 | `commit` | yes, with the offsets there | ZooKeeper | `RegistryThread` |
 | `commit` | otherwise | its coordinator | `GroupThread` |
-| `off` | either | nobody | `GroupThread`, from memory |
+| `off` | either | nobody | `GroupThread`; the offsets are in memory |
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamgroup.cluster.interface import kafka_of
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.driver.membership.kafka_offsets import KafkaOffsets, TwoStores, larger
-from streamgroup.driver.membership.modes import answers_of, in_zookeeper, machine_of, member_config, member_of, solo_of
+from streamgroup.driver.membership.modes import in_zookeeper, machine_of, member_config, member_of, solo_of
 from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError
 from streamgroup.group.ledger import Ledger
@@ -129,9 +129,7 @@ class BrokerSeat:
         self._group = group
         self._watcher = watcher
         self.member = member
-        self.thread = GroupThread(
-            member, state, options.client, lambda: watcher.snapshot, on_action, answer=answers_of(group)
-        )
+        self.thread = GroupThread(member, state, options.client, lambda: watcher.snapshot, on_action)
 
     def opened(self, dialect: Dialect) -> None:
         """A broker coordinates the group as far as it can: who asks it finds out."""
