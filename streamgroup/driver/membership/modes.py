@@ -17,7 +17,7 @@ from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.memory import MemoryOffsetStore
-from streamgroup.group.solo import Solo
+from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.net.backoff import Backoff
