@@ -16,8 +16,8 @@ from streamgroup.driver.logs.subscription import (
     subscribed_topics,
     topics_to_ask,
 )
+from streamgroup.driver.offline_brokers import require_brokers
 from streamgroup.driver.starts import offsets_of
-from streamgroup.driver.unregistered import require_brokers
 from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.model import (
     EARLIEST,

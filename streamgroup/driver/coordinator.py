@@ -11,45 +11,47 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from streamgroup.driver.application.claims import Claim
 from streamgroup.driver.application.silence import SilenceWatch, spark_calls
 from streamgroup.driver.batch import tasks_of
-from streamgroup.driver.beginning import Beginning
-from streamgroup.driver.leaving import Leaving
 from streamgroup.driver.logs.memo import Memo
 from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.lineage_watch import LineageWatch
 from streamgroup.driver.membership.modes import ledger_of
 from streamgroup.driver.membership.seats import seat_of
-from streamgroup.driver.membership.twins import Twins
-from streamgroup.driver.patience import FIRST_PATIENCE_S, Patience
-from streamgroup.driver.planner import Logs, Planner
-from streamgroup.driver.proof import Proof
+from streamgroup.driver.offline_brokers import OfflineBrokers
+from streamgroup.driver.planner import Planner
 from streamgroup.driver.resolver import Resolver
 from streamgroup.driver.starts import log_ends
+from streamgroup.driver.startup import Startup
 from streamgroup.driver.trouble import Troubles
-from streamgroup.driver.unregistered import Unregistered
-from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.driver.waiting import carry_through
+from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.member import MemberAction, MetadataStale, Resolve
-from streamgroup.group.positions import is_of_a_query
 from streamgroup.model import (
     ClusterSnapshot,
-    CommittedOffset,
-    Document,
     FetchTask,
-    OffsetRange,
     TopicPartition,
 )
 from streamgroup.options.types import GroupOptions, LimitOptions, Mode, SourceOptions
-from streamgroup.planning.batch import replay_ranges, whole_batch
-from streamgroup.planning.document import DocumentReader, to_value
+from streamgroup.planning.batch import whole_batch
+from streamgroup.planning.document import DocumentReader, from_value, to_value
+from streamgroup.run import questions as ask
+from streamgroup.run.machine import Run, RunConfig
+from streamgroup.run.steps import Steps
 
 log = logging.getLogger("streamgroup")
+
+GROUP_THREAD_TIMEOUT_S = 0.2
+"""How long a stop waits for the group's thread to close its connections."""
+WATCHER_TIMEOUT_S = 0.1
+"""How long a stop waits for the watcher to close its connections."""
 
 
 class Coordinator:
@@ -63,9 +65,7 @@ class Coordinator:
         self._options = options
         self._group: GroupOptions = options.group
         self._state = threading.Condition(threading.RLock())
-        self._patience_s = options.client.default_api_timeout_ms / 1000
-        self._failure: StreamGroupError | None = None
-        self._answer: tuple[Document, list[FetchTask]] | None = None
+        self._timeout_s = options.client.default_api_timeout_ms / 1000
         self._documents = DocumentReader()
         self._reported: Memo[dict[str, dict[str, int]]] = Memo()
         self.stopping = False
@@ -99,7 +99,6 @@ class Coordinator:
             documents_positions=self._group.mode is Mode.OFF,
             is_subscribed=lambda tp: is_subscribed(options.subscription, tp),
         )
-        self._unregistered = Unregistered(options, self._seat, lambda: self._watcher.snapshot, self._patience_s)
         self._resolver = Resolver(
             options,
             self._group.kept,
@@ -107,44 +106,45 @@ class Coordinator:
             troubles,
             on_found=self._found,
             on_failed=self._not_found,
-            is_new=lambda tp: tp not in self._beginning.there,
+            is_new=lambda tp: tp not in self._startup.there,
         )
         self._claim = None if home is None else Claim(home, ledger.group, self._group.member, self.run)
         session_s = self._group.session_timeout_ms / 1000
-        self._twins = Twins(
+        self._lineages = LineageWatch(
             ledger.group, session_s, self._state, self._seat.described, identify=self._identify, on_failed=self._fail
         )
-        self.proof = Proof(self._state, self._member, self._thread, self._skipped)
-        self._member.is_listened = lambda: self.proof.is_listened
-        self._leaving = Leaving(
-            self._state,
-            self._member,
-            self._thread,
-            self._watcher,
-            lambda: self._failure is not None,
-            is_listened=lambda: self.proof.is_listened,
-        )
-        self._beginning = Beginning(
+        self._member.is_listened = lambda: self._run.completion.is_listened
+        self._startup = Startup(
             options,
             self._state,
             self._seat,
             watcher=self._watcher,
-            leaving=self._leaving,
-            twins=self._twins,
+            lineages=self._lineages,
             claim=self._claim,
+            is_stopped=lambda: self._run.shutdown.stopped,
         )
-        self._waiting = Patience(
-            self._group,
-            self._state,
+        self._offline = OfflineBrokers(options, self._seat, lambda: self._watcher.snapshot, self._timeout_s)
+        self._run = Run(
+            RunConfig(
+                group_id=self._group.group_id,
+                is_member=self._group.is_member,
+                join_timeout_s=self._group.join_timeout_ms / 1000,
+                api_timeout_s=self._timeout_s,
+            ),
             self._member,
-            self._beginning,
-            is_clear=self._twins.clear,
-            is_over=lambda: self._failure is not None or self._leaving.wanted,
-            patience_s=self._patience_s,
+            self._thread.carry_out,
+            planner=self._planner,
+            startup=self._startup,
+            offline=self._offline,
+            events=troubles,
+            is_clear=lambda _: self._lineages.clear(),
         )
+        self._shutdown = self._run.shutdown
         alone = not self._group.is_member  # nobody waits for who is alone, and leaving would help nobody
         self.silence = SilenceWatch(
-            self._group, is_listened=lambda: alone or self.proof.is_listened, pause=lambda: not alone and self._pause()
+            self._group,
+            is_listened=lambda: alone or self._run.completion.is_listened,
+            pause=lambda: not alone and self._pause(),
         )
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
@@ -152,96 +152,16 @@ class Coordinator:
     @spark_calls
     def prepare_available_now(self) -> None:
         """R11: snapshot the ends of all subscribed partitions."""
-        self._beginning.open()
-        subscription, isolation = self._options.subscription, self._options.fetch.isolation
-        self._planner.targets = self._watcher.ask(
-            lambda cluster, deadline: log_ends(cluster, deadline, subscription, isolation), self._patience_s
-        )
+        carry_through(self._state, lambda _: self._run.prepare_available_now(), self._answer)
 
     @spark_calls
     def latest_offset(self, start: Mapping[str, Any], *, limits: LimitOptions, once: bool = False) -> dict[str, Any]:
         """Prove `start` sunk, commit it, and plan the next batch: its document, or `start` where nothing is new."""
         document = self._documents.read(start)
-        self._beginning.open()
-        self._beginning.look_again(document)
-        with self._state:
-            self._raise_failure()
-            again = self._planner.again(document)
-            if again is not None:
-                return to_value(again)
-            self._prove(document)
-            self._join(document)
-            self._leaving.raise_if_ended(FIRST_PATIENCE_S)
-        began = time.monotonic()
-        while (planned := self._plan(document, limits, once=once)) is None:
-            with self._state:
-                ends = self._planner.targets is not None
-                if self._leaving.wanted or not self._waiting.looks_again(began, once=once, ends=ends):
-                    return self._wait_on(dict(start), document)
+        planned = carry_through(
+            self._state, lambda _: self._run.latest_offset(document, limits, once=once), self._answer
+        )
         return dict(start) if planned is document else to_value(planned)
-
-    def _plan(self, previous: Document, limits: LimitOptions, *, once: bool) -> Document | None:
-        """The next batch's document, or `previous` where there is nothing new; None where that cannot be told yet."""
-        with self._state:
-            may_plan = self._waiting.until_plannable(once=once, ends=self._planner.targets is not None)
-            self._raise_failure()
-            if not may_plan:
-                return None
-            generation, positions = self._ledger.generation, self._ledger.positions()
-        logs = self._watcher.ends(positions, FIRST_PATIENCE_S)
-        self._planner.ask(positions, logs, limits, FIRST_PATIENCE_S)
-        self._unregistered.begin(previous, self._planner.targets, once=once)
-        with self._state:
-            self._raise_failure()
-            if self._leaving.wanted or self._ledger.generation != generation:
-                return None
-            planned = self._next(previous, logs, limits, once=once)
-        if planned is previous:
-            self._unregistered.end(previous, self._planner.targets)
-        return planned
-
-    def _next(self, previous: Document, logs: Logs, limits: LimitOptions, *, once: bool) -> Document | None:
-        """`_plan` with what the brokers have told. The lock is held."""
-        now = time.monotonic()
-        if not self._member.may_plan(now):
-            return None
-        known, moved = self._planner.judge(logs)
-        if moved:
-            self._thread.carry_out(self._member.moved(moved, now))
-            return None
-        if once and (unjudged := self._unjudged()):
-            self._waiting.check_unanswered(unjudged, "Trigger.Once")
-            return None
-        planned = self._planner.next(previous, known, limits, now=now, once=once)
-        if planned is not None:
-            self._waiting.answered()
-            self._thread.carry_out(self._member.planned(planned, now))
-            return planned
-        if self._planner.targets is None:
-            return previous
-        return previous if self._is_read(logs) else None
-
-    def _is_read(self, logs: Logs) -> bool:
-        """Return whether AvailableNow may end (R11): every position held is judged sound and has reached its target.
-
-        A position that looks lost has reached its target, too, if the log was cut before the snapshot: to end before
-        it is judged would pass over the loss in silence.
-        """
-        judged = self._ledger.positions()
-        if not self._waiting.until_complete() or self._ledger.positions() is not judged:
-            return False  # partitions have come or gone meanwhile
-        if left := self._unjudged() | self._planner.unread(logs):
-            self._waiting.check_unanswered(left, "Trigger.AvailableNow")
-        return not left
-
-    def _unjudged(self) -> frozenset[TopicPartition]:
-        """Return the partitions that the brokers' answers do not yet allow to judge, of a trigger that ends.
-
-        These are partitions held, and those of the run's beginning that the metadata lacks. Not among them are
-        partitions of Kafka 0.7 whose broker is away: `Unregistered` decides about those.
-        """
-        unjudged = self._planner.unjudged - self._unregistered.left_out(self._planner.unjudged)
-        return unjudged | self._planner.absent(self._beginning.there)
 
     @spark_calls
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
@@ -250,28 +170,35 @@ class Coordinator:
         last = whole_batch(first, self._documents.read(end))
         if first == last:
             return []
-        self._beginning.open()
-        self._beginning.look_again(first)
-        with self._state:
-            self._raise_failure()
-            if self._answer is not None and self._answer[0] == last:
-                return self._answer[1]
-            planned_here = self._ledger.is_planned_here(last)
-        # A replay's filter: fetched when its partitions are asked, and waited for.
-        seen = {} if planned_here else self._seat.committed(self._patience_s)
-        with self._state:
-            now = time.monotonic()
-            ranges, actions = (
-                self._member.handed_out(last, now) if planned_here else self._replay(first, last, seen, now)
-            )
-            self._thread.carry_out(actions)
-            self._join(first)
-            self._unregistered.wait_for_brokers(ranges, self._state, lambda: self._failure is not None)
-            self._raise_failure()
-            logs = self._watcher.known([r.partition for r in ranges])
-            tasks = tasks_of(ranges, self._watcher.snapshot, self._options, last.positions, logs)
-            self._answer = (last, tasks)
-            return tasks
+        tasks: list[FetchTask] = carry_through(self._state, lambda _: self._run.partitions(first, last), self._answer)
+        return tasks
+
+    def _answer(self, question: ask.Question) -> object:
+        """Find what a call of the run asks for. Called without the lock: brokers may take a while."""
+        match question:
+            case ask.OpenLogs():
+                self._startup.open()
+            case ask.FindAgain(checkpoint):
+                self._startup.look_again(checkpoint)
+            case ask.SnapshotEnds():
+                subscription, isolation = self._options.subscription, self._options.fetch.isolation
+                return self._watcher.ask(
+                    lambda cluster, deadline: log_ends(cluster, deadline, subscription, isolation), self._timeout_s
+                )
+            case ask.ListEnds(positions, timeout):
+                return self._watcher.ends(positions, timeout)
+            case ask.CheckPositions(positions, logs, limits, timeout):
+                self._planner.ask(positions, logs, limits, timeout)
+            case ask.FindOfflineBrokers(checkpoint, targets, once):
+                self._offline.begin(checkpoint, targets, once=once)
+            case ask.CheckOfflineBrokers(checkpoint, targets):
+                self._offline.end(checkpoint, targets)
+            case ask.FetchCommitted():
+                return self._seat.committed(self._timeout_s)
+            case ask.MakeTasks(document, ranges):
+                logs = self._watcher.known([r.partition for r in ranges])
+                return tasks_of(ranges, self._watcher.snapshot, self._options, document.positions, logs)
+        return None
 
     @spark_calls
     def report_latest(self) -> dict[str, dict[str, int]] | None:
@@ -289,44 +216,67 @@ class Coordinator:
     def stop(self, *, last_word: bool = True) -> None:
         """R29: commit every held position, leave the group (static members stay), within a second."""
         self.stopping = True
-        self._leaving.stop(last_word=last_word)
+        has_left = carry_through(self._state, lambda now: self._shutdown.stop(now, last_word=last_word))
+        if has_left:
+            self._thread.stop(GROUP_THREAD_TIMEOUT_S)
+            self._watcher.stop(WATCHER_TIMEOUT_S)
+        self._end_unbegun()
         with self._state:
-            self._troubles.left(self._ledger.in_flight, self._leaving.uncommitted, "stopped")
+            self._troubles.left(self._ledger.in_flight, self._shutdown.uncommitted, "stopped")
         if self._claim is not None:
             self._claim.release()
 
     def _pause(self) -> bool:
         """R27: leave until Spark calls again; whether there was anything to leave."""
-        with self._state:
-            paused = self._leaving.pause()
-            if paused:
-                self._troubles.left(self._ledger.in_flight, self._leaving.uncommitted, "left while Spark was silent")
-            return paused
+        return carry_through(self._state, self._leave_until_the_next_call)
+
+    def _leave_until_the_next_call(self, now: float) -> Steps[bool]:
+        paused = yield from self._shutdown.pause(now)
+        if paused:
+            self._troubles.left(self._ledger.in_flight, self._shutdown.uncommitted, "left while Spark was silent")
+        return paused
+
+    def _end_unbegun(self) -> None:
+        """Fail the questions to the logs at once where the run was stopped before it began."""
+        if not self._shutdown.has_begun:
+            self._watcher.stop(0.0)
 
     # --- the control channel's requests ------------------------------------------------------------------------------
 
     def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
         """The listener has said that the batch of `document` has sunk (R15)."""
-        return self.proof.sunk(document, batch, query)
+        sunk = from_value(document)
+        with self._state:
+            answer = self._run.completion.mark_sunk(sunk, batch, query, time.monotonic())
+            self._state.notify_all()
+            return dict(answer)
 
     def ranges(self) -> dict[str, Any]:
         """What the batch in flight covers."""
-        return self.proof.ranges()
+        with self._state:
+            return dict(self._run.completion.ranges())
+
+    def listen(self, is_announced: Callable[[], bool]) -> None:
+        """Ask `is_announced` whether the application has a listener that reports sunk batches."""
+        self._run.completion.is_announced = is_announced
 
     def end(self) -> dict[str, Any]:
         """Every coordinator of the query is drained: Spark's next call ends it."""
-        self._leaving.end()
+        with self._state:
+            self._shutdown.end()
+            self._state.notify_all()
         return {}
 
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
-        """R30: plan no more, wait until the last batch is proven sunk, commit, leave; `ends`: see `Leaving.drain`.
+        """R30: plan no more, wait until the last batch is proven sunk, commit, leave; `ends`: see `Shutdown.drain`.
 
         Returns `{"drained": bool, ...}`: False where `timeout` seconds passed before; then one batch may be repeated.
         """
-        drained = self._leaving.drain(timeout, ends=ends)
+        drained = carry_through(self._state, lambda now: self._shutdown.drain(now, timeout, ends=ends))
+        self._end_unbegun()
         with self._state:
             if not drained:
-                self._troubles.left(self._ledger.in_flight, self._leaving.uncommitted, "the drain's time was over")
+                self._troubles.left(self._ledger.in_flight, self._shutdown.uncommitted, "the drain's time was over")
             return {
                 "drained": drained,
                 "group": self._group.group_id,
@@ -346,62 +296,29 @@ class Coordinator:
                 "member": self._ledger.member_id,
                 "generation": self._ledger.generation,
                 "state": self._member.membership.state.name.lower(),
-                "draining": self._leaving.draining,
-                "stopped": self._leaving.stopped,
+                "draining": self._shutdown.draining,
+                "stopped": self._shutdown.stopped,
                 "idle": self._ledger.idle,
-                "query": self.proof.query,
+                "query": dict(self._run.completion.query),
                 "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
                 "trouble": self._troubles.status(),
             }
 
     # --- planning ----------------------------------------------------------------------------------------------------
 
-    def _join(self, checkpoint: Document) -> None:
-        """Join on the first call, with the checkpoint known; what of it is not there any more is lost (R8)."""
-        self._planner.miss(self._beginning.gone(checkpoint))
-        self._beginning.join()
-
     def _is_missed(self, tp: TopicPartition) -> bool:
         """Whether a partition that is not there any more is held until its loss is told."""
         return tp in self._ledger.positions() and tp not in self._planner.deleted
-
-    def _prove(self, document: Document) -> None:
-        try:
-            self._thread.carry_out(self._member.mark_sunk(document, time.monotonic()))
-        except ConfigError:  # R17
-            self._troubles.skipped(document)
-            raise
-
-    def _wait_on(self, start: dict[str, Any], previous: Document) -> dict[str, Any]:
-        """Nothing can be planned yet: `start`, byte for byte (R2); AvailableNow would end with it (R10)."""
-        if self._planner.targets is None or self._leaving.wanted:
-            return start
-        document = self._planner.empty(previous)
-        self._member.planned_empty(document)
-        return to_value(document)
-
-    def _replay(
-        self, start: Document, end: Document, seen: Mapping[TopicPartition, CommittedOffset], now: float
-    ) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
-        """R13: every range of a document that another process planned, but what the group has committed since.
-
-        Alone, a commit of a query leaves nothing out: it is another's, with another sink, or of before the batch.
-        """
-        alone = not self._group.is_member
-        counts = {tp: commit for tp, commit in seen.items() if not (alone and is_of_a_query(commit))}
-        ranges = tuple(replay_ranges(end, counts))
-        self._troubles.replaying(end, ranges)
-        return ranges, self._member.replayed(start, end, ranges, seen, now)
 
     # --- the other threads -------------------------------------------------------------------------------------------
 
     def _act(self, action: MemberAction) -> None:
         """An action that is not the group thread's own; called with the lock held."""
         self._troubles.hear(action, self._ledger.in_flight)
-        self._twins.hear(action)
+        self._lineages.hear(action)
         match action:
             case ev.NeedTopics(topics):
-                self._beginning.follow(topics)
+                self._startup.follow(topics)
             case Resolve():
                 self._resolver.resolve(action)
             case MetadataStale():
@@ -414,7 +331,7 @@ class Coordinator:
         self._thread.carry_out(self._member.step(ev.Identified(identity), time.monotonic()))
 
     def _metadata_refreshed(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
-        self._beginning.see(snapshot, asked)
+        self._startup.see(snapshot, asked)
 
     def _found(self, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
         with self._state:
@@ -423,23 +340,14 @@ class Coordinator:
 
     def _not_found(self, generation: int, error: StreamGroupError) -> None:
         with self._state:
-            if generation == self._ledger.generation and not self._leaving.stopped:
+            if generation == self._ledger.generation and not self._shutdown.stopped:
                 self._fail(error)
 
     def _fail(self, error: StreamGroupError) -> None:
         """The query cannot go on; its next call says why."""
         with self._state:
-            self._failure = self._failure or error
+            self._run.fail(error)
             self._state.notify_all()
-
-    def _skipped(self, document: Document, error: StreamGroupError) -> None:
-        """R17, as the listener found it out."""
-        self._troubles.skipped(document)
-        self._fail(error)
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
 
 def _new_id() -> str:

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from streamgroup.advice import KeptOffsets, reset
 from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks
@@ -16,23 +15,15 @@ from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.errors import DecodeError
 from streamgroup.group.ledger import Ledger
-from streamgroup.model import UNKNOWN_EPOCH, Document, LogRange, Position, TopicPartition
+from streamgroup.model import UNKNOWN_EPOCH, Document, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
 from streamgroup.planning.batch import backlog_of, below_targets, empty_document, next_document
 from streamgroup.planning.limits import min_offsets_now
 from streamgroup.planning.suspicions import Suspicions
+from streamgroup.run.machine import Judged, Logs
 
 log = logging.getLogger("streamgroup")
-
-Logs = Mapping[TopicPartition, LogRange]
-
-
-class Judged(NamedTuple):
-    """What can be planned from, and where the data-loss policy moved positions."""
-
-    logs: Logs
-    moved: dict[TopicPartition, int]
 
 
 class Planner:
@@ -165,13 +156,6 @@ class Planner:
             )
         self._gone = gone
         return frozenset(lacking.keys() - gone)
-
-    def again(self, start: Document) -> Document | None:
-        """The document in flight, where Spark asks again for what it was already given."""
-        flight = self._ledger.in_flight
-        if flight is None or not flight.planned_here or flight.document == start or flight.planned_ranges is not None:
-            return None
-        return flight.document if flight.document.sequence > start.sequence else None
 
     def _losses(self, verdicts: Mapping[TopicPartition, loss.Verdict]) -> list[Loss]:
         group, log_format = self._ledger.group, self._watcher.snapshot.log_format

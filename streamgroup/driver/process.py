@@ -41,7 +41,7 @@ def start_coordinator(options: SourceOptions) -> Coordinator:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = ControlServer(coordinator, jvm)
     channel.start()
-    coordinator.proof.announced = functools.partial(is_listened, jvm)
+    coordinator.listen(functools.partial(is_listened, jvm))
     atexit.register(channel.close)
     atexit.register(coordinator.stop)  # where a signal came between the runner's decision to stop and the call of it
     threading.Thread(

@@ -25,10 +25,10 @@ from streamgroup.group.member import Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.positions import Start
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
+from streamgroup.run import machine
+from streamgroup.run.machine import Run
 from tests.sim import checker as words
-from tests.sim import process as simulated
 from tests.sim.broker import SimBroker
-from tests.sim.process import Process
 from tests.sim.settings import Kind
 
 MOST_SEEDS = 1_000
@@ -138,18 +138,18 @@ def believe_skipped_batches(stack: ExitStack) -> None:
 
 def end_unjudged(stack: ExitStack) -> None:
     """AvailableNow ends where every position is at its target or above, however its log looks."""
-    replace(stack, Process, "_unjudged", lambda self, positions, judged: False)
+    replace(stack, Run, "_unjudged", lambda self: frozenset())
 
 
 def end_where_nothing_can_be_planned(stack: ExitStack) -> None:
     """AvailableNow is given its start again while a commit is unanswered or the group rebalances."""
-    real = Process._plan
+    real = Run._plan
 
-    def plan(self: Process, document: Document, max_offsets: int | None) -> Any:
-        planned = yield from real(self, document, max_offsets)
+    def plan(self: Run, document: Document, limits: Any, *, once: bool) -> Any:
+        planned = yield from real(self, document, limits, once=once)
         return document if planned is None else planned
 
-    replace(stack, Process, "_plan", plan)
+    replace(stack, Run, "_plan", plan)
 
 
 # -- positions ---------------------------------------------------------------------------------------------------------
@@ -209,13 +209,13 @@ def starting_offsets_for_all(stack: ExitStack) -> None:
 
 def fresh_initial_offset(stack: ExitStack) -> None:
     """Batch 0 is replayed from what `startingOffsets` means now, not from where it was planned."""
-    real = simulated.replay_ranges
+    real = machine.replay_ranges
 
     def replay(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
         ranges = real(document, committed)
         return [] if document.sequence == 1 else ranges
 
-    replace(stack, simulated, "replay_ranges", replay)
+    replace(stack, machine, "replay_ranges", replay)
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
@@ -239,20 +239,19 @@ def plan_without_a_lease(stack: ExitStack) -> None:
 
 def replay_only_what_is_held(stack: ExitStack) -> None:
     """R13's filter drops what has moved away."""
-    real_committed, real_ranges = Process._committed, simulated.replay_ranges
+    real_replay, real_ranges = Run._replay, machine.replay_ranges
     held: set[TopicPartition] = set()
 
     def replay(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
         return [r for r in real_ranges(document, committed) if r.partition in held]
 
-    def filtered(self: Process) -> Any:
-        seen = yield from real_committed(self)
+    def filtered(self: Run, *rest: Any) -> Any:
         held.clear()
-        held.update(self.ledger.held)
-        return seen
+        held.update(self._ledger.held)
+        return real_replay(self, *rest)
 
-    replace(stack, Process, "_committed", filtered)
-    replace(stack, simulated, "replay_ranges", replay)
+    replace(stack, Run, "_replay", filtered)
+    replace(stack, machine, "replay_ranges", replay)
 
 
 def undo_resets(stack: ExitStack) -> None:

@@ -1,19 +1,18 @@
 """The coordinator process of one run: the real `Member`, and around it what the driver's threads do, simulated.
 
-`Process` mirrors `driver/coordinator.py` with `beginning.py`, `patience.py` and `proof.py`: the order of its decisions
-is theirs, since that order is part of the rules (R9, R10, R13). Where that changes, this file changes with it.
+Spark's calls, stops and drains are those of the real `Run` (`run/machine.py`): `Process` carries them through on the
+simulated clock and answers their questions. It mirrors what `startup.py`, `starts.py` and the watcher of
+the logs do. Where one of them changes, this file changes with it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.advice import Keeper, KeptOffsets
-from streamgroup.driver.patience import AGAIN_S, FIRST_PATIENCE_S, PATIENCE_S
-from streamgroup.errors import ConfigError
+from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
@@ -22,16 +21,17 @@ from streamgroup.group.membership import State
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.positions import Origin
 from streamgroup.group.timing import rejoin_timeout_s
-from streamgroup.logformat import KAFKA_LOG
-from streamgroup.model import INITIAL_DOCUMENT, Document, LogRange, OffsetRange, Position, TopicPartition
-from streamgroup.planning import loss
-from streamgroup.planning.batch import below_targets, empty_document, next_document, replay_ranges
+from streamgroup.model import INITIAL_DOCUMENT, Document, LogRange, TopicPartition
+from streamgroup.options.types import LimitOptions
 from streamgroup.planning.document import from_value, to_value
-from streamgroup.planning.suspicions import Suspicions
+from streamgroup.run import questions as ask
+from streamgroup.run.machine import Run, RunConfig
+from streamgroup.run.steps import Steps as RunSteps
 from tests.sim.broker import SimBroker
-from tests.sim.kernel import Act, Sleep, Steps, Until
+from tests.sim.kernel import Act, Sleep, Steps, Until, carry_through
 from tests.sim.network import Line, Network
-from tests.sim.settings import GROUP_ID, METADATA_AGE_S, QUESTION_S, Settings
+from tests.sim.planner import SimEvents, SimOfflineBrokers, SimPlanner, SimStartup
+from tests.sim.settings import GROUP_ID, JOIN_TIMEOUT_S, METADATA_AGE_S, QUESTION_S, Settings
 
 if TYPE_CHECKING:
     from tests.sim.world import Query, World
@@ -87,9 +87,20 @@ class Process:
             request_timeout_ms=world.settings.request_timeout_ms,
             backoff=SimBackoff(chance),
         )
-        self.member.is_listened = lambda: query.settings.listener
-        self.failure: Exception | None = None
-        self.draining = self.stopped = False
+        self.planner = SimPlanner(self)
+        self._events = SimEvents(self)
+        self.run = Run(
+            RunConfig(group_id=GROUP_ID, is_member=True, join_timeout_s=JOIN_TIMEOUT_S, api_timeout_s=QUESTION_S),
+            self.member,
+            self.carry_out,
+            planner=self.planner,
+            startup=SimStartup(self._join),
+            offline=SimOfflineBrokers(),
+            events=self._events,
+            is_clear=lambda _: True,
+        )
+        self.run.completion.is_announced = lambda: query.settings.listener
+        self.member.is_listened = lambda: self.run.completion.is_listened
         self.batch = -1
         """Spark's number of the newest batch that it has of this process."""
         self.licensed: set[int] = set()
@@ -100,18 +111,31 @@ class Process:
         """Since when it has something to do before it rejoins, or gives up what was revoked."""
         self._topics = frozenset(world.settings.topics)
         self._known_ends: dict[TopicPartition, int] = {}
-        self.started = self._joined = False
-        self._first = True
         self._wakes_at: float | None = None
-        self._answer: tuple[Document, tuple[OffsetRange, ...]] | None = None
         self._watch_task = 0
-        self._metadata_at = 0.0
-        self._suspicions = Suspicions()
-        self.targets: dict[TopicPartition, int] | None = None
-        """Under AvailableNow: the ends of all partitions when the run began."""
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def targets(self) -> Mapping[TopicPartition, int] | None:
+        """Under AvailableNow: the ends of all partitions when the run began."""
+        return self.planner.targets
+
+    @property
+    def failure(self) -> StreamGroupError | None:
+        """Why the query cannot go on."""
+        return self.run.failure
+
+    @property
+    def draining(self) -> bool:
+        """Whether a drain was asked for."""
+        return self.run.shutdown.draining
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its member leaves, or has left for good."""
+        return self.run.shutdown.stopped
 
     def heard_of(self, sent_at: float) -> None:
         """Who keeps the group has answered, as to a member, what was sent then."""
@@ -139,12 +163,8 @@ class Process:
         self.licensed.add(self.batch)
 
     def told(self, document: Document, number: int) -> None:
-        """`Proof.sunk`: the listener says that a batch has sunk (R15)."""
-        if self.ledger.on_batch_done(document, number) and self.failure is None:
-            try:
-                self.carry_out(self.member.mark_sunk(document, self.kernel.now))
-            except ConfigError as error:
-                self.failure = error
+        """The listener says that a batch has sunk (R15)."""
+        self.run.completion.mark_sunk(document, number, {}, self.kernel.now)
 
     # -- plumbing -----------------------------------------------------------------------------------------------------
 
@@ -194,13 +214,13 @@ class Process:
         match action:
             case ev.NeedTopics(topics):
                 self._topics = frozenset(self.settings.topics) | topics
-                self._refresh()
+                self.refresh()
             case Resolve():
                 self._ask(partial(self._resolve, action))
             case MetadataStale():
-                self._refresh()
+                self.refresh()
             case ev.Fail(error):
-                self.failure = self.failure or error
+                self.run.fail(error)
                 self.kernel.note(self.name, f"fails: {error}"[:160])
             case ev.Note(_, text):
                 self.kernel.note(self.name, text)
@@ -241,14 +261,14 @@ class Process:
         due = max(self.kernel.now, network.cut_until) + 2 * network.latency()
         self.kernel.at(due, partial(self.hear, answer))
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         self._ask(self._refreshed)
 
     def _refreshed(self) -> None:
-        self._metadata_at = self.kernel.now
+        self.planner.metadata_at = self.kernel.now
         self._watch_task += 1
         task = self._watch_task
-        self.later(METADATA_AGE_S, lambda: self._refresh() if task == self._watch_task else None)
+        self.later(METADATA_AGE_S, lambda: self.refresh() if task == self._watch_task else None)
         if self.membership.state is not State.LEFT:
             topics = {name: info for name, info in self.world.logs.topics().items() if name in self._topics}
             self.carry_out(self.member.step(ev.TopicsKnown(topics, self._topics), self.kernel.now))
@@ -265,10 +285,10 @@ class Process:
         self.kernel.note(self.name, "starts at " + ", ".join(f"{tp}: {offset}" for tp, offset in offsets.items()))
         self.carry_out(self.member.resolved(wanted.generation, offsets, self.kernel.now))
 
-    def _ends(self, partitions: Mapping[TopicPartition, Any]) -> Steps:
-        """The ends of the logs; after a second without an answer what is known."""
+    def _ends(self, partitions: Mapping[TopicPartition, Any], timeout: float) -> Steps:
+        """The ends of the logs; after so long without an answer what is known."""
         if self._network.cut_until > self.kernel.now:
-            yield Sleep(FIRST_PATIENCE_S)
+            yield Sleep(timeout)
         else:
             yield Sleep(2 * self._network.latency())
             self._known_ends |= {tp: self.world.logs.ends[tp] for tp in partitions}
@@ -285,166 +305,47 @@ class Process:
         self.calling = False
         return answer
 
-    def _open(self) -> Steps:
-        """`Beginning.open`: the brokers are asked for the topics."""
-        if self.started or self.stopped:
-            return
-        self.started = True
-        network = self._network
-        yield Until(lambda: self.kernel.now >= network.cut_until, QUESTION_S)
-        yield Sleep(2 * network.latency())
-
     def _join(self) -> None:
-        """`Beginning.join`: once the ledger knows the checkpoint."""
-        if self._joined or self.stopped:
-            return
-        self._joined = True
         topics = tuple(sorted(self.settings.topics))
         self.carry_out(self.member.step(ev.Start(topics), self.kernel.now))
         self._refreshed()
 
     def prepare_available_now(self) -> Steps:
         """`Coordinator.prepare_available_now`: the ends of all partitions as of now (R11)."""
-        yield from self._open()
-        self.targets = dict(self.world.logs.ends)
+        yield from self._carry_through(lambda _: self.run.prepare_available_now())
 
     def latest_offset(self, start: Value, max_offsets: int | None) -> Steps:
         """`Coordinator.latest_offset`."""
         document = from_value(start)
-        began = self.kernel.now
-        yield from self._open()
-        again = self._already_planned(document)
-        if again is not None:
-            return to_value(again)
-        self.carry_out(self.member.mark_sunk(document, self.kernel.now))
-        self._join()
-        while True:
-            planned = yield from self._plan(document, max_offsets)
-            if planned is not None:
-                return start if planned is document else to_value(planned)
-            if self.targets is None or self.draining or self.stopped:
-                return start
-            if self.kernel.now - began >= FIRST_PATIENCE_S:
-                break
-            yield Sleep(AGAIN_S)
-        ledger = self.ledger
-        empty = empty_document(
-            document,
-            group=GROUP_ID,
-            lineage=ledger.lineage,
-            run=ledger.run,
-            positions=ledger.positions() or document.positions,
-        )
-        self.member.planned_empty(empty)
-        self.world.checker.documented(self, empty)
-        return to_value(empty)
-
-    def _plan(self, document: Document, max_offsets: int | None) -> Steps:
-        """`Coordinator._plan`: the next document, `document` where nothing is new, None where that cannot be told."""
-        plannable = yield from self._wait_until_plannable()
-        if not plannable:
-            return None
-        generation, positions = self.ledger.generation, self.ledger.positions()
-        ends = yield from self._ends(positions)
-        self._raise_failure()
-        if self.draining or self.stopped or self.ledger.generation != generation or not self._may_plan():
-            return None
-        judged = self._judge(ends)
-        self.world.checker.looked(self, self.ledger.positions())
-        planned = next_document(
-            document,
-            group=GROUP_ID,
-            lineage=self.ledger.lineage,
-            run=self.ledger.run,
-            positions=self.ledger.positions(),
-            ends={tp: end for tp, end in ends.items() if tp in judged},
-            max_offsets=max_offsets,
-            targets=self.targets,
-        )
-        if planned is None:
-            if self.targets is None:
-                return document
-            is_read = yield from self._is_read(ends)
-            return document if is_read else None
-        self.kernel.note(self.name, f"plans {planned.sequence}: {_text(planned.ranges)}")
-        self.world.checker.planned(self, planned)
-        self.carry_out(self.member.planned(planned, self.kernel.now))
-        return planned
-
-    def _judge(self, ends: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
-        """`Planner.judge`: the partitions whose positions fit their logs. Raises DataLossError."""
-        positions, now = self.ledger.positions(), self.kernel.now
-        logs = {tp: LogRange(0, end) for tp, end in ends.items()}
-        registry = self.settings.registry
-        verdicts = self._suspicions.judge(
-            positions,
-            logs,
-            self.world.logs.topics(),
-            now=now,
-            metadata_at=self._metadata_at,
-            epoch_ends={},
-            log_format=KAFKA_LOG if registry is None else registry.dialect.log_format,
-        )
-        kept = KeptOffsets(GROUP_ID, Keeper.KAFKA)
-        settled = loss.settle(positions, verdicts, kept=kept, fail_on_data_loss=True)
-        if self._suspicions.due(now, self._metadata_at):
-            self._refresh()
-        return frozenset(settled.positions.keys() & logs.keys())
-
-    def _is_read(self, ends: Mapping[TopicPartition, int]) -> Steps:
-        """`Coordinator._is_read`: whether AvailableNow may end."""
-        yield Until(lambda: self.member.complete or self.failure is not None or self.stopped, FIRST_PATIENCE_S)
-        positions = self.ledger.positions()
-        if not self.member.complete or self._unjudged(positions, self._judge(ends)):
-            return False
-        return not below_targets(positions, self.targets or {}, ends)
-
-    def _unjudged(self, positions: Mapping[TopicPartition, Position], judged: frozenset[TopicPartition]) -> bool:
-        return not judged.issuperset(positions)
-
-    def _already_planned(self, start: Document) -> Document | None:
-        self._raise_failure()
-        flight = self.ledger.in_flight
-        if flight is None or not flight.planned_here or flight.document == start or flight.planned_ranges is not None:
-            return None
-        return flight.document if flight.document.sequence > start.sequence else None
-
-    def _wait_until_plannable(self) -> Steps:
-        patience = FIRST_PATIENCE_S if self._first or self.targets is not None else PATIENCE_S
-        self._first = False
-        yield Until(
-            lambda: self.failure is not None or self.draining or self.stopped or self._may_plan(),
-            patience,
-        )
-        self._raise_failure()
-        return not (self.draining or self.stopped) and self._may_plan()
-
-    def _may_plan(self) -> bool:
-        return self.member.may_plan(self.kernel.now)
+        planned = yield from self._carry_through(lambda _: self.run.latest_offset(document, LimitOptions(max_offsets)))
+        return start if planned is document else to_value(planned)
 
     def partitions(self, start: Value, end: Value) -> Steps:
         """`Coordinator.partitions`: the ranges to read."""
         first, last = from_value(start), from_value(end)
         if first == last:
             return ()
-        yield from self._open()
-        self._raise_failure()
-        if self._answer is not None and self._answer[0] == last:
-            return self._answer[1]
-        ranges: tuple[OffsetRange, ...]
-        if self.ledger.is_planned_here(last):
-            ranges, actions = self.member.handed_out(last, self.kernel.now)
-        else:
-            seen = yield from self._committed()
-            ranges = tuple(replay_ranges(last, seen))
-            self.kernel.note(self.name, f"replays {last.sequence} of {last.run}: {_text(ranges)}")
-            self.world.checker.replayed(self, ranges, seen)
-            self.license()
-            actions = self.member.replayed(first, last, ranges, seen, self.kernel.now)
-        self.carry_out(actions)
-        self._join()
-        self._answer = (last, ranges)
+        ranges = yield from self._carry_through(lambda _: self.run.partitions(first, last))
         return ranges
+
+    def _answer(self, question: ask.Question) -> Steps:
+        """What a call of the run asks for."""
+        network = self._network
+        match question:
+            case ask.OpenLogs():
+                yield Until(lambda: self.kernel.now >= network.cut_until, QUESTION_S)
+                yield Sleep(2 * network.latency())
+            case ask.SnapshotEnds():
+                return dict(self.world.logs.ends)
+            case ask.ListEnds(positions, timeout):
+                ends = yield from self._ends(positions, timeout)
+                return {tp: LogRange(0, end) for tp, end in ends.items()}
+            case ask.FetchCommitted():
+                self._events.filter = yield from self._committed()
+                return self._events.filter
+            case ask.MakeTasks(_, ranges):
+                return ranges
+        return None
 
     def _committed(self) -> Steps:
         """A replay's filter: what the group has committed, fetched now (R13)."""
@@ -452,6 +353,18 @@ class Process:
         return seen
 
     # -- the end -------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> Steps:
+        """`Coordinator.stop`."""
+        yield from self._carry_through(self.run.shutdown.stop)
+
+    def drain(self, seconds: float) -> Steps:
+        """`Coordinator.drain`: whether nothing will be repeated."""
+        drained = yield from self._carry_through(lambda now: self.run.shutdown.drain(now, seconds))
+        return drained
+
+    def _carry_through(self, call: Callable[[float], RunSteps[Any]]) -> Steps:
+        return carry_through(self.kernel, call, self._answer, self.query.look)
 
     def die(self) -> None:
         """The process is gone between two actions."""
@@ -471,11 +384,3 @@ class Process:
 
     def line(self, lane: Lane) -> Line | None:
         return self.lines.lines.get(lane)
-
-    def _raise_failure(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-
-
-def _text(ranges: Sequence[OffsetRange]) -> str:
-    return ", ".join(map(str, ranges)) or "nothing"

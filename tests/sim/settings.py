@@ -13,6 +13,8 @@ from streamgroup.model import Dialect
 GROUP_ID = "g"
 QUESTION_S = 60.0
 """`default.api.timeout.ms`."""
+JOIN_TIMEOUT_S = 60.0
+"""`group.joinTimeout`."""
 METADATA_AGE_S = 5.0
 """`metadata.max.age.ms`, shorter than Kafka's, as are the times below: a minute here is a day in production."""
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from streamgroup.model import Dialect, TopicPartition
-from tests.sim import leaving
 from tests.sim.broker import Logs, SimBroker
 from tests.sim.checker import Checker, Violation
 from tests.sim.kernel import Act, Kernel, Sleep, Steps, Thread, Until
@@ -167,7 +166,7 @@ class Query:
         for thread in self._threads:
             thread.kill()
         self._threads.append(
-            Thread(self.kernel, leaving.stop(process), self.gate, lambda error: self._left(process, error, finished))
+            Thread(self.kernel, process.stop(), self.gate, lambda error: self._left(process, error, finished))
         )
 
     def _left(self, process: Process, error: BaseException | None, finished: bool) -> None:
@@ -183,7 +182,7 @@ class Query:
             self._threads.append(Thread(self.kernel, steps, self.gate, _unless))
 
     def _drain(self, process: Process, seconds: float) -> Steps:
-        drained = yield from leaving.drain(process, seconds)
+        drained = yield from process.drain(seconds)
         if self.process is process:
             self.kernel.note(self.name, f"drained: {drained}")
             for thread in self._threads:

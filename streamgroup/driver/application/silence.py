@@ -1,4 +1,4 @@
-"""How long Spark says nothing, and what that means: R22's long triggers and R27's hung driver."""
+"""Warns of long triggers (R22), and leaves the group of a driver that hangs (R27), as `run/watchdog.py` decides."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from streamgroup.options.types import GroupOptions
+from streamgroup.run.watchdog import LONG_TRIGGER_S, TriggerWatchdog, Verdict
 
 log = logging.getLogger("streamgroup")
-
-LONG_TRIGGER_S = 10.0
-"""R22: with triggers beyond this the listener is asked for."""
 
 _LISTEN = (
     "%s: Spark asked for nothing for %.0f s. Where that is the trigger's interval, not the batch itself: only the next "
@@ -27,95 +23,8 @@ _HUNG = "%s: %s. Is the driver hung?%s"
 _KEEPS = " It keeps its partitions as long as it lives; group.maxSilence would make it leave (R27)"
 
 
-class Verdict(Enum):
-    """What a look at the silence comes to."""
-
-    GO_ON = "go on"
-    SAY = "say"
-    """It is plainly longer than a batch: the log is to say so, once for each silence."""
-    LEAVE = "leave"
-    """The others are to have the partitions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A look at the silence: what to do about it, and the words for the log."""
-
-    verdict: Verdict
-    reason: str = ""
-
-
-_NOTHING = Look(Verdict.GO_ON)
-
-
-class Silence:
-    """The time between Spark's calls. Calls come from Spark's thread, looks from another.
-
-    `poll_s` is `max.poll.interval.ms`: a Java consumer that was silent so long would be put out of its group.
-    """
-
-    def __init__(
-        self, clock: Callable[[], float], *, session_s: float, poll_s: float, max_silence_s: float | None
-    ) -> None:
-        self._clock = clock
-        self._session_s = session_s
-        self._poll_s = poll_s
-        self._max_silence_s = max_silence_s
-        self._lock = threading.Lock()
-        self._calls = 0
-        self._since: float | None = None
-        self._longest = 0.0
-        self._stopped_since: float | None = None
-        self._was_stopped = self._said = self._left = False
-
-    @contextmanager
-    def call(self) -> Iterator[float]:
-        """One of Spark's calls: while it lasts there is no silence. Gives how long Spark was silent before it.
-
-        That is 0 where it tells nothing of the query: before the first call, and after the JVM was stopped.
-        """
-        with self._lock:
-            gap = 0.0 if self._since is None or self._was_stopped else self._clock() - self._since
-            self._calls += 1
-            self._since, self._stopped_since = None, None
-            self._longest = max(self._longest, gap)
-            self._was_stopped = self._said = self._left = False
-        try:
-            yield gap
-        finally:
-            with self._lock:
-                self._calls -= 1
-                if not self._calls:
-                    self._since = self._clock()
-
-    def look(self, *, jvm_is_stopped: bool) -> Look:
-        """What the silence means now. LEAVE is said once for each silence."""
-        with self._lock:
-            now = self._clock()
-            if not jvm_is_stopped:
-                self._stopped_since = None
-            elif self._stopped_since is None:
-                self._stopped_since = now
-            self._was_stopped |= jvm_is_stopped
-            if self._left:
-                return _NOTHING
-            stopped = 0.0 if self._stopped_since is None else now - self._stopped_since
-            silent = 0.0 if self._since is None else now - self._since
-            if stopped > self._session_s:
-                self._left = True
-                return Look(Verdict.LEAVE, f"the driver's JVM has been stopped (state T) for {stopped:.0f} s")
-            if self._max_silence_s is not None and silent > self._max_silence_s:
-                self._left = True
-                return Look(Verdict.LEAVE, f"Spark has been silent for {silent:.0f} s, longer than group.maxSilence")
-            if not self._said and silent > max(self._poll_s, 3 * self._longest):
-                self._said = True
-                longest = f"; its longest silence before was {self._longest:.0f} s" if self._longest else ""
-                return Look(Verdict.SAY, f"Spark has asked for nothing for {silent:.0f} s{longest}")
-            return _NOTHING
-
-
 class SilenceWatch:
-    """Says and does what the silence of one run calls for."""
+    """Carries out what the watchdog of one run decides. Spark's thread calls it, and another thread looks."""
 
     def __init__(self, group: GroupOptions, *, is_listened: Callable[[], bool], pause: Callable[[], bool]) -> None:
         self._group = group.group_id or "no group"
@@ -123,8 +32,8 @@ class SilenceWatch:
         self._is_listened = is_listened
         self._pause = pause
         self._asked_for_listener = False
-        self._silence = Silence(
-            time.monotonic,
+        self._lock = threading.Lock()
+        self._watchdog = TriggerWatchdog(
             session_s=group.session_timeout_ms / 1000,
             poll_s=group.max_poll_interval_ms / 1000,
             max_silence_s=None if group.max_silence_ms is None else group.max_silence_ms / 1000,
@@ -132,17 +41,23 @@ class SilenceWatch:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """One of Spark's calls. R22: with long triggers nobody but a listener tells that a batch has sunk."""
-        with self._silence.call() as gap:
+        """Spark calls; while the block runs there is no silence."""
+        with self._lock:
+            gap = self._watchdog.begin_call(time.monotonic())
+        try:
             if gap > LONG_TRIGGER_S and not self._asked_for_listener and not self._is_listened():
                 self._asked_for_listener = True
                 log.warning(_LISTEN, self._group, gap)
             yield
+        finally:
+            with self._lock:
+                self._watchdog.end_call(time.monotonic())
 
     def look(self, *, jvm_is_stopped: bool) -> None:
-        """R27: say so where Spark is silent for long; leave, until it calls again, where it must be taken for hung."""
-        look = self._silence.look(jvm_is_stopped=jvm_is_stopped)
-        if look.verdict is Verdict.SAY:
+        """Warn where Spark is silent for long; leave, until it calls again, where the driver must be taken for hung."""
+        with self._lock:
+            look = self._watchdog.look(time.monotonic(), jvm_is_stopped=jvm_is_stopped)
+        if look.verdict is Verdict.WARN:
             log.warning(_HUNG, self._group, look.reason, self._keeps)
         elif look.verdict is Verdict.LEAVE and self._pause():
             log.warning("%s: %s: left the group, the others read on (R27)", self._group, look.reason)

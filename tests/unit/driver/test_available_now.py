@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import patience
 from streamgroup.errors import DataLossError, TransportError
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import from_value
+from streamgroup.run import plan_gate
+from streamgroup.run.steps import Steps
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, ranges, start
 from tests.unit.driver.shells import client, logs_of, source, until
 from tests.unit.group.fake_group import OffsetCoordinator
@@ -65,7 +66,7 @@ def test_a_log_that_ends_below_the_position_is_read_anew_without_fail_on_data_lo
 def test_a_leader_that_is_lost_after_the_snapshot_ends_the_query_with_its_name(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.2)
+    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.2)
     run = start(source(client=client(default_api_timeout_ms=500)), group=committed(0, 0))
     run.coordinator.prepare_available_now()
     run.logs.leaderless = {P1}
@@ -110,9 +111,9 @@ def test_a_partition_that_comes_while_available_now_looks_whether_it_may_end_is_
     run = start(logs=logs, group=committed(10, 10))
     run.coordinator.prepare_available_now()
     coordinator, looks = run.coordinator, []
-    complete = coordinator._waiting.until_complete
+    complete = coordinator._run.gate.until_complete
 
-    def late() -> bool:
+    def late() -> Steps[bool]:
         looks.append(1)
         if len(looks) == 1:
             with coordinator._state:
@@ -121,7 +122,7 @@ def test_a_partition_that_comes_while_available_now_looks_whether_it_may_end_is_
                 coordinator._ledger._changed()
         return complete()
 
-    monkeypatch.setattr(coordinator._waiting, "until_complete", late)
+    monkeypatch.setattr(coordinator._run.gate, "until_complete", late)
     with pytest.raises(DataLossError, match=r"t-1: .* gone at position 100"):
         batches(run, INITIAL)
 

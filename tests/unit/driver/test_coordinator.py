@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import patience
 from streamgroup.errors import (
     BrokerError,
     ConfigError,
@@ -28,6 +27,7 @@ from streamgroup.model import (
 from streamgroup.net import resolve
 from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import from_value, to_value
+from streamgroup.run import plan_gate
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.unit.driver.runs import INITIAL, P0, P1, Start, document, ranges, start
@@ -80,8 +80,8 @@ def test_partitions_asked_twice_are_answered_the_same_and_those_of_the_constant_
 
 
 def test_start_comes_back_byte_for_byte_while_the_group_forms(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.3)
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(plan_gate, "COMMIT_TIMEOUT_S", 0.05)
     run = start(hold=JoinGroupRequest)
     foreign = {"t": {"1": 3, "0": 4}}  # a checkpoint of Spark's own connector
     began = time.monotonic()
@@ -171,7 +171,7 @@ def test_a_replay_reads_the_topic_that_was_planned_not_the_one_of_that_name(star
 def test_available_now_gets_empty_documents_while_the_group_forms_and_ends_at_its_snapshot(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.2)
+    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.2)
     run = start(hold=JoinGroupRequest)
     run.coordinator.prepare_available_now()
     run.logs.ends |= {P0: 99, P1: 99}
@@ -242,7 +242,7 @@ def test_once_gives_the_brokers_their_time_however_long_the_join_took(start: Sta
 
 def test_a_rebalance_does_not_wait_for_an_empty_document(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark may ask again only at its next trigger, and nothing is in flight."""
-    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.05)
+    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.05)
     options = source(group=GroupOptions("g", heartbeat_interval_ms=20))
     run = start(options, hold=JoinGroupRequest)
     run.coordinator.prepare_available_now()
@@ -258,7 +258,7 @@ def test_a_rebalance_does_not_wait_for_an_empty_document(start: Start, monkeypat
 
 def test_an_empty_document_is_planned_under_the_lock(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever drains or stops the run meanwhile has it either before or after."""
-    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.05)
+    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.05)
     run = start(hold=JoinGroupRequest)
     coordinator = run.coordinator
     held: list[bool] = []

@@ -1,6 +1,6 @@
 """A drain beside Spark's thread: whichever of the two is faster, nothing is planned and nothing left too early (R30).
 
-The real coordinator and its real `Leaving`, over a group in memory; only when the drain looks is up to the test.
+The real coordinator and its real `Shutdown`, over a group in memory; only when the drain looks is up to the test.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver.leaving import Leaving
+from streamgroup.run.shutdown import Shutdown
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.driver.runs import P0, Start, start
 from tests.unit.driver.shells import SOON, running, until
@@ -25,8 +25,8 @@ def test_a_drained_query_plans_nothing_however_late_the_drain_sees_that_its_batc
     run = start()
     first = run.batch()
     run.logs.ends[P0] = 99
-    looks, is_settled = threading.Event(), Leaving._is_settled
-    monkeypatch.setattr(Leaving, "_is_settled", lambda leaving: looks.is_set() and is_settled(leaving))
+    looks, is_settled = threading.Event(), Shutdown.is_settled
+    monkeypatch.setattr(Shutdown, "is_settled", lambda shutdown: looks.is_set() and is_settled(shutdown))
     answers: list[dict[str, Any]] = []
     with running(lambda: answers.append(run.coordinator.drain(SOON))):
         until(lambda: run.coordinator.status()["draining"], "draining")
@@ -45,13 +45,13 @@ def test_a_drain_does_not_leave_while_the_commit_of_its_last_batch_is_unanswered
 ) -> None:
     run = start()
     first = run.batch()
-    looks, is_settled = [], Leaving._is_settled
+    looks, is_settled = [], Shutdown.is_settled
 
-    def looked(leaving: Leaving) -> bool:
-        looks.append(leaving._member.ledger.idle)
-        return is_settled(leaving)
+    def looked(shutdown: Shutdown) -> bool:
+        looks.append(shutdown._member.ledger.idle)
+        return is_settled(shutdown)
 
-    monkeypatch.setattr(Leaving, "_is_settled", looked)
+    monkeypatch.setattr(Shutdown, "is_settled", looked)
     run.held.add(OffsetCommitRequest)
     answers: list[dict[str, Any]] = []
     with running(lambda: answers.append(run.coordinator.drain(SOON))):

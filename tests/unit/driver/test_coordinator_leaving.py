@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import coordinator as coordinator_module
-from streamgroup.driver import leaving
 from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.leaving import Leaving
 from streamgroup.driver.membership import seats
 from streamgroup.errors import DrainedError, TransportError
 from streamgroup.model import (
@@ -22,6 +19,9 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value
+from streamgroup.run import machine, shutdown
+from streamgroup.run.shutdown import Shutdown
+from streamgroup.run.steps import Steps, Until
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.driver.runs import INITIAL, P0, Start, document, start
@@ -67,7 +67,7 @@ def test_whoever_stops_while_another_thread_is_leaving_waits_for_the_leaving(sta
 
 
 def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "FAREWELL_S", 0.2)
+    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 0.2)
     run = start()
     run.latest(run.batch())
     run.held |= {LeaveGroupRequest, OffsetCommitRequest}
@@ -81,8 +81,8 @@ def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, m
 
 def test_a_stop_leaves_when_its_commit_is_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who leaves before cannot tell what will be repeated."""
-    monkeypatch.setattr(leaving, "FAREWELL_S", SOON)
-    monkeypatch.setattr(leaving, "TOGETHER_S", SOON)
+    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", SOON)
+    monkeypatch.setattr(shutdown, "STOP_TIMEOUT_S", SOON)
     run = start()
     first = run.batch()
     run.latest(first)
@@ -128,14 +128,14 @@ def test_nothing_is_planned_after_a_drain_that_began_while_the_ends_were_asked_f
     first = run.batch()
     run.latest(first)
     run.logs.ends[P0] = 20
-    planned, leave = threading.Event(), Leaving._leave
+    planned, leave = threading.Event(), Shutdown._leave
 
-    def leave_later(going: Leaving, deadline: float) -> bool:
+    def leave_later(going: Shutdown, now: float, deadline: float) -> Steps[None]:
         """The lock is free while the leaving waits for its commit: here Spark's thread gets it first."""
-        going._state.wait_for(planned.is_set, SOON)
-        return leave(going, deadline)
+        now = yield Until(lambda _: planned.is_set(), SOON)
+        yield from leave(going, now, deadline)
 
-    monkeypatch.setattr(Leaving, "_leave", leave_later)
+    monkeypatch.setattr(Shutdown, "_leave", leave_later)
     draining = threading.Thread(target=run.coordinator.drain, args=(SOON,), daemon=True)
 
     def drain() -> None:
@@ -300,7 +300,7 @@ def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(sta
 
 
 def test_a_commit_that_is_never_answered_is_no_drained_batch(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "FAREWELL_S", 0.2)
+    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 0.2)
     run = start()
     first = run.batch()
     run.held.add(OffsetCommitRequest)
@@ -349,7 +349,7 @@ def test_who_drains_twice_hears_the_same_twice(start: Start) -> None:
 def test_a_stop_waits_shortly_for_the_listeners_word_of_the_batch_in_flight(start: Start) -> None:
     """Trigger.Once: Spark ends the query at the moment that its batch has sunk."""
     run = start()
-    run.coordinator.proof.announced = lambda: True
+    run.coordinator.listen(lambda: True)
     first = run.batch()
     with running(run.coordinator.stop):
         until(lambda: run.coordinator.status()["stopped"], "stopping")
@@ -366,9 +366,9 @@ def test_a_stop_waits_shortly_for_the_listeners_word_of_the_batch_in_flight(star
 def test_a_stop_waits_for_a_last_word_only_where_one_may_come_and_not_for_long(
     start: Start, monkeypatch: pytest.MonkeyPatch, listened: bool, last_word: bool, waits: bool
 ) -> None:
-    monkeypatch.setattr(leaving, "LAST_WORD_S", 0.3)
+    monkeypatch.setattr(shutdown, "LAST_WORD_TIMEOUT_S", 0.3)
     run = start()
-    run.coordinator.proof.announced = lambda: listened
+    run.coordinator.listen(lambda: listened)
     run.batch()
     began = time.monotonic()
     run.coordinator.stop(last_word=last_word)
@@ -377,9 +377,9 @@ def test_a_stop_waits_for_a_last_word_only_where_one_may_come_and_not_for_long(
 
 
 def test_nothing_in_flight_is_nothing_to_hear_of(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "LAST_WORD_S", SOON)
+    monkeypatch.setattr(shutdown, "LAST_WORD_TIMEOUT_S", SOON)
     run = start()
-    run.coordinator.proof.announced = lambda: True
+    run.coordinator.listen(lambda: True)
     run.latest(run.batch())
     began = time.monotonic()
     run.coordinator.stop()
@@ -392,7 +392,7 @@ def test_nothing_in_flight_is_nothing_to_hear_of(start: Start, monkeypatch: pyte
 def test_a_query_that_was_drained_from_outside_is_ended_when_all_its_coordinators_are(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator_module, "FIRST_PATIENCE_S", 0.05)
+    monkeypatch.setattr(machine, "END_TIMEOUT_S", 0.05)
     run = start()
     first = run.batch()
     with running(lambda: run.coordinator.drain(SOON, ends=True)):
@@ -416,8 +416,8 @@ def test_a_query_whose_drain_came_too_late_is_ended_and_told_so(start: Start) ->
 
 
 def test_a_query_whose_drainer_has_died_is_ended_after_a_while(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "UNTOLD_S", 0.0)
-    monkeypatch.setattr(coordinator_module, "FIRST_PATIENCE_S", 0.01)
+    monkeypatch.setattr(shutdown, "END_GRACE_S", 0.0)
+    monkeypatch.setattr(machine, "END_TIMEOUT_S", 0.01)
     run = start()
     first = run.batch()
     run.latest(first)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import leaving
 from streamgroup.driver.application import claims
 from streamgroup.driver.membership import seats
 from streamgroup.errors import ConfigError
@@ -16,6 +15,7 @@ from streamgroup.group.identity import Identity, decode_identity, encode_identit
 from streamgroup.model import CommittedOffset, OffsetRange
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value
+from streamgroup.run import shutdown
 from streamgroup.wire.consumer import ConsumerSubscription, decode_subscription, encode_subscription
 from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
@@ -67,7 +67,7 @@ def test_a_drain_in_time_leaves_none(start: Start) -> None:
 def test_a_commit_that_is_not_acknowledged_at_the_end_leaves_a_repeat(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(leaving, "FAREWELL_S", 0.2)
+    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 0.2)
     run = start()
     first = run.batch()
     run.held.add(OffsetCommitRequest)

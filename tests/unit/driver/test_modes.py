@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import patience
 from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.model import (
@@ -23,6 +22,7 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupOptions, LimitOptions, Mode, OffsetsStorage, SourceOptions, Subscription
 from streamgroup.planning.document import from_value, to_value
+from streamgroup.run import plan_gate
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
@@ -414,7 +414,7 @@ def test_available_now_does_not_join_before_it_knows_the_checkpoint(start: Start
 def test_available_now_waits_for_a_group_that_never_forms_as_long_as_said(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "FIRST_PATIENCE_S", 0.1)
+    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.1)
     run = start(source(group=GroupOptions("g", join_timeout_ms=300)), hold=JoinGroupRequest)
     run.coordinator.prepare_available_now()
     began, document = time.monotonic(), INITIAL

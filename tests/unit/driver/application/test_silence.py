@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from streamgroup.driver.application import silence
 from streamgroup.driver.application.parent import StoppedWatch
-from streamgroup.driver.application.silence import Silence, SilenceWatch, Verdict
+from streamgroup.driver.application.silence import SilenceWatch
 from streamgroup.options.types import GroupOptions, Mode
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from tests.unit.driver.runs import Run, Start, start
@@ -21,112 +22,16 @@ from tests.unit.driver.shells import SOON, running, source, until
 
 __all__ = ["start"]
 
-SESSION_S, POLL_S = 45.0, 300.0
-
 
 class Time:
-    """A clock that only goes on when told, and the silence by it."""
+    """The clock that the shell of the watchdog reads; it only goes on when the test says so."""
 
-    def __init__(self, max_silence_s: float | None = None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        self.silence = Silence(lambda: self.now, session_s=SESSION_S, poll_s=POLL_S, max_silence_s=max_silence_s)
-
-    def call(self, takes: float = 0.0) -> float:
-        with self.silence.call() as gap:
-            self.now += takes
-            return gap
-
-    def after(self, seconds: float, *, stopped: bool = False) -> Verdict:
-        self.now += seconds
-        return self.silence.look(jvm_is_stopped=stopped).verdict
-
-
-# -- long silence -----------------------------------------------------------------------------------------------------
-
-
-def test_a_silence_that_a_java_consumer_would_not_survive_is_said_once() -> None:
-    time = Time()
-    time.call()
-    assert time.after(POLL_S) is Verdict.GO_ON
-    time.now += 1
-    look = time.silence.look(jvm_is_stopped=False)
-    assert (look.verdict, look.reason) == (Verdict.SAY, "Spark has asked for nothing for 301 s")
-    assert time.after(3600) is Verdict.GO_ON, "once"
-    time.call()
-    time.call()
-    assert time.after(20_000) is Verdict.SAY, "the next silence is another one"
-
-
-def test_batches_that_take_long_are_no_silence() -> None:
-    time = Time()
-    time.call()
-    time.now += 250
-    assert time.call() == 250
-    assert time.after(600) is Verdict.GO_ON, "less than three times what was normal before"
-    time.now += 151
-    assert time.silence.look(jvm_is_stopped=False).reason.endswith("its longest silence before was 250 s")
-
-
-def test_while_spark_waits_for_an_answer_it_is_not_silent() -> None:
-    time = Time(max_silence_s=10)
-    with time.silence.call():
-        assert time.after(10_000) is Verdict.GO_ON
-    assert time.after(9) is Verdict.GO_ON
-    assert time.after(2) is Verdict.LEAVE
-
-
-def test_before_its_first_call_there_is_nothing_to_compare_with() -> None:
-    time = Time(max_silence_s=10)
-    assert time.after(10_000) is Verdict.GO_ON
-    assert time.call() == 0
-
-
-# -- a hung driver ----------------------------------------------------------------------------------------------------
-
-
-def test_after_max_silence_the_member_leaves_once() -> None:
-    time = Time(max_silence_s=60)
-    time.call()
-    assert time.after(60) is Verdict.GO_ON
-    assert time.after(1) is Verdict.LEAVE
-    assert time.after(1000) is Verdict.GO_ON
-    time.call()
-    assert time.after(61) is Verdict.LEAVE
-
-
-def test_a_jvm_stopped_for_longer_than_a_session_is_left_for() -> None:
-    time = Time()
-    time.call()
-    assert time.after(5, stopped=True) is Verdict.GO_ON
-    assert time.after(SESSION_S, stopped=True) is Verdict.GO_ON
-    assert time.after(1, stopped=True) is Verdict.LEAVE
-
-
-def test_a_jvm_that_went_on_in_between_was_not_stopped_for_that_long() -> None:
-    time = Time()
-    time.call()
-    time.after(5, stopped=True)
-    time.after(SESSION_S - 1, stopped=True)
-    time.after(1)
-    assert time.after(1, stopped=True) is Verdict.GO_ON
-    assert time.after(SESSION_S, stopped=True) is Verdict.GO_ON
-    assert time.after(1, stopped=True) is Verdict.LEAVE
-
-
-def test_a_stopped_jvm_is_no_long_trigger() -> None:
-    time = Time()
-    time.call()
-    time.after(20, stopped=True)
-    assert time.call() == 0
+        monkeypatch.setattr(silence, "time", SimpleNamespace(monotonic=lambda: self.now))
 
 
 # -- long triggers (R22) ----------------------------------------------------------------------------------------------
-
-
-def watch(*, listened: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[SilenceWatch, Time]:
-    time = Time()
-    monkeypatch.setattr(silence, "Silence", lambda clock, **times: time.silence)
-    return SilenceWatch(GroupOptions("g"), is_listened=lambda: listened, pause=lambda: False), time
 
 
 @pytest.mark.parametrize(
@@ -135,7 +40,8 @@ def watch(*, listened: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[SilenceWa
 def test_with_long_triggers_the_listener_is_asked_for_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gap: float, listened: bool, warned: int
 ) -> None:
-    watching, time = watch(listened=listened, monkeypatch=monkeypatch)
+    time = Time(monkeypatch)
+    watching = SilenceWatch(GroupOptions("g"), is_listened=lambda: listened, pause=lambda: False)
     for _ in range(3):
         with watching.call():
             pass
@@ -155,8 +61,7 @@ def test_with_long_triggers_the_listener_is_asked_for_once(
 def test_only_a_member_is_told_that_it_keeps_partitions_from_others(
     options: GroupOptions, who: str, keeps: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    time = Time()
-    monkeypatch.setattr(silence, "Silence", lambda clock, **times: time.silence)
+    time = Time(monkeypatch)
     watching = SilenceWatch(options, is_listened=lambda: False, pause=lambda: False)
     with watching.call():
         pass

@@ -13,7 +13,6 @@ from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.driver.membership.modes import ledger_of
 from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.driver.membership.seats import RegistrySeat, described_in, host_in, seat_of
-from streamgroup.driver.membership.twins import find_twin
 from streamgroup.errors import ConfigError
 from streamgroup.group.identity import Identity, encode_identity
 from streamgroup.group.membership import Membership
@@ -22,6 +21,7 @@ from streamgroup.group.registry.machine import Registry
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.model import Dialect
 from streamgroup.options.parse import parse_source
+from streamgroup.run.lineage_check import find_duplicate
 from streamgroup.znodes import ZNode
 
 ZOOKEEPER = {"zookeeper.connect": "zk"}
@@ -109,13 +109,13 @@ def group(told_by: int = 2) -> dict[str, ZNode]:
 def test_a_twin_in_zookeeper_is_found_as_one_in_kafka() -> None:
     described = described_in(PATHS, group())
     assert [member.member_id for member in described.members] == [ME, TWIN, REAL]
-    twin = find_twin(described, MY_IDENTITY, ME)
+    twin = find_duplicate(described, MY_IDENTITY, ME)
     assert twin is not None
     assert (twin.member_id, twin.client_host) == (TWIN, "h2")
 
 
 def test_what_another_session_has_left_tells_nothing() -> None:
-    assert find_twin(described_in(PATHS, group(told_by=9)), MY_IDENTITY, ME) is None
+    assert find_duplicate(described_in(PATHS, group(told_by=9)), MY_IDENTITY, ME) is None
     assert described_in(PATHS, {}).members == ()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver.unregistered import Unregistered
+from streamgroup.driver.offline_brokers import OfflineBrokers
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.model import (
     EARLIEST,
@@ -66,9 +66,9 @@ def checkpoint(positions: Mapping[TopicPartition, int]) -> Document:
 
 def run(
     seat: FakeSeat, snapshot: Callable[[], ClusterSnapshot] = lambda: registered(HERE), **others: Any
-) -> Unregistered:
+) -> OfflineBrokers:
     options = replace(source(topics=("events",)), **others)
-    return Unregistered(options, seat, snapshot, 1.0)  # type: ignore[arg-type]
+    return OfflineBrokers(options, seat, snapshot, 1.0)  # type: ignore[arg-type]
 
 
 KNOWN = [

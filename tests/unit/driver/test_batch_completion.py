@@ -121,7 +121,7 @@ def test_a_rebalance_that_waits_for_the_batch_goes_on_when_it_is_told_to_have_su
 @pytest.mark.parametrize("announced", [True, False])
 def test_the_member_learns_with_each_batch_whether_a_listener_tells_of_it(start: Start, *, announced: bool) -> None:
     run = start()
-    run.coordinator.proof.announced = lambda: announced
+    run.coordinator.listen(lambda: announced)
     first = run.batch()
     batch = run.coordinator._member.membership._batch  # type: ignore[attr-defined]
     assert batch.listened is announced

@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from streamgroup.driver.application.claims import Claim
-from streamgroup.driver.leaving import Leaving
 from streamgroup.driver.logs.subscription import (
     is_subscribed,
     of_interest,
@@ -22,8 +21,8 @@ from streamgroup.driver.logs.subscription import (
     topics_to_ask,
 )
 from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.lineage_watch import LineageWatch
 from streamgroup.driver.membership.seats import Seat
-from streamgroup.driver.membership.twins import Twins
 from streamgroup.group import events as ev
 from streamgroup.model import ClusterSnapshot, Document, Position, TopicPartition
 from streamgroup.net.resolve import require_resolvable
@@ -33,8 +32,11 @@ from streamgroup.planning import suspicions
 log = logging.getLogger("streamgroup")
 
 
-class Beginning:
-    """See the module; afterwards it follows what the subscription means. `state` is the coordinator's lock."""
+class Startup:
+    """See the module; afterwards it follows what the subscription means. `state` is the coordinator's lock.
+
+    `is_stopped` tells whether the run was stopped meanwhile.
+    """
 
     def __init__(
         self,
@@ -43,9 +45,9 @@ class Beginning:
         seat: Seat,
         *,
         watcher: LogWatcher,
-        leaving: Leaving,
-        twins: Twins,
+        lineages: LineageWatch,
         claim: Claim | None,
+        is_stopped: Callable[[], bool],
     ) -> None:
         self._options = options
         self._subscription = options.subscription
@@ -54,15 +56,16 @@ class Beginning:
         self._member = seat.member
         self._thread = seat.thread
         self._watcher = watcher
-        self._leaving = leaving
-        self._twins = twins
+        self._lineages = lineages
         self._claim = claim
+        self._is_stopped = is_stopped
         self._topics: frozenset[str] = frozenset()
         self._others: Collection[str] = ()
         """Topics that the group's leader follows for the other members."""
         self.there: frozenset[TopicPartition] = frozenset()
         """The partitions subscribed that there were when the run began."""
-        self.joined_at: float | None = None
+        self.has_joined = False
+        """Whether the member was started."""
 
     @property
     def is_member(self) -> bool:
@@ -70,16 +73,10 @@ class Beginning:
         return self._options.group is not None and self._options.group.is_member
 
     def open(self) -> None:
-        """Start on the first call; later ones return at once. Raises ConfigError for topics or servers named
-        that do not exist."""
-        self._leaving.raise_if_ended()
-        with self._state:
-            if not self._leaving.begin():
-                if self._leaving.resume():
-                    log.warning("%s: Spark is back: joining as a new member (R27)", self._member.ledger.group)
-                return
+        """Connect to the brokers and find what is subscribed. Raises ConfigError for topics or servers named that do
+        not exist."""
         if self._claim is not None and self.is_member:
-            self._claim.take(lambda: self._leaving.stopped)
+            self._claim.take(self._is_stopped)
         who = self._member.ledger.group or "no group"
         for note in self._options.notes:
             log.info("%s: %s", who, note)
@@ -98,15 +95,13 @@ class Beginning:
         self._watcher.snapshot = of_interest(snapshot, self._subscription, ())
         self._watcher.follow(self._topics)
 
-    def join(self) -> None:
+    def join(self, now: float) -> None:
         """Become a member, or what stands for it, once the ledger knows the checkpoint. The lock is held."""
-        if self.joined_at is not None or self._leaving.stopped:  # stopped while the brokers were asked
-            return
-        self.joined_at = now = time.monotonic()
+        self.has_joined = True
         self._thread.start()
         ledger = self._member.ledger
         if self.is_member:
-            identity = self._twins.begin(ledger.lineage, ledger.run)
+            identity = self._lineages.begin(ledger.lineage, ledger.run)
             self._thread.carry_out(self._member.step(ev.Identified(identity), now))
         topics = self._watcher.snapshot.topics
         actions = self._member.step(ev.Start(tuple(sorted(self._topics))), now)
@@ -125,7 +120,7 @@ class Beginning:
         asked = topics_to_ask(self._subscription)
         while (gone := self.gone(checkpoint)) and time.monotonic() < until:
             time.sleep(suspicions.LOOK_EVERY_S)
-            if self._leaving.stopped:
+            if self._is_stopped():
                 return
             snapshot = self._watcher.ask(
                 lambda cluster, deadline: cluster.snapshot(asked, deadline, refresh=True),
@@ -143,7 +138,7 @@ class Beginning:
 
         Only who reads alone can say so: a member's checkpoint has positions of what is another's by now.
         """
-        if self.is_member or self.joined_at is not None:
+        if self.is_member or self.has_joined:
             return {}
         return {
             tp: position

@@ -8,8 +8,7 @@ false. Known are partitions with a committed offset, with a position in the chec
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from streamgroup.driver.logs.subscription import is_subscribed
@@ -17,6 +16,7 @@ from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
 from streamgroup.model import ClusterSnapshot, Document, OffsetRange, TopicPartition
 from streamgroup.options.types import SourceOptions
+from streamgroup.run.steps import Steps, Until
 
 if TYPE_CHECKING:
     from streamgroup.driver.membership.seats import Seat
@@ -29,9 +29,9 @@ PATIENCE_S = 1.0
 Targets = Mapping[TopicPartition, int]
 
 
-class Unregistered:
+class OfflineBrokers:
     """See the module; of one run. Used by Spark's thread, without the coordinator's lock, since ZooKeeper is asked; the
-    exceptions are `left_out` and `wait_for_brokers`."""
+    exceptions are `left_out` and `wait_for_brokers`, which is a call of the run."""
 
     def __init__(
         self, options: SourceOptions, seat: Seat, snapshot: Callable[[], ClusterSnapshot], patience_s: float
@@ -102,15 +102,13 @@ class Unregistered:
         read = self._known(checkpoint, self._patience_s) if gone else {}
         self._settle(self._left_out.union(tp for tp, end in gone.items() if read.get(tp, 0) < end))
 
-    def wait_for_brokers(
-        self, ranges: Collection[OffsetRange], state: threading.Condition, is_over: Callable[[], bool]
-    ) -> None:
+    def wait_for_brokers(self, ranges: Iterable[OffsetRange], is_over: Callable[[], bool]) -> Steps[None]:
         """Wait until the brokers of `ranges` are registered, for `kafkaConsumer.pollTimeoutMs` at most.
 
         Tasks do not read ZooKeeper. A broker that restarts while a batch is planned or replayed would fail them, though
-        it is back seconds later. The lock `state` is held, which is notified when the metadata was read. Returns, too,
-        once `is_over()`. Raises TransportError when the time is over.
+        it is back seconds later. Returns, too, once `is_over()`. Raises TransportError when the time is over.
         """
+        ranges = tuple(ranges)
         absent = self._absent(ranges)
         if not absent:
             return
@@ -120,7 +118,7 @@ class Unregistered:
         log.warning(
             "%s: waiting for %s to register in ZooKeeper, to read %s, %s at most", self._who, brokers, what, limit
         )
-        state.wait_for(lambda: is_over() or not self._absent(ranges), timeout_s)
+        yield Until(lambda _: is_over() or not self._absent(ranges), timeout_s)
         absent = self._absent(ranges)
         if absent and not is_over():
             brokers, what = _needed(absent)

@@ -1,0 +1,120 @@
+"""Describes the group for the check of a second query on a copy of the checkpoint (R28): see `run/lineage_check.py`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.group import events as ev
+from streamgroup.group.identity import Identity, encode_identity
+from streamgroup.run.lineage_check import DuplicateLineageCheck, described
+from streamgroup.wire.messages.admin import DescribedGroup
+
+log = logging.getLogger("streamgroup")
+
+QUESTION_S = 2.0
+"""A coordinator that has not answered by then is asked again with the next assignment: others wait for the watcher."""
+
+
+class LineageWatch:
+    """Asks for one run. `state` is the coordinator's lock; `identify` is called under it with the new user data.
+
+    `describe` asks who is in the group, for so many seconds.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        session_timeout_s: float,
+        state: threading.Condition,
+        describe: Callable[[float], Future[DescribedGroup]],
+        *,
+        identify: Callable[[bytes], None],
+        on_failed: Callable[[StreamGroupError], None],
+    ) -> None:
+        self._group = group
+        self._session_timeout_s = session_timeout_s
+        self._state = state
+        self._describe = describe
+        self._identify = identify
+        self._on_failed = on_failed
+        self._check: DuplicateLineageCheck | None = None
+        self._newest: Future[DescribedGroup] | None = None
+        self._seen = ""
+
+    def begin(self, lineage: str, run: str) -> bytes:
+        """The run begins; what its first JoinGroup tells. The lock is held."""
+        self._check = DuplicateLineageCheck(self._group, Identity(lineage, run), self._session_timeout_s)
+        return encode_identity(self._check.identity)
+
+    def hear(self, action: object) -> None:
+        """What the member wants done, as far as it matters here. The lock is held."""
+        if self._check is None:
+            return
+        match action:
+            case ev.Assigned():
+                self._check.assigned(action.member_id, time.monotonic())
+                self._ask_when_due(self._check)
+            case ev.Lost() | ev.Left():
+                self._check.lost()
+
+    def clear(self) -> bool:
+        """Whether nothing speaks against planning; asks again where that is due. The lock is held."""
+        if self._check is None:
+            return True
+        self._ask_when_due(self._check)
+        return self._check.clear
+
+    def _ask_when_due(self, check: DuplicateLineageCheck) -> None:
+        if not check.due(time.monotonic()):
+            return
+        answer = self._describe(QUESTION_S)
+        self._newest = answer
+        answer.add_done_callback(lambda done: self._answered(check, done))
+
+    def _answered(self, check: DuplicateLineageCheck, answer: Future[DescribedGroup]) -> None:
+        with self._state:
+            if answer is not self._newest:  # another assignment has come since
+                return
+            error = answer.exception()
+            try:
+                if error is None:
+                    self._take(check, answer.result())
+                elif isinstance(error, TransportError):
+                    log.info("group %s: not looked for another member with this checkpoint yet: %s", self._group, error)
+                    check.unanswered(time.monotonic())
+                else:
+                    self._give_up(check, error)
+            except ConfigError as refusal:
+                self._on_failed(refusal)
+            except Exception as defect:  # a Future would log it only, and the query wait for ever
+                log.exception("looking for another member with this checkpoint has failed")
+                self._give_up(check, defect)
+            self._state.notify_all()
+
+    def _take(self, check: DuplicateLineageCheck, group: DescribedGroup) -> None:
+        duplicate = check.described(group, time.monotonic())
+        if check.admitted:
+            self._identify(encode_identity(check.identity))
+        if duplicate is not None and duplicate.member_id != self._seen:
+            self._seen = duplicate.member_id
+            log.warning(
+                "group %s: %s reads with this query's checkpoint, too: a copy of it, or this query's own predecessor "
+                "that has died. Waiting until it is gone, %g s (session.timeout.ms) at most",
+                self._group,
+                described(duplicate),
+                self._session_timeout_s,
+            )
+
+    def _give_up(self, check: DuplicateLineageCheck, error: BaseException) -> None:
+        log.warning(
+            "group %s: nobody will notice a second query on a copy of this checkpoint, the group may not be looked "
+            "at: %s",
+            self._group,
+            error,
+        )
+        check.give_up()

@@ -1,0 +1,1 @@
+"""One run of a query as pure decisions: no socket, no clock, no thread, no random number, no log."""

@@ -1,0 +1,81 @@
+"""What the application reports and asks about the batch in flight: that it has sunk (R15), and what it covers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from streamgroup.errors import ConfigError
+from streamgroup.group.member import Member, MemberAction
+from streamgroup.model import Document
+
+
+class BatchCompletion:
+    """The requests `sunk` and `ranges` of one run. `perform` takes the member's actions, in order.
+
+    `on_skipped` takes a document whose batch the sink skipped, and the error that ends the query (R17).
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        perform: Callable[[Iterable[MemberAction]], None],
+        on_skipped: Callable[[Document, ConfigError], None],
+    ) -> None:
+        self._member = member
+        self._perform = perform
+        self._on_skipped = on_skipped
+        self._was_reported = False
+        self.is_announced: Callable[[], bool] = lambda: False
+        """Whether a listener has registered with the driver."""
+        self.query: Mapping[str, Any] = {}
+        """The query's `id` and `name`, as the listener reports them. Nothing else names a coordinator's query."""
+
+    @property
+    def is_listened(self) -> bool:
+        """Whether a listener reports this run's sunk batches."""
+        return self._was_reported or self.is_announced()
+
+    def mark_sunk(
+        self, document: Document, batch: int | None, query: Mapping[str, Any], now: float
+    ) -> Mapping[str, Any]:
+        """Take the listener's report that the batch of `document` has sunk, as Spark's batch `batch`.
+
+        The report counts if the batch is exactly the one in flight. The commit follows in the background, and so does
+        the rejoin that waits for it (R21). Any other report has no effect, and the answer says why. A batch that the
+        sink skipped (R17) fails the query at its next call.
+        """
+        self._was_reported = True
+        self.query = query or self.query
+        ledger = self._member.ledger
+        if not ledger.on_batch_done(document, batch):
+            flight = ledger.in_flight
+            awaited = "nothing is in flight" if flight is None else f"in flight is {flight.document.sequence}"
+            return {
+                "proven": False,
+                "why": f"document {document.sequence} of run {document.run} is not in flight: {awaited}",
+            }
+        try:
+            self._perform(self._member.mark_sunk(document, now))
+        except ConfigError as error:
+            self._on_skipped(document, error)
+            return {"proven": False, "why": str(error)}
+        return {"proven": True, "why": ""}
+
+    def ranges(self) -> Mapping[str, Any]:
+        """Return what the batch in flight covers: `[topic, partition, start, until]` of each range of its tasks.
+
+        `ranges` is None where no batch is in flight, or Spark has not asked for its tasks.
+        """
+        ledger = self._member.ledger
+        flight = ledger.in_flight
+        planned = None if flight is None else flight.planned_ranges
+        return {
+            "group": ledger.group,
+            "run": ledger.run,
+            "lineage": "" if flight is None else flight.document.lineage,
+            "sequence": 0 if flight is None else flight.document.sequence,
+            "ranges": None
+            if planned is None
+            else [[r.partition.topic, r.partition.partition, r.start, r.until] for r in planned],
+        }

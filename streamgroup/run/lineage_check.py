@@ -1,0 +1,129 @@
+"""Refuses the later of two live members with one lineage, as a copied checkpoint makes them (R28).
+
+Members tell lineage and run in their subscriptions (`group/identity.py`). After its first assignment a run looks at the
+other members, once. Where none is its duplicate it is *admitted*, and says so from its next JoinGroup on. A duplicate
+may be the run's own predecessor, which has died and still looks alive: the run looks again until a session timeout has
+passed.
+"""
+
+from __future__ import annotations
+
+from streamgroup.errors import ConfigError, DecodeError
+from streamgroup.group.identity import Identity, decode_identity
+from streamgroup.wire.consumer import decode_subscription
+from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
+
+LOOK_AGAIN_S = 0.5
+"""How soon a run looks again at a group that rebalances, or that has a duplicate in it."""
+_STABLE = "Stable"
+"""Only in this state does a broker return the subscriptions of the members."""
+
+
+def identity_of(member: DescribedGroupMember) -> Identity | None:
+    """Return who a member says it is; None for another client's member, or while the group rebalances."""
+    try:
+        return decode_identity(decode_subscription(member.member_metadata).user_data)
+    except DecodeError:
+        return None
+
+
+def find_duplicate(group: DescribedGroup, me: Identity, member_id: str) -> DescribedGroupMember | None:
+    """Return another member of my lineage that goes before me: one that is admitted, or whose run sorts before mine.
+
+    Both sides decide by the same description, so that of two that come at once exactly one is refused.
+    """
+    for member in group.members:
+        other = identity_of(member)
+        if other is None or member.member_id == member_id or other.lineage != me.lineage or other.run == me.run:
+            continue
+        if other.admitted or other.run < me.run:
+            return member
+    return None
+
+
+class DuplicateLineageCheck:
+    """The check of one run. `now` is monotonic seconds."""
+
+    def __init__(self, group: str, me: Identity, session_timeout_s: float) -> None:
+        self._group = group
+        self._me = me
+        self._session_timeout_s = session_timeout_s
+        self._member_id = ""
+        self._duplicate_since: float | None = None
+        self._ask_at: float | None = None
+        self._clear = True
+        """Before the first assignment nothing is planned anyway."""
+        self.admitted = False
+
+    @property
+    def clear(self) -> bool:
+        """Whether the run may plan: no duplicate is known, and no answer is awaited."""
+        return self.admitted or self._clear
+
+    @property
+    def identity(self) -> Identity:
+        """What the subscription tells the other members."""
+        return Identity(self._me.lineage, self._me.run, self.admitted)
+
+    def assigned(self, member_id: str, now: float) -> None:
+        """Look at the group now that an assignment has come, unless the run is admitted."""
+        self._member_id = member_id
+        if not self.admitted:
+            self._ask_at, self._clear = now, False
+
+    def lost(self) -> None:
+        """Take back the admission: a member that joins again is a later joiner."""
+        self.admitted = False
+
+    def due(self, now: float) -> bool:
+        """Return whether to describe the group now; the question counts as asked."""
+        if self.admitted or self._ask_at is None or now < self._ask_at:
+            return False
+        self._ask_at = None
+        return True
+
+    def described(self, group: DescribedGroup, now: float) -> DescribedGroupMember | None:
+        """Take the answer; return the duplicate, if there is one.
+
+        Raises ConfigError where the duplicate has been there for a session timeout.
+        """
+        if group.group_state != _STABLE:
+            self._ask_at = now + LOOK_AGAIN_S
+            return None
+        duplicate = find_duplicate(group, self._me, self._member_id)
+        if duplicate is None:
+            self.admitted, self._duplicate_since = True, None
+            return None
+        if self._duplicate_since is None:
+            self._duplicate_since = now
+        if now - self._duplicate_since >= self._session_timeout_s:
+            raise ConfigError(self._refusal(duplicate))
+        self._ask_at = now + LOOK_AGAIN_S
+        return duplicate
+
+    def unanswered(self, now: float) -> None:
+        """Go on without an answer: it is no sign of a duplicate, but one that was seen before is not gone either."""
+        if self._duplicate_since is None:
+            self._clear = True
+        else:
+            self._ask_at = now + LOOK_AGAIN_S
+
+    def give_up(self) -> None:
+        """Admit the run: it is not authorized to describe the group."""
+        self.admitted = True
+
+    def _refusal(self, duplicate: DescribedGroupMember) -> str:
+        other = identity_of(duplicate)
+        run = "" if other is None else f", run {other.run}"
+        return (
+            f"group {self._group!r}: another live member reads with a copy of this query's checkpoint: "
+            f"{described(duplicate)}{run}; it was there for {self._session_timeout_s:g} s (session.timeout.ms). "
+            "Each of the two would replay batches of the other. Give this query a checkpoint directory of its own: a "
+            "new, empty one goes on from the group's committed offsets (a file sink needs a new output directory with "
+            "it). If the other query is the one too many, stop it and start this one again"
+        )
+
+
+def described(member: DescribedGroupMember) -> str:
+    """A member as errors name it."""
+    return f"client id {member.client_id!r} at {member.client_host} (member id {member.member_id})"

@@ -1,0 +1,127 @@
+"""How long `latestOffset` waits until it may plan a batch (R9, R10, R11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from streamgroup.errors import TransportError
+from streamgroup.group.member import Member
+from streamgroup.model import TopicPartition
+from streamgroup.planning import suspicions
+from streamgroup.run.steps import NOW, Steps, Until
+
+COMMIT_TIMEOUT_S = 0.5
+"""R9: a commit is one round trip. `latestOffset` waits this long for its answer, then returns `start`."""
+ASSIGNMENT_TIMEOUT_S = 1.0
+"""R10: the first call waits this long for the first assignment, so that batch 0 is not empty; AvailableNow each."""
+LOOK_AGAIN_S = 0.1
+"""Once and AvailableNow look this often, within one call, for what the brokers have not answered yet."""
+STANDALONE_GRACE_S = 2.0
+"""A standalone member finds other members in its group by itself. Its own error comes within this time."""
+
+
+class PlanGate:
+    """Opens when the member may plan. Used by one call of Spark at a time.
+
+    `is_clear(now)` tells whether the check for a second query on the same checkpoint lets the run plan. `is_over` tells
+    whether waiting is useless: the run has failed or leaves. `api_timeout_s` is how long brokers have for an answer.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        *,
+        group_id: str,
+        join_timeout_s: float,
+        api_timeout_s: float,
+        is_standalone: bool,
+        is_clear: Callable[[float], bool],
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._member = member
+        self._who = f"group {group_id}: " if group_id else ""
+        self._join_timeout_s = join_timeout_s + (STANDALONE_GRACE_S if is_standalone else 0.0)
+        self._api_timeout_s = api_timeout_s
+        self._is_clear = is_clear
+        self._is_over = is_over
+        self._has_waited = self._has_planned = False
+        self._unanswered_since: dict[TopicPartition, float] = {}
+        self.joined_at: float | None = None
+        """When the member was started."""
+
+    def until_plannable(self, *, once: bool, ends: bool) -> Steps[bool]:
+        """Wait until a plan may be made, as long as the trigger lets; `ends`: the trigger is AvailableNow.
+
+        Returns False where no plan may be made now. Raises TransportError under Once and AvailableNow where none could
+        be made within `group.joinTimeout`: they would end with nothing read, or never.
+        """
+        timeout = ASSIGNMENT_TIMEOUT_S if ends or not self._has_waited else COMMIT_TIMEOUT_S
+        self._has_waited = True
+        now = yield NOW
+        if not self._is_ready(now, once):
+            self._unanswered_since.clear()
+        now = yield Until(
+            lambda now: self._is_ready(now, once) or self._is_over(), self._join_timeout_s if once else timeout
+        )
+        if self._is_over():
+            return False
+        if self._is_ready(now, once):
+            self._has_planned = True
+            return True
+        if once or (ends and self._is_too_late(now)):
+            raise TransportError(self._too_late("Trigger.Once" if once else "Trigger.AvailableNow"))
+        return False
+
+    def looks_again(self, began: float, *, once: bool, ends: bool) -> Steps[bool]:
+        """Return whether a call that began at `began` and could not plan tries again; wait a little before it does.
+
+        Spark calls Once a single time, so it tries until it can plan or raises. AvailableNow tries for a second: Spark
+        runs a batch for each answer, so early answers would make thousands of empty batches.
+        """
+        now = yield NOW
+        if not once and not (ends and now - began < ASSIGNMENT_TIMEOUT_S):
+            return False
+        yield Until(lambda _: self._is_over(), LOOK_AGAIN_S)
+        return True
+
+    def answered(self) -> None:
+        """Begin the time that `check_unanswered` allows anew: a batch was planned."""
+        self._unanswered_since.clear()
+
+    def check_unanswered(self, partitions: Collection[TopicPartition], trigger: str, now: float) -> None:
+        """Raise TransportError where one of `partitions` has had no usable answer from the brokers for too long.
+
+        Nothing but `partitions` is left to plan. A trigger that ends would never end, or end without their records. A
+        suspected loss takes longer to be believed than a short `default.api.timeout.ms` and raises an error of its own.
+        """
+        self._unanswered_since = {tp: self._unanswered_since.get(tp, now) for tp in partitions}
+        most = max(self._api_timeout_s, suspicions.BELIEVED_AFTER_S + 2 * suspicions.LOOK_EVERY_S)
+        if late := sorted(tp for tp, since in self._unanswered_since.items() if now - since >= most):
+            names = ", ".join(map(str, late))
+            raise TransportError(
+                f"{self._who}cannot plan {names} under {trigger}: for {most:g} s the brokers have not told what is in "
+                "these logs. Check the leaders of these partitions and run again, or raise kafka.default.api.timeout.ms"
+            )
+
+    def until_complete(self) -> Steps[bool]:
+        """Wait a little for partitions that are on their way to this member; return whether none are (R11).
+
+        AvailableNow would leave such partitions unread if it ended before.
+        """
+        yield Until(lambda _: self._member.complete or self._is_over(), ASSIGNMENT_TIMEOUT_S)
+        return self._member.complete
+
+    def _is_ready(self, now: float, once: bool) -> bool:
+        may_plan = self._member.may_plan(now) and self._is_clear(now)
+        return may_plan and (self._member.complete or not once)
+
+    def _is_too_late(self, now: float) -> bool:
+        """AvailableNow goes on with empty documents (R10), but not for ever where its group never forms."""
+        return not self._has_planned and self.joined_at is not None and now - self.joined_at >= self._join_timeout_s
+
+    def _too_late(self, trigger: str) -> str:
+        state = self._member.membership.state.name.lower()
+        return (
+            f"{self._who}no assignment within group.joinTimeout ({self._join_timeout_s:.0f} s) under {trigger} (the "
+            f"member is {state}); is another member slow to rejoin? Run again, or raise group.joinTimeout"
+        )

@@ -1,0 +1,208 @@
+"""How a run ends (R29, R30), and how it pauses while Spark is silent (R27).
+
+A stop commits the offsets of batches that have sunk and leaves the group within a second. A drain plans nothing more
+and waits for the batch in flight first. A pause leaves the group until Spark calls again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from streamgroup.errors import DrainedError
+from streamgroup.group import events as ev
+from streamgroup.group.member import Member, MemberAction
+from streamgroup.group.table import State
+from streamgroup.run.steps import Steps, Until
+from streamgroup.run.table import Cue, RunState, next_state
+
+LEAVE_TIMEOUT_S = 0.8
+"""R29: the last commit and LeaveGroup take this long together at most."""
+COMMIT_SHARE = 0.6
+"""The part of that time for which the answer to the last commit is waited for."""
+LAST_WORD_TIMEOUT_S = 0.5
+"""How long a stop waits for a listener to report the batch in flight. Spark ends a Trigger.Once at the very moment that
+its batch has sunk, so the listener's report and the stop arrive together."""
+STOP_TIMEOUT_S = 1.0
+"""R29: a stop takes this long at most, the listener's report included."""
+END_GRACE_S = 5.0
+"""A drain from outside the application ends the query this long after its timeout where `end` was never called."""
+
+
+class Shutdown:
+    """Stops, drains and pauses one run. `perform` takes the member's actions, in order."""
+
+    def __init__(
+        self,
+        member: Member,
+        perform: Callable[[Iterable[MemberAction]], None],
+        *,
+        has_failed: Callable[[], bool],
+        is_listened: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._member = member
+        self._perform = perform
+        self._has_failed = has_failed
+        self._is_listened = is_listened
+        self._clean = False
+        self._ends_at: float | None = None
+        self._ended = False
+        self.state = RunState.NEW
+        self.has_begun = False
+        """Whether Spark has called: a run that is stopped or drained before never begins."""
+        self.draining = False
+        """Whether a drain was asked for."""
+        self.uncommitted = 0
+        """How many sunk offsets had a commit without an answer when the member left."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether nothing may be planned any more."""
+        return self.state in {RunState.DRAINING, RunState.LEAVING, RunState.STOPPED}
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the member leaves, or has left for good."""
+        return self.state in {RunState.LEAVING, RunState.STOPPED}
+
+    def begin(self) -> bool:
+        """Return whether the run begins with this call. A run that was stopped before its first call never begins."""
+        if self.state is not RunState.NEW:
+            return False
+        self._take(Cue.CALL)
+        self.has_begun = True
+        return True
+
+    def join(self) -> None:
+        """Take note that the member is started."""
+        self._take(Cue.JOIN)
+
+    def _take(self, cue: Cue) -> None:
+        self.state = next_state(self.state, cue)
+
+    # --- stopping ----------------------------------------------------------------------------------------------------
+
+    def stop(self, now: float, *, last_word: bool = True) -> Steps[bool]:
+        """Commit every held position and leave the group; static members stay.
+
+        `last_word`: where a listener or a drain reports sunk batches, wait shortly for the report of the batch in
+        flight. Returns whether this call has ended a run that had begun: then its threads are to end, too.
+        """
+        if self.stopped:  # another thread may be leaving, and the caller may end the process next
+            yield Until(lambda _: self.state is RunState.STOPPED, STOP_TIMEOUT_S)
+            return False
+        self._take(Cue.STOP)
+        if self.state is RunState.STOPPED:  # it has never begun
+            self._clean = True
+            return False
+        began = now
+        reports = last_word and (self.draining or self._is_listened())
+        if reports and self._awaits_report():
+            now = yield Until(lambda _: not self._awaits_report(), LAST_WORD_TIMEOUT_S)
+        yield from self._leave(now, min(now + LEAVE_TIMEOUT_S, began + STOP_TIMEOUT_S))
+        return True
+
+    def _awaits_report(self) -> bool:
+        flight = self._member.ledger.in_flight
+        return flight is not None and flight.planned_ranges is not None
+
+    # --- draining ----------------------------------------------------------------------------------------------------
+
+    def drain(self, now: float, timeout: float, *, ends: bool = False) -> Steps[bool]:
+        """Plan nothing more, wait until the last batch has sunk, commit and leave.
+
+        A member whose commit is refused or unanswered rejoins and commits again (R5, R6) until `timeout` seconds have
+        passed. `ends`: the drain was asked for from outside the application, so Spark's next call ends the query once
+        `end` is called, or `END_GRACE_S` after the timeout. Returns whether no batch will be repeated.
+        """
+        deadline = now + timeout
+        self.draining = True
+        if ends:
+            self._ends_at = deadline + END_GRACE_S
+        if self.state is RunState.NEW:
+            self._clean = True
+        self._take(Cue.DRAIN)
+        now = yield Until(lambda _: self.stopped or self._has_failed() or self.is_settled(), timeout)
+        if self.stopped:  # by Spark, which has ended the query, by another drain, or since it has never begun
+            yield Until(lambda _: self.state is RunState.STOPPED, STOP_TIMEOUT_S)
+        else:
+            self._take(Cue.STOP)
+            yield from self._leave(now, max(deadline, now + LEAVE_TIMEOUT_S))
+        return self._clean and not self._has_failed()
+
+    def end(self) -> None:
+        """End the query with Spark's next call: every coordinator of the query is drained."""
+        self._ended = True
+
+    def wait_for_end(self, timeout: float) -> Steps[None]:
+        """Raise DrainedError where the query is to end; wait up to `timeout` seconds for an `end` that is under way.
+
+        Before `end` the query may have other coordinators, whose last batch only Spark's next call completes.
+        """
+        if self._ends_at is None:
+            return
+        now = yield Until(lambda _: self._ended, timeout)
+        if self._ended or now >= self._ends_at:
+            raise DrainedError(_drained(self._member.ledger.group, clean=self._clean))
+
+    def is_settled(self) -> bool:
+        """Return whether nothing is in flight and no sunk offset waits for its commit or for a membership."""
+        ledger = self._member.ledger
+        # Spark's first call is under way and may replay a batch, which would sink after the member has left.
+        if not ledger.started or not ledger.idle or ledger.commit_pending:
+            return False
+        return not ledger.awaits_holding or (self._member.stable and ledger.settled)
+
+    # --- leaving -----------------------------------------------------------------------------------------------------
+
+    def _leave(self, now: float, deadline: float) -> Steps[None]:
+        now = yield from self._commit_all(now, deadline)
+        yield from self._leave_group(now, deadline)
+        self._take(Cue.LEFT)
+
+    def _commit_all(self, now: float, deadline: float) -> Steps[float]:
+        ledger = self._member.ledger
+        settled = self.is_settled()
+        self._perform(self._member.farewell(now))
+        now = yield Until(lambda _: not ledger.commit_pending, max(0.0, (deadline - now) * COMMIT_SHARE))
+        # A position that was lost before its commit belongs to another member by now, which reads it again.
+        self._clean = (settled or self.is_settled()) and not ledger.commits.outstanding
+        self.uncommitted = ledger.uncommitted
+        return now
+
+    def _leave_group(self, now: float, deadline: float) -> Steps[None]:
+        self._perform(self._member.step(ev.Stop(), now))
+        yield Until(lambda _: self._member.membership.state is State.LEFT, max(0.0, deadline - now))
+
+    # --- pausing -----------------------------------------------------------------------------------------------------
+
+    def pause(self, now: float) -> Steps[bool]:
+        """Commit what has sunk and leave the group until `resume` (R27). Returns whether there was one to leave."""
+        has_member = self._member.membership.state not in {State.UNJOINED, State.LEFT}
+        if self.state is not RunState.RUNNING or not has_member or self._has_failed():
+            return False
+        self._take(Cue.PAUSE)
+        deadline = now + LEAVE_TIMEOUT_S
+        now = yield from self._commit_all(now, deadline)
+        yield from self._leave_group(now, deadline)
+        return True
+
+    def resume(self) -> Steps[bool]:
+        """Join as a new member where a pause has left the group: Spark calls again. Returns whether it had."""
+        membership = self._member.membership
+        if self.stopped:
+            return False
+        now = yield Until(lambda _: membership.state is not State.LEAVING, LEAVE_TIMEOUT_S)
+        if membership.state is not State.LEFT:
+            return False
+        self._take(Cue.RESUME)
+        self._perform(self._member.step(ev.Start(membership.topics), now))
+        return True
+
+
+def _drained(group: str, *, clean: bool) -> str:
+    if clean:
+        return f"group {group}: drained: nothing will be repeated; start the query again to go on"
+    return (
+        f"group {group}: stopped by a drain that has not seen the last batch proven sunk and committed (its time was "
+        "over, or another member has its partitions by now): that batch may be repeated; start the query again to go on"
+    )

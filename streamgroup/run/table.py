@@ -1,0 +1,98 @@
+"""The life of a run as a table: its states, what leads from one to the next, and the picture drawn from it.
+
+Whether a batch is in flight is no state here, since the ledger knows it. A failure is none either: a run that has
+failed raises its error to Spark and still has to commit and leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+
+class RunState(Enum):
+    """Where a run stands."""
+
+    NEW = "new"
+    """Spark has not called yet. Nothing is connected."""
+    OPENING = "opening"
+    """Spark's first call finds what is subscribed; the member is not started."""
+    RUNNING = "running"
+    """The member is started: batches are planned."""
+    PAUSED = "paused"
+    """The member leaves, or has left, since Spark is silent (R27)."""
+    DRAINING = "draining"
+    """Nothing more is planned; the batch in flight is to sink and its offsets are to be committed (R30)."""
+    LEAVING = "leaving"
+    """The member makes its last commit and leaves the group (R29)."""
+    STOPPED = "stopped"
+    """The member has left for good, or was never started."""
+
+
+class Cue(Enum):
+    """What leads from one state to another."""
+
+    CALL = "Spark's first call"
+    JOIN = "member started"
+    PAUSE = "Spark is silent"
+    RESUME = "Spark calls again"
+    DRAIN = "drain"
+    STOP = "stop, or drained"
+    LEFT = "member has left"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """In `state`, `cue` leads to `to`, which may be the same state."""
+
+    state: RunState
+    cue: Cue
+    to: RunState
+
+
+_NEW, _OPENING, _RUNNING, _PAUSED = RunState.NEW, RunState.OPENING, RunState.RUNNING, RunState.PAUSED
+_DRAINING, _LEAVING, _STOPPED = RunState.DRAINING, RunState.LEAVING, RunState.STOPPED
+
+TABLE = (
+    Row(_NEW, Cue.CALL, _OPENING),
+    Row(_NEW, Cue.DRAIN, _STOPPED),
+    Row(_NEW, Cue.STOP, _STOPPED),
+    Row(_OPENING, Cue.JOIN, _RUNNING),
+    Row(_OPENING, Cue.DRAIN, _DRAINING),
+    Row(_OPENING, Cue.STOP, _LEAVING),
+    Row(_RUNNING, Cue.PAUSE, _PAUSED),
+    Row(_RUNNING, Cue.DRAIN, _DRAINING),
+    Row(_RUNNING, Cue.STOP, _LEAVING),
+    Row(_PAUSED, Cue.RESUME, _RUNNING),
+    Row(_PAUSED, Cue.DRAIN, _DRAINING),
+    Row(_PAUSED, Cue.STOP, _LEAVING),
+    # A drain waits for a call of Spark that is under way: the batch that it replays has to sink, too.
+    Row(_DRAINING, Cue.JOIN, _DRAINING),
+    # A batch that has sunk while the member was out is committed by a member that joins again.
+    Row(_DRAINING, Cue.RESUME, _DRAINING),
+    Row(_DRAINING, Cue.DRAIN, _DRAINING),
+    Row(_DRAINING, Cue.STOP, _LEAVING),
+    Row(_LEAVING, Cue.DRAIN, _LEAVING),
+    Row(_LEAVING, Cue.LEFT, _STOPPED),
+    Row(_STOPPED, Cue.DRAIN, _STOPPED),
+)
+
+_NEXT = {(row.state, row.cue): row.to for row in TABLE}
+
+
+def next_state(state: RunState, cue: Cue) -> RunState:
+    """Return the state that `cue` leads to. Raises ValueError where the table has no such row: a defect of the run."""
+    if (state, cue) not in _NEXT:
+        raise ValueError(f"a run that is {state.value} cannot take {cue.value!r}")
+    return _NEXT[state, cue]
+
+
+def picture() -> Iterator[str]:
+    """Draw the table as a Mermaid state diagram, line by line."""
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {RunState.NEW.name}"
+    for row in TABLE:
+        if row.state is not row.to:
+            yield f"    {row.state.name} --> {row.to.name}: {row.cue.value}"
+    yield f"    {RunState.STOPPED.name} --> [*]"

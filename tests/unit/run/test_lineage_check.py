@@ -1,0 +1,146 @@
+"""Two live members with one lineage (R28): who is the later one, how long it waits, what it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroup.errors import ConfigError
+from streamgroup.group.identity import Identity, encode_identity
+from streamgroup.run.lineage_check import LOOK_AGAIN_S, DuplicateLineageCheck, find_duplicate
+from streamgroup.wire.consumer import ConsumerSubscription, encode_subscription
+from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
+
+ME = Identity("l", "r5")
+
+
+def member(member_id: str, identity: Identity | None, **others: Any) -> DescribedGroupMember:
+    data = None if identity is None else encode_identity(identity)
+    metadata = encode_subscription(ConsumerSubscription(topics=("t",), user_data=data))
+    given = {"client_id": f"client-{member_id}", "client_host": "/10.0.0.1", "member_metadata": metadata}
+    return DescribedGroupMember(member_id=member_id, **{**given, **others})
+
+
+def group(*members: DescribedGroupMember, state: str = "Stable") -> DescribedGroup:
+    return DescribedGroup(error_code=0, group_id="g", group_state=state, members=members)
+
+
+MINE = member("me", ME)
+
+
+# -- who goes before whom ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("other", "is_duplicate"),
+    [
+        (Identity("l", "r9", admitted=True), True),
+        (Identity("l", "r1", admitted=True), True),
+        (Identity("l", "r1"), True),
+        (Identity("l", "r9"), False),
+        (Identity("another", "r1", admitted=True), False),
+        (Identity("l", "r5", admitted=True), False),
+        (None, False),
+    ],
+)
+def test_a_duplicate_has_my_lineage_another_run_and_goes_before_me(other: Identity | None, is_duplicate: bool) -> None:
+    assert (find_duplicate(group(MINE, member("x", other)), ME, "me") is not None) is is_duplicate
+
+
+def test_members_that_cannot_be_read_are_nobodys_duplicates() -> None:
+    strange = (member("x", None, member_metadata=b"\x00"), member("y", None, member_metadata=b""))
+    assert find_duplicate(group(*strange, MINE), ME, "me") is None
+
+
+@given(st.lists(st.tuples(st.text("ab", min_size=1, max_size=4), st.booleans()), min_size=2, max_size=5, unique=True))
+def test_of_several_that_look_at_the_same_group_at_most_one_stays(runs: list[tuple[str, bool]]) -> None:
+    """One admitted before them at most: who is admitted looks no more."""
+    first_admitted = next((run for run, admitted in runs if admitted), None)
+    distinct = {run: Identity("l", run, run == first_admitted) for run, _ in runs}
+    described = group(*(member(run, identity) for run, identity in distinct.items()))
+    staying = [
+        run
+        for run, identity in distinct.items()
+        if identity.admitted or find_duplicate(described, identity, run) is None
+    ]
+    assert staying == [first_admitted or min(distinct)]
+
+
+# -- the check --------------------------------------------------------------------------------------------------------
+
+
+def check(session_s: float = 45.0) -> DuplicateLineageCheck:
+    return DuplicateLineageCheck("g", ME, session_s)
+
+
+def test_without_a_duplicate_one_look_admits_for_good() -> None:
+    one = check()
+    assert one.clear, "before the first assignment there is nothing to hold up"
+    one.assigned("me", 10.0)
+    assert not one.clear
+    assert one.due(10.0)
+    assert not one.due(10.0), "asked once"
+    assert one.described(group(MINE), 10.1) is None
+    assert (one.clear, one.admitted, one.identity.admitted) == (True, True, True)
+    one.assigned("me", 20.0)
+    assert one.clear
+    assert not one.due(20.0)
+
+
+def test_a_duplicate_is_waited_for_until_a_session_timeout_has_passed() -> None:
+    one = check(6.0)
+    duplicate = member("old", Identity("l", "r0", admitted=True))
+    one.assigned("me", 0.0)
+    now = 0.0
+    while now < 5.9:
+        assert one.due(now)
+        assert one.described(group(MINE, duplicate), now) == duplicate
+        assert not one.clear
+        assert not one.due(now + LOOK_AGAIN_S / 2)
+        now += LOOK_AGAIN_S
+    assert one.due(6.0)
+    with pytest.raises(ConfigError) as refused:
+        one.described(group(MINE, duplicate), 6.0)
+    for told in ("'g'", "'client-old'", "/10.0.0.1", "run r0", "6 s", "checkpoint directory of its own"):
+        assert told in str(refused.value)
+    assert not one.clear
+
+
+def test_a_predecessor_whose_session_ends_meanwhile_is_forgotten() -> None:
+    one = check(6.0)
+    one.assigned("me", 0.0)
+    one.described(group(MINE, member("old", Identity("l", "r0"))), 0.0)
+    assert one.described(group(state="PreparingRebalance"), 3.0) is None
+    assert not one.clear, "its end rebalances the group: nobody tells anything then"
+    assert one.due(3.0 + LOOK_AGAIN_S)
+    assert one.described(group(MINE), 7.0) is None
+    assert one.clear
+
+
+def test_no_answer_holds_up_nothing_unless_a_duplicate_was_seen() -> None:
+    one = check()
+    one.assigned("me", 0.0)
+    assert one.due(0.0)
+    one.unanswered(1.0)
+    assert one.clear
+    assert not one.due(9.0), "asked again with the next assignment"
+    one.assigned("me", 10.0)
+    assert not one.clear
+    assert one.due(10.0)
+    one.described(group(member("old", Identity("l", "r0"))), 10.0)
+    one.unanswered(11.0)
+    assert not one.clear
+    assert one.due(11.0 + LOOK_AGAIN_S)
+
+
+def test_who_comes_back_after_losing_its_membership_looks_again() -> None:
+    one = check()
+    one.assigned("me", 0.0)
+    one.described(group(MINE), 0.0)
+    one.lost()
+    one.assigned("me-2", 5.0)
+    assert not one.clear
+    assert one.due(5.0)
