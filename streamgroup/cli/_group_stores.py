@@ -15,8 +15,8 @@ from streamgroup.cli._tables import PartitionName
 from streamgroup.cluster import admin
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.driver.membership.kafka_offsets import larger
 from streamgroup.errors import BrokerError, DecodeError, TransportError, UnsupportedVersionError
+from streamgroup.group.offsets.dual import larger
 from streamgroup.group.registry import formats
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.view import View, owner_subtrees, subtrees, view_of

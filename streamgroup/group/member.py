@@ -18,6 +18,7 @@ from streamgroup.group.commits import Commit, CommitVerdict, deciding, refusals
 from streamgroup.group.events import Action, Event
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.membership import State
+from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import (
     Answer,
     CommitOffsets,
@@ -104,7 +105,7 @@ class MetadataStale:
     """An action of our own: an answer contradicts the metadata (a topic may be gone): refresh it now."""
 
 
-MemberAction = Action | RegistryAction | Resolve | MetadataStale
+MemberAction = Action | RegistryAction | AskKafka | WithdrawFromKafka | Resolve | MetadataStale
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +255,8 @@ class Member:
 
     # --- the machine -------------------------------------------------------------------------------------------------
 
-    def step(self, event: Event | RegistryEvent, now: float) -> list[MemberAction]:
-        """Take one event; the actions to carry out, in order."""
+    def step(self, event: Event | RegistryEvent | Answer, now: float) -> list[MemberAction]:
+        """Take one event; return the actions to carry out, in order."""
         actions: list[MemberAction] = []
         if isinstance(event, ev.Start):
             event = replace(event, settles=True)
@@ -284,7 +285,7 @@ class Member:
             if not self._answers:
                 return
 
-    def _machine(self, event: Event | RegistryEvent, now: float, actions: list[MemberAction]) -> None:
+    def _machine(self, event: Event | RegistryEvent | Answer, now: float, actions: list[MemberAction]) -> None:
         self._machine_wakes_at = None
         for action in self.membership.step(event, now):
             match action:

@@ -3,8 +3,8 @@
 It holds all partitions of its subscription, from the first metadata on: what a member is *assigned* by its group, a
 solo query assigns to itself, anew whenever the metadata shows other partitions. So the ledger, the planner and the
 rules are the same for all modes. With a group (`commit`) it finds the coordinator, for the driver's commits; brokers
-before 0.8.2 have none: there, and where the user says so, any broker takes the commits to ZooKeeper. Without a group
-(`off`) it sends nothing at all.
+before 0.8.2 have none: there, and where the user says so, any broker takes the commits to ZooKeeper. Where the query
+itself writes the commits into ZooKeeper it opens a session. Without a group (`off`) it sends nothing at all.
 
 **While the group has members** the coordinator refuses commits of who is none (UNKNOWN_MEMBER_ID). They are waited for,
 for they may be dead predecessors whose session has yet to end: nothing is planned meanwhile (R9), so nothing is read
@@ -31,6 +31,7 @@ from streamgroup.group.reactions import (
     reaction_to,
     reaction_to_commit,
 )
+from streamgroup.group.registry import events as zk
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig, Random
 from streamgroup.model import Broker, TopicInfo, TopicPartition
@@ -46,8 +47,8 @@ class StandaloneMember:
     `assigned` are the partitions of the option `assign`; without them the topics of `Start` and `Subscribed` count.
     `members_timeout_s` is how long members of the group are waited for. `is_missed` tells of a held partition that the
     metadata does not know any more whether it is to be held on to: its loss has not been told yet (R8). `in_zookeeper`
-    says where brokers keep the group's offsets; None: in Kafka, but for brokers that cannot. `keeper` is the same for
-    people, who are told how to look at the group.
+    says where brokers keep the group's offsets; None: in Kafka, but for brokers that cannot. With `session` the query
+    keeps them in ZooKeeper itself. `keeper` is the same for people, who are told how to look at the group.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class StandaloneMember:
         members_timeout_s: float = 60.0,
         is_missed: Callable[[TopicPartition], bool] = lambda _: False,
         in_zookeeper: bool | None = None,
+        session: bool = False,
         keeper: Keeper = Keeper.KAFKA,
     ) -> None:
         self._config = config
@@ -67,11 +69,14 @@ class StandaloneMember:
         self._members_timeout_s = members_timeout_s
         self._is_missed = is_missed
         self._in_zookeeper = in_zookeeper
+        self._session = session
+        self._connecting = False
+        """Whether the session has yet to begin."""
         self._keeper = keeper
         self._state = State.UNJOINED
         self._exchange = Exchange()
         self._now = 0.0
-        self._out: list[ev.Action] = []
+        self._out: list[ev.Action | zk.RegistryAction] = []
         self._attempts = 0
         self._unexpected = 0
         """Unexpected failures of the broker since it last told the coordinator."""
@@ -135,7 +140,7 @@ class StandaloneMember:
 
     # -- the machine --------------------------------------------------------------------------------------------------
 
-    def step(self, event: ev.Event, now: float) -> list[ev.Action]:
+    def step(self, event: ev.Event | zk.RegistryEvent, now: float) -> list[ev.Action | zk.RegistryAction]:
         """Take one event at `now` (monotonic seconds); the actions to carry out, in order (see `events`)."""
         self._now, self._out = now, []
         if isinstance(event, ev.Stop):
@@ -148,8 +153,11 @@ class StandaloneMember:
         wake_at = self._exchange.wake_at
         return self._out if wake_at is None else [*self._out, ev.WakeAt(wake_at)]
 
-    def _hear(self, event: ev.Event) -> None:
+    def _hear(self, event: ev.Event | zk.RegistryEvent) -> None:
         match event:
+            case zk.SessionBegan() | zk.Resumed():
+                self._connecting = False
+                self._settle()
             case ev.Subscribed(topics):
                 self._topics = frozenset(topics)
             case ev.TopicsKnown(topics):
@@ -180,7 +188,10 @@ class StandaloneMember:
         self._state = State.FINDING
         if not self._config.group_id:
             return
-        if self._in_zookeeper:
+        if self._session:
+            self._connecting = True
+            self._out.append(zk.OpenSession())
+        elif self._in_zookeeper:
             self._out.append(ev.NoCoordinator())
         else:
             self._find()
@@ -188,6 +199,8 @@ class StandaloneMember:
     def _stop(self) -> None:
         if self._state is not State.LEFT:
             self._exchange.reset()
+            if self._session and self._state is not State.UNJOINED:
+                self._out.append(zk.CloseSession())
             self._state = State.LEFT
             self._out.append(ev.Left())
 
@@ -248,7 +261,7 @@ class StandaloneMember:
 
     @property
     def _seeks_coordinator(self) -> bool:
-        return self._exchange.is_pending(Purpose.FIND) or self._exchange.at(Timer.RETRY) is not None
+        return self._connecting or self._exchange.is_pending(Purpose.FIND) or self._exchange.at(Timer.RETRY) is not None
 
     def _find(self) -> None:
         build = requests.find_coordinator(self._config.group_id)
@@ -263,7 +276,8 @@ class StandaloneMember:
             self._note(INFO, f"group {self._config.group_id}: {text}")
 
     def _coordinator_lost(self, reason: str) -> None:
-        if self._config.group_id and not self._in_zookeeper and not self._seeks_coordinator:
+        finds = self._config.group_id and not self._in_zookeeper and not self._session
+        if finds and not self._seeks_coordinator:
             self._find_later(reason)
 
     def _found(self, event: ev.Answered | ev.Failed) -> None:

@@ -14,6 +14,7 @@ from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.group.member import MemberAction
+from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.wire.messages.group import HeartbeatResponse, SyncGroupResponse
 from streamgroup.wire.messages.offsets import OffsetCommitResponse
 from tests.sim.kernel import Sleep, Steps, Until
@@ -38,6 +39,7 @@ class GroupLines:
         """When the requests that are out were sent, by token."""
         self._outbox: list[MemberAction] = []
         self._performing = False
+        self.store = KafkaOffsetStore()
         self.fragile: set[Lane] = set()
         """Lanes whose connection breaks soon after the next request."""
         self.lines: dict[Lane, Line] = {}

@@ -18,7 +18,6 @@ from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve
 from streamgroup.group.membership import State
-from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.positions import Origin
 from streamgroup.group.timing import rejoin_timeout_s
 from streamgroup.model import INITIAL_DOCUMENT, Document, LogRange, TopicPartition
@@ -81,7 +80,7 @@ class Process:
         self.member = Member(
             self.membership,
             self.ledger,
-            KafkaOffsetStore(),
+            self.lines.store,
             instance_id=query.instance_id,
             session_timeout_s=world.settings.session_s,
             request_timeout_ms=world.settings.request_timeout_ms,

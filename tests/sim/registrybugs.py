@@ -8,11 +8,11 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from streamgroup.group.member import Member
+from streamgroup.group.offsets.zookeeper import FIRST_TOKEN, ZooKeeperOffsetStore
 from streamgroup.group.registry import claims, stored
 from streamgroup.group.registry import events as rv
 from streamgroup.group.registry.claims import Claims
 from streamgroup.group.registry.machine import Registry
-from streamgroup.group.registry.offsets import FIRST_TOKEN, OffsetsExchange
 from streamgroup.group.registry.stored import committed_subtrees
 from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, TopicPartition
@@ -56,14 +56,14 @@ def _is_commit(action: Any) -> bool:
 def fence_by_the_owner_nodes(stack: ExitStack) -> None:
     """A commit asks whether the partitions are owned, not by whom; and the client goes on in a new session."""
     go_on_in_a_new_session(stack)
-    real = OffsetsExchange._operations
+    real = ZooKeeperOffsetStore._operations
 
-    def operations(self: OffsetsExchange, job: Any) -> tuple[tuple[Operation, ...], tuple[str, ...]]:
+    def operations(self: ZooKeeperOffsetStore, job: Any) -> tuple[tuple[Operation, ...], tuple[str, ...]]:
         written, ensured = real(self, job)
         owners = tuple(Check(self._paths.owner(tp)) for tp in job.chunk)
         return (*owners, *(each for each in written if not isinstance(each, Check))), ensured
 
-    replace(stack, OffsetsExchange, "_operations", operations)
+    replace(stack, ZooKeeperOffsetStore, "_operations", operations)
 
 
 def believe_old_metadata(stack: ExitStack) -> None:
@@ -96,7 +96,7 @@ def read_offsets_before_the_claim(stack: ExitStack) -> None:
 
 def commit_after_the_release(stack: ExitStack) -> None:
     """A commit that is under way when partitions are given up is written all the same."""
-    replace(stack, OffsetsExchange, "_interrupt", lambda self: None)
+    replace(stack, ZooKeeperOffsetStore, "_interrupt", lambda self: None)
 
 
 def commit_while_releasing(stack: ExitStack) -> None:

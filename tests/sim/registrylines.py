@@ -7,18 +7,19 @@ this file changes with them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.driver.membership.registry_thread import AGAIN_S, CLOSING_S
 from streamgroup.group import events as ev
-from streamgroup.group.events import Lane, Send
+from streamgroup.group.events import Lane
 from streamgroup.group.member import MemberAction
+from streamgroup.group.offsets.store import CommitOffsets, FetchOffsets, Outcome
+from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry import events as rv
 from streamgroup.group.registry.formats import GroupPaths
-from streamgroup.group.registry.offsets import OffsetsExchange, Outcome
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
 from streamgroup.znodes import ZNode
 from tests.sim.kernel import Steps, Thread, Until
@@ -44,6 +45,22 @@ class _Posted:
     answers: list[dict[str, ZNode]] = field(default_factory=list)
 
 
+class _Store(ZooKeeperOffsetStore):
+    """`befall` hears of each request that begins."""
+
+    def __init__(self, paths: GroupPaths, befall: Callable[[str], None]) -> None:
+        super().__init__(paths)
+        self._befall = befall
+
+    def fetch(self, request: FetchOffsets, now: float) -> Outcome:
+        self._befall("OffsetFetch")
+        return super().fetch(request, now)
+
+    def commit(self, request: CommitOffsets, now: float) -> Outcome:
+        self._befall("OffsetCommit")
+        return super().commit(request, now)
+
+
 class RegistryLines:
     """See the module; it has the interface of `GroupLines`."""
 
@@ -55,7 +72,7 @@ class RegistryLines:
         self._kernel = network.kernel
         self._zookeeper = zookeeper
         self._paths = paths
-        self._exchange = OffsetsExchange(paths)
+        self.store = _Store(paths, self._befall)
         self._outbox: deque[MemberAction] = deque()
         self._inbox: deque[Any] = deque()
         self._work: deque[Any] = deque()
@@ -117,8 +134,8 @@ class RegistryLines:
 
     @property
     def _due(self) -> float:
-        times = (self._process.member.wake_at, self._exchange.wake_at)
-        return min((time for time in times if time is not None), default=FOREVER_S)
+        wake_at = self._process.member.wake_at
+        return FOREVER_S if wake_at is None else wake_at
 
     def _is_busy(self, due: float) -> bool:
         return bool(self._inbox or self._outbox or self._work or self._questions) or self._due != due
@@ -146,30 +163,18 @@ class RegistryLines:
                 self._questions.append(each)
 
     def _step(self, event: Any) -> None:
-        now = self._kernel.now
-        self._take(self._exchange.hear(event, now))
-        if not self._exchange.takes(event):
-            self._outbox += self._process.member.step(event, now)
+        self._outbox += self._process.member.step(event, self._kernel.now)
         self._sort()
         self._process.query.look()
 
     def _sort(self) -> None:
         """What is ZooKeeper's waits for its turn, the rest is done."""
         while self._outbox:
-            action = self._outbox.popleft()
-            if isinstance(action, Send):
-                self._befall(action.api.NAME)
-            self._take(self._exchange.carry_out(action, self._kernel.now))
-
-    def _take(self, outcome: Outcome) -> None:
-        for action in outcome.actions:
-            match action:
+            match action := self._outbox.popleft():
                 case rv.OpenSession() | rv.CloseSession() | rv.Look() | rv.Transact():
                     self._work.append(action)
                 case _:
                     self._process.act(action)
-        for answer in outcome.answers:
-            self._outbox += self._process.member.step(answer, self._kernel.now)
 
     # -- the session --------------------------------------------------------------------------------------------------
 

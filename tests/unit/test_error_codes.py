@@ -54,7 +54,7 @@ AGAIN, FAILS, FIND, REJOINS, REJOINS_ANEW, REJOINS_LATER = (
     "joins again after the batch",
 )
 A_WHILE, SMALLER, BY_METADATA = "again, a few times", "in smaller parts", "again, by fresh metadata"
-ABSENT, UNTOLD, LOOKS, OLDEST = "absent", "cannot be told", "looks how far the log reaches", "asks in version 0"
+ABSENT, NO_METADATA, LOOKS, OLDEST = "absent", "cannot be told", "looks how far the log reaches", "asks in version 0"
 
 
 # What streamgroup does, in those words.
@@ -87,7 +87,7 @@ def _list_offsets(code: int) -> str:
     except BrokerError as error:
         return FAILS if error.code == code else str(error)
     assert bool(causes) is not bool(listed)
-    return AGAIN if causes else UNTOLD if listed == {P0: ListedOffset(NO_OFFSET)} else "read"
+    return AGAIN if causes else NO_METADATA if listed == {P0: ListedOffset(NO_OFFSET)} else "read"
 
 
 def _epochs(code: int) -> str:
@@ -99,7 +99,7 @@ def _epochs(code: int) -> str:
     except BrokerError as error:
         return FAILS if error.code == code else str(error)
     assert bool(causes) is not bool(ends)
-    return AGAIN if causes else UNTOLD
+    return AGAIN if causes else NO_METADATA
 
 
 _BROKERS = (MetadataResponseBroker(node_id=1, host="h", port=1),)
@@ -278,7 +278,7 @@ APIS: dict[str, Api] = {
     ),
     "ListOffsets": Api(
         _list_offsets,
-        {29: FAILS, 43: UNTOLD},
+        {29: FAILS, 43: NO_METADATA},
         others=AGAIN,
         deviations=(
             (
@@ -294,7 +294,7 @@ APIS: dict[str, Api] = {
         others=AGAIN,
         deviations=(
             ({17, 30, 35, 42}, FAILS, "no time mends it"),
-            ({31}, UNTOLD, "brokers before 2.3 answer only other brokers: the position goes unchecked"),
+            ({31}, NO_METADATA, "brokers before 2.3 answer only other brokers: the position goes unchecked"),
         ),
     ),
     "Metadata, of a topic": Api(

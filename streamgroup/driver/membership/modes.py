@@ -15,8 +15,13 @@ from collections.abc import Callable
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
+from streamgroup.group.offsets.dual import DualOffsetStore
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.memory import MemoryOffsetStore
+from streamgroup.group.offsets.registered_kafka import RegisteredKafkaStore
+from streamgroup.group.offsets.store import OffsetStore
+from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
+from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
@@ -30,18 +35,36 @@ def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
 
 
 def member_of(
-    options: SourceOptions, group: GroupOptions, ledger: Ledger, machine: Machine, rng: random.Random
+    options: SourceOptions,
+    group: GroupOptions,
+    ledger: Ledger,
+    machine: Machine,
+    store: OffsetStore,
+    *,
+    rng: random.Random,
 ) -> Member:
     """The member of one run, or what stands for it."""
     return Member(
         machine,
         ledger,
-        MemoryOffsetStore() if group.mode is Mode.OFF else KafkaOffsetStore(),
+        store,
         instance_id=group.instance_id if group.is_member else None,
         session_timeout_s=member_config(options, group).shortest_session_ms / 1000,
         request_timeout_ms=options.client.request_timeout_ms,
         backoff=Backoff(options.client, rng),
     )
+
+
+def brokers_store_of(group: GroupOptions) -> OffsetStore:
+    """Where the offsets are that a broker keeps, or nobody."""
+    return MemoryOffsetStore() if group.mode is Mode.OFF else KafkaOffsetStore()
+
+
+def registry_store_of(group: GroupOptions, paths: GroupPaths) -> OffsetStore:
+    """Where the offsets are of a group whose members ZooKeeper keeps."""
+    if group.offsets_storage is not OffsetsStorage.KAFKA:
+        return ZooKeeperOffsetStore(paths)
+    return DualOffsetStore(paths) if group.dual_commit else RegisteredKafkaStore(paths)
 
 
 def machine_of(
@@ -63,8 +86,13 @@ def solo_of(
     is_missed: Callable[[TopicPartition], bool],
     *,
     through_brokers: bool | None,
+    session: bool = False,
 ) -> StandaloneMember:
-    """Who reads alone. `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`)."""
+    """The machine of a query that is not a member.
+
+    `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`); `session`: whether it keeps
+    them there itself.
+    """
     return StandaloneMember(
         member_config(options, group),
         rng,
@@ -72,6 +100,7 @@ def solo_of(
         members_timeout_s=group.join_timeout_ms / 1000,
         is_missed=is_missed,
         in_zookeeper=through_brokers,
+        session=session,
         keeper=group.kept.keeper,
     )
 

@@ -3,7 +3,7 @@
 What `group_thread.py` is to the brokers, this is to ZooKeeper. One loop: what the session tells, the member's actions,
 the time. It waits for ZooKeeper's answers, and never with the lock held; when the connection is lost what is asked
 fails at once, so that no wait stands between that and its being told (R36). Other threads only leave things in
-`_inbox`. Offsets are the exchange's (`group/registry/offsets.py`), which stands between the member and the nodes.
+`_inbox`. Where Kafka keeps the offsets, an `OffsetsThread` beside it asks the brokers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from streamgroup.driver.membership.kafka_offsets import TwoStores
+from streamgroup.driver.membership.offsets_thread import OffsetsThread
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction
+from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
+from streamgroup.group.offsets.store import Answer, NoAnswer, OffsetsCommitted, OffsetsFetched
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry.offsets import OffsetsExchange, Outcome
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.zookeeper import session as told
 from streamgroup.zookeeper.errors import RefusedError, UnansweredError
@@ -56,7 +57,7 @@ class _Posted:
 
 
 class RegistryThread:
-    """See the module; it has the interface of `GroupThread`. `exchange` is to be given before it is started."""
+    """See the module; it has the interface of `GroupThread`."""
 
     def __init__(
         self,
@@ -71,7 +72,8 @@ class RegistryThread:
         self._on_action = on_action
         self._patience_s = options.session_timeout_ms / 1000
         """How long one answer is waited for: later the session would be over anyway. At most what is granted."""
-        self.exchange: OffsetsExchange | TwoStores | None = None
+        self.offsets: OffsetsThread | None = None
+        """Asks the brokers where Kafka keeps the offsets. Given before the thread is started."""
         self._outbox: deque[MemberAction] = deque()
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._work: deque[zk.RegistryAction] = deque()
@@ -122,9 +124,9 @@ class RegistryThread:
         except FutureTimeoutError:  # the thread still waits for the answer to what was asked before
             raise TransportError(f"{self._session.where} did not answer within {timeout:g} s") from None
 
-    def answered(self, event: ev.Answered | ev.Failed) -> None:
-        """An answer from elsewhere to a request of the member's. From any thread."""
-        self._inbox.put(event)
+    def answered(self, answer: Answer) -> None:
+        """Leave an answer of the brokers for the member's offset store. From any thread."""
+        self._inbox.put(answer)
 
     def fail(self, error: StreamGroupError) -> None:
         """The query cannot go on. From any thread."""
@@ -160,8 +162,9 @@ class RegistryThread:
     def _wait_for(self, now: float) -> float:
         if self._work or self._questions:
             return 0.0
-        wakes = [self._member.wake_at, self.exchange.wake_at if self.exchange is not None else None]
-        return max(0.0, min([now + LONGEST_WAIT_S, *(at for at in wakes if at is not None)]) - now)
+        wake_at = self._member.wake_at
+        until = now + LONGEST_WAIT_S if wake_at is None else min(now + LONGEST_WAIT_S, wake_at)
+        return max(0.0, until - now)
 
     def _heard(self, timeout: float) -> list[Any]:
         """What came in, at least one thing unless the time is over."""
@@ -180,24 +183,19 @@ class RegistryThread:
                     self._session_tells(event)
             case _Posted():
                 self._questions.append(each)
-            case ev.Answered() | ev.Failed():
+            case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
                 self._step(each)
 
     def _tick(self, now: float) -> None:
         self._say_what_is_missed(now)
         with self._state:
-            exchange_at = None if self.exchange is None else self.exchange.wake_at
-            if any(at is not None and now >= at for at in (self._member.wake_at, exchange_at)):
+            if self._member.wake_at is not None and now >= self._member.wake_at:
                 self._step(ev.Tick())
 
     def _step(self, event: Any) -> None:
         """Tell the member, and take its actions."""
-        now = time.monotonic()
         with self._state:
-            if self.exchange is not None:
-                self._take(self.exchange.hear(event, now))
-            if self.exchange is None or not self.exchange.takes(event):
-                self._outbox += self._member.step(event, now)
+            self._outbox += self._member.step(event, time.monotonic())
             self._perform()
             self._state.notify_all()
 
@@ -205,22 +203,17 @@ class RegistryThread:
         """Sort the actions: what is ZooKeeper's waits for its turn, the rest is done. The lock is held."""
         while self._outbox:
             action = self._outbox.popleft()
-            assert self.exchange is not None, "started before it was known how the nodes are called"
-            self._take(self.exchange.carry_out(action, time.monotonic()))
-
-    def _take(self, outcome: Outcome) -> None:
-        for action in outcome.actions:
             match action:
                 case zk.OpenSession() | zk.CloseSession() | zk.Look() | zk.Transact():
                     self._work.append(action)
+                case AskKafka(request) if self.offsets is not None:
+                    self.offsets.take(request)
+                case WithdrawFromKafka() if self.offsets is not None:
+                    self.offsets.withdraw()
                 case ev.Note(level, text):
                     log.log(level, "%s", text)
-                case ev.Reset() | ev.CoordinatorFound() | ev.NoCoordinator():
-                    pass  # no broker coordinates this group
                 case _:
                     self._on_action(action)
-        for answer in outcome.answers:
-            self._outbox += self._member.step(answer, time.monotonic())
 
     # --- the session -------------------------------------------------------------------------------------------------
 
@@ -353,8 +346,8 @@ class RegistryThread:
     def _end(self) -> None:
         self._stopping = True
         self._session.close(CLOSING_S)
-        if isinstance(self.exchange, TwoStores):
-            self.exchange.close()
+        if self.offsets is not None:
+            self.offsets.close()
         for each in (*self._questions, *self._heard(0.0)):
             if isinstance(each, _Posted):
                 each.answer.set_exception(TransportError("the coordinator is stopping"))

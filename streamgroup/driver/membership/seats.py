@@ -23,15 +23,23 @@ from streamgroup.cluster.admin import committed, describe_groups
 from streamgroup.cluster.interface import kafka_of
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.group_thread import GroupThread
-from streamgroup.driver.membership.kafka_offsets import KafkaOffsets, TwoStores, larger
-from streamgroup.driver.membership.modes import in_zookeeper, machine_of, member_config, member_of, solo_of
+from streamgroup.driver.membership.modes import (
+    brokers_store_of,
+    in_zookeeper,
+    machine_of,
+    member_config,
+    member_of,
+    registry_store_of,
+    solo_of,
+)
+from streamgroup.driver.membership.offsets_thread import OffsetsThread
 from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member, MemberAction
+from streamgroup.group.offsets.dual import larger
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.machine import Registry
-from streamgroup.group.registry.offsets import OffsetsExchange
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions, ZooKeeperOptions
@@ -98,7 +106,8 @@ def seat_of(
     registry = options.client.zookeeper
     kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
     if registry is None or group.mode is Mode.OFF or not kept_there:
-        member = member_of(options, group, ledger, machine_of(options, group, rng, is_missed), rng)
+        machine = machine_of(options, group, rng, is_missed)
+        member = member_of(options, group, ledger, machine, brokers_store_of(group), rng=rng)
         return BrokerSeat(options, group, member, state=state, watcher=watcher, on_action=on_action)
     return RegistrySeat(
         options,
@@ -174,8 +183,8 @@ class RegistrySeat:
         self._paths = GroupPaths(group.group_id, Dialect.KAFKA)
         machine: Machine = self._machine()
         if not group.is_member:
-            machine = solo_of(options, group, rng, is_missed, through_brokers=False)
-        self.member = member_of(options, group, ledger, machine, rng)
+            machine = solo_of(options, group, rng, is_missed, through_brokers=False, session=True)
+        self.member = member_of(options, group, ledger, machine, registry_store_of(group, self._paths), rng=rng)
         self.thread = RegistryThread(self.member, state, registry, on_action)
 
     def _machine(self) -> Registry:
@@ -188,17 +197,15 @@ class RegistrySeat:
     def opened(self, dialect: Dialect) -> None:
         """From here on the nodes are called as the cluster calls them."""
         self._paths = GroupPaths(self._group.group_id, dialect)
-        self.thread.exchange = self._exchange(dialect)
+        self.member.store = registry_store_of(self._group, self._paths)
         if self._group.is_member:
             self.member.membership = self._machine()
-
-    def _exchange(self, dialect: Dialect) -> OffsetsExchange | TwoStores:
         if not self._in_kafka:
-            return OffsetsExchange(self._paths)
+            return
         if dialect is Dialect.KAFKA07:
             raise ConfigError("kafka.offsets.storage=kafka: brokers of Kafka 0.7 keep no offsets: leave it out")
-        brokers = KafkaOffsets(self._options.client, self._group.group_id, self.thread.answered, self.thread.fail)
-        return TwoStores(self._paths, brokers, dual=self._group.dual_commit)
+        client, group = self._options.client, self._group.group_id
+        self.thread.offsets = OffsetsThread(client, group, self.thread.answered, self.thread.fail)
 
     @property
     def _in_kafka(self) -> bool:

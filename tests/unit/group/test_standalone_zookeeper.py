@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
+from streamgroup.group.registry import events as zk
 from streamgroup.group.table import State
 from tests.unit.group.test_standalone import Run, assigned, joined, known, of, partitions
 
@@ -63,3 +66,20 @@ def test_a_restart_within_the_run_tells_the_driver_again() -> None:
     run.step(known(t=1))
     run.step(ev.Stop())
     assert run.step(ev.Start(("t",))) == [ev.NoCoordinator()]
+
+
+# -- a session of its own ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("began", [zk.SessionBegan(5, 6_000), zk.Resumed()])
+def test_a_query_that_commits_in_zookeeper_itself_starts_once_it_has_a_session(began: Any) -> None:
+    run = Run("g", session=True)
+    assert run.out == [zk.OpenSession()]
+    assert run.step(known(t=1)) == []
+    assert assigned(run.step(began)).partitions == partitions(t=1)
+    assert run.machine.may_commit
+    assert run.step(ev.CoordinatorGone("the connection is lost")) == [], (
+        "the session is opened again without being asked"
+    )
+    assert run.step(ev.Stop()) == [zk.CloseSession(), ev.Left()]
+    assert run.step(ev.Start(("t",))) == [zk.OpenSession()]

@@ -14,12 +14,10 @@ from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import MetadataStale
+from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
+from streamgroup.group.offsets.store import FetchOffsets, NoAnswer
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry.formats import GroupPaths
-from streamgroup.group.registry.offsets import OffsetsExchange
-from streamgroup.model import Dialect
 from streamgroup.options.types import ZooKeeperOptions
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.znodes import Create, Operation, Refusal, Subtree, ZNode
 from streamgroup.zookeeper import session as told
 from streamgroup.zookeeper.errors import RefusedError, UnansweredError
@@ -97,7 +95,6 @@ class Running:
         self.state = threading.Condition(threading.RLock())
         self.acted: list[Any] = []
         self.thread = RegistryThread(self.member, self.state, options, self.acted.append)  # type: ignore[arg-type]
-        self.thread.exchange = OffsetsExchange(GroupPaths("g", Dialect.KAFKA))
 
     @property
     def session(self) -> FakeSession:
@@ -341,21 +338,36 @@ def test_a_connection_that_takes_too_long_is_said_once_and_tried_on(
     running.hears(zk.SessionBegan(5, GRANTED_MS))
 
 
-def test_who_is_no_member_is_told_of_a_coordinator_once_there_is_a_session(running: Running) -> None:
-    request = FindCoordinatorRequest(coordinator_keys=("g",))
-    running.want(ev.Send(1, ev.Lane.ANY, FindCoordinatorRequest, lambda version: request, 5_000))
-    running.until(lambda: running.session.opened == 1)
-    running.session.begin(5)
-    running.until(lambda: any(isinstance(event, ev.Answered) for event in running.member.heard))
+class Brokers:
+    """In place of an `OffsetsThread`."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def take(self, request: object) -> None:
+        self.heard.append(request)
+
+    def withdraw(self) -> None:
+        self.heard.append("withdrawn")
+
+    def close(self) -> None:
+        self.heard.append("closed")
 
 
-def test_an_answer_from_elsewhere_reaches_the_member(running: Running) -> None:
-    running.thread.answered(ev.Failed(3, "the broker is away"))
-    running.hears(ev.Failed(3, "the broker is away"))
+def test_brokers_are_asked_in_a_thread_of_their_own_and_their_answer_reaches_the_member(running: Running) -> None:
+    brokers = Brokers()
+    running.thread.offsets = brokers  # type: ignore[assignment]
+    fetch = FetchOffsets(3, "g", frozenset(), 1_000)
+    running.want(AskKafka(fetch), WithdrawFromKafka())
+    running.until(lambda: brokers.heard == [fetch, "withdrawn"])
+    running.thread.answered(NoAnswer(3, "the broker is away"))
+    running.hears(NoAnswer(3, "the broker is away"))
+    running.thread.stop(SOON)
+    assert brokers.heard[-1] == "closed"
 
 
 def test_a_defect_ends_the_query_instead_of_the_thread_alone(running: Running) -> None:
     running.member.script = lambda event: 1 / 0  # type: ignore[assignment, return-value]
-    running.thread.answered(ev.Failed(3, "x"))
+    running.thread.answered(NoAnswer(3, "x"))
     running.until(lambda: bool(running.acted))
     assert "the registry's thread has failed: ZeroDivisionError" in str(running.acted[0].error)

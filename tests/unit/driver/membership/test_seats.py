@@ -16,6 +16,11 @@ from streamgroup.driver.membership.seats import RegistrySeat, described_in, host
 from streamgroup.errors import ConfigError
 from streamgroup.group.identity import Identity, encode_identity
 from streamgroup.group.membership import Membership
+from streamgroup.group.offsets.dual import DualOffsetStore
+from streamgroup.group.offsets.kafka import KafkaOffsetStore
+from streamgroup.group.offsets.memory import MemoryOffsetStore
+from streamgroup.group.offsets.registered_kafka import RegisteredKafkaStore
+from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.machine import Registry
 from streamgroup.group.standalone import StandaloneMember
@@ -26,6 +31,10 @@ from streamgroup.znodes import ZNode
 
 ZOOKEEPER = {"zookeeper.connect": "zk"}
 BROKERS = {"kafka.bootstrap.servers": "b:1"}
+GROUP = {"kafka.group.id": "g"}
+IN_KAFKA = {"kafka.offsets.storage": "kafka"}
+ONCE = {"kafka.dual.commit.enabled": "false"}
+ALONE = {"group.mode": "commit"}
 
 
 def seat(**given: Any) -> Any:
@@ -47,25 +56,25 @@ def seat(**given: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "machine", "thread"),
+    ("given", "machine", "store", "thread"),
     [
-        ({**BROKERS, "kafka.group.id": "g"}, Membership, GroupThread),
-        ({**ZOOKEEPER, "kafka.group.id": "g"}, Registry, RegistryThread),
-        ({**ZOOKEEPER, **BROKERS, "kafka.group.id": "g"}, Registry, RegistryThread),
-        ({**ZOOKEEPER, "kafka.group.id": "g", "kafka.offsets.storage": "kafka"}, Registry, RegistryThread),
-        ({**ZOOKEEPER, "kafka.group.id": "g", "group.mode": "commit"}, StandaloneMember, RegistryThread),
-        (
-            {**ZOOKEEPER, "kafka.group.id": "g", "group.mode": "commit", "kafka.offsets.storage": "kafka"},
-            StandaloneMember,
-            GroupThread,
-        ),
-        ({**BROKERS, "kafka.group.id": "g", "group.mode": "commit"}, StandaloneMember, GroupThread),
-        (ZOOKEEPER, StandaloneMember, GroupThread),
+        (BROKERS | GROUP, Membership, KafkaOffsetStore, GroupThread),
+        (ZOOKEEPER | GROUP, Registry, ZooKeeperOffsetStore, RegistryThread),
+        (ZOOKEEPER | BROKERS | GROUP, Registry, ZooKeeperOffsetStore, RegistryThread),
+        (ZOOKEEPER | GROUP | IN_KAFKA, Registry, DualOffsetStore, RegistryThread),
+        (ZOOKEEPER | GROUP | IN_KAFKA | ONCE, Registry, RegisteredKafkaStore, RegistryThread),
+        (ZOOKEEPER | GROUP | ALONE, StandaloneMember, ZooKeeperOffsetStore, RegistryThread),
+        (ZOOKEEPER | GROUP | ALONE | IN_KAFKA, StandaloneMember, KafkaOffsetStore, GroupThread),
+        (BROKERS | GROUP | ALONE, StandaloneMember, KafkaOffsetStore, GroupThread),
+        (ZOOKEEPER, StandaloneMember, MemoryOffsetStore, GroupThread),
     ],
 )
-def test_who_keeps_the_group_says_who_carries_out(given: dict[str, str], machine: type, thread: type) -> None:
+def test_who_keeps_the_group_and_its_offsets_says_what_a_run_is_made_of(
+    given: dict[str, str], machine: type, store: type, thread: type
+) -> None:
     taken = seat(**given)
     assert type(taken.member.membership) is machine
+    assert type(taken.member.store) is store
     assert type(taken.thread) is thread
 
 
@@ -73,7 +82,8 @@ def test_a_member_calls_the_nodes_as_its_cluster_does() -> None:
     taken = seat(**ZOOKEEPER, kafka__group__id="g")
     assert isinstance(taken, RegistrySeat)
     taken.opened(Dialect.KAFKA07)
-    assert taken.thread.exchange is not None
+    assert isinstance(taken.member.store, ZooKeeperOffsetStore)
+    assert taken.member.store._paths == GroupPaths("g", Dialect.KAFKA07)
     assert isinstance(taken.member.membership, Registry)
     assert taken.member.membership._paths == GroupPaths("g", Dialect.KAFKA07)
 

@@ -7,19 +7,17 @@ import random
 from typing import Any, TypeVar
 
 from streamgroup.group import events as ev
-from streamgroup.group.offsets.kafka import commit_request
-from streamgroup.group.offsets.store import CommitOffsets
+from streamgroup.group.offsets.store import Answer, CommitOffsets, OffsetsCommitted, Outcome
+from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.machine import Registry
-from streamgroup.group.registry.offsets import OffsetsExchange, Outcome
 from streamgroup.group.registry.view import owner_subtrees, subtrees, view_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.wire import registrations
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.znodes import Create, Delete
 from tests.unit.group.registry.fake_zookeeper import Client, ZooKeeper
 
@@ -101,9 +99,9 @@ class One:
         self.machine = Registry(settings, random.Random(1), OLD, self._incarnation)
         self.out: list[Any] = []
         """All that it has wanted."""
-        self.exchange = OffsetsExchange(OLD)
-        self.answers: list[ev.Answered | ev.Failed] = []
-        """To the requests about offsets."""
+        self.store = ZooKeeperOffsetStore(OLD)
+        self.answers: list[Answer] = []
+        """The store's."""
         self.held: frozenset[TopicPartition] = frozenset()
         """As the member plans it: told, and not taken back since."""
         self.committed: frozenset[TopicPartition] = frozenset()
@@ -130,13 +128,17 @@ class One:
         return actions
 
     def want(self, *actions: Any) -> None:
-        """As the thread carries out what the member wants."""
+        """As the member has its store follow, and the thread carries out."""
         for wanted in actions:
-            self._carry_out(self.exchange.carry_out(wanted, self.cluster.now))
+            self.take(self.store.follow(wanted))
+            self._carry_out((wanted,))
 
-    def _carry_out(self, outcome: Outcome) -> None:
+    def take(self, outcome: Outcome) -> None:
         self.answers += outcome.answers
-        for action in outcome.actions:
+        self._carry_out(outcome.actions)
+
+    def _carry_out(self, actions: tuple[Any, ...]) -> None:
+        for action in actions:
             self.out.append(action)
             match action:
                 case zk.OpenSession() | zk.CloseSession() | zk.Look() | zk.Transact():
@@ -169,8 +171,9 @@ class One:
 
     def hear(self, event: Any) -> None:
         """An event of the session, as the thread hands it on."""
-        self._carry_out(self.exchange.hear(event, self.cluster.now))
-        if not self.exchange.takes(event):
+        taken = self.store.takes(event)
+        self.take(self.store.hear(event, self.cluster.now))
+        if not taken:
             self.step(event)
 
     def commit(self, offset: int, *partitions: TopicPartition, metadata: str = "") -> int:
@@ -178,16 +181,14 @@ class One:
         self._sends += 1
         offsets = {tp: CommittedOffset(offset, metadata) for tp in sorted(partitions or self.committed)}
         commit = CommitOffsets(self._sends, GROUP, self.id, self.machine.generation, offsets, 5_000)
-        build = commit_request(commit)
-        self.want(ev.Send(self._sends, ev.Lane.COORDINATOR, OffsetCommitRequest, build, 5_000))
+        self.take(self.store.commit(commit, self.cluster.now))
         return self._sends
 
     def codes(self, token: int) -> dict[TopicPartition, int] | None:
         """What a commit was answered with; None while it is not."""
         for answer in self.answers:
-            if isinstance(answer, ev.Answered) and answer.token == token:
-                topics = answer.response.topics
-                return {TopicPartition(t.name, p.partition_index): p.error_code for t in topics for p in t.partitions}
+            if isinstance(answer, OffsetsCommitted) and answer.token == token:
+                return {tp: verdict.code for tp, verdict in answer.verdicts.items()}
         return None
 
     def last(self, kind: type[A]) -> A:

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from streamgroup.group import events as ev
+from streamgroup.group.offsets.zookeeper import FIRST_TOKEN
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import formats as f
-from streamgroup.group.registry.offsets import FIRST_TOKEN
 from streamgroup.group.registry.view import owner_subtrees, subtrees, view_of
 from streamgroup.group.table import State
 from streamgroup.znodes import Create, Delete, Set

@@ -1,21 +1,14 @@
-"""OffsetFetch, OffsetCommit and FindCoordinator, as the member sends them to a broker, carried out on nodes instead.
+"""Offsets that a group keeps in ZooKeeper: fetches are looks at its offset nodes, commits are transactions on them.
 
-It stands between the member and ZooKeeper. Every action of the member's passes through `carry_out`, every event of the
-registry through `hear`; the thread and the simulation alike do nothing but
-
-    for action in exchange.carry_out(wanted, now).actions: ...    # Sends are looks and transactions by then
-    outcome = exchange.hear(event, now)                           # outcome.answers go to the member
-    if not exchange.takes(event): member.step(event, now)
-
-**A commit** writes, in one transaction, the offset node, what ours tells beside it (R32), and checks the own id node
-(R31): refused by that, nothing is written, and the answer is UNKNOWN_MEMBER_ID. Offset nodes are set in the version in
-which they were read. Where that has changed they are read again, and overwritten: this member owns the partition, so
-it was written by a real consumer that has lost it and committed late (its records have sunk: at worst some are
-repeated), or by an operator while the group runs, which no consumer of this time would notice either.
+**A commit** writes, in one transaction, the offset node and the metadata node beside it (R32), and checks the member's
+own id node (R31). Where that check fails nothing is written, and the commit is fenced. Offset nodes are set in the
+version in which they were read. Where that has changed they are read again, and overwritten: this member owns the
+partition, so either a real consumer that has lost it has committed late (its records have sunk: at worst some are
+repeated), or an operator has written while the group runs, which no consumer of this time would notice either.
 
 **No commit after the release.** The id node fences sessions, not partitions. So a commit that is under way when the
 member gives up partitions (`Joining`), or is assigned others, or makes another commit, writes nothing more from then
-on; what was sent before is carried out before the release, in the session's order.
+on. What was sent before is carried out before the release, in the session's order.
 """
 
 from __future__ import annotations
@@ -28,13 +21,23 @@ from typing import Any
 from streamgroup.errors import ConfigError, DecodeError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.events import WARNING
+from streamgroup.group.offsets.store import (
+    COMMITTED,
+    TIMED_OUT,
+    Answer,
+    CommitOffsets,
+    FetchOffsets,
+    NoAnswer,
+    OffsetsCommitted,
+    OffsetsFetched,
+    Outcome,
+    PartitionVerdict,
+    Verdict,
+)
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths, consumer_of, offset_data, read_owner
-from streamgroup.group.registry.requests import commit_response, fetch_response, offsets_in, partitions_wanted
 from streamgroup.group.registry.stored import committed_in, committed_subtrees, metadata_data
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.wire.messages import coordinator as c
-from streamgroup.wire.messages import offsets as o
 from streamgroup.wire.registrations import is_node_name
 from streamgroup.znodes import Check, Create, Operation, Refusal, Set, Subtree, ZNode
 
@@ -45,17 +48,15 @@ BYTES_MOST = 512 * 1024
 ATTEMPTS_MOST = 5
 """So often a commit reads again what others have written since."""
 
-_VERSIONS: dict[type[Any], int] = {o.OffsetCommitRequest: 8, o.OffsetFetchRequest: 7, c.FindCoordinatorRequest: 4}
-"""The shapes of the requests: topics by name, one group."""
 _OPERATION_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What to carry out, then what to tell the member."""
-
-    actions: tuple[Any, ...] = ()
-    answers: tuple[ev.Answered | ev.Failed, ...] = ()
+FENCED = PartitionVerdict(Verdict.FENCED, ErrorCode.UNKNOWN_MEMBER_ID)
+"""The member's id node is gone, or another consumer owns the partition."""
+INTERRUPTED = PartitionVerdict(Verdict.FENCED, ErrorCode.REBALANCE_IN_PROGRESS)
+"""The member has given partitions up since, or has made another commit."""
+UNNAMEABLE = PartitionVerdict(Verdict.STALE_METADATA, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""No node can have the topic's name, so the topic does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,8 @@ class _Known:
 
 @dataclass(slots=True)
 class _Job:
-    """A request of the member's on its way. `token`: of what is out for it; `writes`: that is a transaction."""
+    """A request on its way. `token`: of the look or transaction that is out for it; `writes`: a transaction is."""
 
-    send: ev.Send
     due: float
     token: int = 0
     writes: bool = False
@@ -78,23 +78,17 @@ class _Job:
 
 @dataclass(slots=True)
 class _Fetch(_Job):
-    wanted: tuple[TopicPartition, ...] | None = None
-
-
-@dataclass(slots=True)
-class _Find(_Job):
-    pass
+    request: FetchOffsets = field(kw_only=True)
 
 
 @dataclass(slots=True)
 class _Commit(_Job):
-    """`left`: not tried, or to be tried again; `chunk`: in the transaction that is out; `codes`: what is known."""
+    """`left`: not tried, or to be tried again; `chunk`: in the transaction that is out; `verdicts`: those known."""
 
-    member_id: str = ""
-    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    request: CommitOffsets = field(kw_only=True)
     left: list[TopicPartition] = field(default_factory=list)
     chunk: list[TopicPartition] = field(default_factory=list)
-    codes: dict[TopicPartition, int] = field(default_factory=dict)
+    verdicts: dict[TopicPartition, PartitionVerdict] = field(default_factory=dict)
     attempts: int = 0
     alone: bool = False
     """Just seen: no consumer is registered."""
@@ -102,69 +96,70 @@ class _Commit(_Job):
     """Nothing more is to be written for it."""
 
     @property
+    def member_id(self) -> str:
+        """The consumer that commits; empty for a query that is not a member."""
+        return self.request.member_id
+
+    @property
     def is_contested(self) -> bool:
         """Whether somebody else has written what this member is to own."""
         return bool(self.member_id and self.attempts)
 
 
-class OffsetsExchange:
-    """See the module. Pure, and not for several threads; `now` is monotonic seconds."""
+class ZooKeeperOffsetStore:
+    """See the module. The session is the membership machine's."""
+
+    is_the_groups = True
 
     def __init__(self, paths: GroupPaths) -> None:
         self._paths = paths
         self._tokens = itertools.count(FIRST_TOKEN)
-        self._jobs: list[_Job] = []
+        self._jobs: list[_Fetch | _Commit] = []
         self._known: dict[TopicPartition, _Known] = {}
-        """Bounded by the offset nodes of the group: each fetch of all of them forgets what is not among them."""
-        self._connected = False
-        self._opened = False
+        """Bounded by the offset nodes of the group: each fetch forgets what is not among them."""
         self._actions: list[Any] = []
-        self._answers: list[ev.Answered | ev.Failed] = []
+        self._answers: list[Answer] = []
 
     @property
     def wake_at(self) -> float | None:
-        """When `hear` wants a Tick."""
+        """When the first request is overdue."""
         return min((job.due for job in self._jobs), default=None)
 
-    # -- between the member and ZooKeeper -----------------------------------------------------------------------------
-
-    def carry_out(self, action: Any, now: float) -> Outcome:
-        """What an action of the member's means here; what does not concern offsets passes as it is.
-
-        Raises ValueError for a request that only a broker could answer.
-        """
-        match action:
-            case ev.Send():
-                self._begin(action, now)
-            case ev.Joining() | ev.Assigned() | ev.Lost():
-                self._interrupt()
-                self._actions.append(action)
-            case ev.Left():
-                self._jobs.clear()
-                if self._opened:  # of a query that is no member: its machine knows of no session
-                    self._opened = self._connected = False
-                    self._actions.append(zk.CloseSession())
-                self._actions.append(action)
-            case _:
-                self._actions.append(action)
+    def fetch(self, request: FetchOffsets, now: float) -> Outcome:
+        """Look at all offset nodes of the group."""
+        job = _Fetch(now + request.timeout_ms / 1000, request=request)
+        self._jobs.append(job)
+        self._look(job, committed_subtrees(self._paths, None))
         return self._outcome()
 
-    def takes(self, event: Any) -> bool:
-        """Whether `event` answers a question of ours, so that the member need not hear it."""
+    def commit(self, request: CommitOffsets, now: float) -> Outcome:
+        """Write the offsets, after a look at nodes that are not known."""
+        self._interrupt()
+        left = [tp for tp in request.offsets if is_node_name(tp.topic)]
+        job = _Commit(now + request.timeout_ms / 1000, request=request, left=left)
+        self._jobs.append(job)
+        self._go_on(job)
+        return self._outcome()
+
+    def follow(self, action: object) -> Outcome:
+        """Interrupt commits once their member gives partitions up or is assigned others."""
+        match action:
+            case ev.Joining() | ev.Assigned() | ev.Lost():
+                self._interrupt()
+            case ev.Left():
+                self._jobs.clear()
+        return self._outcome()
+
+    def takes(self, event: object) -> bool:
+        """Whether `event` answers a look or a transaction of this store."""
         return isinstance(event, zk.Looked | zk.Transacted | zk.Refused | zk.Unanswered) and event.token >= FIRST_TOKEN
 
-    def hear(self, event: Any, now: float) -> Outcome:
-        """An event of the registry, or a Tick."""
+    def hear(self, event: object, now: float) -> Outcome:
+        """Go on with the request that `event` is about, and give up those that are overdue."""
         match event:
-            case zk.SessionBegan() | zk.Resumed():
-                self._connected = True
-                self._found()
-            case zk.Suspended():
-                self._connected = False
             case zk.Expired():
-                self._connected = False
                 self._known.clear()
-                for job in [job for job in self._jobs if not isinstance(job, _Find)]:
+                for job in tuple(self._jobs):
                     self._fail(job, event.reason)
             case zk.Looked() | zk.Transacted() | zk.Refused() | zk.Unanswered():
                 asked = next((job for job in self._jobs if job.token == event.token), None)
@@ -179,83 +174,44 @@ class OffsetsExchange:
         self._actions, self._answers = [], []
         return outcome
 
-    def _begin(self, send: ev.Send, now: float) -> None:
-        version = _VERSIONS.get(send.api)
-        if version is None:
-            raise ValueError(f"{send.api.NAME} has no place in a group that ZooKeeper keeps")
-        request, due = send.build(version), now + send.timeout_ms / 1000
-        match request:
-            case o.OffsetFetchRequest():
-                fetch = _Fetch(send, due, wanted=partitions_wanted(request))
-                self._jobs.append(fetch)
-                self._look(fetch, committed_subtrees(self._paths, fetch.wanted))
-            case o.OffsetCommitRequest():
-                self._interrupt()
-                commit = _Commit(send, due, member_id=request.member_id, offsets=offsets_in(request))
-                commit.left = [tp for tp in commit.offsets if is_node_name(tp.topic)]
-                self._jobs.append(commit)
-                self._go_on(commit)
-            case _:
-                self._jobs.append(_Find(send, due))
-                self._find()
-
-    def _answered(self, job: _Job, event: Any) -> None:
+    def _answered(self, job: _Fetch | _Commit, event: Any) -> None:
         if isinstance(event, zk.Refused) and event.refusal is Refusal.NO_AUTH:
             self._jobs.remove(job)
             self._actions.append(ev.Fail(ConfigError(_NO_AUTH.format(group=self._paths.group, path=event.path))))
         elif isinstance(job, _Fetch):
             self._fetched(job, event)
-        elif isinstance(job, _Commit):
+        else:
             self._committed(job, event)
 
     def _look(self, job: _Job, subtrees: Iterable[Subtree]) -> None:
         job.token, job.writes = next(self._tokens), False
         self._actions.append(zk.Look(job.token, tuple(subtrees)))
 
-    def _answer(self, job: _Job, response: Any) -> None:
-        self._jobs.remove(job)
-        self._answers.append(ev.Answered(job.send.token, response, _VERSIONS[job.send.api]))
-
-    def _fail(self, job: _Job, reason: str) -> None:
+    def _fail(self, job: _Fetch | _Commit, reason: str) -> None:
         if isinstance(job, _Commit):
             self._unknown(job)
             return
         self._jobs.remove(job)
-        self._answers.append(ev.Failed(job.send.token, reason))
+        self._answers.append(NoAnswer(job.request.token, reason))
 
-    # -- FindCoordinator: a query that is no member -------------------------------------------------------------------
-
-    def _find(self) -> None:
-        if not self._opened:
-            self._opened = True
-            self._actions.append(zk.OpenSession())
-        if self._connected:
-            self._found()
-
-    def _found(self) -> None:
-        """There is nothing to find but ZooKeeper."""
-        coordinator = c.Coordinator(key=self._paths.group, node_id=-1, host="zookeeper", port=0)
-        for job in [job for job in self._jobs if isinstance(job, _Find)]:
-            self._answer(job, c.FindCoordinatorResponse(coordinators=(coordinator,)))
-
-    # -- OffsetFetch --------------------------------------------------------------------------------------------------
+    # -- fetches ------------------------------------------------------------------------------------------------------
 
     def _fetched(self, job: _Fetch, event: Any) -> None:
         if not isinstance(event, zk.Looked):
             self._fail(job, event.reason if isinstance(event, zk.Unanswered) else event.refusal.value)
             return
+        self._jobs.remove(job)
         try:
             committed = committed_in(self._paths, event.nodes)
         except DecodeError as error:
-            self._jobs.remove(job)
             text = _GARBAGE.format(group=self._paths.group, error=error)
             self._actions.append(ev.Fail(DecodeError(text)))
             return
         if not any(other.writes for other in self._jobs):  # else what was read may be older than what is known
-            if job.wanted is None and not any(isinstance(other, _Commit) for other in self._jobs):
+            if not any(isinstance(other, _Commit) for other in self._jobs):
                 self._known.clear()  # all there is was read: what is known besides is of topics that are gone
             self._learn(committed, event.nodes)
-        self._answer(job, fetch_response(committed, job.wanted))
+        self._answers.append(OffsetsFetched(job.request.token, committed))
 
     def _learn(self, partitions: Iterable[TopicPartition], nodes: Mapping[str, ZNode]) -> None:
         for tp in partitions:
@@ -263,12 +219,12 @@ class OffsetsExchange:
             there = self._paths.metadata_of(tp) in nodes
             self._known[tp] = _Known(None if node is None else node.version, there)
 
-    # -- OffsetCommit -------------------------------------------------------------------------------------------------
+    # -- commits ------------------------------------------------------------------------------------------------------
 
     def _go_on(self, job: _Commit) -> None:
         """The next transaction, after a look where one is needed; or the answer."""
         if not job.left:
-            self._answer(job, commit_response(job.offsets, job.codes))
+            self._answer(job)
             return
         unknown = [tp for tp in job.left if tp not in self._known]
         member = bool(job.member_id)
@@ -282,12 +238,17 @@ class OffsetsExchange:
         job.token, job.writes = next(self._tokens), True
         self._actions.append(zk.Transact(job.token, operations, ensured))
 
+    def _answer(self, job: _Commit) -> None:
+        self._jobs.remove(job)
+        verdicts = {tp: job.verdicts.get(tp, UNNAMEABLE) for tp in job.request.offsets}
+        self._answers.append(OffsetsCommitted(job.request.token, verdicts))
+
     def _operations(self, job: _Commit) -> tuple[tuple[Operation, ...], tuple[str, ...]]:
         """As many partitions as fit into one transaction; they are known as they will be after it."""
         operations: list[Operation] = [Check(self._paths.consumer(job.member_id))] if job.member_id else []
         size, job.chunk = 0, []
         for tp in job.left:
-            written = tuple(self._write(tp, job.offsets[tp]))
+            written = tuple(self._write(tp, job.request.offsets[tp]))
             size += sum(len(op.path) + len(op.data) + _OPERATION_BYTES for op in written)
             if size > BYTES_MOST and job.chunk:
                 break
@@ -316,15 +277,15 @@ class OffsetsExchange:
                 unknown = [tp for tp in job.left if tp not in self._known]
                 self._learn(unknown, event.nodes)
                 if job.is_contested and not all(self._is_owned(tp, job.member_id, event.nodes) for tp in unknown):
-                    self._give_up(job, ErrorCode.UNKNOWN_MEMBER_ID)
+                    self._give_up(job, FENCED)
                 else:
                     self._looked_alone(job, event)
             case zk.Transacted():
-                job.codes |= dict.fromkeys(job.chunk, ErrorCode.NONE)
+                job.verdicts |= dict.fromkeys(job.chunk, COMMITTED)
                 self._next_chunk(job)
             case zk.Refused(path=path) if job.member_id and path == self._paths.consumer(job.member_id):
                 self._forget(job)
-                self._give_up(job, ErrorCode.UNKNOWN_MEMBER_ID)
+                self._give_up(job, FENCED)
             case zk.Refused(path=path):
                 self._written_since(job, path)
             case _:
@@ -343,7 +304,7 @@ class OffsetsExchange:
         Its own first commit then sets the offsets again."""
         ids = event.nodes.get(self._paths.ids)
         if not job.member_id and ids is not None and ids.children:
-            self._give_up(job, ErrorCode.UNKNOWN_MEMBER_ID)
+            self._give_up(job, FENCED)
             return
         job.alone = True
         self._go_on(job)
@@ -351,7 +312,7 @@ class OffsetsExchange:
     def _next_chunk(self, job: _Commit) -> None:
         job.chunk = []
         if job.stopped:
-            self._give_up(job, ErrorCode.REBALANCE_IN_PROGRESS)
+            self._give_up(job, INTERRUPTED)
         else:
             self._go_on(job)
 
@@ -367,7 +328,7 @@ class OffsetsExchange:
             self._actions.append(ev.Note(WARNING, text))
         job.left, job.chunk = job.chunk + job.left, []
         if job.stopped or job.attempts >= ATTEMPTS_MOST:
-            self._give_up(job, ErrorCode.REBALANCE_IN_PROGRESS if job.stopped else ErrorCode.REQUEST_TIMED_OUT)
+            self._give_up(job, INTERRUPTED if job.stopped else TIMED_OUT)
         else:
             self._go_on(job)
 
@@ -378,11 +339,11 @@ class OffsetsExchange:
     def _unknown(self, job: _Commit) -> None:
         """What is in the transaction that is out may be committed or not: it is committed again."""
         self._forget(job)
-        self._give_up(job, ErrorCode.REQUEST_TIMED_OUT)
+        self._give_up(job, TIMED_OUT)
 
-    def _give_up(self, job: _Commit, code: int) -> None:
-        job.codes |= dict.fromkeys((*job.chunk, *job.left), code)
-        self._answer(job, commit_response(job.offsets, job.codes))
+    def _give_up(self, job: _Commit, verdict: PartitionVerdict) -> None:
+        job.verdicts |= dict.fromkeys((*job.chunk, *job.left), verdict)
+        self._answer(job)
 
     def _interrupt(self) -> None:
         """No commit that is under way writes anything more."""
@@ -390,7 +351,7 @@ class OffsetsExchange:
             if job.writes:
                 job.stopped = True
             else:
-                self._give_up(job, ErrorCode.REBALANCE_IN_PROGRESS)
+                self._give_up(job, INTERRUPTED)
 
 
 _NO_AUTH = (

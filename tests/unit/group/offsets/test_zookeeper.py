@@ -9,17 +9,13 @@ import pytest
 from streamgroup.errors import ConfigError, DecodeError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.offsets.store import FetchOffsets, NoAnswer, OffsetsFetched
+from streamgroup.group.offsets.zookeeper import ATTEMPTS_MOST, BYTES_MOST, FIRST_TOKEN, ZooKeeperOffsetStore
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry.offsets import ATTEMPTS_MOST, BYTES_MOST, FIRST_TOKEN, OffsetsExchange
-from streamgroup.group.requests import find_coordinator, heartbeat
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.wire.messages.group import HeartbeatRequest
-from streamgroup.wire.messages.offsets import OffsetFetchRequest
-from streamgroup.wire.offsets import fetched_offsets, offset_fetch_request
 from streamgroup.znodes import Check, Delete, Refusal
 from tests.unit.group.registry.groups import OLD, OWN_TOKENS, Cluster, One, of, tps
 
@@ -44,15 +40,17 @@ def settle(made: Cluster, member: One, token: int) -> dict[TopicPartition, int]:
     return codes
 
 
-def fetch(made: Cluster, member: One) -> dict[TopicPartition, CommittedOffset | None]:
+def fetch(made: Cluster, member: One) -> dict[TopicPartition, CommittedOffset]:
     """What the member is told of all commits."""
     token = OWN_TOKENS + 10_000 + len(member.answers)
-    build = lambda version: offset_fetch_request(version, "g", None)  # noqa: E731
-    member.want(ev.Send(token, ev.Lane.COORDINATOR, OffsetFetchRequest, build, 5_000))
+    member.take(member.store.fetch(asked(token), made.now))
     made.run()
-    (answer,) = (a for a in member.answers if isinstance(a, ev.Answered) and a.token == token)
-    found = fetched_offsets(answer.response, answer.version, "g")
-    return {tp: row.committed for tp, row in found.partitions.items()}
+    (answer,) = (a for a in member.answers if isinstance(a, OffsetsFetched) and a.token == token)
+    return dict(answer.offsets)
+
+
+def asked(token: int = OWN_TOKENS) -> FetchOffsets:
+    return FetchOffsets(token, "g", frozenset(), 5_000)
 
 
 def commits(member: One) -> list[zk.Transact]:
@@ -232,18 +230,17 @@ def test_the_last_commit_before_leaving_needs_one_round_trip() -> None:
 
 
 def test_a_request_that_nobody_answers_fails_in_time() -> None:
-    now, exchange = 100.0, OffsetsExchange(OLD)
-    build = lambda version: offset_fetch_request(version, "g", [T0])  # noqa: E731
-    outcome = exchange.carry_out(ev.Send(OWN_TOKENS, ev.Lane.COORDINATOR, OffsetFetchRequest, build, 5_000), now)
+    now, store = 100.0, ZooKeeperOffsetStore(OLD)
+    outcome = store.fetch(asked(), now)
     assert [type(action) for action in outcome.actions] == [zk.Look]
-    assert exchange.wake_at == now + 5
-    assert exchange.hear(ev.Tick(), now + 4.9).answers == ()
-    (failed,) = exchange.hear(ev.Tick(), now + 5).answers
-    assert isinstance(failed, ev.Failed)
-    assert exchange.wake_at is None
+    assert store.wake_at == now + 5
+    assert store.hear(ev.Tick(), now + 4.9).answers == ()
+    (failed,) = store.hear(ev.Tick(), now + 5).answers
+    assert failed == NoAnswer(OWN_TOKENS, "no answer of ZooKeeper in time")
+    assert store.wake_at is None
     late = zk.Looked(outcome.actions[0].token, {})
-    assert exchange.takes(late)
-    assert exchange.hear(late, now + 6).answers == ()
+    assert store.takes(late)
+    assert store.hear(late, now + 6).answers == ()
 
 
 def test_a_commit_of_several_transactions_stops_after_the_one_that_is_out() -> None:
@@ -262,11 +259,10 @@ def test_a_commit_of_several_transactions_stops_after_the_one_that_is_out() -> N
 
 def test_a_fetch_without_an_answer_has_failed() -> None:
     made, a = lone()
-    build = lambda version: offset_fetch_request(version, "g", None)  # noqa: E731
-    a.want(ev.Send(OWN_TOKENS, ev.Lane.COORDINATOR, OffsetFetchRequest, build, 5_000))
+    a.take(a.store.fetch(asked(), made.now))
     a.client.disconnect(1)
     made.run()
-    assert a.answers == [ev.Failed(OWN_TOKENS, "the connection was lost")]
+    assert a.answers == [NoAnswer(OWN_TOKENS, "the connection was lost")]
 
 
 def test_an_expired_session_fails_what_is_out() -> None:
@@ -284,20 +280,12 @@ def test_a_partition_without_a_commit_is_told_to_be_without() -> None:
     made, a = lone()
     settle(made, a, a.commit(5, T0))
     assert fetch(made, a) == {T0: CommittedOffset(5)}
-    build = lambda version: offset_fetch_request(version, "g", [T0, T1])  # noqa: E731
-    a.want(ev.Send(OWN_TOKENS + 99, ev.Lane.COORDINATOR, OffsetFetchRequest, build, 5_000))
-    made.run()
-    answer = a.answers[-1]
-    assert isinstance(answer, ev.Answered)
-    found = fetched_offsets(answer.response, answer.version, "g").partitions
-    assert {tp: row.committed for tp, row in found.items()} == {T0: CommittedOffset(5), T1: None}
 
 
 def test_garbage_in_an_offset_node_ends_the_query_rather_than_being_read_past() -> None:
     made, a = lone()
     made.zk.put(OLD.offset(T1), "many")
-    build = lambda version: offset_fetch_request(version, "g", None)  # noqa: E731
-    a.want(ev.Send(OWN_TOKENS, ev.Lane.COORDINATOR, OffsetFetchRequest, build, 5_000))
+    a.take(a.store.fetch(asked(), made.now))
     made.run()
     failure = a.last(ev.Fail).error
     assert isinstance(failure, DecodeError)
@@ -317,12 +305,6 @@ def test_nodes_that_may_not_be_written_end_the_query_with_advice() -> None:
     assert "zookeeper.username" in str(failure)
 
 
-def test_a_request_that_only_a_broker_could_answer_is_refused() -> None:
-    build = heartbeat(MemberConfig("g"), "m", 1)
-    with pytest.raises(ValueError, match="Heartbeat"):
-        OffsetsExchange(OLD).carry_out(ev.Send(1, ev.Lane.COORDINATOR, HeartbeatRequest, build, 1_000), 0.0)
-
-
 # -- a query that is no member ----------------------------------------------------------------------------------------
 
 
@@ -339,21 +321,8 @@ class Alone(One):
         return ""
 
     def hear(self, event: object) -> None:
-        """The thread of a query that is no member has only answers for it."""
-        self._carry_out(self.exchange.hear(event, self.cluster.now))
-
-
-def test_a_query_that_is_no_member_finds_its_coordinator_when_zookeeper_is_there() -> None:
-    made, exchange = Cluster(), OffsetsExchange(OLD)
-    send = ev.Send(1, ev.Lane.ANY, FindCoordinatorRequest, find_coordinator("g"), 5_000)
-    assert exchange.carry_out(send, made.now).actions == (zk.OpenSession(),)
-    (answer,) = exchange.hear(zk.SessionBegan(5, 6_000), made.now).answers
-    assert isinstance(answer, ev.Answered)
-    assert [(one.key, one.error_code) for one in answer.response.coordinators] == [("g", 0)]
-    again = exchange.carry_out(send, made.now)
-    assert again.actions == ()
-    assert len(again.answers) == 1
-    assert exchange.carry_out(ev.Left(), made.now).actions == (zk.CloseSession(), ev.Left())
+        """Only the store's answers count here."""
+        self.take(self.store.hear(event, self.cluster.now))
 
 
 def test_a_query_that_is_no_member_commits_while_there_are_none() -> None:
@@ -380,5 +349,5 @@ def test_offset_nodes_that_are_gone_are_forgotten_with_the_next_fetch() -> None:
         for path in (OLD.offset(tp), OLD.metadata_of(tp)):
             assert made.zk.transact([Delete(path)], a.client.session) is None
     fetch(made, a)
-    assert a.exchange._known.keys() == {T0}
+    assert a.store._known.keys() == {T0}
     assert settle(made, a, a.commit(2)) == {T0: 0, T1: 0}

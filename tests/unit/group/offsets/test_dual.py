@@ -1,0 +1,103 @@
+"""Offsets in ZooKeeper and in Kafka: which store hears of what, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import ErrorCode
+from streamgroup.group import events as ev
+from streamgroup.group.offsets.dual import DualOffsetStore, larger
+from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
+from streamgroup.group.offsets.store import (
+    COMMITTED,
+    CommitOffsets,
+    FetchOffsets,
+    NoAnswer,
+    OffsetsCommitted,
+    OffsetsFetched,
+    PartitionVerdict,
+    Verdict,
+)
+from streamgroup.group.registry import events as zk
+from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.model import CommittedOffset, Dialect, TopicPartition
+from streamgroup.znodes import Create, Refusal, ZNode
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PATHS = GroupPaths("g", Dialect.KAFKA)
+ME = "g_host-1-aa"
+COMMIT = CommitOffsets(6, "g", ME, 1 << 40, {P0: CommittedOffset(9, "m")}, 1000)
+
+
+def fetch(token: int = 5) -> FetchOffsets:
+    return FetchOffsets(token, "g", frozenset(), 1000)
+
+
+def written() -> tuple[DualOffsetStore, Any]:
+    """A commit on its way into ZooKeeper."""
+    store = DualOffsetStore(PATHS)
+    (look,) = store.commit(COMMIT, 0.0).actions
+    assert store.wake_at == 1.0
+    assert store.takes(zk.Looked(look.token, {}))
+    (write,) = store.hear(zk.Looked(look.token, {}), 0.1).actions
+    assert Create("/consumers/g/offsets/t/0", b"9") in write.operations
+    return store, write
+
+
+def test_a_commit_goes_to_kafka_when_zookeeper_has_it() -> None:
+    store, write = written()
+    outcome = store.hear(zk.Transacted(write.token), 0.2)
+    assert (outcome.actions, outcome.answers) == ((AskKafka(COMMIT),), ()), "the brokers answer"
+    answer = OffsetsCommitted(6, {P0: COMMITTED})
+    assert store.takes(answer)
+    assert store.hear(answer, 0.3).answers == (answer,)
+
+
+def test_a_commit_that_zookeeper_refuses_never_reaches_kafka() -> None:
+    store, write = written()
+    outcome = store.hear(zk.Refused(write.token, f"/consumers/g/ids/{ME}", Refusal.NO_NODE), 0.2)
+    fenced = PartitionVerdict(Verdict.FENCED, ErrorCode.UNKNOWN_MEMBER_ID)
+    assert (outcome.actions, outcome.answers) == ((), (OffsetsCommitted(6, {P0: fenced}),))
+
+
+def test_a_fetch_takes_the_larger_offset_of_both() -> None:
+    store = DualOffsetStore(PATHS)
+    (look,) = store.fetch(fetch(), 0.0).actions
+    nodes = {PATHS.offset(tp): ZNode(data, 0, 1, 1, 1) for tp, data in ((P0, b"9"), (P1, b"3"))}
+    outcome = store.hear(zk.Looked(look.token, nodes), 0.1)
+    assert (outcome.actions, outcome.answers) == ((AskKafka(fetch()),), ())
+    (answer,) = store.hear(OffsetsFetched(5, {P0: CommittedOffset(5, "k"), P1: CommittedOffset(7)}), 0.2).answers
+    assert answer == OffsetsFetched(5, {P0: CommittedOffset(9), P1: CommittedOffset(7)})
+
+
+def test_a_fetch_that_kafka_does_not_answer_has_no_answer() -> None:
+    store = DualOffsetStore(PATHS)
+    (look,) = store.fetch(fetch(), 0.0).actions
+    store.hear(zk.Looked(look.token, {}), 0.1)
+    assert store.hear(NoAnswer(5, "away"), 0.2).answers == (NoAnswer(5, "away"),)
+    assert store._found == {}
+
+
+@pytest.mark.parametrize("action", [ev.Joining("", False), ev.Lost("")])
+def test_what_gives_partitions_up_withdraws_what_was_to_be_committed(action: Any) -> None:
+    store, write = written()
+    assert WithdrawFromKafka() in store.follow(action).actions
+    assert store.hear(zk.Refused(write.token, PATHS.offset(P0), Refusal.BAD_VERSION), 0.2).actions[1:] == ()
+
+
+def test_leaving_forgets_what_zookeeper_will_not_answer_any_more() -> None:
+    store = DualOffsetStore(PATHS)
+    for token in range(10, 20):
+        store.fetch(fetch(token), 0.0)
+    store.follow(ev.Left())
+    assert store._asked == {}
+    assert store.wake_at is None
+
+
+def test_of_two_commits_the_one_that_is_further_counts() -> None:
+    kafka = {P0: CommittedOffset(5, "k"), P1: CommittedOffset(7)}
+    zookeeper = {P0: CommittedOffset(9), P1: CommittedOffset(7, "z")}
+    assert larger(kafka, zookeeper) == {P0: CommittedOffset(9), P1: CommittedOffset(7, "z")}
+    assert larger(zookeeper, {}) == zookeeper
