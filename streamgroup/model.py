@@ -236,3 +236,61 @@ class FetchTask:
 
     def __len__(self) -> int:
         return sum(len(r.range) for r in self.ranges)
+
+
+class GroupState:
+    """The states of a group that we tell apart, in the brokers' words. Brokers have others."""
+
+    DEAD = "Dead"
+    """It does not exist."""
+    EMPTY = "Empty"
+    """It has commits and no members."""
+    STABLE = "Stable"
+    """Only then do brokers tell what the members have said and hold."""
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group in a list; protocol type and state are "" where they are not told."""
+
+    group_id: str
+    protocol_type: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member of a group, as others see it.
+
+    `topics`, `user_data` and `assigned` are empty while the group rebalances. `assigned` is None, and `topics` and
+    `user_data` are empty, where the member's protocol is not one of consumers.
+    """
+
+    member_id: str
+    client_id: str = ""
+    host: str = ""
+    instance_id: str | None = None
+    topics: tuple[str, ...] = ()
+    """Its subscription."""
+    user_data: bytes = b""
+    """What it tells the other members of itself, such as its lineage (`group/identity.py`)."""
+    assigned: tuple[TopicPartition, ...] | None = ()
+    """What it holds, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group and its members; `strategy` is the assignor in use."""
+
+    group_id: str
+    state: str
+    protocol_type: str = ""
+    strategy: str = ""
+    members: tuple[MemberDescription, ...] = ()
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether the members gather or wait for their assignments."""
+        return self.state in {GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE}

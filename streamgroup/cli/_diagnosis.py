@@ -17,10 +17,9 @@ from typing import Any
 import cramjam
 
 from streamgroup.cli._group_stores import opened_store
-from streamgroup.cli._group_tables import DEAD, REBALANCING
 from streamgroup.cluster.interface import open_cluster
 from streamgroup.errors import StreamGroupError
-from streamgroup.model import Broker, ClusterSnapshot, Dialect
+from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupState
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 from streamgroup.records import kernel
@@ -227,7 +226,7 @@ def of_groups(options: ClientOptions, names: Iterable[str]) -> Iterator[Finding]
             deadline = time.monotonic() + options.default_api_timeout_ms / 1000
             for name, group in store.describe(wanted, deadline).items():
                 subject = f"group {name}"
-                if group.group_state == DEAD:
+                if group.state == GroupState.DEAD:
                     text = "it does not exist: nobody has joined it, or committed to it, yet"
                     yield Finding(subject, Verdict.WARN, text)
                     continue
@@ -235,10 +234,10 @@ def of_groups(options: ClientOptions, names: Iterable[str]) -> Iterator[Finding]
                 ends = store.log_ends(commits, deadline)
                 lag = sum(max(0, ends[tp] - commit.offset) for tp, commit in commits.items() if tp in ends)
                 text = (
-                    f"{group.group_state}, {len(group.members)} members, {len(commits)} partitions committed, "
+                    f"{group.state}, {len(group.members)} members, {len(commits)} partitions committed, "
                     f"lag {lag}, kept by {store.coordinator(name, deadline)}"
                 )
-                verdict = Verdict.WARN if group.group_state in REBALANCING else Verdict.OK
+                verdict = Verdict.WARN if group.is_rebalancing else Verdict.OK
                 yield Finding(subject, verdict, text)
             for note in dict.fromkeys(store.notes):
                 yield Finding("groups", Verdict.WARN, note)

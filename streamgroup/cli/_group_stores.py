@@ -1,6 +1,6 @@
 """Where groups are looked up: at the brokers, or in the ZooKeeper where old consumers register.
 
-Both answer in the brokers' words.
+Both answer in the same values.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Protocol
 
-from streamgroup.cli._group_tables import DEAD, EMPTY, PREPARING, STABLE
 from streamgroup.cli._tables import PartitionName
 from streamgroup.cluster import admin
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
@@ -18,13 +17,21 @@ from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, DecodeError, TransportError, UnsupportedVersionError
 from streamgroup.group.offsets.dual import larger
 from streamgroup.group.registry import formats
+from streamgroup.group.registry.description import describe_holders
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.view import View, owner_subtrees, subtrees, view_of
-from streamgroup.model import LATEST, CommittedOffset, Dialect, TopicPartition
+from streamgroup.model import (
+    LATEST,
+    CommittedOffset,
+    Dialect,
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    TopicPartition,
+)
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire import registrations
-from streamgroup.wire.consumer import PROTOCOL_TYPE, ConsumerAssignment, by_topic, encode_assignment
-from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember, ListedGroup
+from streamgroup.wire.consumer import PROTOCOL_TYPE
 from streamgroup.znodes import Subtree
 from streamgroup.zookeeper.session import Session
 
@@ -44,10 +51,10 @@ class GroupStore(Protocol):
     notes: list[str]
     unseen: str
 
-    def list_groups(self, deadline: float) -> dict[str, ListedGroup]:
+    def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         """All groups by id; a state may be empty."""
 
-    def describe(self, names: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         """State and members; one that does not exist is DEAD."""
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
@@ -81,17 +88,18 @@ class AtBrokers:
         self._cluster = cluster
         self.notes: list[str] = []
 
-    def list_groups(self, deadline: float) -> dict[str, ListedGroup]:
+    def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         """All groups by id; brokers before 2.6 tell no states."""
         with _told_of_zookeeper():
             return admin.list_groups(self._cluster, deadline)
 
-    def describe(self, names: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         """State and members of `names`; EMPTY is also what brokers before 0.10.1 call dead: commits without members."""
         with _told_of_zookeeper():
             found = admin.describe_groups(self._cluster, names, deadline)
-        dead = [name for name, group in found.items() if group.group_state == DEAD]
-        return found | {name: _empty(name) for name in dead if self._is_left(name, deadline)}
+        dead = [name for name, group in found.items() if group.state == GroupState.DEAD]
+        left = [name for name in dead if self._is_left(name, deadline)]
+        return found | {name: GroupDescription(name, GroupState.EMPTY, PROTOCOL_TYPE) for name in left}
 
     def _is_left(self, group: str, deadline: float) -> bool:
         """Whether a group without a description has commits. One that is listed has another protocol, and may live."""
@@ -128,15 +136,15 @@ class InZooKeeper:
         """The brokers have not answered once: a second wait would take the time of what else is asked."""
         self.notes: list[str] = []
 
-    def list_groups(self, deadline: float) -> dict[str, ListedGroup]:
+    def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         """Whoever has a node below `/consumers`."""
         found = self._session.read([Subtree("/consumers", 1, watch=False)], deadline).get("/consumers")
         names = () if found is None else found.children
-        return {name: ListedGroup(group_id=name, protocol_type=PROTOCOL_TYPE) for name in names}
+        return {name: GroupListing(name, PROTOCOL_TYPE) for name in names}
 
-    def describe(self, names: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         """The consumers and what they own; rebalancing are those where a partition is not with whom it falls to."""
-        return {name: self._described(name, self._view(name, deadline)) for name in sorted(names)}
+        return {name: describe_holders(name, self._view(name, deadline)) for name in sorted(names)}
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """The larger of what stands in ZooKeeper and in Kafka, as a member takes it while a group migrates."""
@@ -201,42 +209,6 @@ class InZooKeeper:
         view = view_of(paths, nodes)
         self.notes += view.notes
         return view
-
-    @staticmethod
-    def _described(name: str, view: View | None) -> DescribedGroup:
-        if view is None:
-            return DescribedGroup(group_id=name, group_state=DEAD)
-        held: dict[str, list[TopicPartition]] = {consumer_id: [] for consumer_id in view.consumers}
-        for tp, owner in view.owners.items():
-            held.setdefault(owner.consumer_id or "(unreadable)", []).append(tp)
-        moving = {tp: thread for tp, thread in view.shares().items() if _thread(view, tp) != thread}
-        state = (PREPARING if moving else STABLE) if view.consumers else EMPTY
-        return DescribedGroup(
-            group_id=name,
-            group_state=state,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_data="range" if view.consumers else "",
-            members=tuple(_member(consumer_id, tps, name) for consumer_id, tps in sorted(held.items())),
-        )
-
-
-def _empty(name: str) -> DescribedGroup:
-    return DescribedGroup(group_id=name, group_state=EMPTY, protocol_type=PROTOCOL_TYPE)
-
-
-def _thread(view: View, tp: TopicPartition) -> str | None:
-    owner = view.owners.get(tp)
-    return None if owner is None else owner.thread
-
-
-def _member(consumer_id: str, held: Iterable[TopicPartition], group: str) -> DescribedGroupMember:
-    """The host is what consumers put into their ids: `<group>_<host>-<ms>-<8 hex>`."""
-    host, *rest = consumer_id.removeprefix(f"{group}_").rsplit("-", 2)
-    return DescribedGroupMember(
-        member_id=consumer_id,
-        client_host=f"/{host}" if len(rest) == 2 else "",
-        member_assignment=encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(held))),
-    )
 
 
 def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:

@@ -11,17 +11,8 @@ from typing import Any
 
 from streamgroup.cli._tables import Column, PartitionName
 from streamgroup.driver.trouble import Kind
-from streamgroup.errors import DecodeError
-from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.wire.consumer import PROTOCOL_TYPE, decode_assignment, each_partition
-from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember, ListedGroup
-
-DEAD = "Dead"
-EMPTY = "Empty"
-STABLE = "Stable"
-PREPARING = "PreparingRebalance"
-REBALANCING = frozenset({PREPARING, "CompletingRebalance"})
-"""The states of groups, in the brokers' words."""
+from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
+from streamgroup.wire.consumer import PROTOCOL_TYPE
 
 
 def _number(partition: int) -> PartitionName:
@@ -36,7 +27,7 @@ class OffsetRow:
     partition: TopicPartition | None
     committed: CommittedOffset | None
     log_end: int | None
-    member: DescribedGroupMember | None
+    member: MemberDescription | None
     name: PartitionName | None = None
     """The partition's, as the cluster's tools show it."""
 
@@ -56,13 +47,11 @@ Trouble = Mapping[str, Mapping[str, Any]]
 class MemberRow:
     """A member of a group.
 
-    `assigned` is None where its assignment is of a protocol that we cannot read, `trouble` where its coordinator cannot
-    be asked.
+    `trouble` is None where its coordinator cannot be asked.
     """
 
     group: str
-    member: DescribedGroupMember
-    assigned: tuple[TopicPartition, ...] | None
+    member: MemberDescription
     trouble: Trouble | None = None
     name_of: Callable[[int], PartitionName] = _number
 
@@ -71,7 +60,7 @@ class MemberRow:
 class StateRow:
     """A group as a whole; `coordinator` is who keeps it."""
 
-    group: DescribedGroup
+    group: GroupDescription
     coordinator: str
 
 
@@ -88,14 +77,14 @@ def _count_of(kind: str) -> Callable[[MemberRow], Any]:
     return lambda row: None if row.trouble is None else row.trouble.get(kind, {}).get("count")
 
 
-def _of_member(read: Callable[[DescribedGroupMember], str]) -> Callable[[OffsetRow], str | None]:
+def _of_member(read: Callable[[MemberDescription], str]) -> Callable[[OffsetRow], str | None]:
     return lambda row: None if row.member is None else read(row.member) or None
 
 
 def _assignment(row: MemberRow) -> str | None:
     """`orders(0,1),payments(2)`."""
     topics: dict[str, list[str]] = {}
-    for tp in row.assigned or ():
+    for tp in row.member.assigned or ():
         topics.setdefault(tp.topic, []).append(str(row.name_of(tp.partition)))
     return ",".join(f"{topic}({','.join(names)})" for topic, names in topics.items()) or None
 
@@ -109,16 +98,16 @@ OFFSETS: tuple[Column[OffsetRow], ...] = (
     Column("LOG-END-OFFSET", "log_end_offset", lambda row: row.log_end),
     Column("LAG", "lag", lambda row: row.lag),
     Column("CONSUMER-ID", "consumer_id", _of_member(lambda member: member.member_id)),
-    Column("HOST", "host", _of_member(lambda member: member.client_host)),
+    Column("HOST", "host", _of_member(lambda member: member.host)),
     Column("CLIENT-ID", "client_id", _of_member(lambda member: member.client_id)),
 )
 MEMBERS: tuple[Column[MemberRow], ...] = (
     Column("GROUP", "group", lambda row: row.group),
     Column("CONSUMER-ID", "consumer_id", lambda row: row.member.member_id),
-    Column("GROUP-INSTANCE-ID", "group_instance_id", lambda row: row.member.group_instance_id, if_any=True),
-    Column("HOST", "host", lambda row: row.member.client_host or None),
+    Column("GROUP-INSTANCE-ID", "group_instance_id", lambda row: row.member.instance_id, if_any=True),
+    Column("HOST", "host", lambda row: row.member.host or None),
     Column("CLIENT-ID", "client_id", lambda row: row.member.client_id or None),
-    Column("#PARTITIONS", "partitions", lambda row: None if row.assigned is None else len(row.assigned)),
+    Column("#PARTITIONS", "partitions", lambda row: None if row.member.assigned is None else len(row.member.assigned)),
     Column("ASSIGNMENT", "assignment", _assignment, verbose=True),
 )
 TROUBLE: Column[MemberRow] = Column("TROUBLE", "trouble", lambda row: row.trouble)
@@ -137,47 +126,36 @@ EVENTS: tuple[Column[EventRow], ...] = (
 STATES: tuple[Column[StateRow], ...] = (
     Column("GROUP", "group", lambda row: row.group.group_id),
     Column("COORDINATOR (ID)", "coordinator", lambda row: row.coordinator),
-    Column("ASSIGNMENT-STRATEGY", "assignment_strategy", lambda row: row.group.protocol_data or None),
-    Column("STATE", "state", lambda row: row.group.group_state or None),
+    Column("ASSIGNMENT-STRATEGY", "assignment_strategy", lambda row: row.group.strategy or None),
+    Column("STATE", "state", lambda row: row.group.state or None),
     Column("#MEMBERS", "members", lambda row: len(row.group.members)),
 )
-LISTED: tuple[Column[ListedGroup], ...] = (
+LISTED: tuple[Column[GroupListing], ...] = (
     Column("GROUP", "group", lambda row: row.group_id),
-    Column("STATE", "state", lambda row: row.group_state or None),
+    Column("STATE", "state", lambda row: row.state or None),
 )
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def consumer_groups(groups: Iterable[ListedGroup]) -> list[ListedGroup]:
+def consumer_groups(groups: Iterable[GroupListing]) -> list[GroupListing]:
     """Those of consumers, by name: Connect's workers form groups of another kind, a group that only commits of none."""
     return sorted((g for g in groups if g.protocol_type in (PROTOCOL_TYPE, "")), key=lambda g: g.group_id)
 
 
-def assigned_to(member: DescribedGroupMember) -> tuple[TopicPartition, ...] | None:
-    """What a member holds: nothing before it was assigned anything, None where its bytes mean nothing to us."""
-    if not len(member.member_assignment):
-        return ()
-    try:
-        return tuple(sorted(each_partition(decode_assignment(member.member_assignment).assigned_partitions)))
-    except DecodeError:
-        return None
-
-
 def offset_rows(
-    group: DescribedGroup,
+    group: GroupDescription,
     committed: Mapping[TopicPartition, CommittedOffset],
     log_ends: Mapping[TopicPartition, int],
     name_of: Callable[[int], PartitionName] = _number,
 ) -> list[OffsetRow]:
     """Every partition that a member holds or that has a commit, by topic and number; then the members without any."""
-    holders: dict[TopicPartition, DescribedGroupMember] = {}
-    idle: list[DescribedGroupMember] = []
+    holders: dict[TopicPartition, MemberDescription] = {}
+    idle: list[MemberDescription] = []
     for member in _sorted(group.members):
-        assigned = assigned_to(member)
-        holders |= dict.fromkeys(assigned or (), member)
-        if not assigned:
+        holders |= dict.fromkeys(member.assigned or (), member)
+        if not member.assigned:
             idle.append(member)
     rows = [
         OffsetRow(group.group_id, tp, committed.get(tp), log_ends.get(tp), holders.get(tp), name_of(tp.partition))
@@ -187,16 +165,13 @@ def offset_rows(
 
 
 def member_rows(
-    group: DescribedGroup,
+    group: GroupDescription,
     troubles: Mapping[str, Trouble] | None = None,
     name_of: Callable[[int], PartitionName] = _number,
 ) -> list[MemberRow]:
     """The members by id; `troubles` are the counters of those whose coordinators could be asked, by member id."""
     told = troubles or {}
-    return [
-        MemberRow(group.group_id, member, assigned_to(member), told.get(member.member_id), name_of)
-        for member in _sorted(group.members)
-    ]
+    return [MemberRow(group.group_id, member, told.get(member.member_id), name_of) for member in _sorted(group.members)]
 
 
 def event_rows(members: Iterable[MemberRow]) -> list[EventRow]:
@@ -211,7 +186,7 @@ def event_rows(members: Iterable[MemberRow]) -> list[EventRow]:
     return rows
 
 
-def _sorted(members: Iterable[DescribedGroupMember]) -> list[DescribedGroupMember]:
+def _sorted(members: Iterable[MemberDescription]) -> list[MemberDescription]:
     return sorted(members, key=lambda member: member.member_id)
 
 

@@ -17,7 +17,7 @@ from streamgroup.cli._cluster import Where, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, opened_store
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.errors import StreamGroupError
-from streamgroup.wire.messages.admin import DescribedGroup, ListedGroup
+from streamgroup.model import GroupDescription, GroupListing, GroupState
 
 _NOT_HERE = (
     "{who} has its coordinator on this machine under this user: only those of streamgroup's queries here can be asked "
@@ -86,16 +86,12 @@ def _list(store: GroupStore, deadline: float, *, states: bool, as_json: bool) ->
         click.echo("\n".join(group.group_id for group in found))
 
 
-def _with_states(store: GroupStore, deadline: float, found: list[ListedGroup]) -> list[ListedGroup]:
+def _with_states(store: GroupStore, deadline: float, found: list[GroupListing]) -> list[GroupListing]:
     """Brokers before 2.6 list names only: ask for what is missing."""
-    stateless = [group.group_id for group in found if not group.group_state]
+    stateless = [group.group_id for group in found if not group.state]
     described = store.describe(stateless, deadline)
     return [
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type,
-            group_state=group.group_state or described[group.group_id].group_state,
-        )
+        GroupListing(group.group_id, group.protocol_type, group.state or described[group.group_id].state)
         for group in found
     ]
 
@@ -107,7 +103,7 @@ def _describe(
     if not names:
         names = [group.group_id for group in tables.consumer_groups(store.list_groups(deadline).values())]
     described = store.describe(names, deadline)
-    alive = [group for group in described.values() if group.group_state != tables.DEAD]
+    alive = [group for group in described.values() if group.state != GroupState.DEAD]
     if view == "offsets":
         _show(tables.OFFSETS, [_offsets(store, deadline, group) for group in alive], verbose, as_json)
     elif view == "members":
@@ -117,16 +113,16 @@ def _describe(
         _show(tables.STATES, [rows] if rows else [], verbose, as_json)
     for group in alive:
         _remark(group, view)
-    if missing := sorted(name for name, group in described.items() if group.group_state == tables.DEAD):
+    if missing := sorted(name for name, group in described.items() if group.state == GroupState.DEAD):
         raise NoSuchGroup(
             "; ".join(f"consumer group {name!r} does not exist" for name in missing)
             + (f" ({store.unseen})" if store.unseen else "")
         )
 
 
-def _offsets(store: GroupStore, deadline: float, group: DescribedGroup) -> list[tables.OffsetRow]:
+def _offsets(store: GroupStore, deadline: float, group: GroupDescription) -> list[tables.OffsetRow]:
     committed = store.committed(group.group_id, deadline)
-    held = (tables.assigned_to(member) or () for member in group.members)
+    held = (member.assigned or () for member in group.members)
     partitions = {*committed, *(tp for assigned in held for tp in assigned)}
     return tables.offset_rows(group, committed, store.log_ends(partitions, deadline), store.name_of)
 
@@ -142,7 +138,7 @@ def _show(columns: Sequence[Column[Any]], parts: list[list[Any]], verbose: bool,
 
 
 def _show_members(
-    store: GroupStore, groups: Sequence[DescribedGroup], deadline: float, *, verbose: bool, as_json: bool
+    store: GroupStore, groups: Sequence[GroupDescription], deadline: float, *, verbose: bool, as_json: bool
 ) -> None:
     """The members, then the counters of those whose coordinators run here."""
     troubles = _local.troubles({group.group_id for group in groups}, deadline)
@@ -171,10 +167,10 @@ def _print_json(columns: Sequence[Column[Any]], rows: Iterable[Any]) -> None:
     click.echo(json.dumps(json_rows(columns, rows), indent=2))
 
 
-def _remark(group: DescribedGroup, view: str) -> None:
+def _remark(group: GroupDescription, view: str) -> None:
     if view == "state":
         return
-    if group.group_state in tables.REBALANCING:
+    if group.is_rebalancing:
         click.echo(f"Warning: Consumer group '{group.group_id}' is rebalancing.", err=True)
-    elif group.group_state == tables.EMPTY:
+    elif group.state == GroupState.EMPTY:
         click.echo(f"Consumer group '{group.group_id}' has no active members.", err=True)

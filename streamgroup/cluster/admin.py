@@ -6,6 +6,7 @@ Functions over a `KafkaCluster`; each has a deadline on the cluster's clock and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Literal, TypeVar
 
 from streamgroup.cluster.kafka import ANY, KafkaCluster
@@ -18,16 +19,25 @@ from streamgroup.errors import (
     error_of,
     may_succeed_later,
 )
-from streamgroup.model import Broker, CommittedOffset, TopicPartition
+from streamgroup.model import (
+    Broker,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    MemberDescription,
+    TopicPartition,
+)
+from streamgroup.wire.consumer import decode_assignment, decode_subscription, each_partition
 from streamgroup.wire.messages.admin import (
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
     DescribedGroup,
+    DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
-    ListedGroup,
     ListGroupsRequest,
 )
 from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
@@ -44,12 +54,12 @@ R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 
-def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, ListedGroup]:
+def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListing]:
     """All groups by id: every broker is asked for those that it coordinates.
 
     Raises TransportError where one broker has not answered by the deadline: the list would not be whole.
     """
-    groups: dict[str, ListedGroup] = {}
+    groups: dict[str, GroupListing] = {}
     for node in cluster.snapshot((), deadline).brokers:
         retry = cluster.retry(f"list of groups of broker {node}", deadline)
         while True:
@@ -60,11 +70,12 @@ def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, ListedGroup
             if not may_succeed_later(response.error_code):
                 raise BrokerError(cause, f"the groups of broker {node}")
             retry.again(cause.name)
-        groups |= {group.group_id: group for group in response.groups}
+        for group in response.groups:
+            groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
     return groups
 
 
-def describe_groups(cluster: KafkaCluster, groups: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+def describe_groups(cluster: KafkaCluster, groups: Collection[str], deadline: float) -> dict[str, GroupDescription]:
     """State and members of each of `groups`; one that does not exist is Dead, without members."""
     return {group: _describe(cluster, group, deadline) for group in sorted(groups)}
 
@@ -150,19 +161,51 @@ def _wait_for_leaders(cluster: KafkaCluster, topics: Mapping[str, int], deadline
         retry.again(f"none yet for {', '.join(waiting)}")
 
 
-def _describe(cluster: KafkaCluster, group: str, deadline: float) -> DescribedGroup:
-    def read(version: int, response: DescribeGroupsResponse) -> DescribedGroup:
+def _describe(cluster: KafkaCluster, group: str, deadline: float) -> GroupDescription:
+    def read(version: int, response: DescribeGroupsResponse) -> GroupDescription:
         described = next((g for g in response.groups if g.group_id == group), None)
         if described is None:
             raise DecodeError(f"DescribeGroups v{version}: the answer does not speak of group {group!r}")
         code = described.error_code
         if code == ErrorCode.GROUP_ID_NOT_FOUND:  # from v6 on an error, before it a dead group
-            return DescribedGroup(error_code=0, group_id=group, group_state="Dead")
+            return GroupDescription(group, GroupState.DEAD)
         _check(code, f"group {group!r}: its description")
-        return described
+        return _description(described)
 
     request = DescribeGroupsRequest(groups=(group,))
     return _of_coordinator(cluster, group, (DescribeGroupsRequest, lambda _: request), read, deadline)
+
+
+def _description(group: DescribedGroup) -> GroupDescription:
+    members = tuple(_member(member) for member in group.members)
+    return GroupDescription(group.group_id, group.group_state, group.protocol_type, group.protocol_data, members)
+
+
+def _member(member: DescribedGroupMember) -> MemberDescription:
+    """Decode what the member's protocol says; a protocol that is not the consumers' says nothing."""
+    topics: tuple[str, ...] = ()
+    user_data = b""
+    with suppress(DecodeError):
+        subscription = decode_subscription(member.member_metadata)
+        topics, user_data = subscription.topics, bytes(subscription.user_data or b"")
+    return MemberDescription(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.group_instance_id,
+        topics,
+        user_data,
+        _assigned(member),
+    )
+
+
+def _assigned(member: DescribedGroupMember) -> tuple[TopicPartition, ...] | None:
+    if not len(member.member_assignment):
+        return ()
+    try:
+        return tuple(sorted(each_partition(decode_assignment(member.member_assignment).assigned_partitions)))
+    except DecodeError:
+        return None
 
 
 class _AskAgain(Exception):

@@ -8,26 +8,20 @@ passed.
 
 from __future__ import annotations
 
-from streamgroup.errors import ConfigError, DecodeError
+from streamgroup.errors import ConfigError
 from streamgroup.group.identity import Identity, decode_identity
-from streamgroup.wire.consumer import decode_subscription
-from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
+from streamgroup.model import GroupDescription, GroupState, MemberDescription
 
 LOOK_AGAIN_S = 0.5
 """How soon a run looks again at a group that rebalances, or that has a duplicate in it."""
-_STABLE = "Stable"
-"""Only in this state does a broker return the subscriptions of the members."""
 
 
-def identity_of(member: DescribedGroupMember) -> Identity | None:
+def identity_of(member: MemberDescription) -> Identity | None:
     """Return who a member says it is; None for another client's member, or while the group rebalances."""
-    try:
-        return decode_identity(decode_subscription(member.member_metadata).user_data)
-    except DecodeError:
-        return None
+    return decode_identity(member.user_data)
 
 
-def find_duplicate(group: DescribedGroup, me: Identity, member_id: str) -> DescribedGroupMember | None:
+def find_duplicate(group: GroupDescription, me: Identity, member_id: str) -> MemberDescription | None:
     """Return another member of my lineage that goes before me: one that is admitted, or whose run sorts before mine.
 
     Both sides decide by the same description, so that of two that come at once exactly one is refused.
@@ -82,12 +76,12 @@ class DuplicateLineageCheck:
         self._ask_at = None
         return True
 
-    def described(self, group: DescribedGroup, now: float) -> DescribedGroupMember | None:
+    def described(self, group: GroupDescription, now: float) -> MemberDescription | None:
         """Take the answer; return the duplicate, if there is one.
 
         Raises ConfigError where the duplicate has been there for a session timeout.
         """
-        if group.group_state != _STABLE:
+        if group.state != GroupState.STABLE:
             self._ask_at = now + LOOK_AGAIN_S
             return None
         duplicate = find_duplicate(group, self._me, self._member_id)
@@ -112,7 +106,7 @@ class DuplicateLineageCheck:
         """Admit the run: it is not authorized to describe the group."""
         self.admitted = True
 
-    def _refusal(self, duplicate: DescribedGroupMember) -> str:
+    def _refusal(self, duplicate: MemberDescription) -> str:
         other = identity_of(duplicate)
         run = "" if other is None else f", run {other.run}"
         return (
@@ -124,6 +118,6 @@ class DuplicateLineageCheck:
         )
 
 
-def described(member: DescribedGroupMember) -> str:
+def described(member: MemberDescription) -> str:
     """A member as errors name it."""
-    return f"client id {member.client_id!r} at {member.client_host} (member id {member.member_id})"
+    return f"client id {member.client_id!r} at {member.host} (member id {member.member_id})"

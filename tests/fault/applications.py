@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamgroup.cli._group_tables import assigned_to
 from streamgroup.cluster.admin import describe_groups
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.options.kinds import SERVERS
@@ -298,7 +297,7 @@ class Group:
     def holders(self) -> list[tuple[str, list[int]]]:
         """The members' client ids, each with the partitions it holds; two incarnations of a job are two members."""
         described = describe_groups(self._cluster, [self.name], self._cluster.deadline(20_000))[self.name]
-        return sorted((m.client_id, sorted(tp.partition for tp in assigned_to(m) or ())) for m in described.members)
+        return sorted((m.client_id, sorted(tp.partition for tp in m.assigned or ())) for m in described.members)
 
     def is_shared_by(self, *names: str) -> bool:
         """Whether exactly these members hold all partitions, each partition once."""

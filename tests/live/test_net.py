@@ -130,9 +130,9 @@ def test_groups_are_listed_described_and_their_commits_read(
     consumer.commit(offsets=[commit], asynchronous=False)
     assert list_groups(cluster, soon(30))[group].protocol_type == "consumer"
     described = describe_groups(cluster, [group, "nobody"], soon(30))
-    assert described[group].group_state == "Stable"
+    assert described[group].state == "Stable"
     assert len(described[group].members) == 1
-    assert (described["nobody"].group_state, described["nobody"].members) == ("Dead", ())
+    assert (described["nobody"].state, described["nobody"].members) == ("Dead", ())
     found = committed(cluster, group, soon(30))
     assert found.keys() == {TopicPartition(topic, 1)}
     (commit_found,) = found.values()

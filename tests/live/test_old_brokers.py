@@ -167,7 +167,7 @@ def test_the_group_protocol_of_0_9(kafka09: KafkaServer, make_topic: MakeTopic) 
     assert (synced.error_code, bytes(synced.assignment)) == (0, b"mine")
     assert cluster.call(m.HeartbeatRequest(**me), coordinator, soon(30)).error_code == 0  # type: ignore[arg-type]
     assert set(list_groups(cluster, soon(30))) >= {group}
-    assert describe_groups(cluster, [group], soon(30))[group].group_state == "Stable"
+    assert describe_groups(cluster, [group], soon(30))[group].state == "Stable"
     row = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
     fenced = OffsetCommitRequest(
         group_id=group,

@@ -12,7 +12,7 @@ from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.identity import Identity, encode_identity
 from streamgroup.run.lineage_check import DuplicateLineageCheck, described
-from streamgroup.wire.messages.admin import DescribedGroup
+from streamgroup.model import GroupDescription
 
 log = logging.getLogger("streamgroup")
 
@@ -31,7 +31,7 @@ class LineageWatch:
         group: str,
         session_timeout_s: float,
         state: threading.Condition,
-        describe: Callable[[float], Future[DescribedGroup]],
+        describe: Callable[[float], Future[GroupDescription]],
         *,
         identify: Callable[[bytes], None],
         on_failed: Callable[[StreamGroupError], None],
@@ -43,7 +43,7 @@ class LineageWatch:
         self._identify = identify
         self._on_failed = on_failed
         self._check: DuplicateLineageCheck | None = None
-        self._newest: Future[DescribedGroup] | None = None
+        self._newest: Future[GroupDescription] | None = None
         self._seen = ""
 
     def begin(self, lineage: str, run: str) -> bytes:
@@ -76,7 +76,7 @@ class LineageWatch:
         self._newest = answer
         answer.add_done_callback(lambda done: self._answered(check, done))
 
-    def _answered(self, check: DuplicateLineageCheck, answer: Future[DescribedGroup]) -> None:
+    def _answered(self, check: DuplicateLineageCheck, answer: Future[GroupDescription]) -> None:
         with self._state:
             if answer is not self._newest:  # another assignment has come since
                 return
@@ -96,7 +96,7 @@ class LineageWatch:
                 self._give_up(check, defect)
             self._state.notify_all()
 
-    def _take(self, check: DuplicateLineageCheck, group: DescribedGroup) -> None:
+    def _take(self, check: DuplicateLineageCheck, group: GroupDescription) -> None:
         duplicate = check.described(group, time.monotonic())
         if check.admitted:
             self._identify(encode_identity(check.identity))

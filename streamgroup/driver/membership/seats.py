@@ -38,14 +38,12 @@ from streamgroup.errors import ConfigError
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member, MemberAction
 from streamgroup.group.offsets.dual import larger
+from streamgroup.group.registry.description import describe_members, member_subtrees
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.machine import Registry
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
-from streamgroup.model import CommittedOffset, Dialect, TopicPartition
+from streamgroup.model import CommittedOffset, Dialect, GroupDescription, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions, ZooKeeperOptions
-from streamgroup.wire.consumer import ConsumerSubscription, encode_subscription
-from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
-from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Session
 
 Committed = Mapping[TopicPartition, CommittedOffset]
@@ -87,7 +85,7 @@ class Seat(Protocol):
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
         """What the group has committed, of `wanted` at least. Raises TransportError where nobody tells in time."""
 
-    def described(self, timeout: float) -> Future[DescribedGroup]:
+    def described(self, timeout: float) -> Future[GroupDescription]:
         """Who is in the group, and what they tell of themselves (R28)."""
 
 
@@ -152,7 +150,7 @@ class BrokerSeat:
             lambda cluster, until: committed(kafka_of(cluster, until), name, until, in_zookeeper=where), timeout
         )
 
-    def described(self, timeout: float) -> Future[DescribedGroup]:
+    def described(self, timeout: float) -> Future[GroupDescription]:
         """By DescribeGroups."""
         name = self._group.group_id
         return self._watcher.post(
@@ -231,34 +229,9 @@ class RegistrySeat:
 
         return larger(found, self.thread.ask(look, timeout))
 
-    def described(self, timeout: float) -> Future[DescribedGroup]:
+    def described(self, timeout: float) -> Future[GroupDescription]:
         """By the nodes of the consumers, and those beside them of our members."""
         paths = self._paths
-        subtrees = [Subtree(path, 1, watch=False) for path in (paths.ids, paths.members)]
-        return self.thread.post(lambda session, until: described_in(paths, session.read(subtrees, until)), timeout)
-
-
-def described_in(paths: GroupPaths, nodes: Mapping[str, ZNode]) -> DescribedGroup:
-    """The group as a broker would describe it: what our members tell is the user data of their subscriptions."""
-    ids = nodes.get(paths.ids)
-    members = []
-    for name in () if ids is None else ids.children:
-        consumer, beside = nodes.get(paths.consumer(name)), nodes.get(paths.member(name))
-        if consumer is None:
-            continue
-        told = beside.data if beside is not None and beside.owner == consumer.owner else None
-        subscription = ConsumerSubscription(topics=(), user_data=told)
-        members.append(
-            DescribedGroupMember(
-                member_id=name,
-                client_id=name,
-                client_host=host_in(paths.group, name),
-                member_metadata=encode_subscription(subscription),
-            )
+        return self.thread.post(
+            lambda session, until: describe_members(paths, session.read(member_subtrees(paths), until)), timeout
         )
-    return DescribedGroup(error_code=0, group_id=paths.group, group_state="Stable", members=tuple(members))
-
-
-def host_in(group: str, consumer_id: str) -> str:
-    """The host in `<group>_<host>-<ms>-<8 hex>`, as consumers are called; the id itself where it is otherwise."""
-    return consumer_id.removeprefix(f"{group}_").rsplit("-", 2)[0]

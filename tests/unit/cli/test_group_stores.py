@@ -8,11 +8,9 @@ import pytest
 
 from streamgroup.cli import _group_stores as module
 from streamgroup.cli._group_stores import AtBrokers, InZooKeeper
-from streamgroup.cli._group_tables import assigned_to
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, ErrorCode, TransportError, UnsupportedVersionError
-from streamgroup.model import Broker, CommittedOffset, Dialect, TopicPartition
-from streamgroup.wire.messages.admin import DescribedGroup
+from streamgroup.model import Broker, CommittedOffset, Dialect, GroupDescription, TopicPartition
 from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Session
 from tests.unit.cli.clusters import FakeCluster
@@ -84,19 +82,19 @@ def test_groups_of_zookeeper_are_those_below_consumers() -> None:
 
 def test_consumers_are_members_with_what_they_own() -> None:
     described = store(Dialect.KAFKA07, KAFKA07).describe(["g", "left", "none"], 1.0)
-    assert [(name, g.group_state) for name, g in described.items()] == [
+    assert [(name, g.state) for name, g in described.items()] == [
         ("g", "Stable"),
         ("left", "Empty"),
         ("none", "Dead"),
     ]
     one, two = described["g"].members
-    assert (one.member_id, one.client_host) == ("g_h1-1700000000000-aaaaaaaa", "/h1")
-    assert (assigned_to(one), assigned_to(two)) == ((orders(10000), orders(10001)), (orders(20000),))
+    assert (one.member_id, one.host) == ("g_h1-1700000000000-aaaaaaaa", "/h1")
+    assert (one.assigned, two.assigned) == ((orders(10000), orders(10001)), (orders(20000),))
 
 
 def test_a_group_rebalances_while_a_partition_is_not_with_whom_it_falls_to() -> None:
     tree = {path: value for path, value in KAFKA07.items() if path != "/consumers/g/owners/orders/2-0"}
-    assert store(Dialect.KAFKA07, tree).describe(["g"], 1.0)["g"].group_state == "PreparingRebalance"
+    assert store(Dialect.KAFKA07, tree).describe(["g"], 1.0)["g"].state == "PreparingRebalance"
 
 
 def test_offset_nodes_are_commits_and_one_without_a_number_is_told() -> None:
@@ -150,12 +148,12 @@ def test_brokers_tell_the_last_complete_commits(monkeypatch: pytest.MonkeyPatch)
 def test_a_group_that_09_calls_dead_is_empty_where_it_has_committed(
     monkeypatch: pytest.MonkeyPatch, commits: Mapping[TopicPartition, CommittedOffset], listed: list[str], state: str
 ) -> None:
-    told = {name: DescribedGroup(group_id=name, group_state=was) for name, was in (("g", "Dead"), ("h", "Stable"))}
+    told = {name: GroupDescription(name, was) for name, was in (("g", "Dead"), ("h", "Stable"))}
     monkeypatch.setattr(module.admin, "describe_groups", lambda *_: told)
     monkeypatch.setattr(module.admin, "list_groups", lambda *_: dict.fromkeys(listed))
     monkeypatch.setattr(module.admin, "committed", lambda *_, stable: commits)
     described = AtBrokers(cast("KafkaCluster", FakeCluster())).describe(["g", "h"], 1.0)
-    assert {name: group.group_state for name, group in described.items()} == {"g": state, "h": "Stable"}
+    assert {name: group.state for name, group in described.items()} == {"g": state, "h": "Stable"}
 
 
 # -- offsets that a group of ZooKeeper keeps in Kafka ------------------------------------------------------------------

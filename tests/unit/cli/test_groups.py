@@ -11,35 +11,20 @@ from streamgroup.cli import _group_tables as tables
 from streamgroup.cli import groups as module
 from streamgroup.cli._tables import json_rows
 from streamgroup.errors import ConfigError
-from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
 from streamgroup.options.types import ClientOptions
-from streamgroup.wire.consumer import ConsumerAssignment, by_topic, encode_assignment
-from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember, ListedGroup
 
 
 def orders(partition: int) -> TopicPartition:
     return TopicPartition("orders", partition)
 
 
-def member(name: str, *partitions: TopicPartition, instance: str | None = None) -> DescribedGroupMember:
-    return DescribedGroupMember(
-        member_id=f"{name}-1",
-        group_instance_id=instance,
-        client_id=name,
-        client_host="/10.0.0.1",
-        member_assignment=encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(partitions))),
-    )
+def member(name: str, *partitions: TopicPartition, instance: str | None = None) -> MemberDescription:
+    return MemberDescription(f"{name}-1", name, "/10.0.0.1", instance, assigned=partitions)
 
 
-def group(name: str = "g", *members: DescribedGroupMember, state: str = "Stable") -> DescribedGroup:
-    return DescribedGroup(
-        error_code=0,
-        group_id=name,
-        group_state=state,
-        protocol_type="consumer",
-        protocol_data="range" if members else "",
-        members=members,
-    )
+def group(name: str = "g", *members: MemberDescription, state: str = "Stable") -> GroupDescription:
+    return GroupDescription(name, state, "consumer", "range" if members else "", members)
 
 
 class FakeStore:
@@ -62,14 +47,12 @@ class FakeStore:
             "done": {TopicPartition("deleted", 0): CommittedOffset(1)},
         }
 
-    def list_groups(self, deadline: float) -> dict[str, ListedGroup]:
-        listed = [
-            ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable") for name in ("turning", "g")
-        ]
-        listed += [ListedGroup(group_id="done"), ListedGroup(group_id="sink", protocol_type="connect")]
+    def list_groups(self, deadline: float) -> dict[str, GroupListing]:
+        listed = [GroupListing(name, "consumer", "Stable") for name in ("turning", "g")]
+        listed += [GroupListing("done"), GroupListing("sink", "connect")]
         return {g.group_id: g for g in listed}
 
-    def describe(self, names: Collection[str], deadline: float) -> dict[str, DescribedGroup]:
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         return {name: self._described.get(name, group("", state="Dead")) for name in names}
 
     def committed(self, name: str, deadline: float) -> Mapping[TopicPartition, CommittedOffset]:
@@ -285,14 +268,9 @@ def test_a_bootstrap_server_that_is_no_address_is_explained() -> None:
 
 
 def test_an_assignment_that_nobody_can_read_is_unknown_not_empty() -> None:
-    strange = DescribedGroupMember(member_id="m", member_assignment=b"\x00\x01\xff")
+    strange = MemberDescription("m", assigned=None)
     (row,) = tables.member_rows(group("g", strange))
-    assert row.assigned is None
     assert json_rows(tables.MEMBERS, [row])[0]["partitions"] is None
-
-
-def test_a_member_that_waits_for_its_assignment_has_none() -> None:
-    assert tables.assigned_to(DescribedGroupMember(member_id="m", member_assignment=b"")) == ()
 
 
 def test_a_commit_ahead_of_the_log_shows_as_negative_lag() -> None:

@@ -6,13 +6,28 @@ import pytest
 from streamgroup.cluster.admin import committed, create_topics, describe_groups, list_groups
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, TransportError
-from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.model import (
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    MemberDescription,
+    TopicPartition,
+)
 from streamgroup.options.types import ClientOptions
+from streamgroup.wire.consumer import (
+    ConsumerAssignment,
+    ConsumerSubscription,
+    by_topic,
+    encode_assignment,
+    encode_subscription,
+)
 from streamgroup.wire.messages.admin import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DescribedGroup,
+    DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListedGroup,
@@ -182,7 +197,7 @@ def test_groups_of_all_brokers_are_listed(broker: Start, options: Options) -> No
         1, ListGroupsRequest, ListGroupsResponse(error_code=15, groups=()), ListGroupsResponse(groups=(one,))
     )
     brokers.answer(2, ListGroupsRequest, ListGroupsResponse(groups=(two,)))
-    assert list_groups(brokers.cluster, soon()) == {"a": one, "b": two}
+    assert list_groups(brokers.cluster, soon()) == {"a": GroupListing("a", "consumer"), "b": GroupListing("b")}
 
 
 @pytest.mark.parametrize("code", [0, 69])
@@ -191,7 +206,43 @@ def test_a_group_that_does_not_exist_is_dead(code: int, broker: Start, options: 
     dead = DescribedGroup(error_code=code, group_id="g", group_state="Dead")
     brokers.answer(1, DescribeGroupsRequest, DescribeGroupsResponse(groups=(dead,)))
     found = describe_groups(brokers.cluster, ["g"], soon())["g"]
-    assert (found.group_state, found.error_code, found.members) == ("Dead", 0, ())
+    assert found == GroupDescription("g", GroupState.DEAD)
+
+
+def test_a_description_tells_what_members_subscribe_to_tell_and_hold(broker: Start, options: Options) -> None:
+    zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
+    metadata = encode_subscription(ConsumerSubscription(topics=("t", "u"), user_data=b"told"))
+    assignment = encode_assignment(ConsumerAssignment(assigned_partitions=by_topic([one, zero])))
+    members = (
+        DescribedGroupMember(
+            member_id="m",
+            group_instance_id="node-1",
+            client_id="c",
+            client_host="/h",
+            member_metadata=metadata,
+            member_assignment=assignment,
+        ),
+        DescribedGroupMember(member_id="joins", member_metadata=b"", member_assignment=b""),
+        DescribedGroupMember(member_id="strange", member_metadata=b"\0", member_assignment=b"\0\1\xff"),
+    )
+    group = DescribedGroup(
+        group_id="g", group_state="Stable", protocol_type="consumer", protocol_data="range", members=members
+    )
+    brokers = Brokers(broker, options)
+    brokers.answer(1, DescribeGroupsRequest, DescribeGroupsResponse(groups=(group,)))
+    assert describe_groups(brokers.cluster, ["g"], soon())["g"] == GroupDescription(
+        "g",
+        GroupState.STABLE,
+        "consumer",
+        "range",
+        (
+            MemberDescription(
+                "m", "c", "/h", "node-1", ("t", "u"), b"told", (TopicPartition("t", 0), TopicPartition("t", 1))
+            ),
+            MemberDescription("joins"),
+            MemberDescription("strange", assigned=None),
+        ),
+    )
 
 
 def created(code: int, message: str | None = None) -> CreateTopicsResponse:

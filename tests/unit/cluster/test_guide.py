@@ -11,7 +11,7 @@ from streamgroup.cluster.admin import describe_groups, list_groups
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import BrokerError, TransportError, error_of
-from streamgroup.model import LATEST, NO_LEADER, TopicPartition
+from streamgroup.model import LATEST, NO_LEADER, GroupDescription, GroupListing, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.admin import (
     DescribedGroup,
@@ -134,7 +134,7 @@ def test_a_list_of_groups_waits_for_its_coordinators(broker: Start, options: Opt
     # The first answer is that to the probe of the handshake.
     answers = [ListGroupsResponse(), ListGroupsResponse(error_code=15), ListGroupsResponse(groups=(ONE,))]
     fake = keeper(broker, ListGroups=lambda *_: answers.pop(0) if len(answers) > 1 else answers[0])
-    assert list_groups(KafkaCluster(options(fake.port)), soon()) == {"g": ONE}
+    assert list_groups(KafkaCluster(options(fake.port)), soon()) == {"g": GroupListing("g", "consumer")}
 
 
 def test_a_list_of_groups_that_is_forbidden_is_an_error_with_the_broker(broker: Start, options: Options) -> None:
@@ -154,7 +154,9 @@ def described(code: int) -> DescribeGroupsResponse:
 def test_a_description_waits_for_its_coordinator(code: int, broker: Start, options: Options) -> None:
     answers = first_then(described(code), lambda *_: DescribeGroupsResponse(groups=(STABLE,)))
     fake = keeper(broker, DescribeGroups=answers)
-    assert describe_groups(KafkaCluster(options(fake.port)), ["g"], soon()) == {"g": STABLE}
+    assert describe_groups(KafkaCluster(options(fake.port)), ["g"], soon()) == {
+        "g": GroupDescription("g", "Stable", "consumer")
+    }
     assert len(fake.asked("FindCoordinator")) == 2, "it may have moved"
 
 

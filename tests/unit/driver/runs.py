@@ -17,6 +17,8 @@ from streamgroup.model import (
     INITIAL_DOCUMENT,
     Document,
     FetchTask,
+    GroupDescription,
+    GroupState,
     OffsetRange,
     Position,
     TopicPartition,
@@ -24,7 +26,6 @@ from streamgroup.model import (
 from streamgroup.options.types import SourceOptions
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import to_value
-from streamgroup.wire.messages.admin import DescribedGroup
 from tests.unit.driver.shells import SOON, GroupPoller, Logs, logs_of, source
 from tests.unit.group.fake_group import OffsetCoordinator
 
@@ -102,7 +103,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         monkeypatch.setattr(group_thread, "Poller", poller)
         monkeypatch.setattr(watcher, "open_cluster", logs.of)
         monkeypatch.setattr(seats, "committed", lambda cluster, name, deadline, in_zookeeper: dict(group.offsets))
-        alone = DescribedGroup(error_code=0, group_id="g", group_state="Stable")
+        alone = GroupDescription("g", GroupState.STABLE)
         monkeypatch.setattr(seats, "describe_groups", lambda cluster, names, deadline: {"g": alone})
         run = Run(options or source(), group, logs, held, home)
         run.pollers = pollers

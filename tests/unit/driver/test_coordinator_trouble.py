@@ -12,12 +12,11 @@ from streamgroup.driver.application import claims
 from streamgroup.driver.membership import seats
 from streamgroup.errors import ConfigError
 from streamgroup.group.identity import Identity, decode_identity, encode_identity
-from streamgroup.model import CommittedOffset, OffsetRange
+from streamgroup.model import CommittedOffset, GroupDescription, GroupState, MemberDescription, OffsetRange
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value
 from streamgroup.run import shutdown
-from streamgroup.wire.consumer import ConsumerSubscription, decode_subscription, encode_subscription
-from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
+from streamgroup.wire.consumer import decode_subscription
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, document, start
 from tests.unit.driver.shells import source, until
@@ -109,17 +108,12 @@ def test_every_strategy_offered_tells_whose_checkpoint_it_is(start: Start) -> No
     assert told == {Identity("lineage", run.coordinator.run)}
 
 
-def described(*others: Identity) -> DescribedGroup:
+def described(*others: Identity) -> GroupDescription:
     members = tuple(
-        DescribedGroupMember(
-            member_id=f"other-{n}",
-            client_id="copy",
-            client_host="/h",
-            member_metadata=encode_subscription(ConsumerSubscription(topics=("t",), user_data=encode_identity(other))),
-        )
+        MemberDescription(f"other-{n}", "copy", "/h", topics=("t",), user_data=encode_identity(other))
         for n, other in enumerate(others)
     )
-    return DescribedGroup(error_code=0, group_id="g", group_state="Stable", members=members)
+    return GroupDescription("g", GroupState.STABLE, members=members)
 
 
 def test_beside_a_live_copy_nothing_is_planned_and_in_the_end_the_query_fails(

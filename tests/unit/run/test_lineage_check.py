@@ -10,22 +10,20 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.group.identity import Identity, encode_identity
+from streamgroup.model import GroupDescription, MemberDescription
 from streamgroup.run.lineage_check import LOOK_AGAIN_S, DuplicateLineageCheck, find_duplicate
-from streamgroup.wire.consumer import ConsumerSubscription, encode_subscription
-from streamgroup.wire.messages.admin import DescribedGroup, DescribedGroupMember
 
 ME = Identity("l", "r5")
 
 
-def member(member_id: str, identity: Identity | None, **others: Any) -> DescribedGroupMember:
+def member(member_id: str, identity: Identity | None, **others: Any) -> MemberDescription:
     data = None if identity is None else encode_identity(identity)
-    metadata = encode_subscription(ConsumerSubscription(topics=("t",), user_data=data))
-    given = {"client_id": f"client-{member_id}", "client_host": "/10.0.0.1", "member_metadata": metadata}
-    return DescribedGroupMember(member_id=member_id, **{**given, **others})
+    given = {"client_id": f"client-{member_id}", "host": "/10.0.0.1", "topics": ("t",), "user_data": data or b""}
+    return MemberDescription(member_id, **{**given, **others})
 
 
-def group(*members: DescribedGroupMember, state: str = "Stable") -> DescribedGroup:
-    return DescribedGroup(error_code=0, group_id="g", group_state=state, members=members)
+def group(*members: MemberDescription, state: str = "Stable") -> GroupDescription:
+    return GroupDescription("g", state, members=members)
 
 
 MINE = member("me", ME)
@@ -51,7 +49,7 @@ def test_a_duplicate_has_my_lineage_another_run_and_goes_before_me(other: Identi
 
 
 def test_members_that_cannot_be_read_are_nobodys_duplicates() -> None:
-    strange = (member("x", None, member_metadata=b"\x00"), member("y", None, member_metadata=b""))
+    strange = (member("x", None, user_data=b"\x00"), member("y", None))
     assert find_duplicate(group(*strange, MINE), ME, "me") is None
 
 

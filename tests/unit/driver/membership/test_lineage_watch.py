@@ -11,7 +11,7 @@ from streamgroup.driver.membership.lineage_watch import LineageWatch
 from streamgroup.errors import BrokerError, ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.identity import Identity, decode_identity
-from streamgroup.wire.messages.admin import DescribedGroup
+from streamgroup.model import GroupDescription
 from tests.unit.run.test_lineage_check import ME, MINE, group, member
 
 
@@ -19,7 +19,7 @@ class Asked:
     """A watch whose questions the test answers."""
 
     def __init__(self, session_s: float = 45.0) -> None:
-        self.questions: list[Future[DescribedGroup]] = []
+        self.questions: list[Future[GroupDescription]] = []
         self.told: list[bytes] = []
         self.failed: list[StreamGroupError] = []
         self.watch = LineageWatch(
@@ -32,7 +32,7 @@ class Asked:
         )
         self.first = self.watch.begin("l", "r5")
 
-    def describe(self, timeout: float) -> Future[DescribedGroup]:
+    def describe(self, timeout: float) -> Future[GroupDescription]:
         self.questions.append(Future())
         return self.questions[-1]
 
