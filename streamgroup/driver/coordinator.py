@@ -23,7 +23,7 @@ from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.lineage_watch import LineageWatch
 from streamgroup.driver.membership.modes import ledger_of
-from streamgroup.driver.membership.seats import seat_of
+from streamgroup.driver.membership.backends import backend_of
 from streamgroup.driver.offline_brokers import OfflineBrokers
 from streamgroup.driver.planner import Planner
 from streamgroup.driver.resolver import Resolver
@@ -73,7 +73,7 @@ class Coordinator:
         self.run = _new_id()
         self._ledger = ledger = ledger_of(self._group, self.run, _new_id())
         self._watcher = LogWatcher(options, self._metadata_refreshed, self._fail)
-        self._seat = seat_of(
+        self._backend = backend_of(
             options,
             self._group,
             ledger,
@@ -83,7 +83,7 @@ class Coordinator:
             is_missed=self._is_missed,
             on_action=self._act,
         )
-        self._member, self._thread = self._seat.member, self._seat.thread
+        self._member, self._thread = self._backend.member, self._backend.thread
         self._troubles = troubles = Troubles(
             ledger.group,
             self.run,
@@ -111,19 +111,19 @@ class Coordinator:
         self._claim = None if home is None else Claim(home, ledger.group, self._group.member, self.run)
         session_s = self._group.session_timeout_ms / 1000
         self._lineages = LineageWatch(
-            ledger.group, session_s, self._state, self._seat.described, identify=self._identify, on_failed=self._fail
+            ledger.group, session_s, self._state, self._backend.described, identify=self._identify, on_failed=self._fail
         )
         self._member.is_listened = lambda: self._run.completion.is_listened
         self._startup = Startup(
             options,
             self._state,
-            self._seat,
+            self._backend,
             watcher=self._watcher,
             lineages=self._lineages,
             claim=self._claim,
             is_stopped=lambda: self._run.shutdown.stopped,
         )
-        self._offline = OfflineBrokers(options, self._seat, lambda: self._watcher.snapshot, self._timeout_s)
+        self._offline = OfflineBrokers(options, self._backend, lambda: self._watcher.snapshot, self._timeout_s)
         self._run = Run(
             RunConfig(
                 group_id=self._group.group_id,
@@ -194,7 +194,7 @@ class Coordinator:
             case ask.CheckOfflineBrokers(checkpoint, targets):
                 self._offline.end(checkpoint, targets)
             case ask.FetchCommitted():
-                return self._seat.committed(self._timeout_s)
+                return self._backend.committed(self._timeout_s)
             case ask.MakeTasks(document, ranges):
                 logs = self._watcher.known([r.partition for r in ranges])
                 return tasks_of(ranges, self._watcher.snapshot, self._options, document.positions, logs)

@@ -19,7 +19,7 @@ from streamgroup.options.types import SourceOptions
 from streamgroup.run.steps import Steps, Until
 
 if TYPE_CHECKING:
-    from streamgroup.driver.membership.seats import Seat
+    from streamgroup.driver.membership.backends import GroupBackend
 
 log = logging.getLogger("streamgroup")
 
@@ -34,10 +34,10 @@ class OfflineBrokers:
     exceptions are `left_out` and `wait_for_brokers`, which is a call of the run."""
 
     def __init__(
-        self, options: SourceOptions, seat: Seat, snapshot: Callable[[], ClusterSnapshot], patience_s: float
+        self, options: SourceOptions, backend: GroupBackend, snapshot: Callable[[], ClusterSnapshot], patience_s: float
     ) -> None:
         self._options = options
-        self._seat = seat
+        self._backend = backend
         self._snapshot = snapshot
         self._patience_s = patience_s
         self._looked = False
@@ -138,7 +138,7 @@ class OfflineBrokers:
         """How far each partition that is known has been read, as far as can be told: else 0."""
         known = dict.fromkeys((*self._options.starting.offsets, *self._options.starting.timestamps), 0)
         known |= {tp: position.offset for tp, position in checkpoint.positions.items()}
-        for tp, committed in self._seat.committed(patience_s, self._is_subscribed).items():
+        for tp, committed in self._backend.committed(patience_s, self._is_subscribed).items():
             known[tp] = max(committed.offset, known.get(tp, 0))
         return {tp: offset for tp, offset in known.items() if self._is_subscribed(tp)}
 

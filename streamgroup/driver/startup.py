@@ -22,7 +22,7 @@ from streamgroup.driver.logs.subscription import (
 )
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.lineage_watch import LineageWatch
-from streamgroup.driver.membership.seats import Seat
+from streamgroup.driver.membership.backends import GroupBackend
 from streamgroup.group import events as ev
 from streamgroup.model import ClusterSnapshot, Document, Position, TopicPartition
 from streamgroup.net.resolve import require_resolvable
@@ -42,7 +42,7 @@ class Startup:
         self,
         options: SourceOptions,
         state: threading.Condition,
-        seat: Seat,
+        backend: GroupBackend,
         *,
         watcher: LogWatcher,
         lineages: LineageWatch,
@@ -52,9 +52,9 @@ class Startup:
         self._options = options
         self._subscription = options.subscription
         self._state = state
-        self._seat = seat
-        self._member = seat.member
-        self._thread = seat.thread
+        self._backend = backend
+        self._member = backend.member
+        self._thread = backend.thread
         self._watcher = watcher
         self._lineages = lineages
         self._claim = claim
@@ -89,7 +89,7 @@ class Startup:
             max(1.0, until - time.monotonic()),
         )
         require_inner_index(self._options.fetch, snapshot)
-        self._seat.opened(snapshot.dialect)
+        self._backend.opened(snapshot.dialect)
         self.there = frozenset(subscribed_partitions(self._subscription, snapshot))
         self._topics = subscribed_topics(self._subscription, snapshot)
         self._watcher.snapshot = of_interest(snapshot, self._subscription, ())

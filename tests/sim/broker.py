@@ -127,7 +127,7 @@ class SimBroker:
 
     # -- as the keeper of the group -----------------------------------------------------------------------------------
 
-    def seat(self, process: Process, network: Network) -> tuple[Membership, GroupLines]:
+    def backend(self, process: Process, network: Network) -> tuple[Membership, GroupLines]:
         """What makes a process a member, and what carries that out."""
         query = process.query
         config = process.settings.member_config(query.instance_id)

@@ -76,7 +76,7 @@ class Process:
         """When the newest request was sent that the coordinator answered as to a member."""
         self._network = Network(world.kernel, chance, world.settings.latency_s)
         self.ledger = Ledger(GROUP_ID, self.name, f"lineage-{self.name}")
-        self.membership, self.lines = world.keeper.seat(self, self._network)
+        self.membership, self.lines = world.keeper.backend(self, self._network)
         self.member = Member(
             self.membership,
             self.ledger,

@@ -70,7 +70,7 @@ class SimRegistry:
 
     # -- the group ----------------------------------------------------------------------------------------------------
 
-    def seat(self, process: Process, network: Network) -> tuple[Registry, RegistryLines]:
+    def backend(self, process: Process, network: Network) -> tuple[Registry, RegistryLines]:
         """What makes a process a member, and what carries that out."""
         chance = process.query.chance
         config = process.settings.member_config(None)

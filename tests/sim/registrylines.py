@@ -1,6 +1,6 @@
 """The registry's thread of a process: carries the member's actions out in one session with ZooKeeper.
 
-Mirrors `driver/membership/registry_thread.py`, and of `seats.py` how a replay's filter is read. Where these change,
+Mirrors `driver/membership/registry_thread.py`, and of `backends.py` how a replay's filter is read. Where these change,
 this file changes with them.
 """
 

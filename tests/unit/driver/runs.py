@@ -12,7 +12,7 @@ import pytest
 
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
-from streamgroup.driver.membership import group_thread, seats
+from streamgroup.driver.membership import backends, group_thread
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     Document,
@@ -102,9 +102,9 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
         monkeypatch.setattr(group_thread, "Poller", poller)
         monkeypatch.setattr(watcher, "open_cluster", logs.of)
-        monkeypatch.setattr(seats, "committed", lambda cluster, name, deadline, in_zookeeper: dict(group.offsets))
+        monkeypatch.setattr(backends, "committed", lambda cluster, name, deadline, in_zookeeper: dict(group.offsets))
         alone = GroupDescription("g", GroupState.STABLE)
-        monkeypatch.setattr(seats, "describe_groups", lambda cluster, names, deadline: {"g": alone})
+        monkeypatch.setattr(backends, "describe_groups", lambda cluster, names, deadline: {"g": alone})
         run = Run(options or source(), group, logs, held, home)
         run.pollers = pollers
         runs.append(run)

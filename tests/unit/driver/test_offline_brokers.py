@@ -38,7 +38,7 @@ HERE, AWAY = tp(0, 0), tp(1, 2)
 OTHERS = TopicPartition("not subscribed", 10_002)
 
 
-class FakeSeat:
+class FakeBackend:
     """Offset nodes; `error` is raised instead where there is one."""
 
     def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -65,10 +65,10 @@ def checkpoint(positions: Mapping[TopicPartition, int]) -> Document:
 
 
 def run(
-    seat: FakeSeat, snapshot: Callable[[], ClusterSnapshot] = lambda: registered(HERE), **others: Any
+    backend: FakeBackend, snapshot: Callable[[], ClusterSnapshot] = lambda: registered(HERE), **others: Any
 ) -> OfflineBrokers:
     options = replace(source(topics=("events",)), **others)
-    return OfflineBrokers(options, seat, snapshot, 1.0)  # type: ignore[arg-type]
+    return OfflineBrokers(options, backend, snapshot, 1.0)  # type: ignore[arg-type]
 
 
 KNOWN = [
@@ -84,10 +84,10 @@ TOLD = r"group 'g': this run has not read events 1-2: .*Start the broker and run
 def test_what_is_known_is_not_left_out_by_a_run_that_ends(
     offsets: dict[TopicPartition, int], positions: dict[TopicPartition, int], others: dict[str, Any]
 ) -> None:
-    once = run(FakeSeat(offsets), **others)
+    once = run(FakeBackend(offsets), **others)
     with pytest.raises(DataLossError, match=TOLD):
         once.begin(checkpoint(positions), None, once=True)
-    available = run(FakeSeat(offsets), **others)
+    available = run(FakeBackend(offsets), **others)
     available.begin(checkpoint(positions), {HERE: 9}, once=False)
     with pytest.raises(DataLossError, match=TOLD):
         available.end(checkpoint({HERE: 9}), {HERE: 9})
@@ -100,7 +100,7 @@ def test_without_fail_on_data_loss_it_is_left_out_with_a_warning(
     others: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lenient = run(FakeSeat(offsets), fail_on_data_loss=False, **others)
+    lenient = run(FakeBackend(offsets), fail_on_data_loss=False, **others)
     lenient.begin(checkpoint(positions), {HERE: 9}, once=False)
     lenient.end(checkpoint({HERE: 9}), {HERE: 9})
     (said,) = caplog.messages
@@ -109,26 +109,26 @@ def test_without_fail_on_data_loss_it_is_left_out_with_a_warning(
 
 
 def test_a_stream_says_once_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
-    seat = FakeSeat({HERE: 5, AWAY: 5})
-    stream = run(seat)
+    backend = FakeBackend({HERE: 5, AWAY: 5})
+    stream = run(backend)
     for error in (TransportError("slow"), None, None):
-        seat.error = error
+        backend.error = error
         stream.begin(INITIAL_DOCUMENT, None, once=False)
         stream.end(INITIAL_DOCUMENT, None)
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
         "group 'g': not registered are the brokers of events 1-2: the others are read, and these once their brokers "
         "are back"
     ]
-    assert seat.asked == 2
+    assert backend.asked == 2
 
 
 def test_garbage_in_an_offset_node_stops_no_stream_but_a_run_that_would_end() -> None:
-    seat = FakeSeat({})
-    seat.error = DecodeError("/consumers/g/offsets/other/1-2 should hold a number")
-    stream, once = run(seat), run(seat)
+    backend = FakeBackend({})
+    backend.error = DecodeError("/consumers/g/offsets/other/1-2 should hold a number")
+    stream, once = run(backend), run(backend)
     for _ in range(3):
         stream.begin(INITIAL_DOCUMENT, None, once=False)
-    assert seat.asked == 1
+    assert backend.asked == 1
     with pytest.raises(DecodeError):
         once.begin(INITIAL_DOCUMENT, None, once=True)
 
@@ -136,9 +136,12 @@ def test_garbage_in_an_offset_node_stops_no_stream_but_a_run_that_would_end() ->
 @pytest.mark.parametrize(("read", "whole"), [(None, False), (299, False), (300, True)])
 def test_a_broker_that_goes_while_the_run_reads_it(read: int | None, whole: bool) -> None:
     """Whoever has read it: the run itself, or another member, whose commit tells."""
-    for seat, positions in ((FakeSeat({AWAY: read} if read else {}), {}), (FakeSeat({}), {AWAY: read} if read else {})):
+    for backend, positions in (
+        (FakeBackend({AWAY: read} if read else {}), {}),
+        (FakeBackend({}), {AWAY: read} if read else {}),
+    ):
         there = [HERE, AWAY]
-        available = run(seat, lambda there=there: registered(*there))  # type: ignore[misc]
+        available = run(backend, lambda there=there: registered(*there))  # type: ignore[misc]
         targets = {HERE: 9, AWAY: 300}
         available.begin(INITIAL_DOCUMENT, targets, once=False)
         available.end(checkpoint({HERE: 9}), targets)
@@ -152,7 +155,7 @@ def test_a_broker_that_goes_while_the_run_reads_it(read: int | None, whole: bool
 
 def test_what_comes_back_while_the_run_reads_has_no_target_and_is_not_read() -> None:
     there = [HERE]
-    available = run(FakeSeat({AWAY: 5}), lambda: registered(*there))
+    available = run(FakeBackend({AWAY: 5}), lambda: registered(*there))
     available.begin(INITIAL_DOCUMENT, {HERE: 9}, once=False)
     there.append(AWAY)
     with pytest.raises(DataLossError, match=TOLD):
@@ -160,20 +163,20 @@ def test_what_comes_back_while_the_run_reads_has_no_target_and_is_not_read() -> 
 
 
 def test_what_others_commit_in_a_topic_that_grows_is_no_reason() -> None:
-    seat = FakeSeat({HERE: 5})
-    available = run(seat, lambda: registered(HERE, AWAY))
+    backend = FakeBackend({HERE: 5})
+    available = run(backend, lambda: registered(HERE, AWAY))
     available.begin(INITIAL_DOCUMENT, {HERE: 9}, once=False)
-    seat.offsets[AWAY] = 5
+    backend.offsets[AWAY] = 5
     available.end(INITIAL_DOCUMENT, {HERE: 9})
 
 
 def test_partitions_of_later_brokers_do_not_come_and_go() -> None:
-    seat = FakeSeat({HERE: 5, AWAY: 5})
+    backend = FakeBackend({HERE: 5, AWAY: 5})
     for once in (True, False):
-        later = run(seat, lambda: registered(HERE, dialect=Dialect.KAFKA))
+        later = run(backend, lambda: registered(HERE, dialect=Dialect.KAFKA))
         later.begin(INITIAL_DOCUMENT, {HERE: 9}, once=once)
         later.end(INITIAL_DOCUMENT, {HERE: 9})
-    assert seat.asked == 0
+    assert backend.asked == 0
 
 
 @pytest.mark.parametrize("trigger", ["available", "once"])

@@ -1,12 +1,12 @@
-"""How a run stands to its group: who carries out what the member wants done, who tells of the others and of commits.
+"""The backend of a run's group: what carries the member's actions out, fetches commits and describes the group.
 
-| `group.mode` | `zookeeper.connect` | the group's keeper | carried out by |
-|---|---|---|---|
-| `member` | no | its coordinator | `GroupThread` |
-| `member` | yes | ZooKeeper | `RegistryThread` |
-| `commit` | yes, with the offsets there | ZooKeeper | `RegistryThread` |
-| `commit` | otherwise | its coordinator | `GroupThread` |
-| `off` | either | nobody | `GroupThread`; the offsets are in memory |
+| `group.mode` | `zookeeper.connect` | who keeps the group | backend | carried out by |
+|---|---|---|---|---|
+| `member` | no | its coordinator | `BrokerBackend` | `GroupThread` |
+| `member` | yes | ZooKeeper | `RegistryBackend` | `RegistryThread` |
+| `commit` | yes, with the offsets there | ZooKeeper | `RegistryBackend` | `RegistryThread` |
+| `commit` | in all other cases | its coordinator | `BrokerBackend` | `GroupThread` |
+| `off` | either | nobody | `BrokerBackend` | `GroupThread`; the offsets are in memory |
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def everything(_: TopicPartition) -> bool:
     return True
 
 
-class Carrier(Protocol):
-    """A thread that carries the member's actions out."""
+class ActionExecutor(Protocol):
+    """Carries the member's actions out, in a thread of its own."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -68,15 +68,15 @@ class Carrier(Protocol):
         """Leave actions of the member with this thread. The caller holds the lock."""
 
 
-class Seat(Protocol):
-    """See the module. Waits are seconds."""
+class GroupBackend(Protocol):
+    """See the module. Timeouts are seconds."""
 
     @property
     def member(self) -> Member:
         """The member of this run, or what stands for it."""
 
     @property
-    def thread(self) -> Carrier:
+    def thread(self) -> ActionExecutor:
         """What carries its actions out."""
 
     def opened(self, dialect: Dialect) -> None:
@@ -89,7 +89,7 @@ class Seat(Protocol):
         """Who is in the group, and what they tell of themselves (R28)."""
 
 
-def seat_of(
+def backend_of(
     options: SourceOptions,
     group: GroupOptions,
     ledger: Ledger,
@@ -99,15 +99,15 @@ def seat_of(
     watcher: LogWatcher,
     is_missed: Callable[[TopicPartition], bool],
     on_action: Callable[[MemberAction], None],
-) -> Seat:
-    """The seat of one run; `state` is the coordinator's lock, `on_action` takes what is not the thread's own."""
+) -> GroupBackend:
+    """Return the backend of one run. `state` is the coordinator's lock, `on_action` takes what is not the thread's."""
     registry = options.client.zookeeper
     kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
     if registry is None or group.mode is Mode.OFF or not kept_there:
         machine = machine_of(options, group, rng, is_missed)
         member = member_of(options, group, ledger, machine, brokers_store_of(group), rng=rng)
-        return BrokerSeat(options, group, member, state=state, watcher=watcher, on_action=on_action)
-    return RegistrySeat(
+        return BrokerBackend(options, group, member, state=state, watcher=watcher, on_action=on_action)
+    return RegistryBackend(
         options,
         group,
         ledger,
@@ -120,7 +120,7 @@ def seat_of(
     )
 
 
-class BrokerSeat:
+class BrokerBackend:
     """A group that a broker coordinates; or none at all."""
 
     def __init__(
@@ -158,7 +158,7 @@ class BrokerSeat:
         )
 
 
-class RegistrySeat:
+class RegistryBackend:
     """A group that ZooKeeper keeps. How its nodes are called and what they hold is known once it is opened."""
 
     def __init__(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.backends import RegistryBackend, backend_of
 from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.driver.membership.modes import ledger_of
 from streamgroup.driver.membership.registry_thread import RegistryThread
-from streamgroup.driver.membership.seats import RegistrySeat, seat_of
 from streamgroup.errors import ConfigError
 from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.dual import DualOffsetStore
@@ -34,13 +34,13 @@ ONCE = {"kafka.dual.commit.enabled": "false"}
 ALONE = {"group.mode": "commit"}
 
 
-def seat(**given: Any) -> Any:
+def backend(**given: Any) -> Any:
     options = parse_source(
         {"subscribe": "t", **{name.replace("__", "."): value for name, value in given.items()}}, streaming=True
     )
     assert options.group is not None
     watcher = LogWatcher(options, lambda *_: None, lambda _: None)
-    return seat_of(
+    return backend_of(
         options,
         options.group,
         ledger_of(options.group, "run", "lineage"),
@@ -69,15 +69,15 @@ def seat(**given: Any) -> Any:
 def test_who_keeps_the_group_and_its_offsets_says_what_a_run_is_made_of(
     given: dict[str, str], machine: type, store: type, thread: type
 ) -> None:
-    taken = seat(**given)
+    taken = backend(**given)
     assert type(taken.member.membership) is machine
     assert type(taken.member.store) is store
     assert type(taken.thread) is thread
 
 
 def test_a_member_calls_the_nodes_as_its_cluster_does() -> None:
-    taken = seat(**ZOOKEEPER, kafka__group__id="g")
-    assert isinstance(taken, RegistrySeat)
+    taken = backend(**ZOOKEEPER, kafka__group__id="g")
+    assert isinstance(taken, RegistryBackend)
     taken.opened(Dialect.KAFKA07)
     assert isinstance(taken.member.store, ZooKeeperOffsetStore)
     assert taken.member.store._paths == GroupPaths("g", Dialect.KAFKA07)
@@ -87,4 +87,4 @@ def test_a_member_calls_the_nodes_as_its_cluster_does() -> None:
 
 def test_brokers_of_0_7_keep_no_offsets() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.offsets\.storage=kafka: brokers of Kafka 0\.7 keep no offsets"):
-        seat(**ZOOKEEPER, kafka__group__id="g", kafka__offsets__storage="kafka").opened(Dialect.KAFKA07)
+        backend(**ZOOKEEPER, kafka__group__id="g", kafka__offsets__storage="kafka").opened(Dialect.KAFKA07)
