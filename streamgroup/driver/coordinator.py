@@ -94,14 +94,14 @@ class Coordinator:
             ledger,
             self._watcher,
             troubles,
-            kept=self._group.kept,
+            location=self._group.offset_location,
             fail_on_data_loss=options.fail_on_data_loss,
             documents_positions=self._group.mode is Mode.OFF,
             is_subscribed=lambda tp: is_subscribed(options.subscription, tp),
         )
         self._resolver = Resolver(
             options,
-            self._group.kept,
+            self._group.offset_location,
             self._watcher,
             troubles,
             on_found=self._found,

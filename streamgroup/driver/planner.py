@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from streamgroup.advice import KeptOffsets, reset
 from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks
 from streamgroup.driver.logs.epochs import EpochChecks
 from streamgroup.driver.logs.memo import Memo
@@ -21,6 +20,7 @@ from streamgroup.planning import loss
 from streamgroup.planning.batch import backlog_of, below_targets, empty_document, next_document
 from streamgroup.planning.limits import min_offsets_now
 from streamgroup.planning.suspicions import Suspicions
+from streamgroup.remediation import OffsetLocation, how_to_reset
 from streamgroup.run.machine import Judged, Logs
 
 log = logging.getLogger("streamgroup")
@@ -35,7 +35,7 @@ class Planner:
         watcher: LogWatcher,
         troubles: Troubles,
         *,
-        kept: KeptOffsets,
+        location: OffsetLocation,
         fail_on_data_loss: bool,
         documents_positions: bool = False,
         is_subscribed: Callable[[TopicPartition], bool] = lambda tp: True,
@@ -43,7 +43,7 @@ class Planner:
         self._ledger = ledger
         self._watcher = watcher
         self._troubles = troubles
-        self._kept = kept
+        self._location = location
         self._fail_on_data_loss = fail_on_data_loss
         self._documents_positions = documents_positions
         self._is_subscribed = is_subscribed
@@ -113,7 +113,11 @@ class Planner:
         )
         self._troubles.lost_records(self._losses(verdicts), failed=self._fail_on_data_loss)
         settlement = loss.settle(
-            positions, verdicts, kept=self._kept, fail_on_data_loss=self._fail_on_data_loss, log_format=log_format
+            positions,
+            verdicts,
+            location=self._location,
+            fail_on_data_loss=self._fail_on_data_loss,
+            log_format=log_format,
         )
         self.deleted = self.deleted.union(settlement.deleted)
         if suspected := self._suspicions.due(now, metadata_at):
@@ -180,7 +184,7 @@ class Planner:
         self._missed |= gone.keys()
         verdicts: dict[TopicPartition, loss.Verdict] = {tp: loss.Deleted(position) for tp, position in gone.items()}
         self._troubles.lost_records(self._losses(verdicts), failed=self._fail_on_data_loss)
-        loss.settle(gone, verdicts, kept=self._kept, fail_on_data_loss=self._fail_on_data_loss)
+        loss.settle(gone, verdicts, location=self._location, fail_on_data_loss=self._fail_on_data_loss)
 
     def ask(self, positions: Mapping[TopicPartition, Position], logs: Logs, limits: LimitOptions, wait: float) -> None:
         """Ask what `next` needs to know beyond the ends of the logs, and wait for answers, at most `wait` seconds.
@@ -201,7 +205,7 @@ class Planner:
 
     def _no_position(self, error: DecodeError) -> DecodeError:
         """`error` with whose offset it is, and how it is set."""
-        group, how = self._ledger.group, reset(self._kept)
+        group, how = self._ledger.group, how_to_reset(self._location)
         named = type(error)(f"group {group}: {error}: {how}" if group and how else str(error))
         named.base_offset, named.next_offset = error.base_offset, error.next_offset
         return named

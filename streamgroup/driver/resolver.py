@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from streamgroup.advice import KeptOffsets
 from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.starts import gained_offsets, refuse
@@ -17,6 +16,7 @@ from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import SourceOptions
+from streamgroup.remediation import OffsetLocation
 
 log = logging.getLogger("streamgroup")
 
@@ -32,7 +32,7 @@ class Resolver:
     def __init__(
         self,
         options: SourceOptions,
-        kept: KeptOffsets,
+        location: OffsetLocation,
         watcher: LogWatcher,
         troubles: Troubles,
         *,
@@ -41,7 +41,7 @@ class Resolver:
         is_new: Callable[[TopicPartition], bool] = lambda tp: False,
     ) -> None:
         self._options = options
-        self._kept = kept
+        self._location = location
         self._watcher = watcher
         self._troubles = troubles
         self._on_found = on_found
@@ -57,7 +57,7 @@ class Resolver:
             return gained_offsets(
                 cluster,
                 deadline,
-                group=self._kept.group,
+                group=self._location.group,
                 spec=options.starting,
                 origins=origins,
                 isolation=options.fetch.isolation,
@@ -83,11 +83,11 @@ class Resolver:
             failed = bool(losses) and self._options.fail_on_data_loss
             self._troubles.lost_records(losses, failed=failed)
             if failed:
-                self._on_failed(wanted.generation, refuse(self._kept, losses))
+                self._on_failed(wanted.generation, refuse(self._location, losses))
             else:
                 self._on_found(wanted.generation, offsets)
         elif isinstance(error, TransportError) and attempt < self._options.fetch_offset_retries:
-            log.warning("%s: starting offsets not found, asking again: %s", self._kept.group or "no group", error)
+            log.warning("%s: starting offsets not found, asking again: %s", self._location.group or "no group", error)
             delay = self._options.fetch_offset_retry_interval_ms / 1000
             timer = threading.Timer(delay, self.resolve, [wanted, attempt + 1])
             timer.daemon = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from streamgroup.advice import KeptOffsets, reset
 from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.logs.subscription import subscribed_partitions, topics_to_ask
 from streamgroup.driver.trouble import Loss
@@ -14,6 +13,7 @@ from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning import starts as planned
 from streamgroup.planning.starts import Bound
+from streamgroup.remediation import OffsetLocation, how_to_reset
 
 
 def offsets_of(
@@ -58,9 +58,9 @@ def gained_offsets(
     return offsets, losses
 
 
-def refuse(kept: KeptOffsets, losses: Collection[Loss]) -> DataLossError:
-    """The error that ends a query where nothing may be lost; `kept` says where an operator sets its offsets."""
-    other = f"; or {reset(kept)}" if kept.group else ""
+def refuse(location: OffsetLocation, losses: Collection[Loss]) -> DataLossError:
+    """The error that ends a query where nothing may be lost; `location` says where an operator sets its offsets."""
+    other = f"; or {how_to_reset(location)}" if location.group else ""
     return DataLossError("\n".join(loss.text for loss in losses) + f"\nTo go on: set failOnDataLoss=false{other}")
 
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamgroup.advice import Keeper, KeptOffsets, step_to
 from streamgroup.errors import DecodeError, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetching import Fetching, Portion
@@ -25,6 +24,7 @@ from streamgroup.net.connection import Connection
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.decode import Decoded, DecodeOptions, decode, record_batches
+from streamgroup.remediation import OffsetLocation, StoredIn, how_to_step_to
 from streamgroup.wire.messages.log import ListOffsetsRequest
 
 _TIERED = 8
@@ -40,11 +40,11 @@ def read(
     *,
     fail_on_data_loss: bool = True,
     group: str | None = None,
-    keeper: Keeper = Keeper.KAFKA,
+    stored_in: StoredIn = StoredIn.KAFKA,
 ) -> Iterator[pa.RecordBatch]:
     """The records of `task`'s ranges in the schema of Spark's own Kafka source; in order within each range.
 
-    `group` and the `keeper` of its offsets are for error messages only: tasks never use the group. At most
+    `group` and the `stored_in` of its offsets are for error messages only: tasks never use the group. At most
     `fetch.prefetch` + 1 answers are held.
 
     Raises DataLossError for planned records that are gone (unless `fail_on_data_loss` is off: then they are left out
@@ -55,7 +55,10 @@ def read(
     servers = dict.fromkeys((*client.bootstrap_servers, *task.brokers))
     kind = _reader07() if task.dialect is Dialect.KAFKA07 else Reader
     reader = kind(
-        replace(client, bootstrap_servers=tuple(servers)), fetch, fail_on_data_loss, KeptOffsets(group or "", keeper)
+        replace(client, bootstrap_servers=tuple(servers)),
+        fetch,
+        fail_on_data_loss,
+        OffsetLocation(group or "", stored_in),
     )
     try:
         yield from reader.rows([Cursor.of(planned) for planned in task.ranges])
@@ -74,8 +77,10 @@ class Reader:
 
     dialect = Dialect.KAFKA
 
-    def __init__(self, client: ClientOptions, fetch: FetchOptions, fail_on_data_loss: bool, kept: KeptOffsets) -> None:
-        self._client, self._fetch, self._kept, self._group = client, fetch, kept, kept.group or None
+    def __init__(
+        self, client: ClientOptions, fetch: FetchOptions, fail_on_data_loss: bool, location: OffsetLocation
+    ) -> None:
+        self._client, self._fetch, self._location, self._group = client, fetch, location, location.group or None
         self._clock = time.monotonic
         self._recovery = self._recovering(fail_on_data_loss)
         self._decode = DecodeOptions(
@@ -175,11 +180,12 @@ class Reader:
 
         Where a group goes on its offset says, where another read does its options.
         """
-        if not self._kept.group:
+        if not self._location.group:
             return _read_around(topic, name, base, after)
         servers = ",".join(f"{host}:{port}" for host, port in self._client.bootstrap_servers)
+        step = how_to_step_to(self._location, topic, name, after, servers)
         return (
-            f"{step_to(self._kept, topic, name, after, servers)} (records before offset {base} that have not sunk "
+            f"{step} (records before offset {base} that have not sunk "
             "yet are stepped over, too: fetch them with spark.read, from the group's committed offset to endingOffsets "
             f"{base})"
         )

@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from streamgroup.advice import Keeper, KeptOffsets, look
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
@@ -35,6 +34,7 @@ from streamgroup.group.registry import events as zk
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig, Random
 from streamgroup.model import Broker, TopicInfo, TopicPartition
+from streamgroup.remediation import OffsetLocation, StoredIn, how_to_look
 from streamgroup.wire.messages import coordinator as c
 
 _TOPICS_NAMED = 3
@@ -48,7 +48,7 @@ class StandaloneMember:
     `members_timeout_s` is how long members of the group are waited for. `is_missed` tells of a held partition that the
     metadata does not know any more whether it is to be held on to: its loss has not been told yet (R8). `in_zookeeper`
     says where brokers keep the group's offsets; None: in Kafka, but for brokers that cannot. With `session` the query
-    keeps them in ZooKeeper itself. `keeper` is the same for people, who are told how to look at the group.
+    keeps them in ZooKeeper itself. `stored_in` is the same for people, who are told how to look at the group.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class StandaloneMember:
         is_missed: Callable[[TopicPartition], bool] = lambda _: False,
         in_zookeeper: bool | None = None,
         session: bool = False,
-        keeper: Keeper = Keeper.KAFKA,
+        stored_in: StoredIn = StoredIn.KAFKA,
     ) -> None:
         self._config = config
         self._random = random
@@ -72,7 +72,7 @@ class StandaloneMember:
         self._session = session
         self._connecting = False
         """Whether the session has yet to begin."""
-        self._keeper = keeper
+        self._stored_in = stored_in
         self._state = State.UNJOINED
         self._exchange = Exchange()
         self._now = 0.0
@@ -332,7 +332,7 @@ class StandaloneMember:
             )
         waited = self._now - self._refused_since
         if waited >= self._members_timeout_s:
-            shown = look(KeptOffsets(group, self._keeper))
+            shown = how_to_look(OffsetLocation(group, self._stored_in))
             self._fail(ConfigError(_HAS_MEMBERS.format(group=group, waited=waited, name=name, look=shown)))
             return
         self._attempts += 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from streamgroup.advice import Keeper, KeptOffsets
 from streamgroup.model import OffsetSpec, TopicPartition
 from streamgroup.options.secrets import Secret
+from streamgroup.remediation import OffsetLocation, StoredIn
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +125,15 @@ class GroupOptions:
         return self.mode is Mode.MEMBER
 
     @property
-    def kept(self) -> KeptOffsets:
+    def offset_location(self) -> OffsetLocation:
         """Where the group's offsets are kept; it tells no secret and no address, and travels to the executors."""
         alone = self.mode is Mode.COMMIT
         if self.offsets_storage is OffsetsStorage.ZOOKEEPER:
-            return KeptOffsets(self.group_id, Keeper.ZOOKEEPER)
+            return OffsetLocation(self.group_id, StoredIn.ZOOKEEPER)
         if self.dual_commit and not alone:
-            return KeptOffsets(self.group_id, Keeper.BOTH)
+            return OffsetLocation(self.group_id, StoredIn.BOTH)
         unknown = alone and self.offsets_storage is None
-        return KeptOffsets(self.group_id, Keeper.BROKERS if unknown else Keeper.KAFKA)
+        return OffsetLocation(self.group_id, StoredIn.BROKERS if unknown else StoredIn.KAFKA)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from streamgroup.advice import KeptOffsets, reset
 from streamgroup.errors import DataLossError
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import NO_TOPIC_ID, LogRange, Position, TopicInfo, TopicPartition
+from streamgroup.remediation import OffsetLocation, how_to_reset
 
 
 class Cause(Enum):
@@ -157,21 +157,21 @@ def settle(
     positions: Mapping[TopicPartition, Position],
     verdicts: Mapping[TopicPartition, Verdict],
     *,
-    kept: KeptOffsets,
+    location: OffsetLocation,
     fail_on_data_loss: bool,
     log_format: LogFormat = KAFKA_LOG,
 ) -> Settlement:
-    """Carry out the verdicts; `kept` tells whose positions these are, and where an operator sets them.
+    """Carry out the verdicts; `location` tells whose positions these are, and where an operator sets them.
 
     Raises DataLossError that tells of all losses where `fail_on_data_loss`; else they become messages, one a partition.
     """
     messages = tuple(
-        describe(tp, verdict, group=kept.group, log_format=log_format)
+        describe(tp, verdict, group=location.group, log_format=log_format)
         for tp, verdict in sorted(verdicts.items(), key=lambda item: item[0])
         if isinstance(verdict, Moved | Deleted)
     )
     if messages and fail_on_data_loss:
-        raise DataLossError("\n".join((*messages, _ways_out(kept))))
+        raise DataLossError("\n".join((*messages, _ways_out(location))))
     return Settlement(
         positions={
             tp: verdict.to if isinstance(verdict, Moved) else positions[tp]
@@ -196,6 +196,6 @@ def describe(tp: TopicPartition, verdict: Moved | Deleted, *, group: str, log_fo
     )
 
 
-def _ways_out(kept: KeptOffsets) -> str:
-    other = f"; or {reset(kept)}" if kept.group else ""
+def _ways_out(location: OffsetLocation) -> str:
+    other = f"; or {how_to_reset(location)}" if location.group else ""
     return f"To go on: set failOnDataLoss=false, which skips what is gone and tells of it in the log{other}"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from streamgroup.advice import NOT_KEPT
 from streamgroup.errors import ConfigError
 from streamgroup.model import FetchTask
 from streamgroup.options.types import SourceOptions
+from streamgroup.remediation import NO_LOCATION
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,12 +39,12 @@ def read_task(partition: InputPartition, options: SourceOptions) -> Iterator[pa.
 
     if not isinstance(partition, TaskPartition):
         raise ConfigError(f"not a partition of streamgroup: {partition!r}")
-    kept = options.group.kept if options.group else NOT_KEPT
+    location = options.group.offset_location if options.group else NO_LOCATION
     return read(
         partition.task,
         options.client,
         options.fetch,
         fail_on_data_loss=options.fail_on_data_loss,
-        group=kept.group or None,
-        keeper=kept.keeper,
+        group=location.group or None,
+        stored_in=location.stored_in,
     )

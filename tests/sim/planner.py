@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from streamgroup.advice import Keeper, KeptOffsets
+from streamgroup.remediation import OffsetLocation, StoredIn
 from streamgroup.logformat import KAFKA_LOG
 from streamgroup.model import CommittedOffset, Document, LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
@@ -50,8 +50,8 @@ class SimPlanner:
             epoch_ends={},
             log_format=KAFKA_LOG if registry is None else registry.dialect.log_format,
         )
-        kept = KeptOffsets(GROUP_ID, Keeper.KAFKA)
-        settled = loss.settle(positions, verdicts, kept=kept, fail_on_data_loss=True)
+        location = OffsetLocation(GROUP_ID, StoredIn.KAFKA)
+        settled = loss.settle(positions, verdicts, location=location, fail_on_data_loss=True)
         if self._suspicions.due(now, self.metadata_at):
             process.refresh()
         plannable = settled.positions.keys() & logs.keys()

@@ -101,7 +101,7 @@ def solo_of(
         is_missed=is_missed,
         in_zookeeper=through_brokers,
         session=session,
-        keeper=group.kept.keeper,
+        stored_in=group.offset_location.stored_in,
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from streamgroup.advice import NOT_KEPT, Keeper, KeptOffsets
 from streamgroup.cluster.requests import EpochEnd
 from streamgroup.driver.planner import Planner
 from streamgroup.driver.trouble import Troubles
@@ -29,12 +28,13 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
+from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 from tests.unit.driver.shells import NODES
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OTHER = TopicPartition("not subscribed any more", 0)
 TOLD: list[tuple[int, str]] = []
-IN_ZOOKEEPER = KeptOffsets("g", Keeper.ZOOKEEPER)
+IN_ZOOKEEPER = OffsetLocation("g", StoredIn.ZOOKEEPER)
 
 
 class FakeLedger:
@@ -95,7 +95,7 @@ class FakeWatcher:
 
 
 def planner(ledger: FakeLedger, watcher: FakeWatcher, *, strict: bool = False) -> Planner:
-    return Planner(ledger, watcher, troubles(), kept=IN_ZOOKEEPER, fail_on_data_loss=strict)  # type: ignore[arg-type]
+    return Planner(ledger, watcher, troubles(), location=IN_ZOOKEEPER, fail_on_data_loss=strict)  # type: ignore[arg-type]
 
 
 def troubles() -> Troubles:
@@ -322,7 +322,7 @@ def test_without_a_group_documents_carry_the_positions_of_brokers_that_are_away(
             FakeLedger({P0: 4}),  # type: ignore[arg-type]
             old(FakeWatcher(partitions=1)),  # type: ignore[arg-type]
             troubles(),
-            kept=NOT_KEPT,
+            location=NO_LOCATION,
             fail_on_data_loss=True,
             documents_positions=alone,
             is_subscribed=lambda tp: tp != OTHER,

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from streamgroup.advice import Keeper, KeptOffsets
 from streamgroup.driver.logs import watcher as watching
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.resolver import Resolver
@@ -19,6 +18,7 @@ from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
 from streamgroup.logline import parse
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
+from streamgroup.remediation import OffsetLocation, StoredIn
 from tests.unit.driver.shells import SOON, Logs, logs_of, source, until
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -38,7 +38,7 @@ class Asked:
         troubles = Troubles("g", "r", lambda level, line: self.losses.append(line))
         self.resolver = Resolver(
             given,
-            KeptOffsets("g", Keeper.ZOOKEEPER),
+            OffsetLocation("g", StoredIn.ZOOKEEPER),
             self.watcher,
             troubles,
             on_found=self._found,
@@ -151,7 +151,7 @@ def test_resolve_returns_at_once(logs: Logs) -> None:
     troubles = Troubles("g", "r", lambda level, line: told.set())
     resolver = Resolver(
         source(),
-        KeptOffsets("g"),
+        OffsetLocation("g"),
         Deaf(),  # type: ignore[arg-type]
         troubles,
         on_found=lambda *a: told.set(),

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from streamgroup.advice import NOT_KEPT, Keeper, KeptOffsets
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.starts import gained_offsets, log_ends, offsets_of, refuse
 from streamgroup.driver.trouble import Loss
@@ -16,6 +15,7 @@ from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning.starts import Bound
+from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 from tests.unit.driver.shells import FakeCluster, Logs, logs_of
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
@@ -70,9 +70,9 @@ def test_records_that_may_have_been_missed_are_told_of_or_end_the_query(origin: 
     assert [(loss.partition, loss.at, loss.to) for loss in losses] == [(P0, None, start)]
     assert told in losses[0].text
     assert re.search(
-        rf"'g', t-0: [^\n]*{told}[\s\S]*failOnDataLoss=false.*--group g", str(refuse(KeptOffsets("g"), losses))
+        rf"'g', t-0: [^\n]*{told}[\s\S]*failOnDataLoss=false.*--group g", str(refuse(OffsetLocation("g"), losses))
     )
-    there = str(refuse(KeptOffsets("g", Keeper.ZOOKEEPER), losses))
+    there = str(refuse(OffsetLocation("g", StoredIn.ZOOKEEPER), losses))
     assert "write the group's offsets into ZooKeeper's nodes /consumers/g/offsets/<topic>/<partition>" in there
     assert "kafka-consumer-groups" not in there
 
@@ -96,7 +96,7 @@ def test_without_a_group_a_loss_speaks_of_none(origin: Origin) -> None:
         origins={P0: origin},
         isolation=COMMITTED,
     )
-    text = str(refuse(NOT_KEPT, losses))
+    text = str(refuse(NO_LOCATION, losses))
     assert text.startswith("t-0: ")
     assert "group" not in text
     assert "failOnDataLoss=false" in text

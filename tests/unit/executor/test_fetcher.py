@@ -6,13 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamgroup.advice import Keeper
 from streamgroup.errors import BrokerError, ChecksumMismatch, DataLossError, TooLarge, TransportError
 from streamgroup.executor.fetcher import read
 from streamgroup.logline import parse
 from streamgroup.model import NO_TOPIC_ID, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.schema import SCHEMA
+from streamgroup.remediation import StoredIn
 from streamgroup.wire.messages.log import AbortedTransaction
 from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
 from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
@@ -411,17 +411,17 @@ def test_a_poisoned_batch_names_the_command_that_steps_over_it(broker: Start, op
     assert str(caught.value).startswith("orders-0: the record batch at offset 10")
 
 
-@pytest.mark.parametrize("keeper", [Keeper.ZOOKEEPER, Keeper.BOTH])
+@pytest.mark.parametrize("stored_in", [StoredIn.ZOOKEEPER, StoredIn.BOTH])
 def test_a_poisoned_batch_of_a_group_in_zookeeper_is_stepped_over_there(
-    broker: Start, options: Options, keeper: Keeper
+    broker: Start, options: Options, stored_in: StoredIn
 ) -> None:
     """Kafka's tool would write where such a group does not read; where both have the offset the larger counts."""
     leader = with_a_poisoned_batch(broker)
     with pytest.raises(ChecksumMismatch) as caught:
-        Reading(options, leader).offsets(planned(leader, 0, 30), group="etl", keeper=keeper)
+        Reading(options, leader).offsets(planned(leader, 0, 30), group="etl", stored_in=stored_in)
     assert "write 20 into ZooKeeper's node /consumers/etl/offsets/orders/0" in str(caught.value)
     assert "fetch them with spark.read, from the group's committed offset to endingOffsets 10" in str(caught.value)
-    assert ("kafka-consumer-groups" in str(caught.value)) == (keeper is Keeper.BOTH)
+    assert ("kafka-consumer-groups" in str(caught.value)) == (stored_in is StoredIn.BOTH)
 
 
 def test_without_a_group_a_poisoned_batch_is_read_around(broker: Start, options: Options) -> None:

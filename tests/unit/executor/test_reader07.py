@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamgroup.advice import Keeper
 from streamgroup.errors import BrokerError, DataLossError, DecodeError, TooLarge, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetcher import read
@@ -23,6 +22,7 @@ from streamgroup.executor.recovery07 import Recovery07
 from streamgroup.logline import parse
 from streamgroup.model import Broker, Dialect, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions
+from streamgroup.remediation import StoredIn
 from streamgroup.testing.kafka07 import Compressed
 from tests.unit.broker07 import OldBroker, stop_all, tp, values
 
@@ -176,7 +176,7 @@ def test_an_end_inside_of_a_message_is_an_error_that_names_it(start: Start) -> N
     ("kept", "told"),
     [
         (
-            {"group": "drain", "keeper": Keeper.ZOOKEEPER},
+            {"group": "drain", "stored_in": StoredIn.ZOOKEEPER},
             "write {next} into ZooKeeper's node /consumers/drain/offsets/events/0-0",
         ),
         (

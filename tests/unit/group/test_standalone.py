@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.advice import Keeper
 from streamgroup.errors import BrokerError, ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.remediation import StoredIn
 from streamgroup.wire.messages import coordinator as c
 
 A = TypeVar("A")
@@ -241,7 +241,7 @@ def test_members_are_waited_for_and_the_commit_is_tried_again(code: int) -> None
 
 
 def test_members_that_stay_fail_the_query_with_the_ways_out() -> None:
-    run = joined(members_timeout_s=5.0, keeper=Keeper.ZOOKEEPER)
+    run = joined(members_timeout_s=5.0, stored_in=StoredIn.ZOOKEEPER)
     run.refused()
     for _ in range(100):
         run.wake()

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from streamgroup.advice import Keeper, KeptOffsets
 from streamgroup.errors import ConfigError
 from streamgroup.model import TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, ZooKeeperOptions
+from streamgroup.remediation import OffsetLocation, StoredIn
 
 BROKERS_ONLY = {"zookeeper__connect": None, "kafka__bootstrap__servers": "b:1"}
 DRAIN = {"zookeeper.connect": "zk1:2181/kafka", "kafka.group.id": "drain", "subscribe": "events"}
@@ -117,24 +117,24 @@ def test_one_place_is_not_two() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "keeper"),
+    ("given", "stored_in"),
     [
-        ({}, Keeper.ZOOKEEPER),
-        ({"group__mode": "commit"}, Keeper.ZOOKEEPER),
-        ({"kafka__offsets__storage": "kafka"}, Keeper.BOTH),
-        ({"kafka__offsets__storage": "kafka", "kafka__dual__commit__enabled": "false"}, Keeper.KAFKA),
-        ({"kafka__offsets__storage": "kafka", "group__mode": "commit"}, Keeper.KAFKA),
-        (BROKERS_ONLY, Keeper.KAFKA),
-        ({**BROKERS_ONLY, "group__mode": "commit"}, Keeper.BROKERS),
+        ({}, StoredIn.ZOOKEEPER),
+        ({"group__mode": "commit"}, StoredIn.ZOOKEEPER),
+        ({"kafka__offsets__storage": "kafka"}, StoredIn.BOTH),
+        ({"kafka__offsets__storage": "kafka", "kafka__dual__commit__enabled": "false"}, StoredIn.KAFKA),
+        ({"kafka__offsets__storage": "kafka", "group__mode": "commit"}, StoredIn.KAFKA),
+        (BROKERS_ONLY, StoredIn.KAFKA),
+        ({**BROKERS_ONLY, "group__mode": "commit"}, StoredIn.BROKERS),
     ],
 )
-def test_where_the_offsets_are_kept_is_told_in_one_place(given: dict[str, Any], keeper: Keeper) -> None:
-    assert drain(**given).group.kept == KeptOffsets("drain", keeper)
+def test_where_the_offsets_are_kept_is_told_in_one_place(given: dict[str, Any], stored_in: StoredIn) -> None:
+    assert drain(**given).group.offset_location == OffsetLocation("drain", stored_in)
 
 
 @pytest.mark.parametrize("given", [{}, BROKERS_ONLY])
 def test_of_a_query_without_a_group_nobody_keeps_offsets(given: dict[str, Any]) -> None:
-    assert drain(**given, group__mode="off").group.kept.group == ""
+    assert drain(**given, group__mode="off").group.offset_location.group == ""
 
 
 def test_without_a_zookeeper_nothing_is_kept_in_one() -> None:

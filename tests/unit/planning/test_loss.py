@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.advice import NOT_KEPT, Keeper, KeptOffsets
 from streamgroup.errors import DataLossError
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import LogRange, PartitionInfo, Position, TopicInfo, TopicPartition
 from streamgroup.planning.loss import Away, Cause, Deleted, Keep, Moved, Recheck, Verdict, describe, judge, settle
+from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 
 TP = TopicPartition("orders", 0)
 AT_100 = Position(100, "id-1", 4)
@@ -123,7 +123,7 @@ def test_after_the_verdict_the_position_lies_within_the_log(
 
 
 P = [TopicPartition("t", n) for n in range(4)]
-ETL = KeptOffsets("etl", Keeper.KAFKA)
+ETL = OffsetLocation("etl", StoredIn.KAFKA)
 POSITIONS = {tp: Position(10) for tp in P}
 VERDICTS: dict[TopicPartition, Verdict] = {
     P[3]: Deleted(Position(10)),
@@ -134,7 +134,7 @@ VERDICTS: dict[TopicPartition, Verdict] = {
 
 
 def test_without_fail_on_data_loss_reading_goes_on_and_the_log_tells_of_each_loss() -> None:
-    settled = settle(POSITIONS, VERDICTS, kept=ETL, fail_on_data_loss=False)
+    settled = settle(POSITIONS, VERDICTS, location=ETL, fail_on_data_loss=False)
     assert settled.positions == {P[0]: Position(10), P[1]: Position(17)}
     assert settled.deleted == (P[3],)
     assert len(settled.messages) == 2
@@ -144,7 +144,7 @@ def test_without_fail_on_data_loss_reading_goes_on_and_the_log_tells_of_each_los
 
 def test_with_fail_on_data_loss_the_error_tells_of_all_losses_and_the_ways_out() -> None:
     with pytest.raises(DataLossError) as caught:
-        settle(POSITIONS, VERDICTS, kept=ETL, fail_on_data_loss=True)
+        settle(POSITIONS, VERDICTS, location=ETL, fail_on_data_loss=True)
     for part in ("t-1", "up to 7", "t-3", "failOnDataLoss=false", "--group etl --reset-offsets"):
         assert part in str(caught.value)
     assert "t-2" not in str(caught.value)
@@ -152,7 +152,7 @@ def test_with_fail_on_data_loss_the_error_tells_of_all_losses_and_the_ways_out()
 
 def test_of_a_group_in_zookeeper_the_offsets_are_set_there() -> None:
     with pytest.raises(DataLossError) as caught:
-        settle(POSITIONS, VERDICTS, kept=KeptOffsets("etl", Keeper.ZOOKEEPER), fail_on_data_loss=True)
+        settle(POSITIONS, VERDICTS, location=OffsetLocation("etl", StoredIn.ZOOKEEPER), fail_on_data_loss=True)
     assert "group 'etl', t-1" in str(caught.value)
     assert "all members, and write the group's offsets into ZooKeeper's nodes /consumers/etl/offsets" in str(
         caught.value
@@ -161,13 +161,13 @@ def test_of_a_group_in_zookeeper_the_offsets_are_set_there() -> None:
 
 
 def test_a_recheck_is_no_loss() -> None:
-    settled = settle({TP: AT_100}, {TP: Recheck(Cause.DELETED)}, kept=ETL, fail_on_data_loss=True)
+    settled = settle({TP: AT_100}, {TP: Recheck(Cause.DELETED)}, location=ETL, fail_on_data_loss=True)
     assert (settled.positions, settled.messages) == ({}, ())
 
 
 def test_a_batch_read_has_no_group_to_reset() -> None:
     with pytest.raises(DataLossError) as caught:
-        settle(POSITIONS, VERDICTS, kept=NOT_KEPT, fail_on_data_loss=True)
+        settle(POSITIONS, VERDICTS, location=NO_LOCATION, fail_on_data_loss=True)
     assert "group" not in str(caught.value)
 
 
@@ -188,7 +188,7 @@ def test_a_partition_whose_broker_is_away_is_neither_lost_nor_planned(
 ) -> None:
     found = judge({TP: NO_ID}, {TP: LogRange(0, 500)}, topics, refreshed=refreshed, log_format=KAFKA07_LOG)
     assert found == {TP: Away()}
-    settlement = settle({TP: NO_ID}, found, kept=ETL, fail_on_data_loss=True)
+    settlement = settle({TP: NO_ID}, found, location=ETL, fail_on_data_loss=True)
     assert (settlement.positions, settlement.deleted, settlement.messages) == ({}, (), ())
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from streamgroup.advice import Keeper
 from streamgroup.errors import DataLossError
 from streamgroup.executor import fetcher
 from streamgroup.model import FetchTask
 from streamgroup.options.parse import parse_source
+from streamgroup.remediation import StoredIn
 from streamgroup.spark.batch import GroupBatchReader
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
@@ -25,22 +25,22 @@ REGISTERED = {
 
 
 @pytest.mark.parametrize(
-    ("given", "group", "keeper"),
+    ("given", "group", "stored_in"),
     [
-        ({"kafka.group.id": "drain"}, "drain", Keeper.ZOOKEEPER),
-        ({"kafka.group.id": "drain", "kafka.offsets.storage": "kafka"}, "drain", Keeper.BOTH),
-        ({"group.mode": "off"}, None, Keeper.KAFKA),
+        ({"kafka.group.id": "drain"}, "drain", StoredIn.ZOOKEEPER),
+        ({"kafka.group.id": "drain", "kafka.offsets.storage": "kafka"}, "drain", StoredIn.BOTH),
+        ({"group.mode": "off"}, None, StoredIn.KAFKA),
     ],
 )
 def test_a_task_knows_who_keeps_the_offsets_and_not_where_zookeeper_is(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], group: str | None, keeper: Keeper
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], group: str | None, stored_in: StoredIn
 ) -> None:
     told: dict[str, Any] = {}
     monkeypatch.setattr(fetcher, "read", lambda *args, **others: told.update(others) or iter(()))
     sent = pickle.dumps(task_options(parse_source(REGISTERED | given, streaming=True)))
     assert not any(word in sent for word in (b"zk1", b"swordfish"))
     assert list(read_task(TaskPartition(FetchTask(())), pickle.loads(sent))) == []
-    assert (told["group"], told["keeper"]) == (group, keeper)
+    assert (told["group"], told["stored_in"]) == (group, stored_in)
 
 
 def test_a_batch_read_has_no_group(monkeypatch: pytest.MonkeyPatch) -> None:

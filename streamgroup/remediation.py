@@ -1,0 +1,88 @@
+"""How an operator sets a group's offsets. It depends on where they are stored: no command fits all of Kafka.
+
+| stored | set by |
+|---|---|
+| in Kafka | `kafka-consumer-groups.sh --reset-offsets` of 0.11 or later, where the brokers are of 0.10 or later |
+| in ZooKeeper | the number in the partition's node: members follow it (R32) |
+| in both | both, since a start takes the larger |
+
+A leaf: imports nothing of ours, since planning, the driver, the group's machines and the tasks all name these ways out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class StoredIn(Enum):
+    """What stores a group's offsets."""
+
+    KAFKA = "kafka"
+    BROKERS = "brokers"
+    """Kafka; where the brokers are older than 0.8.2 they write them into their ZooKeeper."""
+    ZOOKEEPER = "zookeeper"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLocation:
+    """Whose offsets are stored where; `group` is empty where no group knows of the read."""
+
+    group: str = ""
+    stored_in: StoredIn = StoredIn.KAFKA
+
+    def node(self, topic: str = "<topic>", partition: str = "<partition>") -> str:
+        """Return ZooKeeper's node for the offset of a partition, which is called `1-2` in Kafka 0.7 and `2` later."""
+        return f"/consumers/{self.group}/offsets/{topic}/{partition}"
+
+
+NO_LOCATION = OffsetLocation()
+
+
+def how_to_reset(location: OffsetLocation) -> str:
+    """Say how to set the offsets of a group, whichever they are; one way out of several. Empty without a group."""
+    if not location.group:
+        return ""
+    tool = f"set the group's offsets (kafka-consumer-groups.sh --group {location.group} --reset-offsets, {_OF})"
+    nodes = f"write the group's offsets into ZooKeeper's nodes {location.node()} ({_CHROOT}; {_NAMED})"
+    return f"stop the query and all members, and {_both_or_one(location.stored_in, tool, nodes)}"
+
+
+def how_to_step_to(location: OffsetLocation, topic: str, partition: str, offset: int, servers: str) -> str:
+    """Say how to have a group continue at `offset`.
+
+    `partition` is as its Kafka calls it, `servers` is `host:port,host:port`.
+    """
+    tool = (
+        f"run: kafka-consumer-groups.sh --bootstrap-server {servers} --group {location.group} "
+        f"--topic {topic}:{partition} --reset-offsets --to-offset {offset} --execute ({_OF})"
+    )
+    node = f"write {offset} into ZooKeeper's node {location.node(topic, partition)} ({_CHROOT})"
+    return f"stop the query and all members, and {_both_or_one(location.stored_in, tool, node)}"
+
+
+def how_to_look(location: OffsetLocation) -> str:
+    """Return the command that shows where a group is."""
+    where = {
+        StoredIn.KAFKA: "--bootstrap-server",
+        StoredIn.BROKERS: "--bootstrap-server, or --zookeeper for brokers before 0.9",
+        StoredIn.ZOOKEEPER: "--zookeeper",
+        StoredIn.BOTH: "--zookeeper, then --bootstrap-server",
+    }
+    return f"streamgroup groups --describe --group {location.group}, with {where[location.stored_in]}"
+
+
+def _both_or_one(stored_in: StoredIn, in_kafka: str, in_zookeeper: str) -> str:
+    return {
+        StoredIn.KAFKA: in_kafka,
+        StoredIn.BROKERS: f"{in_kafka}; where brokers before 0.8.2 keep them, {in_zookeeper}, and {_ANEW}",
+        StoredIn.ZOOKEEPER: in_zookeeper,
+        StoredIn.BOTH: f"do both, since the larger offset counts: {in_zookeeper}, and {in_kafka}",
+    }[stored_in]
+
+
+_OF = "the tool of Kafka 0.11 or later; brokers before 0.10 need a client of their time that commits"
+_ANEW = "start with a new checkpointLocation, since nothing tells a reset from a commit there"
+_CHROOT = "below the brokers' chroot, if they have one"
+_NAMED = "Kafka 0.7 calls a partition <broker>-<partition>"
