@@ -21,9 +21,9 @@ from streamgroup.driver.batch import tasks_of
 from streamgroup.driver.logs.memo import Memo
 from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.backends import backend_of
 from streamgroup.driver.membership.lineage_watch import LineageWatch
 from streamgroup.driver.membership.modes import ledger_of
-from streamgroup.driver.membership.backends import backend_of
 from streamgroup.driver.offline_brokers import OfflineBrokers
 from streamgroup.driver.planner import Planner
 from streamgroup.driver.resolver import Resolver

@@ -21,8 +21,8 @@ from streamgroup.driver.logs.subscription import (
     topics_to_ask,
 )
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.driver.membership.lineage_watch import LineageWatch
 from streamgroup.driver.membership.backends import GroupBackend
+from streamgroup.driver.membership.lineage_watch import LineageWatch
 from streamgroup.group import events as ev
 from streamgroup.model import ClusterSnapshot, Document, Position, TopicPartition
 from streamgroup.net.resolve import require_resolvable

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from streamgroup.remediation import OffsetLocation, StoredIn
 from streamgroup.logformat import KAFKA_LOG
 from streamgroup.model import CommittedOffset, Document, LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
 from streamgroup.planning.batch import below_targets, empty_document, next_document
 from streamgroup.planning.suspicions import Suspicions
+from streamgroup.remediation import OffsetLocation, StoredIn
 from streamgroup.run.machine import Judged
 from streamgroup.run.steps import Steps
 from tests.sim.settings import GROUP_ID

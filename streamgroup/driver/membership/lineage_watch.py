@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.identity import Identity, encode_identity
-from streamgroup.run.lineage_check import DuplicateLineageCheck, described
 from streamgroup.model import GroupDescription
+from streamgroup.run.lineage_check import DuplicateLineageCheck, described
 
 log = logging.getLogger("streamgroup")
 

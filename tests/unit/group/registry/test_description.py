@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.run.lineage_check import find_duplicate
 from streamgroup.group.identity import Identity, decode_identity, encode_identity
 from streamgroup.group.registry.description import describe_holders, describe_members, host_in
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.model import Dialect, GroupState
+from streamgroup.run.lineage_check import find_duplicate
 from streamgroup.znodes import ZNode
 
 # -- who is in the group -----------------------------------------------------------------------------------------------
