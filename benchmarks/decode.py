@@ -19,6 +19,7 @@ import google_crc32c
 
 from streamgroup.errors import ConfigError
 from streamgroup.records import kernel
+from streamgroup.records.batches import Frames
 from streamgroup.records.decode import DecodeOptions, decode, record_batches
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -79,7 +80,7 @@ def best(data: bytes, options: DecodeOptions, seconds: float) -> float:
     times, end = [], time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
         began = time.thread_time()
-        for _ in record_batches(decode(data, 0, 2**62, options), "orders", 0):
+        for _ in record_batches(decode(Frames(data, 0, 2**62), 0, options), "orders", 0):
             pass
         times.append(time.thread_time() - began)
     return min(times)

@@ -3,7 +3,7 @@
     python -m benchmarks.old_formats [--fetch BYTES] [--batch BYTES] [--size BYTES] [--rounds N] [--kernel NAME]
 
 The same values as record batches v2, as messages of magic 1 and 0, and as messages of Kafka 0.7: one fetch of about
-`--fetch` uncompressed bytes each, plain or in batches (wrappers) of `--batch` bytes. One thread looks ahead through it
+`--fetch` uncompressed bytes each, plain or in batches (wrappers) of `--batch` bytes. One thread walks its frames
 and decodes it into Arrow record batches, checksums and all. The formats take turns, round by round, so that a busy
 machine is busy for all; what is shown is the best round of each, and its rate as a share of that of v2.
 """
@@ -27,7 +27,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.records import kernel
 from streamgroup.records.batches import Frames
 from streamgroup.records.decode import DecodeOptions, decode, record_batches
-from streamgroup.records.messages07 import decode07, walk07
+from streamgroup.records.messages07 import Frames07, decode07
 from streamgroup.records.xxhash import xxh32
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
@@ -98,14 +98,11 @@ def write_07(batches: list[list[bytes]], codec: str) -> bytes:
 
 
 def read_kafka(data: bytes) -> int:
-    for _ in Frames(memoryview(data), END):
-        pass
-    return sum(found.num_rows for found in record_batches(decode(data, 0, END, OPTIONS), "orders", 0))
+    return sum(found.num_rows for found in record_batches(decode(Frames(data, 0, END), 0, OPTIONS), "orders", 0))
 
 
 def read_07(data: bytes) -> int:
-    walk07(data, 0)
-    return sum(found.num_rows for found in record_batches(decode07(data, 0, END, OPTIONS), "orders", 0))
+    return sum(found.num_rows for found in record_batches(decode07(Frames07(data, 0, END), 0, OPTIONS), "orders", 0))
 
 
 FORMATS = (

@@ -23,6 +23,7 @@ from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
 from streamgroup.driver.starts import gained_offsets
 from streamgroup.executor.cursor import Cursor
+from streamgroup.executor.kafka.format import KAFKA_READ_FORMAT
 from streamgroup.executor.recovery import Recovery
 from streamgroup.group.assigning import GroupMember
 from streamgroup.group.assignors import ASSIGNORS
@@ -32,6 +33,7 @@ from streamgroup.group.offsets.kafka import commit_verdicts
 from streamgroup.group.offsets.memory import MemoryOffsetStore
 from streamgroup.group.offsets.store import CommitOffsets, FetchOffsets
 from streamgroup.group.positions import Origin
+from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,
@@ -250,19 +252,20 @@ def divide(n: int) -> Step:
     """One log of Kafka 0.7 with `n` segments."""
     ranges = [FetchRange(OffsetRange(TopicPartition("t", 0), 0, 100 * n), None)]
     segments = {ranges[0].range.partition: range(0, 100 * n, 100)}
-    return lambda: pack(ranges, min_partitions=n // 2, segments=segments)
+    return lambda: pack(ranges, KAFKA07_LOG, min_partitions=n // 2, segments=segments)
 
 
 def progress(n: int) -> Step:
     """A task reads `n` small ranges: each is handed out by itself."""
     options = parse_source({"subscribe": "t", "kafka.bootstrap.servers": "127.0.0.1:1"}, streaming=False)
-    recovery = Recovery(options.client, options.fetch, True, time.monotonic)
+    lookup = KAFKA_READ_FORMAT.lookup(options.client, options.fetch, time.monotonic)
+    recovery = Recovery(lookup, options.client, options.fetch, fail_on_data_loss=True, clock=time.monotonic)
     cursors = [Cursor.of(FetchRange(OffsetRange(tp, 0, 1), None)) for tp in rows(n)]
 
     def step() -> None:
         for cursor in cursors:
-            cursor.waits(0.0)
-            recovery.progress()
+            cursor.mark_waiting(0.0)
+            recovery.note_progress()
 
     return step
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamgroup.errors import KafkaError, StreamGroupError
+from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import UNKNOWN_EPOCH, Broker, FetchRange, TopicPartition
 
-_FIRST_GUESS = 256.0
-"""Bytes per offset before anything is known. Too few costs one more request, which is pipelined; too many is waste."""
-_LEAST_ASKED = 64 * 1024
+_BYTES_PER_OFFSET_AT_FIRST = 256.0
+"""Bytes per offset before any answer. Too few cost one more request, which is pipelined; too many are wasted."""
+_MIN_ASKED_BYTES = 64 * 1024
 _MARGIN = 1.25
 SIZES: dict[str, float] = {}
-"""Bytes per offset as this process has seen them last, by topic: a guess for the next task's first request."""
-_MOST_SIZES = 10_000
+"""By topic: the bytes per offset of the last answer in this process, to size the first request of the next task."""
+_MAX_SIZES = 10_000
 
 
 @dataclass(slots=True)
 class Cursor:
-    """One range's progress: all below `position` is delivered, all below `ahead` is fetched.
+    """The progress of one range: all below `position` is delivered, all below `ahead` is fetched.
 
-    A trouble is what the last attempt failed with; it is cleared by progress, and `waiting_since` (seconds on the
-    reader's clock) says since when there has been none.
+    `failure` is the error of the last attempt. Progress clears it.
     """
 
     tp: TopicPartition
@@ -32,23 +32,25 @@ class Cursor:
     topic_id: str
     leader: Broker | None
     leader_epoch: int
-    trouble: KafkaError | StreamGroupError | None = None
+    log_format: LogFormat = KAFKA_LOG
+    failure: KafkaError | StreamGroupError | None = None
     waiting_since: float | None = None
+    """Seconds on the reader's clock since when nothing has come; None while records come."""
     high_watermark: int = -1
-    turn: int = 0
-    """When it was served last; those that were not served for longest are asked for first."""
-    asked: int = 0
+    last_served: int = 0
+    """The number of the answer that served it last. The cursors with the lowest numbers are asked for first."""
+    asked_bytes: int = 0
     """How many bytes the last request asked for."""
-    least: int = 0
-    """How many are to be asked for at least: the first message is known to be that large."""
+    min_bytes: int = 0
+    """How many bytes the next request has to ask for, since the next message is known to be that large."""
     empty_answers: int = 0
-    """How many answers in a row had nothing although the leader's log goes on behind what is fetched."""
+    """How many answers in a row had nothing, although the leader's log goes on behind what is fetched."""
     readable: int = -1
     """The offset below which the last of those answers showed all that the leader has."""
 
     @classmethod
-    def of(cls, planned: FetchRange) -> Cursor:
-        """At the start of a planned range."""
+    def of(cls, planned: FetchRange, log_format: LogFormat = KAFKA_LOG) -> Cursor:
+        """Return the cursor at the start of a planned range."""
         start = planned.range.start
         return cls(
             planned.range.partition,
@@ -59,6 +61,7 @@ class Cursor:
             planned.topic_id,
             planned.leader,
             planned.leader_epoch,
+            log_format,
         )
 
     @property
@@ -68,51 +71,52 @@ class Cursor:
 
     @property
     def wants_more(self) -> bool:
-        """Whether there is something left to fetch, and nothing in the way."""
-        return self.trouble is None and self.ahead < self.until
+        """Whether something is left to fetch and no failure is in the way."""
+        return self.failure is None and self.ahead < self.until
 
-    def fetched(self, ahead: int, size: int) -> None:
-        """`size` bytes hold everything below `ahead`."""
-        if len(SIZES) >= _MOST_SIZES:
+    def mark_fetched(self, ahead: int, size: int) -> None:
+        """Note that all below `ahead` has come, in `size` bytes."""
+        if len(SIZES) >= _MAX_SIZES:
             SIZES.clear()
         SIZES[self.tp.topic] = size / (ahead - self.ahead)
         self.ahead = ahead
-        self.least = 0
+        self.min_bytes = 0
         self.waiting_since = None
         self.empty_answers = 0
 
-    def delivered(self, position: int) -> None:
-        """All below `position` is delivered."""
+    def mark_delivered(self, position: int) -> None:
+        """Note that all below `position` is delivered."""
         self.position = position
 
-    def waits(self, now: float) -> None:
-        """Nothing came."""
+    def mark_waiting(self, now: float) -> None:
+        """Note that nothing came."""
         if self.waiting_since is None:
             self.waiting_since = now
 
-    def fails(self, trouble: KafkaError | StreamGroupError, now: float) -> None:
-        """Nothing can come before the `trouble` is over."""
-        self.trouble = trouble
-        self.waits(now)
+    def mark_failed(self, failure: KafkaError | StreamGroupError, now: float) -> None:
+        """Note that nothing can come before `failure` is mended."""
+        self.failure = failure
+        self.mark_waiting(now)
 
-    def moves(self, leader: Broker | None, leader_epoch: int = UNKNOWN_EPOCH) -> None:
-        """Go on at `leader`, behind what is delivered."""
-        self.leader, self.leader_epoch, self.trouble = leader, leader_epoch, None
+    def move_to(self, leader: Broker | None, leader_epoch: int = UNKNOWN_EPOCH) -> None:
+        """Fetch from `leader` from now on, behind what is delivered."""
+        self.leader, self.leader_epoch, self.failure = leader, leader_epoch, None
         self.ahead = self.position
 
-    def skip(self, offset: int) -> None:
-        """Go on at `offset`; what lies before it is lost."""
+    def skip_to(self, offset: int) -> None:
+        """Go on at `offset`, without what lies before it."""
         self.position = self.ahead = min(offset, self.until)
-        self.trouble = self.waiting_since = None
+        self.failure = self.waiting_since = None
         self.empty_answers = 0
 
     def bytes_wanted(self, most: int) -> int:
-        """How many bytes to ask for: what the rest of the range may take, `most` at most, but `least`.
+        """Return how many bytes to ask for: what the rest of the range may take, from `min_bytes` to `most`.
 
-        A broker sends all that it has behind the range, too; what is not asked for need not be thrown away.
+        A broker sends all that it has, also behind the range; the task would throw that away.
         """
-        rest = int((self.until - self.ahead) * SIZES.get(self.tp.topic, _FIRST_GUESS) * _MARGIN)
-        return max(min(most, max(rest, _LEAST_ASKED)), self.least)
+        rest = int((self.until - self.ahead) * SIZES.get(self.tp.topic, _BYTES_PER_OFFSET_AT_FIRST) * _MARGIN)
+        return max(min(most, max(rest, _MIN_ASKED_BYTES)), self.min_bytes)
 
     def __str__(self) -> str:
-        return f"{self.tp} at offset {self.position} of [{self.start}, {self.until})"
+        where = f"{self.log_format.offset_noun} {self.position} of [{self.start}, {self.until})"
+        return f"{self.log_format.name(self.tp)} at {where}"

@@ -1,7 +1,7 @@
 """What a Spark task runs: fetch planned ranges from their leaders, decode them, hand them out as Arrow batches.
 
-The plan says where each range lies: leader, topic id, leader epoch; a task asks nobody. Only when a leader has moved or
-is gone is the cluster's metadata looked up. A range is delivered whole, once, or the task fails (R14).
+The plan tells where each range lies: leader, topic id, leader epoch. A task asks for the cluster's metadata only when a
+leader has moved or is gone. A range is delivered whole, once, or the task fails (R14).
 """
 
 from __future__ import annotations
@@ -15,22 +15,19 @@ import pyarrow as pa
 
 from streamgroup.errors import DecodeError, TransportError
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.fetching import Fetching, Portion
-from streamgroup.executor.pipeline import Pipeline
+from streamgroup.executor.kafka.format import KAFKA_READ_FORMAT
+from streamgroup.executor.pipeline import Pipeline, Portion
 from streamgroup.executor.pool import POOL
+from streamgroup.executor.read_format import ReadFormat
 from streamgroup.executor.recovery import Recovery
 from streamgroup.model import Broker, Dialect, FetchTask
-from streamgroup.net.connection import Connection
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.records.decode import Decoded, DecodeOptions, decode, record_batches
+from streamgroup.records.decode import DecodeOptions, record_batches
 from streamgroup.remediation import OffsetLocation, StoredIn, how_to_step_to
-from streamgroup.wire.messages.log import ListOffsetsRequest
 
-_TIERED = 8
-"""The first version of ListOffsets that tells local from tiered storage."""
 _PAUSE_S = 0.02
-"""After an answer without records: a broker waits `fetch.max.wait.ms` by itself, but not one that throttles."""
+"""After an answer without records. A broker waits `fetch.max.wait.ms` before it sends one, unless it throttles."""
 
 
 def read(
@@ -42,47 +39,59 @@ def read(
     group: str | None = None,
     stored_in: StoredIn = StoredIn.KAFKA,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `task`'s ranges in the schema of Spark's own Kafka source; in order within each range.
+    """Read the records of `task`'s ranges, in order within each range, in the schema of Spark's own Kafka source.
 
     `group` and the `stored_in` of its offsets are for error messages only: tasks never use the group. At most
     `fetch.prefetch` + 1 answers are held.
 
-    Raises DataLossError for planned records that are gone (unless `fail_on_data_loss` is off: then they are left out
-    with a warning), DecodeError for a batch that cannot be read, with the command that steps over it, TransportError
-    after `poll_timeout_ms` without progress, BrokerError for what a broker refuses.
+    Raises DataLossError for planned records that are gone (with `fail_on_data_loss` off they are left out with a
+    warning), DecodeError for a batch that cannot be read, with the command that steps over it, TransportError after
+    `poll_timeout_ms` without progress, BrokerError for what a broker refuses.
     """
     RELEASE_MEMORY.learn(task.releases)
     servers = dict.fromkeys((*client.bootstrap_servers, *task.brokers))
-    kind = _reader07() if task.dialect is Dialect.KAFKA07 else Reader
-    reader = kind(
-        replace(client, bootstrap_servers=tuple(servers)),
-        fetch,
-        fail_on_data_loss,
-        OffsetLocation(group or "", stored_in),
-    )
+    read_format = _read_format_of(task.dialect)
+    client = replace(client, bootstrap_servers=tuple(servers))
+    reader = Reader(read_format, client, fetch, fail_on_data_loss, OffsetLocation(group or "", stored_in))
     try:
-        yield from reader.rows([Cursor.of(planned) for planned in task.ranges])
+        yield from reader.rows([Cursor.of(planned, read_format.log_format) for planned in task.ranges])
     finally:
         reader.close()
 
 
-def _reader07() -> type[Reader]:
-    from streamgroup.executor.reader07 import Reader07  # noqa: PLC0415  (most tasks never need it, and start faster)
+def _read_format_of(dialect: Dialect) -> ReadFormat:
+    """Return how to read the logs of brokers that speak `dialect`."""
+    if dialect is Dialect.KAFKA:
+        return KAFKA_READ_FORMAT
+    # Most tasks never need it, and start faster without importing it.
+    from streamgroup.executor.kafka07.format import KAFKA07_READ_FORMAT  # noqa: PLC0415
 
-    return Reader07
+    return KAFKA07_READ_FORMAT
 
 
 class Reader:
-    """Reads one task's ranges; `Reader07` does where the brokers speak Kafka 0.7."""
-
-    dialect = Dialect.KAFKA
+    """Reads the ranges of one task, from one leader after the other."""
 
     def __init__(
-        self, client: ClientOptions, fetch: FetchOptions, fail_on_data_loss: bool, location: OffsetLocation
+        self,
+        read_format: ReadFormat,
+        client: ClientOptions,
+        fetch: FetchOptions,
+        fail_on_data_loss: bool,
+        kept: OffsetLocation,
     ) -> None:
-        self._client, self._fetch, self._location, self._group = client, fetch, location, location.group or None
+        self._format = read_format
+        self._client, self._fetch, self._kept = client, fetch, kept
         self._clock = time.monotonic
-        self._recovery = self._recovering(fail_on_data_loss)
+        lookup = read_format.lookup(client, fetch, self._clock)
+        self._recovery = Recovery(
+            lookup,
+            client,
+            fetch,
+            fail_on_data_loss=fail_on_data_loss,
+            clock=self._clock,
+            group=kept.group or None,
+        )
         self._decode = DecodeOptions(
             check_crcs=fetch.check_crcs,
             include_headers=fetch.include_headers,
@@ -91,14 +100,8 @@ class Reader:
             max_decompressed_bytes=fetch.max_decompressed_bytes,
         )
 
-    def _recovering(self, fail_on_data_loss: bool) -> Recovery:
-        return Recovery(self._client, self._fetch, fail_on_data_loss, self._clock, self._group)
-
-    def _fetching(self, connection: Connection, cursors: Sequence[Cursor]) -> Fetching:
-        return Pipeline(connection, cursors, self._fetch, self._clock)
-
     def close(self) -> None:
-        """Close what was opened for recovery."""
+        """Close the connections that recovery has opened."""
         self._recovery.close()
 
     def rows(self, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:
@@ -110,51 +113,46 @@ class Reader:
             left = [cursor for cursor in cursors if not cursor.done]
             for cursor in left:
                 if cursor.leader is None:
-                    cursor.waits(self._clock())
+                    cursor.mark_waiting(self._clock())
             if left:
                 self._recovery.mend(left)
 
     def _from_leader(self, leader: Broker, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:
-        """Read until the ranges are done or in trouble."""
+        """Read until each range is done or has failed."""
         try:
             deadline = self._clock() + self._client.connection_setup_timeout_ms / 1000
-            connection = POOL.take(leader.host, leader.port, self._client, deadline, self.dialect)
+            connection = POOL.take(leader.host, leader.port, self._client, deadline, self._format.dialect)
         except TransportError as error:
             _fail(cursors, error, self._clock())
             return
         try:
-            pipeline = self._fetching(connection, cursors)
+            exchange = self._format.exchange(connection, cursors, self._fetch)
+            pipeline = Pipeline(connection, exchange, cursors, self._fetch.prefetch, self._clock)
             while (portions := self._next(pipeline, cursors)) is not None:
                 if not portions:
-                    self._pass_gaps(connection, cursors)
+                    self._recovery.pass_gaps(cursors, connection)
                     time.sleep(_PAUSE_S)
-                while portions:  # which are let go one by one: the next answer needs the memory
+                while portions:  # each is let go before the next one is decoded: the next answer needs the memory
                     yield from self._decoded(portions.pop(0), pipeline)
-                    self._recovery.progress()
-                self._recovery.check_patience(cursors)
+                    self._recovery.note_progress()
+                self._recovery.check_timeouts(cursors)
         finally:
             POOL.give_back(connection)
 
-    def _pass_gaps(self, connection: Connection, cursors: Sequence[Cursor]) -> None:
-        self._recovery.pass_gaps(cursors, tiered=connection.versions.highest(ListOffsetsRequest) >= _TIERED)
-
-    def _next(self, pipeline: Fetching, cursors: Sequence[Cursor]) -> list[Portion] | None:
+    def _next(self, pipeline: Pipeline, cursors: Sequence[Cursor]) -> list[Portion] | None:
         try:
             return pipeline.next()
         except TransportError as error:
             _fail(cursors, error, self._clock())
             return None
 
-    def _decode_from(self, portion: Portion, position: int) -> Decoded:
-        return decode(portion.records, position, portion.cursor.until, self._decode, portion.aborted)
-
-    def _decoded(self, portion: Portion, pipeline: Fetching) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, portion: Portion, pipeline: Pipeline) -> Iterator[pa.RecordBatch]:
         """Decode `portion`, in several steps where it would be too large decompressed at once."""
         cursor = portion.cursor
         position, end = portion.start, portion.ahead
         while position < end:
             try:
-                decoded = self._decode_from(portion, position)
+                decoded = self._format.decode(portion, position, self._decode)
             except DecodeError as error:
                 raise self._poisoned(cursor, error) from error
             for batch in record_batches(decoded, cursor.tp.topic, cursor.tp.partition):
@@ -163,22 +161,28 @@ class Reader:
             if decoded.next_offset <= position:
                 raise DecodeError(f"{cursor.tp}: nothing could be decoded of the offsets [{position}, {end})")
             position = decoded.next_offset
-        cursor.delivered(position)
+        cursor.mark_delivered(position)
 
     def _poisoned(self, cursor: Cursor, error: DecodeError) -> DecodeError:
-        """`error` with its place, and with what steps over it."""
-        step = "where the next batch begins cannot be told; kafka-dump-log.sh shows the batches of a log segment"
+        """Return `error` with the partition, and with what steps over the damaged frame."""
+        log_format, tp = self._format.log_format, cursor.tp
+        step = self._format.next_frame_unknown
         if error.base_offset is not None and error.next_offset is not None:
-            around = self._step_over(cursor.tp.topic, str(cursor.tp.partition), error.base_offset, error.next_offset)
-            step = f"the next batch begins at offset {error.next_offset}. To step over this one, {around}"
-        named = type(error)(f"{cursor.tp}: {error}; {step}")
+            name = log_format.partition_name(tp.partition)
+            around = self._step_over(tp.topic, name, error.base_offset, error.next_offset)
+            begins = f"the next {self._format.frame_noun} begins at {log_format.offset_noun} {error.next_offset}"
+            step = f"{begins}. To step over this one, {around}"
+        where = log_format.name(tp)
+        if log_format.partition_label(tp.partition) != tp.partition:
+            where += f" (partition {tp.partition})"  # as the column `partition` has it
+        named = type(error)(f"{where}: {error}; {step}")
         named.base_offset, named.next_offset = error.base_offset, error.next_offset
         return named
 
     def _step_over(self, topic: str, name: str, base: int, after: int) -> str:
-        """What leaves out [`base`, `after`) of the partition that its cluster calls `name`.
+        """Return what leaves out [`base`, `after`) of the partition that its cluster calls `name`.
 
-        Where a group goes on its offset says, where another read does its options.
+        The offset of a group says where it goes on; the options of another read do.
         """
         if not self._location.group:
             return _read_around(topic, name, base, after)
@@ -192,7 +196,7 @@ class Reader:
 
 
 def _read_around(topic: str, name: str, base: int, after: int) -> str:
-    """What to do where no group says where to go on."""
+    """Return how to read past [`base`, `after`) where no group's offset says where to go on."""
     before, behind = (json.dumps({topic: {name: offset}}) for offset in (base, after))
     return (
         f"read in two parts: up to it with endingOffsets {before}, behind it with startingOffsets {behind} (with the "
@@ -203,4 +207,4 @@ def _read_around(topic: str, name: str, base: int, after: int) -> str:
 def _fail(cursors: Sequence[Cursor], error: TransportError, now: float) -> None:
     for cursor in cursors:
         if not cursor.done:
-            cursor.fails(error, now)
+            cursor.mark_failed(error, now)

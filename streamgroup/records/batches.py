@@ -99,43 +99,65 @@ Frame = Batch | Run | Wrapper
 
 
 class Frames:
-    """The frames of one fetch, in order; `truncated` and `beyond` tell, after the walk, what lay behind the last one.
+    """The frames of one fetch, in order: their headers are walked once, when this is made.
 
-    A walk ends at the first frame that has nothing before `until`: what lies there is nobody's business here, be it
-    sound or not. Plain messages come many at once, as a run; one never holds messages on both sides of `start`.
+    The fetcher reads `next_offset` to know what to fetch next. The decoder then iterates over the same frames.
+
+    The walk ends at the first frame that begins at `until` or beyond, and reads nothing of that frame but its offset.
+    Plain messages come many at once, as a `Run`, which never holds messages on both sides of `start`.
     """
 
-    def __init__(self, data: memoryview, until: int, start: int = 0) -> None:
-        self._data = data
-        self._until = until
-        self._start = start
+    def __init__(self, data: memoryview | bytes, start: int, until: int) -> None:
+        self.data = memoryview(data).cast("B")
+        self.start = start
+        self.until = until
         self.truncated = False
-        """The bytes end inside of a frame. A broker cuts the last one where it likes, and the first one only before
-        0.10.1 (KIP-74)."""
-        self.beyond: int | None = None
-        """The base offset of the first frame at `until` or beyond, where one was seen."""
+        """Whether the bytes end inside of a frame. A broker cuts the last one at any byte, and the first one only
+        before 0.10.1 (KIP-74)."""
+        self.size = 0
+        """How many bytes the whole frames take."""
+        self.next_offset = start
+        """The offset behind the last whole frame, where to fetch next. Where a frame begins at `until` or beyond it is
+        that frame's offset: compaction has left nothing between. Where a frame cannot be read it is `until`: the
+        decoder raises the error, and nothing is to be fetched before."""
+        self.failure: DecodeError | None = None
+        """Why the walk ended before `until`, where a frame could not be read."""
+        self._frames: list[Frame] = []
+        try:
+            self._walk()
+        except DecodeError as error:
+            self.failure = error
+            self.next_offset, self.size = max(start, until), len(self.data)
 
     def __iter__(self) -> Iterator[Frame]:
-        position, size, expected = 0, len(self._data), 0
-        while position < size and expected < self._until:
+        """Iterate over the frames, then raise `failure` where there is one."""
+        yield from self._frames
+        if self.failure is not None:
+            raise self.failure
+
+    def _walk(self) -> None:
+        position, size, expected = 0, len(self.data), 0
+        while position < size and expected < self.until:
             if size - position < FRAME.size:
-                self.truncated = True  # without its magic nobody knows whether its offset is the first or the last
-                return
-            magic = self._data[position + FRAME.size - 1]
+                self.truncated = True  # the magic says whether a frame's offset is its first or its last
+                break
+            magic = self.data[position + FRAME.size - 1]
             frame = self._batch(position, expected) if magic > 1 else self._messages(position, expected)
             if frame is None:
-                return
+                break
             expected = frame.last_offset + 1
             position = frame.end
-            yield frame
+            self._frames.append(frame)
+        self.size = position
+        self.next_offset = max(self.next_offset, expected)
 
     def _batch(self, position: int, expected: int) -> Batch | None:
-        """The batch at `position`; None where the walk ends there."""
-        data = self._data
+        """Return the batch at `position`, None where the walk ends there. Raises DecodeError."""
+        data = self.data
         if len(data) - position < HEADER_SIZE:
             base_offset, size, _, magic = FRAME.unpack_from(data, position)
-            if base_offset >= self._until:
-                self.beyond = base_offset
+            if base_offset >= self.until:
+                self.next_offset = base_offset
                 return None
             if magic != 2 or size < HEADER_SIZE - SIZE_END or base_offset < 0:
                 raise _unreadable(base_offset, size, magic)
@@ -144,8 +166,8 @@ class Frames:
         header = HEADER.unpack_from(data, position)
         end = position + SIZE_END + header[1]
         batch = Batch._make((*header, position, end))
-        if batch.base_offset >= self._until:
-            self.beyond = batch.base_offset
+        if batch.base_offset >= self.until:
+            self.next_offset = batch.base_offset
             return None
         if batch.magic != 2 or batch.size < HEADER_SIZE - SIZE_END or batch.base_offset < 0:
             raise _unreadable(batch.base_offset, batch.size, batch.magic)
@@ -161,8 +183,8 @@ class Frames:
         return batch
 
     def _messages(self, position: int, expected: int) -> Run | Wrapper | None:
-        """The messages of magic 0 or 1 from `position` on; None where the walk ends there."""
-        data = self._data
+        """Return the messages of magic 0 or 1 from `position`, None where the walk ends there. Raises DecodeError."""
+        data = self.data
         left = len(data) - position
         if left < MESSAGE_HEADER.size:
             self.truncated = True  # it has no attributes, so its offset may be that of a wrapper's last message
@@ -173,8 +195,8 @@ class Frames:
             run = self._run(position, expected, offset)
             if run is not None:
                 return run
-            if offset >= self._until:
-                self.beyond = offset
+            if offset >= self.until:
+                self.next_offset = offset
                 return None
         if size < LEAST_SIZES[magic] or not 0 <= offset <= _MAX_OFFSET:
             raise _unreadable(offset, size, magic)
@@ -185,12 +207,12 @@ class Frames:
             error = DecodeError(f"the message at offset {offset}: the one before it has offset {expected - 1}")
             error.base_offset = offset
             raise error
-        return parse_wrapper(data, position, header, expected, self._start)
+        return parse_wrapper(data, position, header, expected, self.start)
 
     def _run(self, position: int, expected: int, offset: int) -> Run | None:
-        """The plain messages from `position` on, the first of which has `offset`; None where it is no sound one."""
-        bound = min(self._start, self._until) if offset < self._start else self._until
-        end, messages, last_offset = kernel.current().walk(self._data, position, expected, bound)
+        """Return the plain messages from `position` on, the first of which has `offset`; None where none is sound."""
+        bound = min(self.start, self.until) if offset < self.start else self.until
+        end, messages, last_offset = kernel.current().walk(self.data, position, expected, bound)
         return Run(offset, last_offset, position, end, expected) if messages else None
 
     def verify(self, frame: Frame) -> None:
@@ -198,12 +220,12 @@ class Frames:
         if isinstance(frame, Batch):
             self._verify(frame)
         elif isinstance(frame, Wrapper):
-            frame.verify(self._data)
+            frame.verify(self.data)
 
     def _verify(self, batch: Batch) -> None:
         found = 0
         for begin in range(batch.begin + CRC_COVERS, batch.end, _CRC_PIECE):
-            found = google_crc32c.extend(found, bytes(self._data[begin : min(begin + _CRC_PIECE, batch.end)]))
+            found = google_crc32c.extend(found, bytes(self.data[begin : min(begin + _CRC_PIECE, batch.end)]))
         if found != batch.crc:
             what = f"its CRC-32C is {found:#010x}, its header says {batch.crc:#010x}; the bytes are damaged"
             raise self._damaged(batch, what, ChecksumMismatch)
@@ -211,8 +233,8 @@ class Frames:
     def _damaged(self, batch: Batch, what: str, kind: type[E]) -> E:
         """An error about a batch whose very header may be damaged: where it ends, the next batch knows better."""
         error = batch.error(what, kind)
-        if len(self._data) - batch.end >= 8:
-            after = int.from_bytes(self._data[batch.end : batch.end + 8], "big", signed=True)
+        if len(self.data) - batch.end >= 8:
+            after = int.from_bytes(self.data[batch.end : batch.end + 8], "big", signed=True)
             if after > batch.base_offset:
                 error.next_offset = after
         return error

@@ -62,26 +62,21 @@ class Decoded:
     inner: pa.Array | None = None
 
 
-def decode(
-    data: memoryview | bytes,
-    start: int,
-    until: int,
-    options: DecodeOptions,
-    aborted: Sequence[AbortedTransaction] = (),
-) -> Decoded:
-    """Decode the records whose offsets are in `[start, until)`.
+def decode(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence[AbortedTransaction] = ()) -> Decoded:
+    """Decode the records of `frames` from the offset `start` on, up to the end of the range that they were walked for.
 
-    `data` is the field `records` of a Fetch answer: whole batches (magic 2) or messages (magic 0 and 1), in any order,
-    the last of which may be cut off. `aborted` are the aborted transactions of the same answer; they count under
-    `read_committed` only. Messages of magic 0 have the timestamp -1 and the timestamp type -1, as in Java.
+    `frames` are those of the field `records` of a Fetch answer: whole batches (magic 2) or messages (magic 0 and 1),
+    in any order, the last of which may be cut off. `start` is where the walk began, or the `next_offset` of a call that
+    ended early. `aborted` are the aborted transactions of the same answer; they count under `read_committed` only.
+    Messages of magic 0 have the timestamp -1 and the timestamp type -1, as in Java.
 
     Raises DecodeError and its kinds (ChecksumMismatch, TooLarge, UnsupportedCodec, UnsupportedMagic), with the
-    `base_offset` and `next_offset` of the batch; topic and partition are for the caller to add. Batches at `until` or
-    beyond are not looked at. Decompressed bytes beyond the cap end the call early, behind the batches that fit.
+    `base_offset` and `next_offset` of the batch; the caller adds topic and partition. Decompressed bytes beyond the cap
+    end the call early, behind the batches that fit.
     """
-    data = memoryview(data).cast("B")
-    frames = Frames(data, until, start)
-    wanted, next_offset = _wanted(frames, data, start, options, aborted)
+    data, until = frames.data, frames.until
+    wanted = _wanted(frames, start, options, aborted)
+    next_offset = max(start, frames.next_offset)
     layout = lay_out(data, wanted, options.max_decompressed_bytes)
     try:
         fields, types = _scanned(layout, options)
@@ -153,17 +148,12 @@ def _headers(layout: Layout, fields: Fields) -> pa.Array:
     return columns.headers(layout.buffer, fields)
 
 
-def _wanted(
-    frames: Frames, data: memoryview, start: int, options: DecodeOptions, aborted: Sequence[AbortedTransaction]
-) -> tuple[list[Frame], int]:
-    """The frames whose records are to be decoded, and where to go on fetching."""
+def _wanted(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence[AbortedTransaction]) -> list[Frame]:
+    """Return the frames whose records are to be decoded, each held against its checksum. Raises DecodeError."""
     aborts = Aborts(aborted) if options.read_committed else None
     wanted: list[Frame] = []
-    next_offset = start
     for frame in frames:
-        last_offset = frame.last_offset
-        next_offset = max(next_offset, last_offset + 1)
-        before = last_offset < start
+        before = frame.last_offset < start
         batch = frame if isinstance(frame, Batch) else None
         if before and (aborts is None or batch is None):
             continue
@@ -172,14 +162,12 @@ def _wanted(
         if batch is None:
             wanted.append(frame)
             continue
-        if aborts is not None and aborts.hides(data, batch, options.max_decompressed_bytes):
+        if aborts is not None and aborts.hides(frames.data, batch, options.max_decompressed_bytes):
             continue
         # Bytes behind a count of 0 are an error, as in Java: they may be records.
         if not (before or batch.control) and (batch.record_count or batch.end > batch.begin + HEADER_SIZE):
             wanted.append(batch)
-    if frames.beyond is not None:
-        next_offset = max(next_offset, frames.beyond)
-    return wanted, next_offset
+    return wanted
 
 
 def record_batches(decoded: Decoded, topic: str, partition: int, rows: int = ROWS) -> Iterator[pa.RecordBatch]:

@@ -34,7 +34,7 @@ from streamgroup.records.messages import MAX_DEPTH
 from streamgroup.records.regions import Place, inflate_all
 from streamgroup.records.schema import HEADERS, TIMESTAMP
 
-__all__ = ["Walk07", "decode07", "walk07"]
+__all__ = ["Frames07", "Walk07", "decode07", "walk07"]
 
 _HEAD = struct.Struct(">iB")
 """Length and magic."""
@@ -88,8 +88,8 @@ def walk07(data: memoryview | bytes, start: int, until: int | None = None, *, ch
     nothing is decompressed. With `check_crcs` a start that is no boundary is found out even where its bytes look like
     a length. Raises DecodeError where a message cannot begin where one should.
     """
-    data = memoryview(data).cast("B")
-    frames = _Frames(data, start, len(data) if until is None else until - start)
+    frames = Frames07(data, start, start + len(data) if until is None else until)
+    data = frames.data
     pieces: list[Longs] = []
     for frame in frames:
         if isinstance(frame, _Run):
@@ -100,30 +100,29 @@ def walk07(data: memoryview | bytes, start: int, until: int | None = None, *, ch
             frames.verify(frame)
         pieces.append(np.array([start + frame.begin], np.int64))
     starts = np.concatenate(pieces) if pieces else np.empty(0, np.int64)
-    return Walk07(starts, start + frames.end, frames.truncated)
+    return Walk07(starts, frames.next_offset, frames.truncated)
 
 
-def decode07(data: memoryview | bytes, start: int, until: int, options: DecodeOptions) -> Decoded:
-    """Decode the messages that begin at the positions `[start, until)` of the log.
+def decode07(frames: Frames07, start: int, options: DecodeOptions) -> Decoded:
+    """Decode the messages of `frames` from the position `start` on, up to the end of the range they were walked for.
 
-    `data` is the message set of a FETCH answer; its first byte is at `start`, its last message may be cut off. A
-    record's offset is where its outer message begins; `inner` is its index in it, 0 for a plain message. There are no
-    keys, no timestamps (-1, type -1) and no headers. `next_offset` is the position behind the last whole message.
+    `start` is where the walk began, or the `next_offset` of a call that ended early. A record's offset is where its
+    outer message begins; `inner` is its index in it, 0 for a plain message. There are no keys, no timestamps (-1, type
+    -1) and no headers. `next_offset` is the position behind the last whole message.
 
     Raises DecodeError and its kinds: `base_offset` is the position where no message begins, or that of the message
     that cannot be read, and `next_offset` the one behind it where it can be told. `until` inside of a message is such a
     position. Decompressed bytes beyond the cap end the call early, before the first wrapper that does not fit.
     """
-    data = memoryview(data).cast("B")
-    frames = _Frames(data, start, until - start)
-    wanted = list(frames)
-    if start + frames.end > until:
-        raise frames.no_boundary(until - start, f"the message at {start + wanted[-1].begin} reaches beyond it")
+    wanted = [frame for frame in frames if frames.start + frame.begin >= start]
+    if frames.next_offset > frames.until:
+        reaching = frames.start + wanted[-1].begin
+        raise frames.no_boundary(frames.until - frames.start, f"the message at {reaching} reaches beyond it")
     if options.check_crcs:
         for frame in wanted:
             if isinstance(frame, _Frame):
                 frames.verify(frame)
-    buffer, found, held = _found(data, wanted, frames, start, options)
+    buffer, found, held = _found(wanted, frames, options)
     rows = len(found.offset)
     return Decoded(
         key=pa.nulls(rows, pa.binary()),
@@ -133,55 +132,83 @@ def decode07(data: memoryview | bytes, start: int, until: int, options: DecodeOp
         timestamp_type=columns.constant(NO_TIMESTAMP_TYPE, pa.int32(), rows),
         headers=pa.nulls(rows, HEADERS) if options.include_headers else None,
         num_rows=rows,
-        next_offset=start + (wanted[held].begin if held < len(wanted) else frames.end),
+        next_offset=frames.start + wanted[held].begin if held < len(wanted) else frames.next_offset,
         truncated=frames.truncated,
         inner=columns.ints(found.inner) if options.include_inner_index else None,
     )
 
 
-class _Frames:
-    """The messages of one fetch that begin before `stop`, counted from the fetch's first byte."""
+class Frames07:
+    """The messages of one fetch that begin before `until`: their lengths are walked once, when this is made.
 
-    def __init__(self, data: memoryview, start: int, stop: int) -> None:
-        self._data = data
-        self._start = start
-        self._stop = min(stop, len(data))
-        self.end = 0
-        """Where the last whole message ends."""
+    The first byte of `data` is at the position `start` of the log. The fetcher reads `next_offset` to know what to
+    fetch next. The decoder then iterates over the same messages.
+    """
+
+    def __init__(self, data: memoryview | bytes, start: int, until: int) -> None:
+        self.data = memoryview(data).cast("B")
+        self.start = start
+        self.until = until
+        self.size = 0
+        """How many bytes the whole messages take."""
         self.truncated = False
+        """Whether the bytes end inside of a message."""
+        self.failure: DecodeError | None = None
+        """Why the walk ended before `until`, where no message can begin where one should."""
+        self._frames: list[_Run | _Frame] = []
+        try:
+            self._walk()
+        except DecodeError as error:
+            self.failure = error
+
+    @property
+    def next_offset(self) -> int:
+        """The position behind the last whole message, where to fetch next.
+
+        Where a message cannot be told from the next it is `until`: the decoder raises the error, and nothing is to be
+        fetched before.
+        """
+        return self.start + self.size if self.failure is None else self.until
 
     def __iter__(self) -> Iterator[_Run | _Frame]:
-        while self.end < self._stop:
-            begin = self.end
-            walked = kernel.current().walk07(self._data, begin, self._stop)
+        """Iterate over the messages, then raise `failure` where there is one."""
+        yield from self._frames
+        if self.failure is not None:
+            raise self.failure
+
+    def _walk(self) -> None:
+        stop = min(self.until - self.start, len(self.data))
+        while self.size < stop:
+            begin = self.size
+            walked = kernel.current().walk07(self.data, begin, stop)
             if walked.messages:
-                self.end = walked.end
-                yield _Run(begin, walked.end)
+                self.size = walked.end
+                self._frames.append(_Run(begin, walked.end))
                 continue
             frame = self._frame(begin)
             if frame is None:
                 self.truncated = True
                 return
-            self.end = frame.end
-            yield frame
+            self.size = frame.end
+            self._frames.append(frame)
 
     def _frame(self, begin: int) -> _Frame | None:
-        """The message at `begin`, None where it is cut off. Raises DecodeError where none can be."""
+        """Return the message at `begin`, None where it is cut off. Raises DecodeError where none can be."""
         try:
-            return _frame(self._data, begin)
+            return _frame(self.data, begin)
         except DecodeError as error:
             raise self.no_boundary(begin, str(error), type(error)) from None
 
     def no_boundary(self, begin: int, what: str, kind: type[DecodeError] = DecodeError) -> DecodeError:
         """An error of `kind`: nothing sound begins at `begin`."""
-        position = self._start + begin
+        position = self.start + begin
         error = kind(f"position {position}: {what}; no message begins there, or it is damaged")
         error.base_offset = position
         return error
 
     def verify(self, frame: _Frame) -> None:
         """Hold a wrapper against its checksum. Raises ChecksumMismatch."""
-        if kernel.current().crc32(self._data[frame.payload : frame.end]) != frame.crc:
+        if kernel.current().crc32(self.data[frame.payload : frame.end]) != frame.crc:
             raise self.damaged(frame.begin, MessageFault.CHECKSUM)
 
     def damaged(self, begin: int, fault: MessageFault) -> DecodeError:
@@ -190,21 +217,21 @@ class _Frames:
         kind = ChecksumMismatch if fault is MessageFault.CHECKSUM else DecodeError
         error = self.no_boundary(begin, fault.text, kind)
         try:
-            frame = _frame(self._data, begin)
-            after = None if frame is None else _frame(self._data, frame.end)
+            frame = _frame(self.data, begin)
+            after = None if frame is None else _frame(self.data, frame.end)
         except DecodeError:
             return error
         if frame is None:
             return error
-        follows = after is not None and kernel.current().crc32(self._data[after.payload : after.end]) == after.crc
-        if follows or frame.end == len(self._data):
-            error.next_offset = self._start + frame.end
+        follows = after is not None and kernel.current().crc32(self.data[after.payload : after.end]) == after.crc
+        if follows or frame.end == len(self.data):
+            error.next_offset = self.start + frame.end
         return error
 
     def error(self, frame: _Run | _Frame, what: str, kind: type[E]) -> E:
         """An error of `kind` about a message that is whole and has the right checksum."""
-        error = kind(f"the message at position {self._start + frame.begin}: {what}")
-        error.base_offset, error.next_offset = self._start + frame.begin, self._start + frame.end
+        error = kind(f"the message at position {self.start + frame.begin}: {what}")
+        error.base_offset, error.next_offset = self.start + frame.begin, self.start + frame.end
         return error
 
 
@@ -225,22 +252,21 @@ def _frame(data: memoryview, begin: int) -> _Frame | None:
     return _Frame(begin, begin + 4 + length, codec, crc, begin + _HEAD.size + magic + _CRC.size)
 
 
-def _found(
-    data: memoryview, wanted: list[_Run | _Frame], frames: _Frames, start: int, options: DecodeOptions
-) -> tuple[Bytes, Messages07, int]:
-    """The messages of `wanted`, the buffer that they lie in, and how many of `wanted` that are."""
-    buffer, places = _laid_out(data, wanted, frames, options.max_decompressed_bytes)
+def _found(wanted: list[_Run | _Frame], frames: Frames07, options: DecodeOptions) -> tuple[Bytes, Messages07, int]:
+    """Return the messages of `wanted`, the buffer that they lie in, and of how many of `wanted` they are."""
+    buffer, places = _laid_out(wanted, frames, options.max_decompressed_bytes)
     checked = options.check_crcs
     try:
-        found = _scan(buffer, _sets(list(zip(wanted, places, strict=False)), start), wanted, frames, checked)
+        found = _scan(buffer, _sets(list(zip(wanted, places, strict=False)), frames.start), wanted, frames, checked)
     except _Nested:
-        buffer, places = _flattened(data, wanted, frames, options)
-        found = _scan(buffer, _sets(list(zip(wanted, places, strict=False)), start), wanted, frames, checked)
+        buffer, places = _flattened(wanted, frames, options)
+        found = _scan(buffer, _sets(list(zip(wanted, places, strict=False)), frames.start), wanted, frames, checked)
     return buffer, found, len(places)
 
 
-def _laid_out(data: memoryview, wanted: list[_Run | _Frame], frames: _Frames, limit: int) -> tuple[Bytes, list[Place]]:
-    """The sets of `wanted` in one buffer, wrappers decompressed; those that do not fit are left out."""
+def _laid_out(wanted: list[_Run | _Frame], frames: Frames07, limit: int) -> tuple[Bytes, list[Place]]:
+    """Return the sets of `wanted` in one buffer, wrappers decompressed; those that do not fit are left out."""
+    data = frames.data
     if all(isinstance(frame, _Run) for frame in wanted) and len(data) <= MAX_BUFFER:
         return np.frombuffer(data, np.uint8), [(frame.begin, frame.end) for frame in wanted]
     pieces = [
@@ -256,16 +282,15 @@ def _laid_out(data: memoryview, wanted: list[_Run | _Frame], frames: _Frames, li
     return buffer, places
 
 
-def _codec(frame: _Frame, frames: _Frames) -> int:
+def _codec(frame: _Frame, frames: Frames07) -> int:
     if frame.codec not in _CODECS:
         raise frames.error(frame, f"compressed by codec {frame.codec}; known are 1 gzip and 2 snappy", UnsupportedCodec)
     return frame.codec
 
 
-def _flattened(
-    data: memoryview, wanted: list[_Run | _Frame], frames: _Frames, options: DecodeOptions
-) -> tuple[Bytes, list[Place]]:
+def _flattened(wanted: list[_Run | _Frame], frames: Frames07, options: DecodeOptions) -> tuple[Bytes, list[Place]]:
     """As `_laid_out`, for wrappers that hold wrappers: one by one, each as the plain messages in it, depth first."""
+    data = frames.data
     left = options.max_decompressed_bytes
     parts: list[bytes] = []
     for frame in wanted:
@@ -331,7 +356,7 @@ def _sets(placed: list[tuple[_Run | _Frame, Place]], start: int) -> Sets07:
     return Sets07(begin, end, offset, wrapped.astype(np.bool_))
 
 
-def _scan(buffer: Bytes, sets: Sets07, wanted: list[_Run | _Frame], frames: _Frames, checked: bool) -> Messages07:
+def _scan(buffer: Bytes, sets: Sets07, wanted: list[_Run | _Frame], frames: Frames07, checked: bool) -> Messages07:
     """The messages of `sets`, which are those of `wanted`. Raises DecodeError, or _Nested."""
     try:
         return kernel.current().messages07(buffer, sets, checked)

@@ -21,8 +21,8 @@ from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
 from streamgroup.model import TopicPartition
 from streamgroup.planning.document import from_value
-from streamgroup.records.decode import DecodeOptions, decode
-from streamgroup.records.messages07 import decode07, walk07
+from streamgroup.records.decode import DecodeOptions
+from streamgroup.records.messages07 import walk07
 from streamgroup.wire.consumer import (
     ConsumerAssignment,
     ConsumerSubscription,
@@ -38,6 +38,7 @@ from tests.unit.records import conftest as kernels
 from tests.unit.records.encoder import reseal
 from tests.unit.records.encoder_sets import message07, wrapper07
 from tests.unit.records.encoder_sets import reseal as reseal_message
+from tests.unit.records.rows import decode, decode07
 from tests.unit.records.test_messages07 import CAPTURED
 from tests.unit.wire.declared import REQUESTS
 from tests.unit.wire.test_vectors import RELEASES, exchanges

@@ -16,6 +16,7 @@ from streamgroup.cluster.metadata import snapshot_of
 from streamgroup.cluster.requests import NO_OFFSET, EpochEnd, ListedOffset, read_epoch_ends, read_offsets
 from streamgroup.errors import KAFKA_ERRORS, BrokerError, TransportError, error_of, is_unexpected
 from streamgroup.executor.cursor import Cursor
+from streamgroup.executor.kafka.lookup import KafkaLookup
 from streamgroup.executor.recovery import Recovery
 from streamgroup.group.exchange import Purpose
 from streamgroup.group.reactions import Reaction, reaction_to, reaction_to_commit, reaction_to_fetch
@@ -140,15 +141,16 @@ class _Log:
 def _fetch(code: int) -> str:
     """As `Recovery.mend` takes it: it looks for the leader before it asks again."""
     cursor = Cursor.of(FetchRange(OffsetRange(P0, 0, 10), None))
-    cursor.fails(error_of(code), 0.0)
+    cursor.mark_failed(error_of(code), 0.0)
     options = ClientOptions(bootstrap_servers=(), retry_backoff_ms=1, retry_backoff_max_ms=1)
-    recovery, log = Recovery(options, FetchOptions(), True, lambda: 0.0), _Log()
-    recovery._cluster = cast("Any", log)
+    lookup, log = KafkaLookup(options, FetchOptions(), lambda: 0.0), _Log()
+    lookup._cluster = cast("Any", log)
+    recovery = Recovery(lookup, options, FetchOptions(), fail_on_data_loss=True, clock=lambda: 0.0)
     try:
         recovery.mend([cursor])
     except BrokerError as error:
         return FAILS if error.code == code else str(error)
-    assert cursor.trouble is None
+    assert cursor.failure is None
     return LOOKS if log.looked else AGAIN
 
 

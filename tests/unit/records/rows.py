@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from streamgroup.errors import DecodeError
-from streamgroup.records.decode import Decoded, DecodeOptions, decode
+from streamgroup.records import decode as records
+from streamgroup.records import messages07
+from streamgroup.records.batches import Frames
+from streamgroup.records.decode import AbortedTransaction, Decoded, DecodeOptions
 from tests.unit.records.reference import Row
+
+
+def decode(
+    data: memoryview | bytes,
+    start: int,
+    until: int,
+    options: DecodeOptions,
+    aborted: Sequence[AbortedTransaction] = (),
+) -> Decoded:
+    """Walk the frames of `data` and decode the records in `[start, until)`."""
+    return records.decode(Frames(data, start, until), start, options, aborted)
+
+
+def decode07(data: memoryview | bytes, start: int, until: int, options: DecodeOptions) -> Decoded:
+    """Walk the messages of `data`, whose first byte is at `start`, and decode those that begin before `until`."""
+    return messages07.decode07(messages07.Frames07(data, start, until), start, options)
 
 
 def rows_of(decoded: Decoded) -> list[Row]:

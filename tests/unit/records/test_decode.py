@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec, UnsupportedMagic
-from streamgroup.records.decode import DecodeOptions, decode, record_batches, schema
+from streamgroup.records.decode import DecodeOptions, record_batches, schema
 from tests.unit.records import reference
 from tests.unit.records.encoder import CODECS, Record, compress, encode_batch, end_marker, reseal, seal, varint
-from tests.unit.records.rows import outcome, rows_of
+from tests.unit.records.rows import decode, outcome, rows_of
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

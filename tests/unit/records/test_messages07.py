@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec
 from streamgroup.records.decode import DecodeOptions, record_batches, schema
-from streamgroup.records.messages07 import decode07, walk07
+from streamgroup.records.messages07 import walk07
 from tests.unit.records import reference, reference_sets
 from tests.unit.records.encoder_sets import message07, wrapper07
+from tests.unit.records.rows import decode07
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import DecodeError
-from streamgroup.records.decode import DecodeOptions, decode
+from streamgroup.records.decode import DecodeOptions
 from streamgroup.records.kernel import VARIABLE
 from tests.unit.records import reference
 from tests.unit.records.encoder import Record, compress, encode_batch, encode_record, seal, varint
 from tests.unit.records.encoder_sets import Message, encode_message, encode_wrapper
+from tests.unit.records.rows import decode
 
 END = 2**62
 
@@ -79,6 +80,7 @@ SET_BOMBS = {
 DECODE_AND_MEASURE = """
 import sys
 from streamgroup.errors import DecodeError
+from streamgroup.records.batches import Frames
 from streamgroup.records.decode import DecodeOptions, decode
 
 def resident():
@@ -86,11 +88,11 @@ def resident():
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 
 sound, *bombs = (open(name, "rb").read() for name in sys.argv[1:])
-assert decode(sound, 0, 2**62, DecodeOptions()).num_rows
+assert decode(Frames(sound, 0, 2**62), 0, DecodeOptions()).num_rows
 before = resident()
 for bomb in bombs:
     try:
-        print(decode(bomb, 0, 2**62, DecodeOptions()).num_rows)
+        print(decode(Frames(bomb, 0, 2**62), 0, DecodeOptions()).num_rows)
     except DecodeError:
         print(1024 * (resident() - before))
 """

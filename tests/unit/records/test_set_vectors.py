@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.records.decode import DecodeOptions, decode
+from streamgroup.records.decode import DecodeOptions
 from tests.unit.records import reference_sets
 from tests.unit.records.reference import Row
-from tests.unit.records.rows import rows_of
+from tests.unit.records.rows import decode, rows_of
 from tests.unit.records.test_vectors import EPOCH, WRITTEN
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "message_sets"

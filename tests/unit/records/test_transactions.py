@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import DecodeError
-from streamgroup.records.decode import AbortedTransaction, DecodeOptions, decode
+from streamgroup.records.decode import AbortedTransaction, DecodeOptions
 from tests.unit.records import reference
 from tests.unit.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker, reseal
+from tests.unit.records.rows import decode
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.records.decode import AbortedTransaction, DecodeOptions, decode
+from streamgroup.records.decode import AbortedTransaction, DecodeOptions
 from tests.unit.records import reference
 from tests.unit.records.encoder import CODECS
 from tests.unit.records.reference import Row
-from tests.unit.records.rows import rows_of
+from tests.unit.records.rows import decode, rows_of
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "records"
 EPOCH = 1_700_000_000_000

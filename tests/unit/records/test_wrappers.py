@@ -7,8 +7,9 @@ import tracemalloc
 import pytest
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge
-from streamgroup.records.decode import DecodeOptions, decode
+from streamgroup.records.decode import DecodeOptions
 from tests.unit.records.encoder_sets import Message, encode_message, encode_set, encode_wrapper
+from tests.unit.records.rows import decode
 from tests.unit.records.test_messages import CODECS, END, expected, outcome
 
 pytestmark = pytest.mark.usefixtures("kernel")

@@ -17,8 +17,10 @@ import pytest
 from streamgroup.errors import BrokerError, DataLossError, DecodeError, TooLarge, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetcher import read
+from streamgroup.executor.kafka07.lookup import Kafka07Lookup
 from streamgroup.executor.pool import POOL
-from streamgroup.executor.recovery07 import Recovery07
+from streamgroup.executor.recovery import Recovery
+from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import parse
 from streamgroup.model import Broker, Dialect, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions
@@ -197,7 +199,7 @@ def test_damage_is_told_with_what_steps_over_it(kept: dict[str, Any], told: str,
     with pytest.raises(DecodeError) as raised:
         batches(planned(broker, where, 0, ends[-1]), **kept)
     text = str(raised.value)
-    assert f"the next message begins at {ends[2]}" in text
+    assert f"the next message begins at position {ends[2]}" in text
     assert told.format(base=ends[1], next=ends[2]) in text
     assert "kafka-consumer-groups" not in text
     assert raised.value.base_offset == ends[1]
@@ -255,15 +257,15 @@ def test_a_log_that_cannot_be_looked_at_now_is_looked_at_again(start: Start, mon
     where = broker.produce(0, *values(20))
     begins = broker.forget(where, 2)
     asked = []
-    look = Recovery07._log
+    look = Kafka07Lookup._log
 
-    def shy(self: Recovery07, cursor: Cursor, deadline: float) -> Any:
+    def shy(self: Kafka07Lookup, cursor: Cursor, deadline: float) -> Any:
         asked.append(cursor.position)
         if len(asked) < 3:
             raise TransportError("reset by peer")
         return look(self, cursor, deadline)
 
-    monkeypatch.setattr(Recovery07, "_log", shy)
+    monkeypatch.setattr(Kafka07Lookup, "_log", shy)
     with pytest.raises(DataLossError, match=f"begins at position {begins} by now"):
         batches(planned(broker, where, 0, broker.end(where)), fetch=FetchOptions(poll_timeout_ms=10_000))
     assert len(asked) == 3
@@ -299,10 +301,11 @@ def test_a_log_that_is_back_in_the_last_moment_is_no_loss(start: Start) -> None:
     broker = start()
     where = broker.produce(0, *values(4))
     ends = broker.ends[where]
-    cursor = Cursor.of(planned(broker, where, ends[1], ends[4] + 30))
-    recovery = Recovery07(client(), QUICK, False, time.monotonic)
+    cursor = Cursor.of(planned(broker, where, ends[1], ends[4] + 30), KAFKA07_LOG)
+    lookup = Kafka07Lookup(client(), time.monotonic)
+    recovery = Recovery(lookup, client(), QUICK, fail_on_data_loss=False, clock=time.monotonic)
     with pytest.raises(TransportError, match=rf"the log holds \[0, {ends[4]}\)"):
-        recovery._run_out(cursor, 1.0, "cannot connect")
+        recovery._time_out(cursor, 1.0, "cannot connect")
     assert cursor.position == ends[1]
 
 

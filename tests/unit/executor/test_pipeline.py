@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.executor.fetcher import read
-from streamgroup.executor.fetching import MOST_PARTITIONS
+from streamgroup.executor.pipeline import MOST_PARTITIONS
 from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, Dialect, FetchRange, FetchTask, OffsetRange
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions, FetchOptions
