@@ -44,7 +44,7 @@ log = logging.getLogger("streamgroup")
 
 
 def plan_batch(options: SourceOptions) -> list[FetchTask]:
-    """The tasks of `spark.read`, within `default.api.timeout.ms`, which the attempts of `fetchOffset.numRetries` share.
+    """Plan the tasks of `spark.read` within `default.api.timeout.ms`, which `fetchOffset.numRetries` attempts share.
 
     Raises ConfigError for topics or servers that do not exist, DataLossError for lost offsets, TransportError where no
     attempt found the brokers.
@@ -88,7 +88,7 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
 def _require_read(
     option: str, spec: OffsetSpec, partitions: Collection[TopicPartition], snapshot: ClusterSnapshot
 ) -> None:
-    """Raise ConfigError where offsets are given by partition of one that is not there to be read."""
+    """Raise ConfigError where the option gives an offset of a partition that cannot be read."""
     if not (others := unread(spec, partitions)):
         return
     log_format = snapshot.log_format
@@ -111,7 +111,7 @@ def tasks_of(
     planned: Mapping[TopicPartition, Position] | None = None,
     logs: Mapping[TopicPartition, LogRange] | None = None,
 ) -> list[FetchTask]:
-    """Ranges with the addresses, topic ids and leader epochs that executors need, packed or split into tasks.
+    """Return ranges with the addresses, topic ids and leader epochs that executors need, packed or split into tasks.
 
     The topic id is that of the plan where `planned` tells it: a replay must not read another topic of that name (R8).
     `logs` tell where ranges may be divided that have to begin and end at a boundary.
@@ -143,19 +143,22 @@ def tasks_of(
 
 
 def _leader(tp: TopicPartition, snapshot: ClusterSnapshot) -> Broker | None:
-    """Return who serves `tp`. In Kafka 0.7 a broker that has lost the log does not register the topic either."""
+    """Return the broker that serves `tp`.
+
+    A broker of Kafka 0.7 that has lost the log does not register the topic: it is found by the partition's number.
+    """
     only = snapshot.log_format.broker_of(tp.partition)
     return snapshot.leader(tp) if only is None else snapshot.brokers.get(only)
 
 
 def _releases(task: FetchTask) -> tuple[tuple[str, str], ...]:
-    """What this process knows of the task's leaders: finding it out costs time, and brokers of 0.9.0 more than that."""
+    """Return the releases of the task's leaders that this process knows, so that the task need not probe for them."""
     leaders = (range_.leader for range_ in task.ranges)
     return RELEASE_MEMORY.known_releases(f"{leader.host}:{leader.port}" for leader in leaders if leader is not None)
 
 
 def _logs(cluster: Cluster, deadline: float, starts: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
-    """What the logs hold."""
+    """Return the offsets that the logs hold."""
     earliest = cluster.list_offsets(dict.fromkeys(starts, EARLIEST), Isolation.READ_UNCOMMITTED, deadline)
     # The high watermarks: an open transaction is no loss (R8), the tasks wait for its end.
     latest = cluster.list_offsets(dict.fromkeys(starts, LATEST), Isolation.READ_UNCOMMITTED, deadline)
@@ -171,7 +174,10 @@ def _within_logs(
     logs: Mapping[TopicPartition, LogRange],
     options: SourceOptions,
 ) -> list[OffsetRange]:
-    """Ranges that the logs can serve. What lies outside is an error, or left out where failOnDataLoss=false."""
+    """Return the ranges that the logs hold.
+
+    Raises DataLossError for offsets beyond them, which are left out with `failOnDataLoss=false`.
+    """
     kept, lost = within(starts, ends, logs)
     if lost and options.fail_on_data_loss:
         raise DataLossError(

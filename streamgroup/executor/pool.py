@@ -1,7 +1,7 @@
-"""Connections kept between the tasks of one worker process: most tasks begin with one that is open.
+"""Connections that are kept between the tasks of one worker process, so that most tasks begin with an open one.
 
-A connection is lent to one reader at a time. Only one that is in order comes back in: open, nothing outstanding. When
-it is lent again it must not have been idle for long, nor have anything to read: that would be its end.
+A connection is lent to one reader at a time. The pool takes back only a connection that is open and has no outstanding
+request. It lends one again only if that has not been idle for long and has nothing to read: that would be its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Key = tuple[str, int, ClientOptions, Dialect]
 
 
 class ConnectionPool:
-    """Open connections by address and options; safe to use from several threads."""
+    """Open connections by address, options and protocol. May be used by several threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -36,13 +36,13 @@ class ConnectionPool:
     def take(
         self, host: str, port: int, options: ClientOptions, deadline: float, dialect: Dialect = Dialect.KAFKA
     ) -> Connection:
-        """A connection to `host:port`, kept or new. Raises TransportError where there is none by `deadline`."""
+        """Return a connection to `host:port`, kept or new. Raises TransportError where there is none by `deadline`."""
         key = (host, port, options, dialect)
         while (kept := self._pop(key)) is not None:
             if kept.idle:
                 return kept
             with contextlib.suppress(StreamGroupError):
-                kept.arrived()  # its end: the broker may be another one by now
+                kept.arrived()  # reads its end: another broker may have the address by now
             kept.close()
         connection = Connection(host, port, options, self._clock, dialect)
         connection.connect(deadline)
@@ -62,14 +62,14 @@ class ConnectionPool:
             oldest.close()
 
     def clear(self) -> None:
-        """Close all that is kept."""
+        """Close all connections that are kept."""
         with self._lock:
             idle, self._idle = self._idle, []
         for _, _, connection in idle:
             connection.close()
 
     def _pop(self, key: _Key) -> Connection | None:
-        """The connection for `key` that was used last; those that have been idle for too long are closed."""
+        """Return the connection for `key` that was used last, and close those that have been idle for too long."""
         now = self._clock()
         with self._lock:
             if self._pid != os.getpid():  # forked: the sockets are the parent's as well
@@ -86,4 +86,4 @@ class ConnectionPool:
 
 
 POOL = ConnectionPool()
-"""This process's."""
+"""The pool of this process."""

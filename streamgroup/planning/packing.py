@@ -62,7 +62,7 @@ def pack(
 
 
 def _parts(ranges: Sequence[FetchRange], min_partitions: int | None, max_records: int | None) -> list[int]:
-    """Into how many pieces each range is divided."""
+    """Return into how many pieces each range is divided."""
     sizes = [len(r.range) for r in ranges]
     capped = [-(-size // max_records) if max_records else 1 for size in sizes]
     if min_partitions is None or min_partitions <= sum(capped):
@@ -77,18 +77,21 @@ def _parts(ranges: Sequence[FetchRange], min_partitions: int | None, max_records
 
 
 def _share(size: int, total: int, tasks: int) -> int:
-    """`tasks` in proportion, rounded half up, at least 1."""
+    """Return the share of `size` in `tasks`, rounded half up, at least 1."""
     return max(1, (2 * size * tasks + total) // (2 * total))
 
 
 def _divide(range_: FetchRange, parts: int) -> list[FetchRange]:
-    """`parts` pieces of nearly one size, which tile the range."""
+    """Divide a range into `parts` pieces of nearly one size."""
     start, size = range_.range.start, len(range_.range)
     return _cut(range_, [start + size * part // parts for part in range(parts + 1)])
 
 
 def _divide_at(range_: FetchRange, parts: int, segments: Sequence[int]) -> list[FetchRange]:
-    """`parts` pieces, fewer where there are fewer segments: cut at their starts, as near as can be to equal sizes."""
+    """Divide a range at the starts of segments into `parts` pieces of sizes as equal as possible.
+
+    There are fewer pieces where there are fewer segments.
+    """
     start, until, size = range_.range.start, range_.range.until, len(range_.range)
     inside = [segment for segment in segments if start < segment < until]
     parts = min(parts, len(inside) + 1)
@@ -122,7 +125,7 @@ class _Bin:
 
 
 def _packed(ranges: Iterable[FetchRange], bound: int) -> list[_Bin]:
-    """Bins of at most `bound` offsets: each leader's ranges together, then what is left of the leaders."""
+    """Return bins of at most `bound` offsets: first each leader's ranges together, then the rest of all leaders."""
     by_leader: dict[int, list[FetchRange]] = {}
     for range_ in ranges:
         by_leader.setdefault(NO_LEADER if range_.leader is None else range_.leader.node_id, []).append(range_)
@@ -133,7 +136,7 @@ def _packed(ranges: Iterable[FetchRange], bound: int) -> list[_Bin]:
 
 
 def _filled(bins: Iterable[_Bin], bound: int) -> Iterator[_Bin]:
-    """The bins poured together, largest first, each into the first that has room."""
+    """Merge bins, the largest first, each into the first that has room."""
     rest = sorted(bins, key=lambda b: -b.size)
     room = _Room(len(rest), bound)
     opened: list[_Bin] = []
@@ -150,7 +153,7 @@ def _filled(bins: Iterable[_Bin], bound: int) -> Iterator[_Bin]:
 class _Room:
     """How much room each of `places` has, as a binary tree whose nodes hold the most room of a place below them.
 
-    So the first place with enough room is found in the logarithm of their number. To look through the open bins for
+    The first place with enough room is found in the logarithm of their number. To look through the open bins for
     each range takes seconds for 10,000 of them.
     """
 
@@ -175,7 +178,7 @@ class _Room:
 
 
 def _spread(bins: list[_Bin], at_least: int) -> list[FetchTask]:
-    """The bins as tasks; the largest of several ranges are halved while there are fewer than `at_least`."""
+    """Return the bins as tasks. The largest of several ranges are halved while there are fewer than `at_least`."""
     # A heap: by how many ranges a group has, of several the oldest.
     groups = [(-len(b.ranges), age, sorted(b.ranges, key=_range_of)) for age, b in enumerate(bins)]
     heapify(groups)
@@ -188,5 +191,5 @@ def _spread(bins: list[_Bin], at_least: int) -> list[FetchTask]:
 
 
 def _range_of(range_: FetchRange) -> tuple[TopicPartition, int]:
-    """A key that sorts as the range does, and faster: the start tells ranges of one partition apart."""
+    """Return a key that sorts as the range does, and faster: the start tells ranges of one partition apart."""
     return range_.range.partition, range_.range.start

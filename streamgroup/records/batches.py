@@ -1,4 +1,4 @@
-"""The frames of fetched bytes: where each begins and ends, what its header says, whether its checksum holds.
+"""The frames of fetched bytes: where each begins and ends, its header, and its checksum.
 
 Record batch v2 (KIP-98; magic 2), big-endian, 61 bytes before the records:
 
@@ -28,9 +28,9 @@ from streamgroup.records.messages import Run, Wrapper, parse_wrapper
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
 FRAME = struct.Struct(">qiib")
-"""What all formats share: base offset, size, leader epoch (or checksum), magic."""
+"""The fields that all formats share: base offset, size, leader epoch (or checksum), magic."""
 SIZE_END = 12
-"""The size counts the bytes after itself, and itself ends here."""
+"""Where the size field ends. The size counts the bytes behind it."""
 CRC_COVERS = 21
 
 CODEC_BITS = 0x07
@@ -62,7 +62,7 @@ class Batch(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The last offset that the batch covers, whether or not compaction has left a record there."""
+        """The last offset that the batch covers, also where compaction has removed its record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -72,7 +72,7 @@ class Batch(NamedTuple):
 
     @property
     def log_append_time(self) -> bool:
-        """Whether all records have the broker's time, `max_timestamp`."""
+        """Whether all records have the timestamp that the broker gave them, `max_timestamp`."""
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
@@ -82,11 +82,11 @@ class Batch(NamedTuple):
 
     @property
     def control(self) -> bool:
-        """Whether the batch holds the end of a transaction and no user's records."""
+        """Whether the batch holds the end of a transaction, and no records of a user."""
         return bool(self.attributes & CONTROL_BIT)
 
     def error(self, what: str, kind: type[E]) -> E:
-        """An error of `kind` about this batch, with its base offset and the offset that steps over it."""
+        """Return an error of `kind` about this batch, with its base offset and the offset that steps over it."""
         error = kind(f"the record batch at offset {self.base_offset}: {what}")
         error.base_offset = self.base_offset
         if self.last_offset_delta >= 0:
@@ -95,7 +95,7 @@ class Batch(NamedTuple):
 
 
 Frame = Batch | Run | Wrapper
-"""What fetched bytes consist of. All have `base_offset`, `last_offset`, `begin`, `end` and `error`."""
+"""One piece of fetched bytes. All three have `base_offset`, `last_offset`, `begin`, `end` and `error`."""
 
 
 class Frames:
@@ -216,7 +216,7 @@ class Frames:
         return Run(offset, last_offset, position, end, expected) if messages else None
 
     def verify(self, frame: Frame) -> None:
-        """Hold the frame against its checksum; each message of a run has its own. Raises ChecksumMismatch."""
+        """Check the checksum of the frame; `decode` checks that of each message of a run. Raises ChecksumMismatch."""
         if isinstance(frame, Batch):
             self._verify(frame)
         elif isinstance(frame, Wrapper):
@@ -231,7 +231,7 @@ class Frames:
             raise self._damaged(batch, what, ChecksumMismatch)
 
     def _damaged(self, batch: Batch, what: str, kind: type[E]) -> E:
-        """An error about a batch whose very header may be damaged: where it ends, the next batch knows better."""
+        """Return an error about a batch whose header may be damaged: the next batch tells where it ends."""
         error = batch.error(what, kind)
         if len(self.data) - batch.end >= 8:
             after = int.from_bytes(self.data[batch.end : batch.end + 8], "big", signed=True)
@@ -241,13 +241,13 @@ class Frames:
 
 
 _CRC_PIECE = 128 << 10
-"""The checksum is taken of copies; copies of this size stay in the cache."""
+"""The checksum is computed of copies. Copies of this size stay in the cache."""
 _MAX_OFFSET = 2**63 - 2
 """One less than a long holds: the offset after the last must fit as well."""
 
 
 def _unreadable(base_offset: int, size: int, magic: int) -> DecodeError:
-    """Why a frame with this base offset, size and magic cannot even be told from what follows."""
+    """Return the error about a frame that does not show where the next one begins."""
     least = (*LEAST_SIZES, HEADER_SIZE - SIZE_END)[magic] if 0 <= magic <= 2 else LEAST_SIZES[0]
     if base_offset < 0 or base_offset > _MAX_OFFSET or size < least:
         what = f"an impossible size of {size} bytes; the bytes are damaged"

@@ -14,21 +14,21 @@ from streamgroup.records.fields import Bytes, Fields, Ints, Longs
 from streamgroup.records.schema import HEADER, HEADERS, TIMESTAMP
 
 CONSTANT_ROWS = 16_384
-"""Constant columns are made once per value and this long; shorter ones are slices of them."""
+"""The length of the constant columns that are kept, one per value. Shorter ones are slices of them."""
 
 
 def longs(values: Longs) -> pa.Array:
-    """An int64 array over the very memory of `values`."""
+    """Return an int64 array over the memory of `values`, without a copy."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
 def ints(values: Ints) -> pa.Array:
-    """An int32 array over the very memory of `values`."""
+    """Return an int32 array over the memory of `values`, without a copy."""
     return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
 
 
 def timestamps(microseconds: Longs) -> pa.Array:
-    """A timestamp array over the very memory of `microseconds`."""
+    """Return a timestamp array over the memory of `microseconds`, without a copy."""
     return pa.Array.from_buffers(TIMESTAMP, len(microseconds), [None, pa.py_buffer(microseconds)])
 
 
@@ -41,12 +41,12 @@ def binary(buffer: Bytes, start: Ints, length: Ints) -> pa.Array:
 
 
 def bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
-    """Arrow's validity bitmap."""
+    """Return Arrow's validity bitmap of `valid`."""
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def headers(buffer: Bytes, fields: Fields) -> pa.Array:
-    """The column `headers`: null where a record has none."""
+    """Return the column `headers`, null where a record has none."""
     count = fields.header_count
     with_headers = count > 0
     found = kernel.current().headers(buffer, fields.headers_start[with_headers], count[with_headers])
@@ -59,7 +59,7 @@ def headers(buffer: Bytes, fields: Fields) -> pa.Array:
 
 
 def utf8(array: pa.Array) -> pa.Array:
-    """Binary as text. Bytes that are not UTF-8 become as many U+FFFD as in Java (`new String(bytes, UTF_8)`)."""
+    """Return a binary array as text. Bytes that are not UTF-8 become U+FFFD as in Java (`new String(bytes, UTF_8)`)."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -68,7 +68,7 @@ def utf8(array: pa.Array) -> pa.Array:
 
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-"""A surrogate, whole or cut. Java replaces it by one U+FFFD, Python each of its bytes; else the two are alike."""
+"""A surrogate, whole or cut. Java replaces it by one U+FFFD, Python each of its bytes by one."""
 _REPLACEMENT = "\ufffd".encode()
 
 
@@ -78,7 +78,7 @@ def _constant(value: str | int, kind: pa.DataType) -> pa.Array:
 
 
 def constant(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
-    """`rows` times the same value."""
+    """Return an array of `rows` times the same value."""
     if rows > CONSTANT_ROWS:
         return pa.repeat(pa.scalar(value, kind), rows)
     return _constant(value, kind).slice(0, rows)

@@ -1,8 +1,8 @@
 """Decompression into buffers whose size is bounded before anything is written.
 
-Every codec has a `bound`: the most that these very bytes can expand to, read from their own headers without
-decompressing. A buffer of that size (or of the cap, if that is less) is all that a codec may write to, so neither a
-bomb nor a header that lies takes more. The pages of such a buffer are only touched as far as something is written.
+Every codec has a `bound`: the most bytes that given data can expand to, read from its headers without decompressing.
+A codec may write only to a buffer of that size, or of the cap where that is less. So neither a bomb nor a false header
+takes more memory. The system gives such a buffer pages only as far as the codec writes.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_LEAST = 18
 """Header and trailer of a member."""
 _CHUNK = 1 << 16
-"""Of what zlib holds besides what is written."""
+"""How many bytes zlib holds besides its output."""
 
 
 class Codec(NamedTuple):
-    """How one codec is bounded and undone. `inflate` returns how many bytes it has written."""
+    """One codec: how far its data can expand, and how it is decompressed. `inflate` returns how many bytes it wrote."""
 
     name: str
     bound: Callable[[memoryview], int]
@@ -52,7 +52,7 @@ class Codec(NamedTuple):
 
 
 def codec_of(number: int) -> Codec:
-    """The codec of a batch's attributes. Raises UnsupportedCodec."""
+    """Return the codec with the `number` that a batch's attributes have. Raises UnsupportedCodec."""
     codec = CODECS.get(number)
     if codec is None:
         known = ", ".join(f"{n} {c.name}" for n, c in CODECS.items())
@@ -61,7 +61,7 @@ def codec_of(number: int) -> Codec:
 
 
 def bound(number: int, data: memoryview) -> int:
-    """The most bytes that `data` can expand to. Raises DecodeError where its headers are damaged."""
+    """Return the most bytes that `data` can expand to. Raises DecodeError where its headers are damaged."""
     codec = codec_of(number)
     try:
         return codec.bound(data)
@@ -70,7 +70,7 @@ def bound(number: int, data: memoryview) -> int:
 
 
 def inflate(number: int, data: memoryview, out: Bytes) -> int:
-    """Decompress `data` into the front of `out`; the number of bytes written.
+    """Decompress `data` into the front of `out` and return the number of bytes written.
 
     Raises TooLarge where `out` is too small, DecodeError where the data is damaged.
     """
@@ -78,7 +78,7 @@ def inflate(number: int, data: memoryview, out: Bytes) -> int:
     try:
         return codec.inflate(data, out)
     except cramjam.DecompressionError as error:
-        # Rust's own words for a buffer that is full, the same for each codec; a test holds them.
+        # Rust's words for a full buffer, the same for each codec. A test fails if they change.
         if "write whole buffer" in str(error):
             raise TooLarge(f"its {codec.name} data expands beyond {len(out)} bytes") from error
         raise DecodeError(f"its {codec.name} data is damaged: {error}") from error
@@ -110,7 +110,7 @@ def _bound_gzip(data: memoryview) -> int:
 
 
 def _inflate_gzip(data: memoryview, out: Bytes) -> int:
-    """The fast way believes the size in the trailer; whatever it stumbles over, the careful way settles."""
+    """Decompress with the size in the trailer, which is fast; where that fails, member by member."""
     (declared,) = struct.unpack_from("<I", data, len(data) - 4)
     if declared <= len(out):
         try:
@@ -121,7 +121,7 @@ def _inflate_gzip(data: memoryview, out: Bytes) -> int:
 
 
 def _inflate_gzip_members(data: memoryview, out: Bytes) -> int:
-    """Member by member as Java's GZIPInputStream: what follows the last and does not look like a member is ignored."""
+    """Decompress member by member. As in Java's GZIPInputStream, other bytes behind the last member are ignored."""
     written = 0
     rest: memoryview | bytes = data
     while rest is data or bytes(rest[:2]) == _GZIP_MAGIC:
@@ -166,7 +166,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
 
 
 def _snappy_length(block: memoryview) -> int:
-    """What a block says that it expands to: a little-endian varint of 32 bits at its front."""
+    """Return the size that a block declares to expand to: a little-endian varint of 32 bits at its front."""
     length = 0
     for index in range(5):
         byte = block[index]
@@ -197,7 +197,7 @@ def _inflate_snappy(data: memoryview, out: Bytes) -> int:
 
 
 def _lz4_frame(data: memoryview) -> tuple[int, int]:
-    """Of the first frame: the bytes it takes, and the most that its blocks can hold."""
+    """Return how many bytes the first frame takes, and the most that its blocks can hold."""
     magic, flags, descriptor = struct.unpack_from("<IBB", data, 0)
     size = _LZ4_BLOCK_SIZES.get(descriptor >> 4 & 7)
     if magic != _LZ4_MAGIC or flags >> 6 != 1 or size is None:
@@ -227,9 +227,9 @@ def _inflate_lz4(data: memoryview, out: Bytes) -> int:
 
 
 def mend_lz4(data: memoryview) -> memoryview:
-    """The same frame with the right header checksum, where it has the one that Java's clients wrote before 0.10.
+    """Return the frame with a right header checksum, where it has the one that Java's clients wrote before 0.10.
 
-    That one covers the frame's magic as well (KIP-57). Raises DecodeError where the frame has neither.
+    That checksum covers the frame's magic as well (KIP-57). Raises DecodeError where the frame has neither of the two.
     """
     if len(data) < _LZ4_LEAST_HEADER:
         raise DecodeError("its lz4 data ends too early")
@@ -271,7 +271,7 @@ def _bound_zstd(data: memoryview) -> int:
 
 
 def _zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
-    """Of the frame whose magic ends at `position`: where it ends, and the most that its blocks can hold."""
+    """Return where the frame ends whose magic ends at `position`, and the most that its blocks can hold."""
     descriptor = data[position]
     single, checksum = descriptor & 0x20, descriptor & 0x04
     position += 1 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3]

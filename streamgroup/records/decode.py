@@ -27,15 +27,15 @@ BATCH_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """How to decode.
+    """What to decode, and within which limit.
 
-    `max_decompressed_bytes` bounds one batch, and all that one call of `decode` holds decompressed.
+    `max_decompressed_bytes` bounds what one call of `decode` holds decompressed, and so one batch.
     """
 
     check_crcs: bool = True
     include_headers: bool = False
     include_inner_index: bool = False
-    """The column `inner`: all 0 but for messages of Kafka 0.7."""
+    """Whether to make the column `inner`, which is 0 but for messages of Kafka 0.7."""
     read_committed: bool = False
     max_decompressed_bytes: int = 256 << 20
 
@@ -45,9 +45,9 @@ class Decoded:
     """The records that were asked for, one element each.
 
     `headers` and `inner` are None where they were not asked for. `next_offset` is where to go on fetching: behind the
-    last complete batch, even where nothing of it was wanted; a range `[start, until)` is done when it is `until` or
-    more. `truncated`: the bytes ended inside of a batch. Where that leaves `next_offset` at `start`, the batch is
-    larger than what was fetched.
+    last whole batch, even where none of its records was wanted. A range `[start, until)` is done when it is `until` or
+    more. `truncated` tells that the bytes ended inside of a batch. Where `next_offset` then is `start`, the batch is
+    larger than the fetched bytes.
     """
 
     key: pa.Array
@@ -102,11 +102,11 @@ def decode(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence
 
 
 class _Nested(Exception):
-    """A compressed message in a compressed message."""
+    """A scan has met a compressed message in a compressed message."""
 
 
 def _scanned(layout: Layout, options: DecodeOptions) -> tuple[Fields, Ints]:
-    """The fields of all records in the order of their offsets, and their timestamp types."""
+    """Return the fields of all records in the order of their offsets, and their timestamp types."""
     if not layout.messages:
         return _records(layout)
     if not layout.batches:
@@ -171,9 +171,9 @@ def _wanted(frames: Frames, start: int, options: DecodeOptions, aborted: Sequenc
 
 
 def record_batches(decoded: Decoded, topic: str, partition: int, rows: int = ROWS) -> Iterator[pa.RecordBatch]:
-    """The rows of `decoded` in the schema of Spark's own Kafka source (`schema`), none of them empty.
+    """Iterate over `decoded` as Arrow batches in the schema of Spark's own Kafka source (`schema`).
 
-    Batches of at most `rows` rows and about `BATCH_BYTES` of keys and values.
+    Each has at least one row, at most `rows` rows and about `BATCH_BYTES` of keys and values.
     """
     if not decoded.num_rows:
         return

@@ -1,7 +1,7 @@
-"""What a scan of records is asked for and what it finds: arrays with one element per batch, and per record.
+"""The input and the output of a scan of records: arrays with one element per batch, and per record.
 
 A *scan* reads the records of some batches in one buffer and tells where every field of every record lies. There are
-two, equal in all they accept, refuse and find: `scan.py` in numpy and `_kernel.c` compiled; `kernel.py` chooses.
+two, which accept, refuse and find the same: `scan.py` in numpy and `_kernel.c` compiled. `kernel.py` chooses.
 
 A record (v2) is: length varint | attributes i8 | timestampDelta varlong | offsetDelta varint | keyLength varint | key |
 valueLength varint | value | headerCount varint | headers, each: keyLength varint | key | valueLength varint | value.
@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
 LEAST_RECORD = 7
-"""The bytes of a record without key, value and headers: so many records can lie in so many bytes, no more."""
+"""The bytes of a record without key, value and headers. It bounds how many records given bytes can hold."""
 BLOCK = 1 << 15
 """The scans in numpy look at so many records at a time, so that a fault is found before there are arrays for all.
 
@@ -35,7 +35,7 @@ MAX_BUFFER = 2**31 - 2**20
 
 
 class Fault(IntEnum):
-    """What can be wrong with a record. The numbers are those of `_kernel.c`."""
+    """A fault of a record. The numbers are those of `_kernel.c`."""
 
     RECORD_LENGTH = 1
     RECORDS_LEFT = 2
@@ -50,7 +50,7 @@ class Fault(IntEnum):
 
     @property
     def text(self) -> str:
-        """What to tell the user of it."""
+        """The text for an error."""
         return _TEXTS[self]
 
 
@@ -70,7 +70,7 @@ _TEXTS = {
 
 
 class RecordFault(Exception):
-    """A scan has found a record that cannot be: in which batch (its index in `Regions`), and what is wrong."""
+    """A scan has found an invalid record: in the batch of this index in `Regions`, with this fault."""
 
     def __init__(self, batch: int, fault: Fault) -> None:
         super().__init__(batch, fault)
@@ -96,15 +96,15 @@ class Regions:
 
     @property
     def rows(self) -> int:
-        """How many records the batches declare."""
+        """How many records the batches declare to hold."""
         return int(self.count.sum())
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All of them, in order."""
+        """Return all arrays, in the order of the fields."""
         return tuple(getattr(self, name) for name in self.__slots__)
 
     def check_counts(self) -> None:
-        """Refuse counts that the bytes cannot hold, before anything of that size is allocated. Raises RecordFault."""
+        """Raise RecordFault for a count that the bytes cannot hold, before arrays of that size are allocated."""
         wrong = np.flatnonzero(self.count * LEAST_RECORD > self.end - self.begin)
         if wrong.size:
             raise RecordFault(int(wrong[0]), Fault.RECORD_COUNT)
@@ -130,21 +130,21 @@ class Fields:
 
     @classmethod
     def empty(cls, rows: int) -> Fields:
-        """Room for `rows` records, not yet written."""
+        """Return arrays for `rows` records, not yet written."""
         offset, timestamp = (np.empty(rows, np.int64) for _ in range(2))
         return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(6)))
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All of them, in order."""
+        """Return all arrays, in the order of the fields."""
         return tuple(getattr(self, name) for name in self.__slots__)
 
     def between(self, start: int, until: int) -> slice:
-        """The records whose offsets are in `[start, until)`: offsets ascend, so they lie together."""
+        """Return the slice of the records whose offsets are in `[start, until)`. Offsets ascend, so there is one."""
         first, last = np.searchsorted(self.offset, [start, until])
         return slice(int(first), int(last))
 
     def of(self, rows: slice) -> Fields:
-        """Some of the records."""
+        """Return the fields of some of the records."""
         if rows == slice(0, len(self)):
             return self
         return Fields(*(array[rows] for array in self.arrays()))
@@ -161,9 +161,9 @@ class HeaderFields:
 
     @classmethod
     def empty(cls, headers: int) -> HeaderFields:
-        """Room for so many headers, not yet written."""
+        """Return arrays for so many headers, not yet written."""
         return cls(*(np.empty(headers, np.int32) for _ in range(4)))
 
     def arrays(self) -> tuple[Ints, ...]:
-        """All of them, in order."""
+        """Return all arrays, in the order of the fields."""
         return (self.key_start, self.key_length, self.value_start, self.value_length)

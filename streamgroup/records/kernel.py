@@ -1,4 +1,4 @@
-"""Which implementation of the hot loops is used: the compiled one where it has been built, else numpy. They are equal.
+"""The hot loops: the compiled ones where they have been built, else those in numpy. Both give the same results.
 
 The environment variable `STREAMGROUP_KERNEL` (`python` or `compiled`) forces one, as `use` does within a process.
 """
@@ -40,19 +40,19 @@ class Kernel(Protocol):
         """Copy pieces of `buffer` together: the offsets and the data of an Arrow binary array."""
 
     def walk(self, data: memoryview, position: int, least: int, until: int) -> Walk:
-        """The plain messages (magic 0 and 1) from `position` on whose offsets ascend in `[least, until)`."""
+        """Walk the plain messages (magic 0 and 1) from `position` on whose offsets ascend in `[least, until)`."""
 
     def messages(self, buffer: Bytes, sets: Sets, checked: bool) -> Messages:
-        """Find the fields of all messages of `sets`; each is held against its CRC-32 if `checked`. Raises SetFault."""
+        """Find the fields of all messages of `sets`, and check the CRC-32 of each if `checked`. Raises SetFault."""
 
     def walk07(self, data: memoryview, position: int, stop: int) -> Walk:
-        """The plain messages of Kafka 0.7 from `position` on that begin before `stop`."""
+        """Walk the plain messages of Kafka 0.7 from `position` on that begin before `stop`."""
 
     def messages07(self, buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
-        """As `messages`, for Kafka 0.7."""
+        """Find the payloads of all messages of Kafka 0.7, as `messages` does. Raises SetFault."""
 
     def crc32(self, data: memoryview) -> int:
-        """The CRC-32 of `data`, as zlib's."""
+        """Return the CRC-32 of `data`, the same as zlib's."""
 
 
 class _Python:
@@ -105,12 +105,12 @@ class _Compiled:
 
     def messages(self, buffer: Bytes, sets: Sets, checked: bool) -> Messages:
         found = Messages.empty(_counted(self._module.count(buffer, sets.begin, sets.end)))
-        _told(self._module.messages(buffer, *sets.arrays(), checked, *found.arrays()))
+        _raise_fault(self._module.messages(buffer, *sets.arrays(), checked, *found.arrays()))
         return found
 
     def messages07(self, buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
         found = Messages07.empty(_counted(self._module.count07(buffer, sets.begin, sets.end)))
-        _told(self._module.messages07(buffer, *sets.arrays(), checked, *found.arrays()))
+        _raise_fault(self._module.messages07(buffer, *sets.arrays(), checked, *found.arrays()))
         return found
 
     def crc32(self, data: memoryview) -> int:
@@ -119,18 +119,18 @@ class _Compiled:
 
 def _counted(count: int | tuple[int, int, int]) -> int:
     if isinstance(count, tuple):
-        _told(count)
+        _raise_fault(count)
     return cast(int, count)
 
 
-def _told(wrong: tuple[int, int, int] | None) -> None:
+def _raise_fault(wrong: tuple[int, int, int] | None) -> None:
     if wrong is not None:
         index, position, fault = wrong
         raise SetFault(index, position, MessageFault(fault))
 
 
 def _load(wanted: str | None) -> Kernel:
-    """The kernel that is asked for by name, or the best there is. Raises ConfigError."""
+    """Return the kernel that is asked for by name, else the compiled one if it is there. Raises ConfigError."""
     if wanted not in {None, "", "python", "compiled"}:
         raise ConfigError(f"{VARIABLE}={wanted}: the kernels are 'python' and 'compiled'")
     if wanted == "python":
@@ -148,12 +148,12 @@ _kernel: Kernel = _load(os.environ.get(VARIABLE))
 
 
 def current() -> Kernel:
-    """The kernel in use."""
+    """Return the kernel in use."""
     return _kernel
 
 
 def name() -> Name:
-    """The name of the kernel in use."""
+    """Return the name of the kernel in use."""
     return _kernel.name
 
 

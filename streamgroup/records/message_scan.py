@@ -1,7 +1,7 @@
 """The scan of message sets in numpy: a tight loop finds where each message starts; all else is arithmetic on arrays.
 
-Every length is held against the end of its set before anything behind it is read. Where several things are wrong, the
-first message that is wrong is told, as the compiled scan would.
+Every length is compared with the end of its set before anything behind it is read. Where several messages are invalid,
+the error is about the first one, as in the compiled scan.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _LEAST_FRAME_07 = 4 + LEAST_SIZES_07[0]
 
 
 def walk(data: memoryview, position: int, least: int, until: int) -> Walk:
-    """The whole plain messages of magic 0 and 1 from `position` on, with ascending offsets in `[least, until)`.
+    """Walk the whole plain messages of magic 0 and 1 from `position` on, with ascending offsets in `[least, until)`.
 
-    It ends at the first frame that is anything else, whatever it is.
+    The walk ends at the first frame that is anything else.
     """
     size, unpack = len(data), _HEAD.unpack_from
     count = 0
@@ -65,9 +65,9 @@ def walk(data: memoryview, position: int, least: int, until: int) -> Walk:
 
 
 def walk07(data: memoryview, position: int, stop: int) -> Walk:
-    """The whole plain messages of Kafka 0.7 from `position` on that begin before `stop`.
+    """Walk the whole plain messages of Kafka 0.7 from `position` on that begin before `stop`.
 
-    It ends at the first frame that is anything else. `last_offset` is the position of the last one in `data`.
+    The walk ends at the first frame that is anything else. `last_offset` is the position of the last one in `data`.
     """
     size, unpack = len(data), _HEAD_07.unpack_from
     stop = min(stop, size - _LEAST_FRAME_07 + 1)
@@ -85,22 +85,22 @@ def walk07(data: memoryview, position: int, stop: int) -> Walk:
 
 
 class _Found:
-    """What is wrong with which message: of each the first thing that is."""
+    """The first fault of each message, 0 where it has none."""
 
     def __init__(self, messages: int) -> None:
         self._fault = np.zeros(messages, np.int8)
 
     def note(self, wrong: npt.NDArray[np.bool_], fault: MessageFault) -> None:
-        """Those messages are wrong, unless they were before."""
+        """Note `fault` for the messages that are `wrong` and have no fault yet."""
         self._fault[wrong & (self._fault == 0)] = fault
 
     @property
     def sound(self) -> npt.NDArray[np.bool_]:
-        """The messages with which nothing is wrong so far."""
+        """Which messages have no fault so far."""
         return np.asarray(self._fault == 0)
 
     def tell(self, index: Longs, start: Longs) -> None:
-        """Raise SetFault for the first message that is wrong."""
+        """Raise SetFault for the first message that has a fault."""
         wrong = np.flatnonzero(self._fault)
         if wrong.size:
             first = int(wrong[0])
@@ -108,14 +108,14 @@ class _Found:
 
 
 def _view(buffer: Bytes, kind: str) -> npt.NDArray[np.int64]:
-    """`buffer` as integers of `kind`, one at every position."""
+    """Return `buffer` as integers of `kind`, one at every position."""
     width = np.dtype(kind).itemsize
     return np.ndarray((max(len(buffer) - width + 1, 0),), kind, buffer, 0, (1,))
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Messages one behind the other: which rows they are, where each starts and ends, and which set it is in."""
+    """Messages one behind the other: their rows, where each starts and ends, and the index of its set."""
 
     rows: slice
     start: Longs
@@ -124,24 +124,24 @@ class _Block:
 
 
 class _Starts:
-    """Where each message starts, 4 bytes for each, and how many there are in each set."""
+    """Where each message starts, in 4 bytes each, and how many there are in each set."""
 
     def __init__(self, starts: array[int], counts: list[int], end: Longs) -> None:
         self._starts = np.array(starts, np.int32)
         self._end = end
         self._bounds = np.cumsum(np.array(counts, np.int64))
         self.held = np.flatnonzero(counts)
-        """The sets that have messages."""
+        """The indices of the sets that have messages."""
         self.last = self._bounds[self.held] - 1
         """The row of the last message of each of those."""
         self.rows = len(self._starts)
 
     def of(self, rows: Longs) -> Longs:
-        """Where these rows start."""
+        """Return where these rows start."""
         return self._starts[rows].astype(np.int64)
 
     def blocks(self) -> Iterator[_Block]:
-        """All messages, up to `BLOCK` at a time."""
+        """Iterate over all messages, up to `BLOCK` at a time."""
         for first in range(0, self.rows, BLOCK):
             rows = slice(first, min(first + BLOCK, self.rows))
             numbers = np.arange(rows.start, rows.stop)
@@ -153,7 +153,7 @@ class _Starts:
 
 
 def _starts(buffer: Bytes, begin: Longs, end: Longs) -> _Starts:
-    """Where each message starts: the one loop over messages. Raises SetFault."""
+    """Return where each message starts. This is the one loop over messages. Raises SetFault."""
     data, unpack, least = buffer.data, _SIZE.unpack_from, LEAST_SIZES
     starts = array("i")
     counts: list[int] = []
@@ -174,7 +174,7 @@ def _starts(buffer: Bytes, begin: Longs, end: Longs) -> _Starts:
 
 
 def _starts07(buffer: Bytes, begin: Longs, end: Longs) -> _Starts:
-    """As `_starts`, for messages of Kafka 0.7."""
+    """Return where each message of Kafka 0.7 starts. Raises SetFault."""
     data, unpack, least = buffer.data, _HEAD_07.unpack_from, LEAST_SIZES_07
     starts = array("i")
     counts: list[int] = []
@@ -197,7 +197,7 @@ def _starts07(buffer: Bytes, begin: Longs, end: Longs) -> _Starts:
 def _checksums(
     buffer: Bytes, crc: Longs, start: Longs, stop: Longs, sound: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Which of the `sound` messages have another CRC-32 of `[start, stop)` than `crc`."""
+    """Return which of the `sound` messages have another CRC-32 of `[start, stop)` than `crc`."""
     data, crc32 = buffer.data, zlib.crc32
     found = [
         crc32(data[a:b]) if s else 0 for a, b, s in zip(start.tolist(), stop.tolist(), sound.tolist(), strict=True)
@@ -206,7 +206,7 @@ def _checksums(
 
 
 def messages(buffer: Bytes, sets: Sets, checked: bool) -> Messages:
-    """Find the fields of all messages of `sets`, holding each against its checksum where `checked`. Raises SetFault."""
+    """Find the fields of all messages of `sets`, and check the CRC-32 of each if `checked`. Raises SetFault."""
     starts = _starts(buffer, sets.begin, sets.end)
     found = Messages.empty(starts.rows)
     offsets = _Offsets(sets, _view(buffer, ">i8"), starts)
@@ -217,7 +217,7 @@ def messages(buffer: Bytes, sets: Sets, checked: bool) -> Messages:
 
 
 def _fields(buffer: Bytes, sets: Sets, block: _Block, checked: bool, offsets: _Offsets) -> tuple[Longs, ...]:
-    """The fields of the messages of one block, in the order of `Messages`. Raises SetFault."""
+    """Return the fields of the messages of one block, in the order of `Messages`. Raises SetFault."""
     start, stop, index = block.start, block.stop, block.index
     found = _Found(len(start))
     bytes_at, ints_at, longs_at = buffer, _view(buffer, ">i4"), _view(buffer, ">i8")
@@ -230,7 +230,7 @@ def _fields(buffer: Bytes, sets: Sets, block: _Block, checked: bool, offsets: _O
     key_start = start + np.where(magic == 1, 30, 22)
     key_length = ints_at[key_start - 4].astype(np.int64)
     found.note(key_length < -1, MessageFault.LENGTH)
-    # What is wrong is read no further: its lengths are taken for 0, which lie within the smallest message.
+    # An invalid message is read no further: its lengths are taken for 0, which fit into the smallest message.
     key_length = np.where(found.sound, key_length, 0)
     found.note(np.maximum(key_length, 0) > stop - key_start - 4, MessageFault.OVERRUN)
     key_length = np.where(found.sound, key_length, 0)
@@ -255,7 +255,7 @@ def _fields(buffer: Bytes, sets: Sets, block: _Block, checked: bool, offsets: _O
 
 
 class _Offsets:
-    """The offsets as they are in the log. Within a set they ascend, and the last one is the set's."""
+    """Computes the offsets that messages have in the log. Within a set they ascend, and the last one is the set's."""
 
     def __init__(self, sets: Sets, longs_at: npt.NDArray[np.int64], starts: _Starts) -> None:
         self._longs_at = longs_at
@@ -269,10 +269,10 @@ class _Offsets:
         self._base = np.zeros(len(sets), np.int64)
         self._base[held] = base
         self._before = (-1, -1)
-        """Set and own number of the last message of the block before."""
+        """The set of the last message of the block before, and its offset as written."""
 
     def of(self, block: _Block, found: _Found) -> Longs:
-        """Those of the next block; what is wrong with them is noted."""
+        """Return the offsets of the next block, and note their faults in `found`."""
         raw, index = self._longs_at[block.start].astype(np.int64), block.index
         backwards = raw < 0
         backwards[1:] |= (raw[1:] <= raw[:-1]) & (index[1:] == index[:-1])
@@ -287,7 +287,7 @@ class _Offsets:
 
 
 def messages07(buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
-    """As `messages`, for messages of Kafka 0.7."""
+    """Find the payloads of all messages of Kafka 0.7, as `messages` does. Raises SetFault."""
     starts = _starts07(buffer, sets.begin, sets.end)
     found = Messages07.empty(starts.rows)
     first_rows = np.zeros(len(sets), np.int64)
@@ -304,7 +304,7 @@ def messages07(buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
 
 
 def _values07(buffer: Bytes, block: _Block, checked: bool) -> Longs:
-    """Where the payloads of one block start. Raises SetFault."""
+    """Return where the payloads of one block start. Raises SetFault."""
     start, stop, index = block.start, block.stop, block.index
     found = _Found(len(start))
     magic = buffer[start + 4].astype(np.int64)

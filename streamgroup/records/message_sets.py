@@ -1,4 +1,4 @@
-"""What a scan of message sets is asked for and what it finds: the formats before record batches.
+"""The input and the output of a scan of message sets: the formats before record batches.
 
 Kafka 0.8 to 0.10 (magic 0 and 1), big-endian, one frame per message, 12 bytes of which are not part of the message:
 
@@ -13,7 +13,7 @@ Kafka 0.7, where a message's offset is the position of its frame in the log:
 The length counts what follows it; the CRC-32 covers the payload alone.
 
 In both a compressed message, the *wrapper*, holds a set of messages as its value. As with record batches there are two
-scans, equal in all they accept, refuse and find: `message_scan.py` in numpy and `_messages.c` compiled.
+scans, which accept, refuse and find the same: `message_scan.py` in numpy and `_messages.c` compiled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOG_APPEND_TIME_BIT = 0x08
 NO_TIMESTAMP = -1
 NO_TIMESTAMP_TYPE = -1
 OWN = -2
-"""As a set's timestamp type: each message has its own."""
+"""A set's timestamp type where each message has its own."""
 
 
 class Walk(NamedTuple):
@@ -51,7 +51,7 @@ class Walk(NamedTuple):
 
 
 class MessageFault(IntEnum):
-    """What can be wrong with a message. The numbers are those of `_messages.h`."""
+    """A fault of a message. The numbers are those of `_messages.h`."""
 
     FRAME = 1
     MAGIC = 2
@@ -65,7 +65,7 @@ class MessageFault(IntEnum):
 
     @property
     def text(self) -> str:
-        """What to tell the user of it."""
+        """The text for an error."""
         return _TEXTS[self]
 
 
@@ -87,7 +87,7 @@ NO_MESSAGES = "it decompresses to nothing, where a compressed message holds at l
 
 
 class SetFault(Exception):
-    """A scan has found a message that cannot be: in which set, where in the buffer it begins, and what is wrong."""
+    """A scan has found an invalid message: the index of its set, where in the buffer it begins, and its fault."""
 
     def __init__(self, index: int, position: int, fault: MessageFault) -> None:
         super().__init__(index, position, fault)
@@ -107,17 +107,17 @@ class Sets:
     last: Longs
     """The offset that the last message must have."""
     relative: npt.NDArray[np.bool_]
-    """Whether the offsets count from somewhere, so that the last one is `last` (wrappers of magic 1)."""
+    """Whether the written offsets are relative, so that the last one means `last` (wrappers of magic 1)."""
     timestamp: Longs
     """Milliseconds: what all messages of magic 1 have where `timestamp_type` is 1 (LogAppendTime)."""
     timestamp_type: Longs
-    """What the wrapper says for all messages, of either magic (0, 1 or -1), or OWN."""
+    """The timestamp type that the wrapper gives to all messages, of either magic (0, 1 or -1), or OWN."""
 
     def __len__(self) -> int:
         return len(self.begin)
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All of them, in order."""
+        """Return all arrays, in the order of the fields."""
         return tuple(getattr(self, name) for name in self.__slots__)
 
 
@@ -136,12 +136,12 @@ class Messages:
 
     @classmethod
     def empty(cls, rows: int) -> Messages:
-        """Room for `rows` messages, not yet written."""
+        """Return arrays for `rows` messages, not yet written."""
         offset, timestamp = (np.empty(rows, np.int64) for _ in range(2))
         return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(5)))
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All of them, in order."""
+        """Return all arrays, in the order of the fields."""
         return tuple(getattr(self, name) for name in self.__slots__)
 
 
@@ -152,7 +152,7 @@ class Sets07:
     begin: Longs
     end: Longs
     offset: Longs
-    """That of the first message, or of the wrapper and with it of all."""
+    """The offset of the first message; of the wrapper, which all its messages share, where there is one."""
     wrapped: npt.NDArray[np.bool_]
     """Whether the messages were in a wrapper."""
 
@@ -160,7 +160,7 @@ class Sets07:
         return len(self.begin)
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All of them, in order."""
+        """Return all arrays, in the order of the fields."""
         return tuple(getattr(self, name) for name in self.__slots__)
 
 
@@ -176,9 +176,9 @@ class Messages07:
 
     @classmethod
     def empty(cls, rows: int) -> Messages07:
-        """Room for `rows` messages, not yet written."""
+        """Return arrays for `rows` messages, not yet written."""
         return cls(np.empty(rows, np.int64), *(np.empty(rows, np.int32) for _ in range(3)))
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All of them, in order."""
+        """Return all arrays, in the order of the fields."""
         return tuple(getattr(self, name) for name in self.__slots__)

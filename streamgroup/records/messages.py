@@ -1,8 +1,8 @@
 """The frames of messages of magic 0 and 1 (Kafka 0.8 to 0.10): runs of plain messages, and wrappers.
 
-A wrapper's offset is that of its last inner message, so where to go on is known without looking into it. The offsets
-of its inner messages are absolute in magic 0; in magic 1 they count from 0 (KIP-31), or from elsewhere where compaction
-or a client left them so, and only the last one's distance to the wrapper's own offset tells from where.
+A wrapper's offset is that of its last inner message, so its header tells where to go on. The offsets of its inner
+messages are absolute in magic 0. In magic 1 they count from 0 (KIP-31), or from another number that compaction or a
+client has left. Only the distance of the last one to the wrapper's offset tells from which.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streamgroup.records.message_sets import (
 
 CRC_COVERS = 16
 MAX_DEPTH = 8
-"""So deep wrappers may lie in wrappers. No broker has ever written more than one."""
+"""How deep wrappers may lie in wrappers. No broker has ever written a wrapper in a wrapper."""
 HEADER = struct.Struct(">qiIBB")
 """Offset, size, checksum, magic, attributes: all that the two magics share."""
 Header = tuple[int, int, int, int, int]
@@ -51,10 +51,13 @@ class Run(NamedTuple):
     begin: int
     end: int
     least_offset: int
-    """No message can have a smaller one: the messages before reach up to it."""
+    """The smallest offset that a message can have: the messages before reach up to it."""
 
     def error(self, what: str, kind: type[E], offset: int | None = None) -> E:
-        """An error of `kind` about the message at `offset` (the first one), with the offset that steps over it."""
+        """Return an error of `kind` about the message at `offset`, by default the first.
+
+        It has the offset that steps over the message.
+        """
         offset = self.base_offset if offset is None else offset
         return _about(f"the message at offset {offset}: {what}", kind, offset, offset + 1)
 
@@ -63,7 +66,7 @@ class Wrapper(NamedTuple):
     """A compressed message, `[begin, end)` of the fetched bytes."""
 
     base_offset: int
-    """The smallest offset that can be wanted of it; that of its first message is known when it is decompressed."""
+    """The smallest offset that can be wanted of it. Only decompressing shows the offset of its first message."""
     last_offset: int
     begin: int
     end: int
@@ -74,7 +77,7 @@ class Wrapper(NamedTuple):
     timestamp: int
     """Milliseconds, -1 in magic 0."""
     value_begin: int
-    """Where the compressed set begins, which ends where the frame does."""
+    """Where the compressed set begins. It ends where the frame does."""
 
     @property
     def codec(self) -> int:
@@ -87,25 +90,25 @@ class Wrapper(NamedTuple):
         return (self.attributes & LOG_APPEND_TIME_BIT) >> 3 if self.magic else NO_TIMESTAMP_TYPE
 
     def error(self, what: str, kind: type[E], offset: int | None = None) -> E:
-        """An error of `kind` about this wrapper, with the offset that steps over it."""
+        """Return an error of `kind` about this wrapper, with the offset that steps over it."""
         what = f"the compressed messages up to offset {self.last_offset}: {what}"
         return _about(what, kind, self.base_offset, self.last_offset + 1)
 
     def verify(self, data: memoryview) -> None:
-        """Hold the wrapper against its checksum. Raises ChecksumMismatch."""
+        """Check the CRC-32 of the wrapper. Raises ChecksumMismatch."""
         found = kernel.current().crc32(data[self.begin + CRC_COVERS : self.end])
         if found != self.crc:
             what = f"the CRC-32 is {found:#010x}, the header says {self.crc:#010x}; the bytes are damaged"
             raise self.error(what, ChecksumMismatch)
 
     def value(self, data: memoryview) -> memoryview:
-        """The compressed set, as its codec reads it."""
+        """Return the compressed set as its codec reads it. Raises DecodeError for a damaged lz4 header."""
         value = data[self.value_begin : self.end]
         return compression.mend_lz4(value) if self.codec == compression.LZ4 else value
 
 
 def parse_wrapper(data: memoryview, begin: int, header: Header, least_offset: int, start: int) -> Wrapper:
-    """The wrapper whose whole frame begins at `begin` with `header`; its size is held against `data` already.
+    """Return the wrapper whose frame begins at `begin` with `header`. The frame has to be whole.
 
     Raises DecodeError.
     """
@@ -137,10 +140,10 @@ def parse_wrapper(data: memoryview, begin: int, header: Header, least_offset: in
 
 
 def flatten(data: memoryview, wrapper: Wrapper, limit: int, check_crcs: bool) -> bytes:
-    """The messages of `wrapper` and of the wrappers in it, as one plain set with absolute offsets.
+    """Return the messages of `wrapper` and of the wrappers in it, as one plain set with absolute offsets.
 
-    For what no broker writes: the plain way, message by message. All that is decompressed on the way takes `limit`
-    bytes at most. Raises DecodeError: TooLarge, ChecksumMismatch, or plain.
+    No broker writes wrappers in wrappers, so this goes message by message. Decompressing takes `limit` bytes at most.
+    Raises DecodeError: TooLarge, ChecksumMismatch, or plain.
     """
     flat: list[bytes] = []
     _Flattening(limit, check_crcs, flat).add(data, wrapper, 1)
@@ -154,7 +157,7 @@ class _Flattening:
         self._flat = flat
 
     def add(self, data: memoryview, wrapper: Wrapper, depth: int) -> None:
-        """The messages in `wrapper`, which lies `depth` deep; what is in them must fit what is left of the limit."""
+        """Add the messages in `wrapper`, which lies `depth` deep. Raises TooLarge beyond what is left of the limit."""
         if depth > MAX_DEPTH:
             raise DecodeError(f"more than {MAX_DEPTH} wrappers in one another")
         inner = compression.inflated(wrapper.codec, wrapper.value(data), self._left)
@@ -179,7 +182,7 @@ class _Flattening:
 
 
 def _frames(data: memoryview) -> Iterator[tuple[Header, int, int]]:
-    """Header, begin and end of each message."""
+    """Iterate over the messages: header, begin and end of each. Raises DecodeError."""
     position, size = 0, len(data)
     while position < size:
         if size - position < FRAME_SIZE + LEAST_SIZES[0]:

@@ -1,8 +1,8 @@
 """Messages of Kafka 0.7 to Arrow columns.
 
-An offset is the position of a message's frame in the log, so nothing in the bytes tells whether a position is one:
-data that begins elsewhere shows in lengths, magics and checksums that cannot be. The messages in a wrapper have its
-offset, and are told apart by their index; a wrapper may hold wrappers, whose messages are counted on.
+An offset is the position of a message's frame in the log. Nothing in the bytes marks the beginning of a message: data
+that begins inside of one has impossible lengths, magics or checksums. The messages in a wrapper have its offset, and
+their index tells them apart. A wrapper may hold wrappers, through which the index counts on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HEAD = struct.Struct(">iB")
 """Length and magic."""
 _CRC = struct.Struct(">I")
 _LONGEST = 100 << 20
-"""No broker takes a longer request (`max.socket.request.bytes`), so what says that it is longer is no length."""
+"""No broker takes a longer request (`max.socket.request.bytes`), so larger numbers are not lengths."""
 _CODECS = (compression.NONE, compression.GZIP, compression.SNAPPY)
 
 E = TypeVar("E", bound=DecodeError)
@@ -67,8 +67,8 @@ class _Run(NamedTuple):
 class Walk07:
     """The whole messages of some bytes: where each starts in the log, ascending, and where the next one does.
 
-    `truncated`: bytes of another message are behind the last whole one. Where there is none before it (`starts` is
-    empty), it is larger than what was fetched, or no message begins at the position that was asked for.
+    `truncated` tells that bytes of another message are behind the last whole one. Where `starts` is empty then, that
+    message is larger than the fetched bytes, or no message begins at the position that was asked for.
     """
 
     starts: Longs
@@ -77,16 +77,16 @@ class Walk07:
 
     @property
     def boundaries(self) -> Longs:
-        """Where ranges may begin and end: `starts` and `next_offset`."""
+        """The positions where ranges may begin and end: `starts` and `next_offset`."""
         return np.append(self.starts, np.int64(self.next_offset))
 
 
 def walk07(data: memoryview | bytes, start: int, until: int | None = None, *, check_crcs: bool = False) -> Walk07:
-    """Where the messages of `data` begin, the first byte of which is at the position `start` of the log.
+    """Find where the messages of `data` begin, the first byte of which is at the position `start` of the log.
 
-    Messages that begin at `until` or beyond are not looked at, where it is given. Wrappers are whole messages here:
-    nothing is decompressed. With `check_crcs` a start that is no boundary is found out even where its bytes look like
-    a length. Raises DecodeError where a message cannot begin where one should.
+    Messages that begin at `until` or beyond are left out, where it is given. Wrappers count as one message: nothing is
+    decompressed. With `check_crcs` a start inside of a message is an error even where its bytes look like a length.
+    Raises DecodeError where a message cannot begin where one should.
     """
     frames = Frames07(data, start, start + len(data) if until is None else until)
     data = frames.data
@@ -200,20 +200,23 @@ class Frames07:
             raise self.no_boundary(begin, str(error), type(error)) from None
 
     def no_boundary(self, begin: int, what: str, kind: type[DecodeError] = DecodeError) -> DecodeError:
-        """An error of `kind`: nothing sound begins at `begin`."""
+        """Return an error of `kind`: no sound message begins at `begin`."""
         position = self.start + begin
         error = kind(f"position {position}: {what}; no message begins there, or it is damaged")
         error.base_offset = position
         return error
 
     def verify(self, frame: _Frame) -> None:
-        """Hold a wrapper against its checksum. Raises ChecksumMismatch."""
+        """Check the CRC-32 of a wrapper. Raises ChecksumMismatch."""
         if kernel.current().crc32(self.data[frame.payload : frame.end]) != frame.crc:
             raise self.damaged(frame.begin, MessageFault.CHECKSUM)
 
     def damaged(self, begin: int, fault: MessageFault) -> DecodeError:
-        """An error about the message at `begin`, whose length can be believed only if a sound message or the end of
-        the data follows."""
+        """Return an error about the message at `begin`.
+
+        It names the next message only where a sound message or the end of the data follows: else the length may be
+        what is damaged.
+        """
         kind = ChecksumMismatch if fault is MessageFault.CHECKSUM else DecodeError
         error = self.no_boundary(begin, fault.text, kind)
         try:
@@ -229,14 +232,14 @@ class Frames07:
         return error
 
     def error(self, frame: _Run | _Frame, what: str, kind: type[E]) -> E:
-        """An error of `kind` about a message that is whole and has the right checksum."""
+        """Return an error of `kind` about a message that is whole and has the right checksum."""
         error = kind(f"the message at position {self.start + frame.begin}: {what}")
         error.base_offset, error.next_offset = self.start + frame.begin, self.start + frame.end
         return error
 
 
 def _frame(data: memoryview, begin: int) -> _Frame | None:
-    """The message at `begin` of `data`, None where it is cut off. Raises DecodeError where none can be."""
+    """Return the message at `begin` of `data`, None where it is cut off. Raises DecodeError where none can be."""
     left = len(data) - begin
     if left < _HEAD.size:
         return None
@@ -289,7 +292,7 @@ def _codec(frame: _Frame, frames: Frames07) -> int:
 
 
 def _flattened(wanted: list[_Run | _Frame], frames: Frames07, options: DecodeOptions) -> tuple[Bytes, list[Place]]:
-    """As `_laid_out`, for wrappers that hold wrappers: one by one, each as the plain messages in it, depth first."""
+    """Lay out wrappers that hold wrappers: one by one, each as the plain messages in it, depth first."""
     data = frames.data
     left = options.max_decompressed_bytes
     parts: list[bytes] = []
@@ -322,7 +325,7 @@ class _Flattening:
         self._check_crcs = check_crcs
 
     def add(self, data: memoryview, wrapper: _Frame, depth: int) -> None:
-        """The messages in `wrapper`, which lies `depth` deep. Raises DecodeError."""
+        """Add the messages in `wrapper`, which lies `depth` deep. Raises DecodeError."""
         if depth > MAX_DEPTH:
             raise DecodeError(f"more than {MAX_DEPTH} wrappers in one another")
         if wrapper.codec not in _CODECS:
@@ -346,7 +349,7 @@ class _Flattening:
 
 
 class _Nested(Exception):
-    """A compressed message in a compressed message."""
+    """A scan has met a compressed message in a compressed message."""
 
 
 def _sets(placed: list[tuple[_Run | _Frame, Place]], start: int) -> Sets07:
@@ -357,7 +360,7 @@ def _sets(placed: list[tuple[_Run | _Frame, Place]], start: int) -> Sets07:
 
 
 def _scan(buffer: Bytes, sets: Sets07, wanted: list[_Run | _Frame], frames: Frames07, checked: bool) -> Messages07:
-    """The messages of `sets`, which are those of `wanted`. Raises DecodeError, or _Nested."""
+    """Return the messages of `sets`, which are those of `wanted`. Raises DecodeError, or _Nested."""
     try:
         return kernel.current().messages07(buffer, sets, checked)
     except SetFault as error:

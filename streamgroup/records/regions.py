@@ -19,7 +19,7 @@ Place = tuple[int, int]
 Piece = tuple[int, memoryview]
 """A codec and the bytes that it has written."""
 About = Callable[[int, str, type[DecodeError]], DecodeError]
-"""Makes an error about the piece of this index."""
+"""Returns an error about the piece of this index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Layout:
 def lay_out(data: memoryview, frames: Sequence[Frame], limit: int) -> Layout:
     """Bring the records of `frames` into one buffer, decompressed to `limit` bytes at most.
 
-    Frames that no longer fit are left for the next call, but the first must fit. Raises DecodeError about a frame:
+    Frames that no longer fit are left for the next call, but the first has to fit. Raises DecodeError about a frame:
     TooLarge, UnsupportedCodec, or plain where its compressed data is damaged.
     """
     pieces = [_piece(data, frame) for frame in frames]
@@ -58,7 +58,7 @@ def lay_out(data: memoryview, frames: Sequence[Frame], limit: int) -> Layout:
 
 
 def lay_out_nested(data: memoryview, frames: Sequence[Frame], limit: int, check_crcs: bool) -> Layout:
-    """As `lay_out`, for wrappers that hold wrappers: one by one, flattened."""
+    """Lay out wrappers that hold wrappers, as `lay_out` does: one by one, flattened."""
     parts: list[bytes] = []
     left = limit
     for frame in frames:
@@ -87,7 +87,7 @@ _CAP = " (group.maxDecompressedBytes is {})"
 
 
 def inflate_all(pieces: Sequence[Piece], limit: int, about: About) -> tuple[Bytes, list[Place]]:
-    """Decompress `pieces` one behind the other, to `limit` bytes at most; what is plain is copied and not counted.
+    """Decompress `pieces` one behind the other, to `limit` bytes at most. Plain pieces are copied and do not count.
 
     Returns the buffer and the places of the first pieces, up to the one that does not fit any more.
     """
@@ -101,7 +101,7 @@ def inflate_all(pieces: Sequence[Piece], limit: int, about: About) -> tuple[Byte
         except DecodeError as error:
             raise about(index, str(error), type(error)) from error
     limit = min(limit, MAX_BUFFER)
-    # Pages are touched only as far as something is written: a bound that is too high costs nothing.
+    # The system gives pages only as far as something is written, so a bound that is too high costs nothing.
     buffer = np.empty(min(min(compressed, limit) + plain, MAX_BUFFER), np.uint8)
     places: list[Place] = []
     position, left = 0, limit
@@ -122,7 +122,7 @@ def inflate_all(pieces: Sequence[Piece], limit: int, about: About) -> tuple[Byte
 
 
 def _piece(data: memoryview, frame: Frame) -> Piece:
-    """Codec and bytes of a frame's records. Raises DecodeError."""
+    """Return codec and bytes of a frame's records. Raises DecodeError."""
     if isinstance(frame, Run):
         return compression.NONE, data[frame.begin : frame.end]
     if isinstance(frame, Batch):

@@ -1,9 +1,9 @@
-"""The scan in numpy: a tight loop finds where each record starts; all else is arithmetic on arrays of positions.
+"""The scan in numpy: a tight loop finds where each record starts, all else is arithmetic on arrays of positions.
 
-Records are scanned in blocks, so that bad bytes cost no more than the arrays of one block.
+Records are scanned in blocks, so that damaged bytes cost no more than the arrays of one block.
 
-Every byte is read at a position that has been held against the end of its record, and every end of a record against
-the end of its batch, so no byte of a neighbour is ever read as one's own.
+Every position is compared with the end of its record before the byte there is read, and every end of a record with the
+end of its batch. So no byte of one record is read as another's.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from streamgroup.records.fields import (
 
 VARINT, VARLONG = 5, 10
 _LAST_BITS = {VARINT: 0x0F, VARLONG: 0x01}
-"""What the last possible byte may hold, for 32 and 64 bits."""
+"""The bits that the last possible byte may hold, for 32 and 64 bits."""
 _FEW = 32
-"""So few records are cheaper one by one than as arrays."""
+"""Fewer records than this are cheaper one by one than as arrays."""
 
 
 class _Cursor:
-    """A position in each of many records, moved field by field."""
+    """A position in each of many records, which moves field by field."""
 
     def __init__(self, buffer: Bytes, position: Longs, end: Longs, batch: Longs) -> None:
         self.buffer = buffer
@@ -61,7 +61,7 @@ class _Cursor:
         return ((raw >> np.uint64(1)) ^ (np.uint64(0) - (raw & np.uint64(1)))).view(np.int64)
 
     def _more(self, raw: npt.NDArray[np.uint64], more: npt.NDArray[np.intp], width: int) -> None:
-        """The second and later bytes of those varints that have them."""
+        """Read the second and later bytes of those varints that have them."""
         value = raw[more] & np.uint64(0x7F)
         position = self.position[more]
         end = self.end[more]
@@ -85,7 +85,10 @@ class _Cursor:
             more, value, position, end = more[go], value[go], position[go], end[go]
 
     def field(self, nullable: Fault | None = None) -> tuple[Longs, Longs]:
-        """Read a length, step over as many bytes; where they start and the length (-1 is null, or `nullable`)."""
+        """Read a length and step over as many bytes. Return where they start, and the length; -1 is null.
+
+        With `nullable` null is that fault.
+        """
         length = self.varint()
         if nullable is None:
             self.check(length < -1, Fault.LENGTH)
@@ -97,15 +100,15 @@ class _Cursor:
         return start, length
 
     def of(self, rows: npt.NDArray[np.intp]) -> _Cursor:
-        """A cursor for some of the records."""
+        """Return a cursor for some of the records."""
         return _Cursor(self.buffer, self.position[rows], self.end[rows], self.batch[rows])
 
 
 def _blocks(buffer: Bytes, regions: Regions) -> Iterator[tuple[Longs, Longs]]:
-    """Where each record's length begins, and the index of its batch, up to `BLOCK` records at a time.
+    """Iterate over where each record's length begins, and the index of its batch, up to `BLOCK` records at a time.
 
-    The one loop over records. It may step beyond a batch with damaged lengths: `scan` compares all positions of a block
-    before it asks for the next one. Raises RecordFault.
+    This is the one loop over records. It may step beyond a batch with damaged lengths: `scan` compares all positions of
+    a block before it asks for the next one. Raises RecordFault.
     """
     data = buffer.data
     starts: list[int] = []
@@ -127,7 +130,7 @@ def _blocks(buffer: Bytes, regions: Regions) -> Iterator[tuple[Longs, Longs]]:
 
 
 def _walk(data: memoryview, position: int, count: int, index: int, starts: list[int]) -> int:
-    """Add the starts of `count` records from `position` on to `starts`; where the next one begins."""
+    """Add the starts of `count` records from `position` on to `starts`, and return where the next one begins."""
     append = starts.append
     try:
         for _ in range(count):
@@ -149,7 +152,7 @@ def _walk(data: memoryview, position: int, count: int, index: int, starts: list[
 
 
 def _step(data: memoryview, position: int) -> int:
-    """The end of the record at `position`, whose length takes three bytes or more."""
+    """Return the end of the record at `position`, whose length takes three bytes or more."""
     length = 0
     for index in range(VARINT):
         byte = data[position + index]
@@ -185,7 +188,7 @@ def scan(buffer: Bytes, regions: Regions) -> Fields:
 
 
 def _fields(cursor: _Cursor, regions: Regions, lasts: _Lasts) -> tuple[Longs, ...]:
-    """The fields of one block of records, in the order of `Fields`. Raises RecordFault."""
+    """Return the fields of one block of records, in the order of `Fields`. Raises RecordFault."""
     cursor.position = cursor.position + 1  # attributes, of which there are none
     timestamp_delta = cursor.varint(VARLONG)
     offset = _offsets(cursor, regions, cursor.varint(), lasts)
@@ -205,7 +208,7 @@ def _fields(cursor: _Cursor, regions: Regions, lasts: _Lasts) -> tuple[Longs, ..
 
 
 class _Lasts:
-    """The last record of each batch, and that of the block before: what one block cannot know by itself."""
+    """The last record of each batch, and the last one of the block before, which one block does not know by itself."""
 
     def __init__(self, regions: Regions) -> None:
         self._batch = np.flatnonzero(regions.count)
@@ -215,7 +218,10 @@ class _Lasts:
         """Batch and offset delta of the last record of the block before."""
 
     def check_ends(self, first: int, ends: Longs) -> None:
-        """The last record of each batch must end where its batch does. `first` is the row of the first of `ends`."""
+        """Raise RecordFault where the last record of a batch does not end where its batch does.
+
+        `first` is the row of the first of `ends`.
+        """
         within = slice(*np.searchsorted(self._row, [first, first + len(ends)]).tolist())
         wrong = np.flatnonzero(ends[self._row[within] - first] != self._end[within])
         if wrong.size:
@@ -234,7 +240,7 @@ def _offsets(cursor: _Cursor, regions: Regions, delta: Longs, lasts: _Lasts) -> 
 
 
 def _timestamps(cursor: _Cursor, regions: Regions, delta: Longs) -> Longs:
-    """Microseconds. Base and delta are bounded first, so that no sum of them can overflow."""
+    """Return timestamps in microseconds. Base and delta are bounded first, so that no sum of them can overflow."""
     base = regions.timestamp[cursor.batch]
     delta = np.where(regions.append_time[cursor.batch], 0, delta)
     limit = MAX_MILLISECONDS
@@ -245,7 +251,7 @@ def _timestamps(cursor: _Cursor, regions: Regions, delta: Longs) -> Longs:
 
 
 def _walk_headers(cursor: _Cursor, count: Longs) -> None:
-    """Step over all headers: the first of each record, then the second ... and the last few records one by one."""
+    """Step over all headers: the first of each record, then the second, and the last few records one by one."""
     rows = np.flatnonzero(count)
     part, left = cursor.of(rows), count[rows]
     while len(rows) >= _FEW:
@@ -268,7 +274,10 @@ def _walk_headers(cursor: _Cursor, count: Longs) -> None:
 
 
 def _field(data: memoryview, position: int, end: int, nullable: Fault | None) -> tuple[int, int, int]:
-    """One field of one header: where its bytes start, its length, and where it ends. The batch is not known here."""
+    """Return where the bytes of one field of a header start, its length, and where it ends.
+
+    Raises RecordFault for batch 0, since the caller knows the batch.
+    """
     raw = 0
     for index in range(VARINT):
         if position >= end:
@@ -291,9 +300,9 @@ def _field(data: memoryview, position: int, end: int, nullable: Fault | None) ->
 
 
 def headers(buffer: Bytes, start: Ints, count: Ints) -> HeaderFields:
-    """Where the headers of some records lie, given where the first of each starts and how many there are.
+    """Find where the headers of some records lie, given where the first of each starts and how many there are.
 
-    The records have been scanned: nothing here can be out of bounds.
+    The records have been scanned, so no header can be out of bounds.
     """
     data = buffer.data
     end = len(data)

@@ -29,9 +29,9 @@ INNER = pa.field("inner", pa.int32())
 
 @cache
 def schema(include_headers: bool, include_inner_index: bool = False) -> pa.Schema:
-    """The schema of the record batches, with or without the columns `headers` and `inner`.
+    """Return the schema of the record batches, with or without the columns `headers` and `inner`.
 
-    `inner` tells apart the messages of one compressed wrapper of Kafka 0.7, which share its offset.
+    `inner` tells apart the messages of one wrapper of Kafka 0.7, which share its offset.
     """
     fields = [*SCHEMA]
     if include_headers:

@@ -1,4 +1,4 @@
-"""Which batches a reader may see: control batches never, those of aborted transactions not under read_committed.
+"""The batches that a reader may see: no control batches, and none of aborted transactions under read_committed.
 
 A Fetch answer lists the aborted transactions that touch its bytes: producer and first offset. Walking the batches in
 order, a transaction is open from its first offset until its producer's ABORT marker (KIP-98, as Java's consumer does).
@@ -39,7 +39,7 @@ class Aborts:
         self._open: set[int] = set()
 
     def hides(self, data: memoryview, batch: Batch, limit: int) -> bool:
-        """Whether `batch`, the next one, belongs to an aborted transaction. `limit` bounds a control batch's bytes.
+        """Return whether `batch`, the next one, belongs to an aborted transaction. `limit` bounds a control batch.
 
         Raises DecodeError where a control batch cannot be read.
         """
@@ -55,7 +55,7 @@ class Aborts:
 
 
 def control_type(data: memoryview, batch: Batch, limit: int) -> int | None:
-    """The type of a control batch's first record (0 ABORT, 1 COMMIT), None where compaction has left none.
+    """Return the type of a control batch's first record (0 ABORT, 1 COMMIT), None where compaction has left none.
 
     Raises DecodeError.
     """

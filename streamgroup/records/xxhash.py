@@ -17,8 +17,10 @@ def _rotated(value: int, bits: int) -> int:
 
 @lru_cache(maxsize=64)
 def xxh32(data: bytes) -> int:
-    """XXH32 of `data`, as the xxHash specification describes it. For a few bytes, of which
-    there are few kinds: this is plain Python, and remembers."""
+    """Return XXH32 of `data`, as the xxHash specification describes it.
+
+    In plain Python, with a cache: headers are a few bytes, and few of them differ.
+    """
     size, position = len(data), 0
     if size >= _STRIPE.size:
         lanes = [_P1 + _P2, _P2, 0, -_P1]
