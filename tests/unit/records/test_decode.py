@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec, UnsupportedMagic
+from streamgroup.records import decode as records
+from streamgroup.records.batches import Frames
 from streamgroup.records.decode import DecodeOptions, record_batches, schema
 from tests.unit.records import reference
 from tests.unit.records.encoder import CODECS, Record, compress, encode_batch, end_marker, reseal, seal, varint
@@ -374,9 +376,10 @@ def test_an_unknown_codec() -> None:
 def test_what_exceeds_the_cap_together_is_decoded_in_several_calls() -> None:
     data = b"".join(encode_batch([Record(i, value=bytes(3_000))], codec="lz4") for i in range(5))
     options = DecodeOptions(max_decompressed_bytes=7_000)
+    frames = Frames(data, 0, END)
     position, seen = 0, []
     while position < 5:
-        decoded = decode(data, position, END, options)
+        decoded = records.decode(frames, position, options)
         seen.append(decoded.offset.to_pylist())
         position = decoded.next_offset
     assert seen == [[0, 1], [2, 3], [4]]

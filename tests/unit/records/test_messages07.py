@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec
+from streamgroup.records import messages07
 from streamgroup.records.decode import DecodeOptions, record_batches, schema
-from streamgroup.records.messages07 import walk07
+from streamgroup.records.messages07 import Frames07, walk07
 from tests.unit.records import reference, reference_sets
 from tests.unit.records.encoder_sets import message07, wrapper07
 from tests.unit.records.rows import decode07
@@ -302,12 +303,15 @@ def test_wrappers_are_nested_so_deep_and_no_deeper() -> None:
 
 def test_what_exceeds_the_cap_together_is_decoded_in_several_calls() -> None:
     parts = [wrapper07(message07(bytes(3_000)) * 2, "gzip") for _ in range(3)] + [message07(bytes(9_000))]
-    data, position, seen = b"".join(parts), 0, []
-    while position < len(data):
-        decoded = decode07(data[position:], position, END, DecodeOptions(max_decompressed_bytes=14_000))
-        seen.append(decoded.num_rows)
+    data = b"".join(parts)
+    frames = Frames07(data, 500, END)
+    position, seen = 500, []
+    while position < 500 + len(data):
+        decoded = messages07.decode07(frames, position, DecodeOptions(max_decompressed_bytes=14_000))
+        seen.append(decoded.offset.to_pylist())
         position = decoded.next_offset
-    assert seen == [4, 3]
+    first, second, third, last = (500 + sum(map(len, parts[:index])) for index in range(4))
+    assert seen == [[first, first, second, second], [third, third, last]]
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import DecodeError
+from streamgroup.records import decode as records
+from streamgroup.records.batches import Frames
 from streamgroup.records.decode import AbortedTransaction, DecodeOptions
 from tests.unit.records import reference
 from tests.unit.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker, reseal
@@ -61,6 +63,22 @@ def test_the_position_passes_hidden_batches_and_markers() -> None:
     hidden = sent(0, 7) + end_marker(2, 7, ABORT)
     decoded = decode(hidden, 0, 3, COMMITTED, [AbortedTransaction(7, 0)])
     assert (decoded.num_rows, decoded.next_offset) == (0, 3)
+
+
+def test_what_exceeds_the_cap_together_is_decoded_in_several_calls_without_aborted_records() -> None:
+    data = b"".join(
+        encode_batch([Record(i, 0, None, bytes(3_000))], codec="lz4", producer_id=7 + i % 2, transactional=True)
+        for i in range(8)
+    )
+    data += end_marker(8, 7, ABORT) + end_marker(9, 8, COMMIT)
+    frames = Frames(data, 0, END)
+    options = DecodeOptions(read_committed=True, max_decompressed_bytes=7_000)
+    position, seen = 0, []
+    while position < 10:
+        decoded = records.decode(frames, position, options, [AbortedTransaction(7, 0)])
+        seen.append(decoded.offset.to_pylist())
+        position = decoded.next_offset
+    assert seen == [[1, 3], [5, 7]]
 
 
 def test_aborted_transactions_need_no_order() -> None:

@@ -7,6 +7,8 @@ import tracemalloc
 import pytest
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge
+from streamgroup.records import decode as records
+from streamgroup.records.batches import Frames
 from streamgroup.records.decode import DecodeOptions
 from tests.unit.records.encoder_sets import Message, encode_message, encode_set, encode_wrapper
 from tests.unit.records.rows import decode
@@ -60,9 +62,10 @@ def test_a_wrapper_without_a_message_in_a_wrapper_is_an_error(magic: int) -> Non
 def test_what_exceeds_the_cap_together_is_decoded_in_several_calls() -> None:
     data = b"".join(encode_wrapper([Message(i, bytes(3_000))], "snappy", 1) for i in range(5))
     data += encode_message(Message(5, bytes(9_000)), 1)  # plain: nothing is decompressed
+    frames = Frames(data, 0, END)
     position, seen = 0, []
     while position < 6:
-        decoded = decode(data, position, END, DecodeOptions(max_decompressed_bytes=7_000))
+        decoded = records.decode(frames, position, DecodeOptions(max_decompressed_bytes=7_000))
         seen.append(decoded.offset.to_pylist())
         position = decoded.next_offset
     assert seen == [[0, 1], [2, 3], [4, 5]]
