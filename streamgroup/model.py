@@ -26,13 +26,13 @@ class Dialect(Enum):
     """Which of Kafka's two protocols a cluster speaks."""
 
     KAFKA07 = "0.7"
-    """Kafka 0.7: no correlation ids, no versions, offsets are byte positions, ZooKeeper tells who has what."""
+    """Kafka 0.7: no correlation ids, no versions, offsets are byte positions, brokers and topics stand in ZooKeeper."""
     KAFKA = "kafka"
     """Kafka 0.8 and everything after it."""
 
     @property
     def log_format(self) -> LogFormat:
-        """What an offset is, and what a partition is called, in the logs of such a cluster."""
+        """The meaning of offsets and the names of partitions in the logs of such a cluster."""
         return _LOG_FORMATS[self]
 
 
@@ -87,19 +87,19 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """What Metadata says of one partition; `leader` is NO_LEADER during an election."""
+    """One partition in a Metadata answer. `leader` is NO_LEADER during an election."""
 
     partition: int
     leader: int
     leader_epoch: int = UNKNOWN_EPOCH
-    # For those who look at the cluster: a replica that falls behind is no news to a query.
+    # For the command line only: a replica that falls behind changes nothing for a query.
     replicas: tuple[int, ...] = field(default=(), compare=False)
     in_sync: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What Metadata says of one topic; `topic_id` is a UUID's text, or NO_TOPIC_ID."""
+    """One topic in a Metadata answer. `topic_id` is a UUID's text, or NO_TOPIC_ID."""
 
     name: str
     partitions: tuple[PartitionInfo, ...]
@@ -108,7 +108,7 @@ class TopicInfo:
     _by_number: Mapping[int, PartitionInfo] | None = field(default=None, init=False, repr=False, compare=False)
 
     def partition(self, number: int) -> PartitionInfo | None:
-        """Return what is known of partition `number`, or None where the topic does not have it."""
+        """Return partition `number`, or None where the topic does not have it."""
         if 0 <= number < len(self.partitions) and self.partitions[number].partition == number:
             return self.partitions[number]  # numbered from 0 without a gap, as nearly all are
         by_number = self._by_number
@@ -127,27 +127,27 @@ class ClusterSnapshot:
     cluster_id: str | None = None
     controller_id: int = -1
     dialect: Dialect = Dialect.KAFKA
-    """Which protocol its brokers speak, and so what an offset is."""
+    """The protocol that its brokers speak, which tells the format of its logs."""
 
     @property
     def log_format(self) -> LogFormat:
-        """What an offset is, and what a partition is called, in its logs."""
+        """The meaning of offsets and the names of partitions in the cluster's logs."""
         return self.dialect.log_format
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
-        """What is known of `tp`, or None where the topic or the partition does not exist."""
+        """Return the partition `tp`, or None where the topic or the partition does not exist."""
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.partition(tp.partition)
 
     def leader(self, tp: TopicPartition) -> Broker | None:
-        """The broker that leads `tp`, or None where there is none at the moment."""
+        """Return the broker that leads `tp`, or None where there is none at the moment."""
         info = self.partition(tp)
         return None if info is None else self.brokers.get(info.leader)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Where to start or to end: for each partition the first of these that names it.
+    """Where to start or to end. For each partition the first of these fields that names it counts.
 
     `timestamp` (all partitions) over `timestamps` (per partition) over `offsets` (per partition, EARLIEST and LATEST
     allowed) over `default` (EARLIEST or LATEST).
@@ -168,13 +168,14 @@ class LogRange:
     earliest: int
     latest: int
     segments: tuple[int, ...] = ()
-    """Kafka 0.7: where the segments of the log start, ascending. There only these, `latest` and what walking the
-    messages finds are boundaries (R34)."""
+    """Kafka 0.7: where the segments of the log start, ascending.
+
+    Messages begin at these and at `latest`. Only walking the messages finds the boundaries between (R34)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What the group's offset store holds for one partition."""
+    """The commit of one partition in the group's offset store."""
 
     offset: int
     metadata: str = ""
@@ -192,7 +193,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An end document (R1): describes its batch completely.
+    """An end document, which describes its batch completely (R1).
 
     `lineage` is made once, at the first commit or document, and carried on; `run` is made at each start of a
     coordinator; `sequence` grows by one with each document of a lineage (R3). `ranges` are this batch's; `positions`
@@ -213,7 +214,7 @@ INITIAL_DOCUMENT = Document(group="", lineage="", run="", sequence=0)
 
 @dataclass(frozen=True, slots=True)
 class FetchRange:
-    """One planned range with all that an executor needs to fetch it: no look-up in the task."""
+    """One planned range with all that an executor needs to fetch it, so that the task looks nothing up."""
 
     range: OffsetRange
     leader: Broker | None
@@ -223,7 +224,7 @@ class FetchRange:
 
 @dataclass(frozen=True, slots=True)
 class FetchTask:
-    """What one Spark task reads: one large range or several small ones.
+    """The ranges that one Spark task reads: one large range or several small ones.
 
     `brokers` are asked, beside those of the options, when a leader has moved: the options may name ZooKeeper only.
     `releases` are those of the leaders that know no ApiVersions, by `host:port`, as the driver has found out.

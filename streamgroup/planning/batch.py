@@ -1,4 +1,4 @@
-"""The next batch: which document follows the previous one, and what a replay reads.
+"""The next batch: the document that follows the previous one, and the ranges that a replay reads.
 
 Without I/O and clocks; may be called as often as Spark polls, that is every 10 ms.
 """
@@ -26,7 +26,7 @@ def next_document(
     targets: Mapping[TopicPartition, int] | None = None,
     boundaries: Boundaries | None = None,
 ) -> Document | None:
-    """The document of a batch from `positions` (all partitions held) to `ends` (log ends, as far as known).
+    """Return the document of a batch from `positions` (all partitions held) to `ends` (log ends, as far as known).
 
     None where there is nothing new, or less than `min_offsets`: the caller then returns Spark's `start` unchanged (R2).
     `max_offsets` is shared by the backlog. `targets` are AvailableNow's snapshot (R11): no partition goes beyond its
@@ -57,7 +57,7 @@ def next_document(
 def empty_document(
     previous: Document, *, group: str, lineage: str, run: str, positions: Mapping[TopicPartition, Position]
 ) -> Document:
-    """A document without ranges under the next sequence number: AvailableNow goes on waiting with it (R10)."""
+    """Return a document without ranges under the next sequence number: AvailableNow goes on waiting with it (R10)."""
     return Document(group=group, lineage=lineage, run=run, sequence=previous.sequence + 1, positions=dict(positions))
 
 
@@ -82,7 +82,7 @@ def _target(tp: TopicPartition, targets: Mapping[TopicPartition, int], ends: Map
 
 
 def replay_ranges(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
-    """What the replay of a document reads (R13): every range of it, held or not, above the group's committed offset.
+    """Return what the replay of a document reads: every range, held or not, above the group's committed offset (R13).
 
     `committed` is what the group had committed when the replay was first asked for; a partition without a commit is
     absent and replayed whole.
@@ -97,9 +97,9 @@ def replay_ranges(document: Document, committed: Mapping[TopicPartition, Committ
 
 
 def whole_batch(start: Document, end: Document) -> Document:
-    """`end` with its ranges, where it is of Spark's own connector, which writes positions only.
+    """Return `end` with its ranges, where it is of Spark's own connector, which writes positions only.
 
-    Such a batch is what that connector planned and did not sink: it goes from the positions of `start` to those of
+    That connector has planned the batch, and it has not sunk: it goes from the positions of `start` to those of
     `end`. Raises ConfigError where `start` does not tell where a partition began: then only that connector knows.
     """
     if end.lineage or not end.positions:
@@ -124,7 +124,7 @@ def backlog_of(
     ends: Mapping[TopicPartition, int],
     targets: Mapping[TopicPartition, int] | None,
 ) -> dict[TopicPartition, OffsetRange]:
-    """What there is to read of each partition: up to the end of its log, or its target where that comes before."""
+    """Return what is left to read of each partition, up to the end of its log or its target, whichever comes first."""
     backlog = {}
     for tp, position in positions.items():
         end = ends.get(tp, position.offset)

@@ -38,7 +38,7 @@ _EXCERPT = 200
 
 
 def to_value(document: Document) -> dict[str, Any]:
-    """The document as a JSON-able dict in its fixed order.
+    """Return the document as a JSON-able dict in its fixed order.
 
     Raises ValueError where a partition has two ranges or a topic two ids: no planner may make such a document.
     """
@@ -57,7 +57,7 @@ def to_value(document: Document) -> dict[str, Any]:
 
 
 class DocumentReader:
-    """Reads documents, and remembers the newest ones: Spark polls every 10 ms with the same start.
+    """Reads documents and remembers the newest ones, since Spark polls every 10 ms with the same start.
 
     Comparing a value with one read before takes a hundredth of the time that reading it takes. Nobody may change a
     value in place: Spark makes new ones of each call's text. Used by one thread.
@@ -80,7 +80,7 @@ class DocumentReader:
 
 
 def from_value(value: Mapping[str, Any]) -> Document:
-    """The document that a JSON value means: ours of any format up to FORMAT, or an offset of Spark's own connector.
+    """Return the document of a JSON value: ours of any format up to FORMAT, or an offset of Spark's own connector.
 
     Spark's own, `{"topic": {"0": 123}}`, becomes a document with positions only: no lineage, no run, sequence 0.
     Raises ConfigError for everything else, naming the format or the place that is wrong.
@@ -123,7 +123,7 @@ def _nested(items: Iterable[tuple[TopicPartition, list[int]]]) -> dict[str, dict
 
 
 def _topic_ids(positions: Mapping[TopicPartition, Position]) -> dict[str, str]:
-    """The ids of the topics that have one; a topic without (brokers before 2.8) is left out."""
+    """Return the ids of the topics that have one. Brokers before 2.8 have none."""
     ids: dict[str, str] = {}
     for tp in sorted(positions):
         topic_id = positions[tp].topic_id

@@ -23,7 +23,7 @@ from streamgroup.remediation import OffsetLocation, how_to_reset
 
 
 class Cause(Enum):
-    """How records came to be gone; the value is said in messages."""
+    """How records were lost. The value is the text of messages."""
 
     RETENTION = "retention or a deletion of records has overtaken the position"
     TRUNCATED = "the log ends below the position: an unclean election has cut it, or the topic was recreated"
@@ -38,14 +38,14 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """It may be loss, or metadata that is out of date: refresh and look again; do not plan this partition till then."""
+    """It may be loss, or metadata that is out of date. Refresh and look again before this partition is planned."""
 
     cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Records are gone; reading goes on at `to`. `lost` is how many offsets were skipped, None where nobody knows."""
+    """Records are gone, and reading goes on at `to`. `lost` counts the offsets that were skipped, None if unknown."""
 
     cause: Cause
     was: Position
@@ -62,7 +62,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The broker that has the partition is not registered: nothing is lost, and nothing can be planned till it is."""
+    """The broker that has the partition is not registered. Nothing is lost, and nothing can be planned until it is."""
 
 
 Verdict = Keep | Recheck | Moved | Deleted | Away
@@ -77,7 +77,7 @@ def judge(
     epoch_ends: Mapping[TopicPartition, int] | None = None,
     log_format: LogFormat = KAFKA_LOG,
 ) -> dict[TopicPartition, Verdict]:
-    """A verdict for each position.
+    """Return a verdict for each position.
 
     `logs` are the ranges that have been listed (a partition without an answer is kept: no answer proves nothing),
     `topics` the cluster's metadata, `refreshed` whether that was asked for after the first Recheck, `epoch_ends`, where
@@ -117,7 +117,7 @@ def _judge(
 
 
 def _compare(position: Position, log: LogRange, epoch_end: int | None, refreshed: bool) -> Verdict:
-    """The verdict on a position in the log of its own topic."""
+    """Return the verdict on a position in the log of its own topic."""
     if position.offset < log.earliest:
         to = Position(log.earliest, position.topic_id, position.leader_epoch)
         return Moved(Cause.RETENTION, position, to, log.earliest - position.offset)
@@ -127,7 +127,7 @@ def _compare(position: Position, log: LogRange, epoch_end: int | None, refreshed
 
 
 def _cut(position: Position, log: LogRange, epoch_end: int | None) -> Moved:
-    """Where to go on in a log that was cut below the position."""
+    """Return where to go on in a log that was cut below the position."""
     if epoch_end is not None:
         # Exact: from there on the log holds other records than those that were read.
         offset = max(log.earliest, epoch_end)
@@ -145,10 +145,10 @@ def _cut(position: Position, log: LogRange, epoch_end: int | None) -> Moved:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What the verdicts come to: where to go on, which partitions not to plan, and what to say in the log."""
+    """The result of the verdicts: where to go on, which partitions not to plan, and what to log."""
 
     positions: dict[TopicPartition, Position] = field(default_factory=dict)
-    """Of the partitions that can be planned: kept, or moved."""
+    """The positions of the partitions that can be planned, kept or moved."""
     deleted: tuple[TopicPartition, ...] = ()
     messages: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Where partitions start and end, by Spark's semantics of `startingOffsets`, `endingOffsets` and their kin.
+"""Where partitions start and end, by Spark's semantics of `startingOffsets`, `endingOffsets` and related options.
 
 Two pure steps with ListOffsets between them, and one more where a timestamp lies beyond the last record::
 
@@ -22,7 +22,7 @@ NO_OFFSET = -1
 
 
 class Bound(Enum):
-    """Which bound a spec gives. The options for it take different numbers for the ends of a log."""
+    """The bound that a spec gives. Its options take different numbers for the ends of a log."""
 
     STREAM_START = "stream start"
     BATCH_START = "batch start"
@@ -50,7 +50,7 @@ class Bound(Enum):
 def lookups(
     spec: OffsetSpec, partitions: Collection[TopicPartition], *, bound: Bound = Bound.STREAM_START
 ) -> dict[TopicPartition, int]:
-    """What ListOffsets must be asked for: EARLIEST, LATEST or a timestamp in ms; nothing for an explicit offset.
+    """Return what to ask of ListOffsets: EARLIEST, LATEST or a timestamp in ms, nothing for an explicit offset.
 
     Raises ConfigError where the spec goes by partition and does not list one of `partitions`; as with Spark's own
     source, such a spec lists all that are read, save that a member of a group only needs those that it holds.
@@ -61,7 +61,7 @@ def lookups(
 
 
 def fallbacks(spec: OffsetSpec, listed: Listed) -> dict[TopicPartition, int]:
-    """The partitions, to be asked for LATEST, that have no record as late as their timestamp.
+    """Return the partitions that have no record as late as their timestamp, to be asked for LATEST.
 
     Raises ConfigError for them where the spec does not say that they start at their end.
     """
@@ -78,7 +78,7 @@ def fallbacks(spec: OffsetSpec, listed: Listed) -> dict[TopicPartition, int]:
 def resolve(
     spec: OffsetSpec, partitions: Collection[TopicPartition], listed: Listed, *, bound: Bound = Bound.STREAM_START
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition, from the spec and what ListOffsets has answered.
+    """Return the offset of each partition, from the spec and the answers of ListOffsets.
 
     Raises ConfigError where the spec lists a partition not or a timestamp has no match, and ValueError where an answer
     that `lookups` asked for is missing.
@@ -94,7 +94,7 @@ def resolve(
 
 
 def unread(spec: OffsetSpec, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    """The partitions that the spec lists beside `partitions`, sorted: in Spark's own source there may be none."""
+    """Return the partitions that the spec lists beside `partitions`, sorted. Spark's own source allows none."""
     return [] if spec.timestamp is not None else sorted({*spec.timestamps, *spec.offsets}.difference(partitions))
 
 
@@ -119,17 +119,17 @@ def refuse_crossed(
 
 
 def ranges(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """What a batch read reads, sorted: `[start, end)`; nothing where the end is not above the start."""
+    """Return the ranges of a batch read, sorted: `[start, end)`, none where the end is not above the start."""
     return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts) if tp in ends and starts[tp] < ends[tp]]
 
 
 def within(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, LogRange]
 ) -> tuple[list[OffsetRange], list[str]]:
-    """Of `ranges(starts, ends)` what the logs hold, and what they do not, in words.
+    """Return the part of `ranges(starts, ends)` that the logs hold, and descriptions of the rest.
 
-    A start beyond the end of its log is told of, too: the records that it means are gone, or have not been written. An
-    end below the beginning of its log is told of where the start lies above it.
+    A start beyond the end of its log is described, too: its records are gone, or have not been written. An end below
+    the beginning of its log is described where the start lies above it.
     """
     kept: list[OffsetRange] = []
     lost = []

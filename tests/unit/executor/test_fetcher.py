@@ -1,4 +1,6 @@
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -487,3 +489,14 @@ def test_a_kept_connection_that_the_broker_has_closed_is_not_used(broker: Start,
     assert len(reading.offsets(planned(leader, 0, 10))) == 10
     assert leader.broker.connections == 2
     assert leader.broker.asked("Metadata") == []
+
+
+def test_a_task_imports_neither_the_cluster_nor_the_decoder_of_0_7_before_it_needs_them() -> None:
+    """A worker process imports what its first task needs: that is a part of the time of a small batch."""
+    program = "import streamgroup.executor.fetcher, sys; print(*sorted(m for m in sys.modules if 'streamgroup' in m))"
+    imported = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    late = {"streamgroup.cluster.kafka", "streamgroup.executor.kafka07", "streamgroup.records.messages07"}
+    assert "streamgroup.executor.kafka.format" in imported
+    assert not late.intersection(imported)
