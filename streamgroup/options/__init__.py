@@ -1,1 +1,1 @@
-"""The one place of options: name, type, default, one line of doc; parse, validate, redact."""
+"""The options of a read: their tables, how they are parsed and validated, and which of their values are secret."""

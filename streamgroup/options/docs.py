@@ -1,4 +1,4 @@
-"""`docs/options.md`, written from the tables: `python -m streamgroup.options.docs > docs/options.md`."""
+"""Write `docs/options.md` from the tables: `python -m streamgroup.options.docs > docs/options.md`, or `make docs`."""
 
 from __future__ import annotations
 
@@ -8,70 +8,104 @@ from dataclasses import MISSING
 from enum import Enum
 
 from streamgroup.options.kafka import KAFKA
-from streamgroup.options.rows import Effect, Option, default_of
+from streamgroup.options.rows import Effect, Option, Scope, default_of
 from streamgroup.options.source import SOURCE
 from streamgroup.options.zookeeper import ZOOKEEPER
 
 _INTRODUCTION = """\
 # Options
 
-Written from the tables in `streamgroup/options/` by `python -m streamgroup.options.docs`; edit those.
+This page is the reference of all options of `format("streamgroup")`, for everybody who writes a query or a job file.
+`make docs` writes it from the tables in `streamgroup/options/`; change those.
 
-Names are those of Spark's Kafka source and of Kafka's Java consumer, in any case; so are defaults and meanings. Options
-of streamgroup's own begin with `group.`. An option that nobody knows is an error that suggests the nearest one, so is
-a value that means nothing; all problems are told of together. What is given and has no effect is said once in the log.
-Passwords, keys and tokens stand in no message and no log.
+## How options are read
 
-Starts and ends that are listed by partition list all partitions that are read, as with Spark's own source; a member of
-a group fails only where one that it holds is missing. Of three options for a start, or an end, the first that is given
-counts alone.
+- Names, defaults and meanings are those of Spark's Kafka source and of Kafka's Java consumer. Options of streamgroup's
+  own begin with `group.`.
+- Names may be written in any case.
+- An unknown option fails the query, and the error suggests the most similar name. An invalid value fails it too. One
+  error names all problems.
+- An option outside its scope (the column "for") is ignored, unless [Refused](#refused) lists it. The log names ignored
+  options once.
+- No error and no log line shows passwords, keys and tokens.
+- A duration is a number of milliseconds, or a number with a unit: `500ms`, `60s`, `2m`, `1h`, `1d`.
 
-`group.mode` says how a stream stands to its group:
+The column "for" has these values:
 
-- `member` reads the partitions that the group assigns to it and commits as a member. After a restart it goes on at the
-  group's commit, or at its checkpoint where that is known to be ahead.
-- `commit` reads all partitions and commits without joining; the group must have no members. After a restart it goes on
-  at its checkpoint; without one, and where no query has made it (an operator's reset), at the group's commit.
-- `off` reads all partitions and commits nothing. After a restart it goes on at its checkpoint.
+| for | takes effect in |
+|---|---|
+| all | streams and batch reads |
+| batch reads | `spark.read` |
+| streams | `spark.readStream`, in any mode |
+| groups | streams with `group.mode` `member` or `commit` |
+| members | streams with `group.mode` `member` |
 
-`startingOffsets` is for a group without commits, in mode `off` for a query without a checkpoint, and for what there is
-when the query starts: partitions that come to be later are read from their earliest offset.
+## Group modes
 
-Partitions of Kafka 0.7, which are numbered within each broker, are written as there, in quotes: partition 2 of broker 1
-is `"1-2"` in `assign` and in starts and ends by partition. In rows and in messages it is the number 10002: the broker's
-times 10000, plus the partition's. Offsets are byte positions there: limits and sizes that count offsets count bytes,
-batches end only where messages do (a partition's first message is always taken, however large), and large ranges are
-split where segments of the log start. What is given by hand must be where a message begins: anything else is an error
-that names it. A timestamp means the start of the newest segment that was last written to at or before it, and where
-there is none the earliest offset: no later message is missed, and earlier ones are read, too.
+`group.mode` says how a stream uses its group.
 
-`subscribePattern` is matched by Python's `re.fullmatch`. Java's syntax means the same for what topics are named by:
-literals, classes, groups, alternatives, quantifiers, possessive ones too. What Python lacks, such as Java's `\\p{…}`
-and `[a-z&&[^b]]`, is refused.
+- `member` reads the partitions that the group assigns to it, and commits as a member. After a restart it continues at
+  the group's committed offset, or at its checkpoint if that is known to be ahead.
+- `commit` reads all partitions and commits without joining. The group must have no members. After a restart it
+  continues at its checkpoint. Without a checkpoint, or after an operator has reset the group's offsets, it continues at
+  the committed offset.
+- `off` reads all partitions and commits nothing. After a restart it continues at its checkpoint.
+
+## Starts and ends
+
+- `startingOffsets` applies to a group without commits, and in mode `off` to a query without a checkpoint. It applies
+  only to partitions that exist when the query starts. Later ones are read from their earliest offset.
+- Of the three options for a start, only the first that is set takes effect: `startingTimestamp`,
+  `startingOffsetsByTimestamp`, `startingOffsets`. The same order goes for an end.
+- Starts and ends by partition must list all partitions that are read, as in Spark's own source. A member of a group
+  fails only if one of its assigned partitions is missing.
+
+## Kafka 0.7
+
+- A partition has a number within its broker. In `assign`, starts and ends, partition 2 of broker 1 is `"1-2"`. In rows
+  and messages it is the number 10002: the broker's id times 10000, plus the partition's number.
+- Offsets are byte positions, so limits and sizes that count offsets count bytes.
+- A batch ends only where a message ends. It always takes the first message of a partition, however large. Large ranges
+  are split where segments of the log start.
+- A given offset must be where a message begins. Any other offset fails the query with an error that names it.
+- A timestamp stands for the start of the newest segment that was last written at or before that time, or else for the
+  earliest offset. The query misses no later message, but it reads some earlier ones.
+
+## Patterns
+
+`subscribePattern` is matched by Python's `re.fullmatch`. Java's syntax has the same meaning for literals, classes,
+groups, alternatives and quantifiers, possessive ones too. Syntax that Python lacks, such as `\\p{…}` and
+`[a-z&&[^b]]`, fails the query.
 """
+
+_SCOPES = {
+    Scope.ALL: "all",
+    Scope.BATCH: "batch reads",
+    Scope.STREAM: "streams",
+    Scope.GROUP: "groups",
+    Scope.MEMBER: "members",
+}
 
 
 def render() -> str:
-    """The text of docs/options.md."""
-    source = [o for o in SOURCE if not o.name.startswith("group.")]
+    """Return the text of docs/options.md."""
+    options = (*SOURCE, *ZOOKEEPER, *KAFKA)
     return "\n".join(
         (
             _INTRODUCTION,
-            _used("Spark's options", source),
+            _used("Spark's options", [o for o in SOURCE if not o.name.startswith("group.")]),
             _used("streamgroup's own options", [o for o in SOURCE if o.name.startswith("group.")]),
             _used("ZooKeeper's options", ZOOKEEPER),
             _used("Kafka's properties", KAFKA),
-            _by_reason("Refused", [*SOURCE, *KAFKA], Effect.REFUSED),
-            _by_reason("Without effect", [*SOURCE, *KAFKA], Effect.WITHOUT_EFFECT),
+            _by_reason("Refused", options, Effect.REFUSED),
+            _by_reason("Ignored", options, Effect.IGNORED),
         )
     )
 
 
 def _used(title: str, options: Iterable[Option]) -> str:
     rows = [
-        f"| `{o.name}` | {o.kind.name} | {_default(o)} | {_where(o)} | {o.doc} |"
-        for o in options
-        if Effect.USED in (o.stream, o.batch)
+        f"| `{o.name}` | {o.kind.name} | {_default(o)} | {_SCOPES[o.scope]} | {o.doc} |" for o in options if o.scope
     ]
     return "\n".join(
         (f"## {title}", "", "| option | type | default | for | what it does |", "|---|---|---|---|---|", *rows, "")
@@ -79,21 +113,22 @@ def _used(title: str, options: Iterable[Option]) -> str:
 
 
 def _by_reason(title: str, options: Iterable[Option], effect: Effect) -> str:
+    """Return the table of the options with this effect outside their scope, for which a row gives the reason.
+
+    The reason of all others is their scope, which the tables of used options show.
+    """
     reasons: dict[str, list[str]] = {}
     for option in options:
-        everywhere = option.stream is option.batch and not option.why_batch
-        for streaming, where in ((True, " (streams)"), (False, " (batch reads)")):
-            if option.effect(streaming=streaming) is effect and not (everywhere and not streaming):
-                name = f"`{option.name}`" + ("" if everywhere else where)
-                reasons.setdefault(option.reason(streaming=streaming), []).append(name)
+        if option.elsewhere is effect and option.why:
+            reasons.setdefault(option.why, []).append(f"`{option.name}`{_outside(option.scope)}")
     rows = [f"| {', '.join(names)} | {why} |" for why, names in reasons.items()]
     return "\n".join((f"## {title}", "", "| options | why |", "|---|---|", *rows, ""))
 
 
-def _where(option: Option) -> str:
-    if option.stream is option.batch:
-        return "both"
-    return "streams" if option.stream is Effect.USED else "batch reads"
+def _outside(scope: Scope) -> str:
+    if scope is Scope.NONE:
+        return ""
+    return " (batch reads)" if scope is Scope.STREAM else " (streams)"
 
 
 def _default(option: Option) -> str:

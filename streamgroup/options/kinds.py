@@ -1,6 +1,6 @@
-"""What the text of an option may mean: one parser per kind of value, each raising ValueError with what it expects.
+"""The kinds of option values: one parser each, which raises ValueError with the cause and what it expects.
 
-The caller adds the option's name and the value (unless it is secret); the parsers say only what was expected.
+The caller adds the option's name, and its value unless that is secret.
 """
 
 from __future__ import annotations
@@ -34,53 +34,56 @@ _Cell = TypeVar("_Cell")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of value: what the docs call it, and how its text is read."""
+    """A kind of value: its name in the docs and its parser, which raises ValueError for an invalid value.
+
+    Options are text; the keys of a job file are TOML values.
+    """
 
     name: str
-    parse: Callable[[str], Any]
+    parse: Callable[[Any], Any]
 
 
 def integer(lowest: int, highest: int = INT_MAX) -> Kind:
-    """A whole number of `lowest` to `highest`."""
+    """Return the kind of the integers from `lowest` to `highest`."""
 
     def parse(text: str) -> int:
-        return _whole_number(text, lowest, highest)
+        return _integer(text, lowest, highest)
 
     return Kind("long" if highest > INT_MAX else "int", parse)
 
 
-def _whole_number(text: str, lowest: int, highest: int) -> int:
+def _integer(text: str, lowest: int, highest: int) -> int:
     stripped = text.strip()
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", stripped) or not lowest <= int(stripped) <= highest:
-        raise ValueError(f"a whole number of {lowest} to {highest} is expected")
+        raise ValueError(f"expected an integer from {lowest} to {highest}")
     return int(stripped)
 
 
 def _boolean(text: str) -> bool:
     word = text.strip().lower()
     if word not in ("true", "false"):
-        raise ValueError("true or false is expected")
+        raise ValueError("expected true or false")
     return word == "true"
 
 
 def _text(text: str) -> str:
     if not text.strip():
-        raise ValueError("it must not be empty")
+        raise ValueError("expected a text that is not empty")
     return text.strip()
 
 
 def _duration(text: str) -> int:
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
-        raise ValueError("a duration is expected, such as 60s, 500ms, 2m, or a number of milliseconds")
+        raise ValueError("expected a duration, for example 60s, 500ms or 2m, or a number of milliseconds")
     milliseconds = int(match[1]) * _UNITS[match[2]]
     if not 1 <= milliseconds <= INT_MAX:
-        raise ValueError(f"a duration of 1 ms to {INT_MAX} ms is expected")
+        raise ValueError(f"expected a duration from 1 ms to {INT_MAX} ms")
     return milliseconds
 
 
 def choice(values: Mapping[str, V], unavailable: Mapping[str, str] | None = None) -> Kind:
-    """One of a few words, in any case; for a word of `unavailable` the error says why it cannot be had."""
+    """Return the kind of the words in `values`, in any case. `unavailable` has the errors for unsupported words."""
 
     def parse(text: str) -> V:
         word = text.strip().lower()
@@ -88,7 +91,7 @@ def choice(values: Mapping[str, V], unavailable: Mapping[str, str] | None = None
             return values[word]
         if unavailable is not None and word in unavailable:
             raise ValueError(unavailable[word])
-        raise ValueError(f"{' or '.join(values)} is expected")
+        raise ValueError(f"expected {' or '.join(values)}")
 
     return Kind(" or ".join(f"`{value}`" for value in values), parse)
 
@@ -102,12 +105,12 @@ def _servers(text: str) -> tuple[tuple[str, int], ...]:
         match = _SERVER.fullmatch(entry)
         if match is None or not 0 < int(match["port"]) < 2**16:
             raise ValueError(
-                f"{entry!r} is no broker's address: host:port is expected, such as broker-1:9092, several separated by "
-                "commas; the port is required, an IPv6 address stands in brackets, such as [::1]:9092"
+                f"invalid broker address {entry!r}: expected host:port, for example broker-1:9092. Separate addresses "
+                "by commas, and write an IPv6 address in brackets, for example [::1]:9092"
             )
         servers.append((match["ipv6"] or match["name"], int(match["port"])))
     if not servers:
-        raise ValueError("at least one host:port is expected")
+        raise ValueError("expected at least one host:port")
     return tuple(dict.fromkeys(servers))
 
 
@@ -116,24 +119,24 @@ _CHROOT = re.compile(r"(?:/[^/\s]+)+")
 
 
 def _zookeeper(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
-    """Servers and chroot of `zk1:2181,zk2/kafka`."""
+    """Return the servers and the chroot of `zk1:2181,zk2/kafka`."""
     listed, slash, rest = text.strip().partition("/")
     chroot = (slash + rest).rstrip("/")
     if chroot and (not _CHROOT.fullmatch(chroot) or {".", ".."} & set(chroot.split("/"))):
         raise ValueError(
-            f"{chroot!r} is no path of a node: it stands once, after the last server, such as zk1:2181/kafka"
+            f"invalid chroot {chroot!r}: expected one path after the last server, for example zk1:2181/kafka"
         )
     servers: list[tuple[str, int]] = []
     for entry in filter(None, (part.strip() for part in listed.split(","))):
         match = _SERVER.fullmatch(entry) or _SERVER.fullmatch(f"{entry}:{_ZOOKEEPER_PORT}")
         if match is None or not 0 < int(match["port"]) < 2**16:
             raise ValueError(
-                f"{entry!r} is no server's address: host:port is expected, such as zk1:2181, several separated by "
-                "commas; an IPv6 address stands in brackets, such as [::1]:2181"
+                f"invalid ZooKeeper address {entry!r}: expected host:port, for example zk1:2181. Separate addresses by "
+                "commas, and write an IPv6 address in brackets, for example [::1]:2181"
             )
         servers.append((match["ipv6"] or match["name"], int(match["port"])))
     if not servers:
-        raise ValueError("at least one host:port is expected")
+        raise ValueError("expected at least one host:port")
     return tuple(dict.fromkeys(servers)), chroot
 
 
@@ -157,11 +160,13 @@ def _strategies(text: str) -> tuple[str, ...]:
         if word in _STRATEGIES:
             names.append(_STRATEGIES[word])
         elif word.rpartition(".")[2] in _NO_STRATEGIES:
-            raise ValueError(f"{entry!r} is not available yet: cooperative-sticky moves as little")
+            raise ValueError(
+                f"the strategy {entry!r} is not supported yet. Use cooperative-sticky, which moves as few partitions"
+            )
         else:
-            raise ValueError(f"{entry!r} is no strategy that streamgroup knows: {_SOME_STRATEGY}")
+            raise ValueError(f"unknown strategy {entry!r}: expected some of {_SOME_STRATEGY}")
     if not names:
-        raise ValueError(f"at least one strategy is expected: {_SOME_STRATEGY}")
+        raise ValueError(f"expected at least one of {_SOME_STRATEGY}")
     return tuple(dict.fromkeys(names))
 
 
@@ -170,41 +175,42 @@ def _strategies(text: str) -> tuple[str, ...]:
 
 def _topic(name: str) -> str:
     if not _TOPIC.fullmatch(name) or name in (".", ".."):
-        raise ValueError(f"{name!r} is no topic's name: letters, digits, '.', '_' and '-', at most 249")
+        raise ValueError(f"invalid topic name {name!r}: expected up to 249 letters, digits, '.', '_' and '-'")
     return name
 
 
 def _topics(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(_topic(part.strip()) for part in text.split(",") if part.strip()))
     if not names:
-        raise ValueError("at least one topic is expected, several separated by commas")
+        raise ValueError("expected at least one topic. Separate topics by commas")
     return names
 
 
 def _pattern(text: str) -> str:
     if not text.strip():
-        raise ValueError("it must not be empty")
+        raise ValueError("expected a text that is not empty")
     try:
         with warnings.catch_warnings():
-            # Where Java has sets within sets ([a-z&&[^b]]) and Python takes them literally, it warns.
+            # Python warns of sets within sets, such as [a-z&&[^b]]: it would take literally what means sets in Java.
             warnings.simplefilter("error", FutureWarning)
             re.compile(text.strip())
     except (re.error, FutureWarning, RecursionError, OverflowError) as error:
         raise ValueError(
-            f"it is no regular expression of Python, which Java's are here read as: {error}; name the topics with "
-            "'subscribe' where it cannot be written so"
+            f"invalid regular expression: {error}. Write it in Python's syntax, which lacks some of Java's, or "
+            "name the "
+            "topics with 'subscribe'"
         ) from None
     return text.strip()
 
 
 def _object(text: str) -> Mapping[str, Any]:
-    """A JSON object without repeated keys."""
+    """Return a JSON object. Raises ValueError for repeated keys, which Python's reader accepts."""
 
     def unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
         if len(members) < len(pairs):
             names = [name for name, _ in pairs]
-            raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} stands there twice")
+            raise ValueError(f"repeated key {next(n for n in names if names.count(n) > 1)!r}")
         return members
 
     try:
@@ -212,12 +218,12 @@ def _object(text: str) -> Mapping[str, Any]:
     except json.JSONDecodeError as error:
         before, after = text[max(0, error.pos - _EXCERPT // 2) : error.pos], text[error.pos : error.pos + _EXCERPT // 2]
         raise ValueError(
-            f"it is no JSON: {error.msg} at line {error.lineno}, column {error.colno}: {before}<here>{after}"
+            f"invalid JSON: {error.msg} at line {error.lineno}, column {error.colno}: {before}<here>{after}"
         ) from None
     except RecursionError:
-        raise ValueError("it is no JSON that means offsets: it is nested too deeply") from None
+        raise ValueError("invalid JSON: too many nested levels") from None
     if not isinstance(value, dict) or not value:
-        raise ValueError('a JSON object of topics is expected, such as {"orders": …}')
+        raise ValueError('expected a JSON object with topics as keys, for example {"orders": …}')
     return value
 
 
@@ -225,34 +231,40 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     partitions: list[TopicPartition] = []
     for topic, numbers in _object(text).items():
         if not isinstance(numbers, list) or not numbers:
-            raise ValueError(f'{topic!r} has no list of partitions: {{"{topic}": [0, 1]}} is expected')
+            raise ValueError(
+                f'invalid partitions of topic {topic!r}: expected a list, for example {{"{topic}": [0, 1]}}'
+            )
         partitions.extend(TopicPartition(_topic(topic), _partition(number)) for number in numbers)
     return tuple(sorted(set(partitions)))
 
 
 def _partition(number: object) -> int:
-    """A partition's number. Those of Kafka 0.7 may be written as there: `"1-2"` is partition 2 of broker 1."""
+    """Return the number of a partition. In Kafka 0.7's own form, `"1-2"` is partition 2 of broker 1."""
     if isinstance(number, str) and (match := _OF_BROKER.fullmatch(number)):
         return partition_number(int(match[1]), int(match[2]))
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= INT_MAX:
-        raise ValueError(f"{number!r} is no partition's number")
+        raise ValueError(
+            f"invalid partition number {number!r}: expected an integer from 0, or broker-partition for Kafka 0.7"
+        )
     return number
 
 
 def _per_partition(text: str, lowest: int, meaning: str) -> dict[TopicPartition, int]:
-    """`{"topic": {"0": n}}` with n of at least `lowest`."""
+    """Return the numbers of `{"topic": {"0": n}}`. Each n is at least `lowest`; `meaning` says what it is."""
     numbers: dict[TopicPartition, int] = {}
     for topic, partitions in _object(text).items():
         if not isinstance(partitions, dict) or not partitions:
-            raise ValueError(f'{topic!r} has no object of partitions: {{"{topic}": {{"0": 23}}}} is expected')
+            raise ValueError(
+                f'invalid partitions of topic {topic!r}: expected an object, for example {{"{topic}": {{"0": 23}}}}'
+            )
         for key, number in partitions.items():
             if not re.fullmatch(r"[0-9]{1,10}", key) and not _OF_BROKER.fullmatch(key):
-                raise ValueError(f"{key!r} of {topic!r} is no partition's number")
+                raise ValueError(f"invalid partition number {key!r} of topic {topic!r}: expected an integer from 0")
             tp = TopicPartition(_topic(topic), _partition(int(key) if key.isdecimal() else key))
             if isinstance(number, bool) or not isinstance(number, int) or not lowest <= number <= LONG_MAX:
-                raise ValueError(f"{number!r} for {tp} is no {meaning}")
+                raise ValueError(f"invalid number {number!r} for {tp}: expected {meaning}")
             if tp in numbers:
-                raise ValueError(f"{tp} stands there twice")
+                raise ValueError(f"repeated partition {tp}")
             numbers[tp] = number
     return numbers
 
@@ -261,9 +273,10 @@ _ENDS_OF_A_LOG = {"earliest": EARLIEST, "latest": LATEST}
 
 
 def _offsets(words: Collection[str], refusal: str = "") -> Kind:
-    """`earliest`, `latest` (those of `words`) or JSON by partition, where the numbers of these words stand for them.
+    """Return the kind of the words in `words` (`earliest`, `latest`) and of JSON with an offset for each partition.
 
-    The error for the other word, or its number, is `refusal`.
+    In JSON, -2 stands for `earliest` and -1 for `latest`. `refusal` is the error for a word outside `words`, or its
+    number.
     """
     refused = {number for word, number in _ENDS_OF_A_LOG.items() if word not in words}
     numbers = ", ".join(f"{_ENDS_OF_A_LOG[word]} is the {word}" for word in words)
@@ -276,11 +289,11 @@ def _offsets(words: Collection[str], refusal: str = "") -> Kind:
         if word in _ENDS_OF_A_LOG:
             raise ValueError(refusal)
         if not word.startswith("{"):
-            raise ValueError(f"{' or '.join(words)} or JSON such as {example} is expected")
-        offsets = _per_partition(text, min(_ENDS_OF_A_LOG.values()), f"offset ({numbers})")
+            raise ValueError(f"expected {' or '.join(words)} or JSON, for example {example}")
+        offsets = _per_partition(text, min(_ENDS_OF_A_LOG.values()), f"an offset ({numbers})")
         for tp, offset in offsets.items():
             if offset in refused:
-                raise ValueError(f"{offset} for {tp}: {refusal}")
+                raise ValueError(f"invalid offset {offset} for {tp}: {refusal}")
         return offsets
 
     return Kind(", ".join(f"`{word}`" for word in words) + " or JSON", parse)
@@ -291,7 +304,7 @@ TEXT = Kind("text", _text)
 DURATION = Kind("duration", _duration)
 POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)
-TIMESTAMP = Kind("ms since 1970", lambda text: _whole_number(text, 0, LONG_MAX))
+TIMESTAMP = Kind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))
 SERVERS = Kind("host:port, …", _servers)
 ZOOKEEPER = Kind("host:port, …/chroot", _zookeeper)
 SECRET = Kind("secret", lambda text: Secret(_text(text)))
@@ -299,19 +312,21 @@ STRATEGIES = Kind("list", _strategies)
 TOPICS = Kind("list", _topics)
 PATTERN = Kind("regular expression", _pattern)
 ASSIGNED = Kind("JSON", _assigned)
-TIMESTAMPS = Kind("JSON", lambda text: _per_partition(text, 0, "timestamp in ms since 1970"))
+TIMESTAMPS = Kind("JSON", lambda text: _per_partition(text, 0, "a timestamp in milliseconds since 1970"))
 
 STREAM_STARTS = _offsets(("earliest", "latest"))
-BATCH_STARTS = _offsets(("earliest",), "a batch read cannot start at the latest offset: it would be empty")
-BATCH_ENDS = _offsets(("latest",), "a batch read cannot end at the earliest offset: it would be empty")
+BATCH_STARTS = _offsets(("earliest",), "a batch read cannot start at the latest offset, because it would be empty")
+BATCH_ENDS = _offsets(("latest",), "a batch read cannot end at the earliest offset, because it would be empty")
 
 ISOLATION = choice({"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED})
 NO_MATCH = choice({"error": False, "latest": True})
 STORAGE = choice({storage.value: storage for storage in OffsetsStorage})
 ACL = choice({"open": False, "creator": True})
 MODE = choice({mode.value: mode for mode in Mode})
-PROTOCOL = choice({"classic": "classic"}, {"consumer": "the protocol of KIP-848 is not available yet: use classic"})
-_NOT_ENCRYPTED = "is not available yet: only PLAINTEXT listeners can be read"
+PROTOCOL = choice(
+    {"classic": "classic"}, {"consumer": "the group protocol of KIP-848 is not supported yet. Use classic"}
+)
+_NOT_ENCRYPTED = "is not supported yet. Use a PLAINTEXT listener"
 SECURITY = choice(
     {"plaintext": "PLAINTEXT"},
     {name: f"{name.upper()} {_NOT_ENCRYPTED}" for name in ("ssl", "sasl_plaintext", "sasl_ssl")},

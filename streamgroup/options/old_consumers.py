@@ -1,12 +1,14 @@
-"""The table of what the consumers of Kafka 0.7 and 0.8 had beside today's properties, as `kafka.*`.
+"""The table of the `kafka.*` properties that only the consumers of Kafka 0.7 and 0.8 had.
 
-What has another name by now is refused with that name, so that nobody's setting is lost without a word. Not here, since
-they are used: `offsets.storage` and `dual.commit.enabled` (`streamgroup.options.kafka`).
+A property with a new name is refused, and the error tells the new name: the user's setting would be lost otherwise.
+`offsets.storage` and `dual.commit.enabled` still take effect, so they are in `streamgroup.options.kafka`.
 """
 
 from __future__ import annotations
 
-from streamgroup.options.rows import Effect, Option
+from streamgroup.options.rows import Effect, Option, Scope
+
+COMMITS_FOLLOW_THE_SINK = "streamgroup commits offsets only after their batch has reached the sink, never on a timer"
 
 _RENAMED = {
     "zookeeper.connect": "zookeeper.connect",
@@ -24,44 +26,51 @@ _RENAMED = {
     "fetch.size": "kafka.max.partition.fetch.bytes",
     "socket.buffersize": "kafka.receive.buffer.bytes",
 }
-"""The old name and, in full, the option of this source that does it."""
+"""The old name, and the full name of the option that replaces it."""
 
-_CONTRARY = {
-    "auto.commit.enable autocommit.enable": (
-        "offsets are committed when their batch has sunk, never by the clock: else records could be lost"
+STARTS_AND_LOSS = (
+    "streamgroup has two options for it. Set 'startingOffsets' for where to start and 'failOnDataLoss' for what to do "
+    "when records are gone"
+)
+
+_REFUSED = {
+    "auto.commit.enable autocommit.enable": f"{COMMITS_FOLLOW_THE_SINK}. Leave the option out",
+    "autooffset.reset": STARTS_AND_LOSS,
+    "mirror.topics.whitelist mirror.topics.blacklist": (
+        "streamgroup has other options for topics. Set 'subscribe' or 'subscribePattern'"
     ),
-    "autooffset.reset": (
-        "where to start is said by 'startingOffsets', and what to do when records are gone by 'failOnDataLoss'"
-    ),
-    "mirror.topics.whitelist mirror.topics.blacklist": "topics are named by 'subscribe' and 'subscribePattern'",
 }
 
-_WITHOUT_EFFECT = {
-    "autocommit.interval.ms": "offsets are committed when their batch has sunk",
-    "consumer.id consumerid": "each session with ZooKeeper registers an id of its own, by which commits are fenced",
+_IGNORED = {
+    "autocommit.interval.ms": COMMITS_FOLLOW_THE_SINK,
+    "consumer.id consumerid": "every ZooKeeper session registers its own consumer id, which fences its commits",
     "rebalance.max.retries rebalance.retries.max rebalance.backoff.ms": (
-        "a partition that another consumer still holds is claimed as soon as it is let go, without a limit"
+        "a member claims a partition as soon as its previous owner releases it, without a limit of attempts"
     ),
     "zookeeper.sync.time.ms zk.synctime.ms": (
-        "what was committed is read after a write of our own: no server lags behind it"
+        "a member writes to ZooKeeper before it reads the committed offsets, so the server is up to date"
     ),
     "offsets.channel.backoff.ms offsets.channel.socket.timeout.ms offsets.commit.max.retries": (
-        "commits are retried until they are accepted, by the waits of 'kafka.retry.backoff.ms'"
+        "commits are retried until the broker accepts them, with the backoff of 'kafka.retry.backoff.ms'"
     ),
-    "refresh.leader.backoff.ms backoff.increment.ms": "the waits of 'kafka.retry.backoff.ms' apply",
+    "refresh.leader.backoff.ms backoff.increment.ms": "the backoff of 'kafka.retry.backoff.ms' applies",
     "num.consumer.fetchers queued.max.message.chunks queuedchunks.max mirror.consumer.numthreads": (
-        "records are fetched by Spark's tasks: 'minPartitions' and 'group.prefetch' say how many at once"
+        "Spark tasks fetch the records; 'minPartitions' and 'group.prefetch' set how many fetches run in parallel"
     ),
-    "consumer.timeout.ms": "a stream waits for records: a trigger that ends (availableNow) says when enough is read",
+    "consumer.timeout.ms": "a stream waits for new records; use the trigger availableNow to end it",
 }
 
 
 def _rows(names: str, why: str, effect: Effect) -> tuple[Option, ...]:
-    return tuple(Option(f"kafka.{name}", "", stream=effect, batch=effect, why=why) for name in names.split())
+    return tuple(Option(f"kafka.{name}", scope=Scope.NONE, elsewhere=effect, why=why) for name in names.split())
 
 
 OLD_CONSUMERS: tuple[Option, ...] = (
-    *(row for old, new in _RENAMED.items() for row in _rows(old, f"here it is '{new}'", Effect.REFUSED)),
-    *(row for names, why in _CONTRARY.items() for row in _rows(names, why, Effect.REFUSED)),
-    *(row for names, why in _WITHOUT_EFFECT.items() for row in _rows(names, why, Effect.WITHOUT_EFFECT)),
+    *(
+        row
+        for old, new in _RENAMED.items()
+        for row in _rows(old, f"streamgroup names it differently. Set '{new}'", Effect.REFUSED)
+    ),
+    *(row for names, why in _REFUSED.items() for row in _rows(names, why, Effect.REFUSED)),
+    *(row for names, why in _IGNORED.items() for row in _rows(names, why, Effect.IGNORED)),
 )

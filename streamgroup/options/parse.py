@@ -1,9 +1,8 @@
-"""From the options of a read, as Spark hands them over, to `SourceOptions`."""
+"""Parse the options of a read, as Spark passes them, into `SourceOptions`."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,9 +10,10 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.options import kinds, zookeeper
 from streamgroup.options.kafka import KAFKA, PREFIX
-from streamgroup.options.rows import Effect, Option
+from streamgroup.options.rows import SCOPE_OF_MODE, Effect, Option, Scope
 from streamgroup.options.secrets import is_secret
-from streamgroup.options.source import HINTS, NO_GROUP_IN_BATCH, SOURCE
+from streamgroup.options.source import HINTS, SOURCE
+from streamgroup.options.table_reader import TableReader, nearest, together
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
@@ -27,7 +27,7 @@ from streamgroup.options.types import (
 )
 
 OPTIONS: Mapping[str, Option] = {option.name.lower(): option for option in (*SOURCE, *zookeeper.ZOOKEEPER, *KAFKA)}
-"""All options by their name in lower case: Spark hands names over in any case."""
+"""All options by their name in lower case: users may write names in any case."""
 
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
@@ -36,16 +36,16 @@ _EXCERPT = 300
 
 
 def follows_references(name: str) -> bool:
-    """Whether the value of this option may be a reference such as `env:NAME`, followed where it is used."""
+    """Return whether the value of this option may be a reference such as `env:NAME`, which its user follows."""
     option = OPTIONS.get(name.lower())
     return option is not None and option.kind is kinds.SECRET
 
 
 def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """What the options of a read mean.
+    """Return the options of a stream or of a batch read as values.
 
-    Raises ConfigError that tells of all problems together: unknown, contradictory and missing options, values that mean
-    nothing, and what is not available. The values of secret options stand in no message.
+    Raises ConfigError that names all problems together: unknown, contradictory and missing options, invalid values, and
+    what is not supported. It never shows the value of a secret option.
     """
     reading, subscription, parsed = _read(options, streaming=streaming)
     if reading.problems:
@@ -54,9 +54,9 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
 
 
 def check_source(options: Mapping[str, str]) -> None:
-    """Raise ConfigError for options that neither a stream nor a batch read can have.
+    """Raise ConfigError for options that are valid neither in a stream nor in a batch read.
 
-    `load()` is the same call for both. The error tells of the problems that both have, or else of those of either.
+    Spark's `load()` does not yet tell which of both it is. The error names the problems of both, or else of each.
     """
     stream, batch = (_read(options, streaming=streaming)[0].problems for streaming in (True, False))
     if not stream or not batch:
@@ -67,9 +67,10 @@ def check_source(options: Mapping[str, str]) -> None:
 
 
 def _read(options: Mapping[str, str], *, streaming: bool) -> tuple[_Reading, Subscription, dict[str, Any]]:
-    """What the options mean beside the subscription, by the fields of `SourceOptions`, if there are no problems."""
+    """Return the subscription, and the other fields of `SourceOptions`. They are valid if there are no problems."""
     reading = _Reading(streaming)
-    reading.take(options)
+    for key, text in sorted(options.items(), key=lambda item: item[0].lower()):
+        reading.take(key, str(text))
     subscription = reading.subscription()
     registry = zookeeper.section(reading.values, reading.given, reading.problems)
     parsed = {
@@ -86,47 +87,66 @@ def _read(options: Mapping[str, str], *, streaming: bool) -> tuple[_Reading, Sub
     return reading, subscription, parsed
 
 
-class _Reading:
-    """One read of options: the values that mean something, and what there is to say about the others."""
+class _Reading(TableReader[Option]):
+    """The options of one read while they are parsed."""
 
     def __init__(self, streaming: bool) -> None:
-        self.streaming = streaming
-        self.values: dict[str, Any] = {}
-        self.given: set[str] = set()
-        self.problems: list[str] = []
+        super().__init__(OPTIONS, [])
+        self.scope = Scope.STREAM if streaming else Scope.BATCH
         self.notes: list[str] = []
-        self.idle: dict[str, list[str]] = {}  # why -> the options without effect for that reason
+        self.ignored: dict[str, list[str]] = {}
+        """The ignored options that the user has set, by the reason."""
 
-    def take(self, options: Mapping[str, str]) -> None:
-        """Sort the given options into values, problems and notes."""
-        for key, text in sorted(options.items(), key=lambda item: item[0].lower()):
-            option = OPTIONS.get(key.lower())
-            if option is None:
-                self.problems.append(_unknown(key, streaming=self.streaming))
-            elif option.name in self.given:
-                self.problems.append(f"{option.name} is given twice, in different spellings")
-            else:
-                self.given.add(option.name)
-                self._take(option, str(text))
+    # -- the table's reader --------------------------------------------------------------------------------------------
 
-    def _take(self, option: Option, text: str) -> None:
-        effect = option.effect(streaming=self.streaming)
-        if effect is Effect.WITHOUT_EFFECT:
-            self.idle.setdefault(option.reason(streaming=self.streaming), []).append(option.name)
-        elif effect is Effect.REFUSED:
-            self.problems.append(f"{option.name} is refused: {option.reason(streaming=self.streaming)}")
-        else:
-            try:
-                self.values[option.name] = self._kind(option).parse(text)
-            except ValueError as error:
-                shown = "" if is_secret(option.name) else f" is {_excerpt(text)!r}"
-                self.problems.append(f"{option.name}{shown}: {error}")
+    def find(self, key: str) -> Option | None:
+        """Return the option of this name, in any case."""
+        return OPTIONS.get(key.lower())
 
-    def _kind(self, option: Option) -> kinds.Kind:
-        return kinds.BATCH_STARTS if option.name == "startingOffsets" and not self.streaming else option.kind
+    def parse(self, row: Option, value: Any) -> None:
+        """Parse the value of an option, unless the option is ignored or refused in this read."""
+        match row.effect(self.scope):
+            case Effect.USED:
+                super().parse(row, value)
+            case Effect.IGNORED:
+                self.ignored.setdefault(row.reason(self.scope), []).append(row.name)
+            case Effect.REFUSED:
+                self.problems.append(f"cannot use option {row.name}: {row.reason(self.scope)}")
+
+    def kind(self, row: Option) -> kinds.Kind:
+        """Return the kind of value that the option takes in this read."""
+        return row.kind_in(self.scope)
+
+    def label(self, row: Option) -> str:
+        """Return `option <name>`."""
+        return f"option {row.name}"
+
+    def shown(self, row: Option, value: Any) -> str:
+        """Return the start of the value, unless the value may be secret."""
+        if is_secret(row.name):
+            return ""
+        excerpt = value if len(value) <= _EXCERPT else value[:_EXCERPT] + "…"
+        return f" {excerpt!r}"
+
+    def unknown(self, key: str) -> str:
+        """Return the problem of an unknown option, with the option that the user may have meant."""
+        lower = key.lower()
+        if lower in HINTS:
+            return f"unknown option {key!r}: {HINTS[lower]}"
+        prefixed = OPTIONS.get(PREFIX + lower)
+        near = prefixed or _nearest(lower)
+        if near is None:
+            return f"unknown option {key!r}"
+        if near.effect(self.scope) is Effect.REFUSED:
+            # To suggest a refused option would send the user from one error to the next.
+            return f"unknown option {key!r}: '{near.name}' is refused too, because {near.reason(self.scope)}"
+        cause = ": Kafka's properties begin with 'kafka.'" if prefixed else ""
+        return f"unknown option {key!r}{cause}. Did you mean '{near.name}'?"
+
+    # -- sections ------------------------------------------------------------------------------------------------------
 
     def fields(self, section: str) -> dict[str, Any]:
-        """The values of all options whose target is a field of this section."""
+        """Return the values of all options whose target is a field of this section."""
         return {
             option.target.partition(".")[2]: self.values[option.name]
             for option in OPTIONS.values()
@@ -134,7 +154,10 @@ class _Reading:
         }
 
     def section(self, name: str, cls: type) -> Any:
-        """A section with the values given; None, and a problem, where one that it requires is not given."""
+        """Return a section with the values that are set, or None where one that it requires has no valid value.
+
+        A required option that is not set becomes a problem; one with an invalid value is a problem already.
+        """
         given = self.fields(name)
         absent = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in given]
         for option in OPTIONS.values():
@@ -143,25 +166,26 @@ class _Reading:
         return None if absent else cls(**given)
 
     def client(self, registry: ZooKeeperOptions | None) -> ClientOptions | None:
-        """How brokers are reached. Those that are registered need not be named."""
+        """Return how to connect to the brokers. With a ZooKeeper the bootstrap servers are optional."""
         if registry is not None:
             self.values.setdefault("kafka.bootstrap.servers", ())
         client: ClientOptions | None = self.section("client", ClientOptions)
         return None if client is None else dataclasses.replace(client, zookeeper=registry)
 
     def group(self, subscription: Subscription, registry: ZooKeeperOptions | None) -> GroupOptions:
-        """How the stream stands to its group. Who assigns partitions to itself leaves the group none to assign."""
+        """Return how the stream uses its group. A stream with `assign` cannot be a member."""
         group: GroupOptions = self.section("group", GroupOptions)
-        named, by_itself = bool(group.group_id), bool(subscription.assign)
-        chosen = (Mode.COMMIT if by_itself else Mode.MEMBER) if named else Mode.OFF
-        mode = group.mode if "group.mode" in self.values else chosen
+        named, assigns = bool(group.group_id), bool(subscription.assign)
+        default = (Mode.COMMIT if assigns else Mode.MEMBER) if named else Mode.OFF
+        mode = group.mode if "group.mode" in self.values else default
         if mode is not Mode.OFF and not named and "kafka.group.id" not in self.given:
             self.problems.append(_NO_GROUP.format(mode=mode.value))
-        if mode is Mode.MEMBER and by_itself:
+        if mode is Mode.MEMBER and assigns:
             self.problems.append(_ASSIGNED_MEMBER)
+        scope = SCOPE_OF_MODE[mode]
         for option in OPTIONS.values():
-            if option.name in self.given and _is_idle(option, mode):
-                self.idle.setdefault(_IDLE_IN[mode], []).append(option.name)
+            if option.name in self.given and option.scope & self.scope and not option.scope & scope:
+                self.ignored.setdefault(option.reason(scope), []).append(option.name)
         group = dataclasses.replace(group, mode=mode, group_id="" if mode is Mode.OFF else group.group_id)
         if mode is not Mode.OFF:
             group = self._noted(zookeeper.stored(group, registry, self.given, self.problems))
@@ -171,15 +195,15 @@ class _Reading:
 
     def _noted(self, group: tuple[GroupOptions, Mapping[str, str]]) -> GroupOptions:
         for name, why in group[1].items():
-            self.idle.setdefault(why, []).append(name)
+            self.ignored.setdefault(why, []).append(name)
         return group[0]
 
     def subscription(self) -> Subscription:
-        """What is read, by exactly one of three options; an empty one, and a problem, where that does not hold."""
+        """Return what to read. Unless exactly one of three options is set, it is empty and there is a problem."""
         given = [name for name in _SUBSCRIPTIONS if name in self.given]
         if len(given) != 1:
-            how = f"{' and '.join(given)} are given" if given else "none is given"
-            self.problems.append(f"exactly one of {', '.join(_SUBSCRIPTIONS)} says what to read: {how}")
+            how = f"{' and '.join(given)} are set" if given else "none is set"
+            self.problems.append(f"cannot tell what to read: {how}. Set exactly one of {', '.join(_SUBSCRIPTIONS)}")
             return Subscription()
         return Subscription(
             topics=self.values.get("subscribe", ()),
@@ -188,10 +212,10 @@ class _Reading:
         )
 
     def bounds(self, names: tuple[str, str, str], default: int, subscription: Subscription) -> OffsetSpec:
-        """Starts or ends: as in Spark, the first of the three options that is given counts alone."""
+        """Return the starts or the ends. As in Spark, only the first of the three options takes effect."""
         given = [name for name in names if name in self.given]
         for loser in given[1:]:
-            self.notes.append(f"{loser} is without effect: {given[0]} goes before it")
+            self.notes.append(f"ignored option {loser}: {given[0]} takes precedence")
         no_match_is_latest = names is _ENDS or self.values.get("startingOffsetsByTimestampStrategy", False)
         value = self.values.get(given[0]) if given else None
         if isinstance(value, dict):
@@ -209,127 +233,96 @@ class _Reading:
             case _:
                 return OffsetSpec(value, no_match_is_latest=no_match_is_latest)
 
+    # -- options that must fit together --------------------------------------------------------------------------------
+
     def _compare_with_subscription(
         self, name: str, listed: Iterable[TopicPartition], subscription: Subscription
     ) -> None:
-        """As in Spark, starts and ends by partition list all partitions that are read, and no other."""
+        """Require that starts or ends by partition list exactly the partitions that are read, as Spark does."""
         if subscription.assign:
             read: set[Any] = set(subscription.assign)
             named: set[Any] = set(listed)
         elif subscription.topics:
             read, named = set(subscription.topics), {tp.topic for tp in listed}
         else:
-            return  # a pattern: only the cluster knows
+            return  # only the cluster knows which topics match a pattern
         if missing := sorted(map(str, read - named)):
-            self.problems.append(f"{name} lists all partitions that are read or none: {', '.join(missing)} is missing")
+            self.problems.append(
+                f"invalid value for option {name}: it must list all partitions that are read. Add {', '.join(missing)}"
+            )
         if strange := sorted(map(str, named - read)):
-            self.problems.append(f"{name} lists {', '.join(strange)}, which is not read")
+            self.problems.append(
+                f"invalid value for option {name}: it lists partitions that are not read. Remove {', '.join(strange)}"
+            )
 
     def compare(self, parsed: dict[str, Any]) -> None:
-        """What no option can know alone."""
+        """Check options that depend on each other."""
         client, fetch, group = parsed["client"], parsed["fetch"], parsed["group"]
         if client and fetch.max_wait_ms >= client.request_timeout_ms:
             self.problems.append(
                 f"kafka.fetch.max.wait.ms ({fetch.max_wait_ms}) must be below kafka.request.timeout.ms "
-                f"({client.request_timeout_ms}): else every fetch at the end of a log would time out"
+                f"({client.request_timeout_ms}): every fetch at the end of a log would time out"
             )
         if client and client.retry_backoff_ms > client.retry_backoff_max_ms:
             self.notes.append(
                 f"kafka.retry.backoff.max.ms ({client.retry_backoff_max_ms}) is below kafka.retry.backoff.ms "
-                f"({client.retry_backoff_ms}): every wait is {client.retry_backoff_ms} ms"
+                f"({client.retry_backoff_ms}): every backoff is {client.retry_backoff_ms} ms"
             )
             parsed["client"] = dataclasses.replace(client, retry_backoff_max_ms=client.retry_backoff_ms)
         if group and group.is_member and group.heartbeat_interval_ms >= group.session_timeout_ms:
             self.problems.append(
                 f"kafka.heartbeat.interval.ms ({group.heartbeat_interval_ms}) must be below kafka.session.timeout.ms "
-                f"({group.session_timeout_ms}), best a third of it"
+                f"({group.session_timeout_ms}): the session would time out between two heartbeats. Set a third of it"
             )
-
-        self._compare_limits(parsed["limits"])
+        if self.scope is Scope.STREAM:
+            self._compare_limits(parsed["limits"])
 
     def _compare_limits(self, limits: LimitOptions) -> None:
-        if not self.streaming:
-            return
         least, most = limits.min_offsets_per_trigger, limits.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             self.problems.append(
-                f"minOffsetsPerTrigger ({least}) must not be above maxOffsetsPerTrigger ({most}): no batch is both"
+                f"minOffsetsPerTrigger ({least}) must not be above maxOffsetsPerTrigger ({most}): no batch has "
+                "both sizes"
             )
         if least is None and "maxTriggerDelay" in self.given:
-            self.notes.append("maxTriggerDelay is without effect: minOffsetsPerTrigger, which it bounds, is not given")
+            self.notes.append("ignored option maxTriggerDelay: minOffsetsPerTrigger is not set, so no batch is delayed")
 
     def all_notes(self) -> tuple[str, ...]:
-        """The sentences for the log, one a reason."""
-        where = "" if self.streaming else " in a batch read"
-        return (
-            *self.notes,
-            *(f"without effect{where}: {', '.join(names)} ({why})" for why, names in self.idle.items()),
+        """Return the sentences for the log: one for each reason for which options are ignored, and the other notes."""
+        ignored = (
+            f"ignored option{'s' if len(names) > 1 else ''} {', '.join(names)}: {why}"
+            for why, names in self.ignored.items()
         )
+        return (*self.notes, *ignored)
 
 
 _MISSING = {
     "kafka.bootstrap.servers": (
-        "kafka.bootstrap.servers is required: add option('kafka.bootstrap.servers', 'host:port'), or, for a Kafka "
+        "kafka.bootstrap.servers is required. Add option('kafka.bootstrap.servers', 'host:port'), or, for a Kafka "
         "before 0.10, option('zookeeper.connect', 'host:port')"
     ),
 }
-"""What to say where a required option is not given."""
+"""The problem of a required option that is not set."""
 
 _NO_GROUP = (
-    "kafka.group.id is required with group.mode={mode}: add option('kafka.group.id', '<name>'), or read without a "
+    "kafka.group.id is required with group.mode={mode}. Add option('kafka.group.id', '<name>'), or read without a "
     "group: group.mode=off"
 )
 _ASSIGNED_MEMBER = (
-    "assign and group.mode=member exclude each other: a group assigns its partitions itself. Be a member of topics "
-    "(subscribe, subscribePattern), or read these partitions with group.mode=commit or off"
+    "cannot use assign with group.mode=member: the group assigns the partitions of a member. Use subscribe or "
+    "subscribePattern, or read these partitions with group.mode=commit or off"
 )
-_IDLE_IN = {
-    Mode.COMMIT: "with group.mode=commit the query is no member of its group",
-    Mode.OFF: "with group.mode=off no group knows of the query",
-}
-_USED_IN_COMMIT = {"kafka.group.id", "group.joinTimeout", "kafka.offsets.storage", "kafka.dual.commit.enabled"}
-
-
-def _is_idle(option: Option, mode: Mode) -> bool:
-    """Whether an option about groups does nothing in this mode."""
-    if mode is Mode.MEMBER or option.name == "group.mode" or option.reason(streaming=False) != NO_GROUP_IN_BATCH:
-        return False
-    return mode is Mode.OFF or option.name not in _USED_IN_COMMIT
-
-
-def _unknown(key: str, *, streaming: bool) -> str:
-    lower = key.lower()
-    text = f"{key} is not an option of this source"
-    if lower in HINTS:
-        return f"{text}: {HINTS[lower]}"
-    prefixed = OPTIONS.get(PREFIX + lower)
-    near = prefixed or _nearest(lower)
-    if near is None:
-        return text
-    if near.effect(streaming=streaming) is Effect.REFUSED:
-        # A suggestion that is refused as well would send the user from one error to the next.
-        return f"{text}, and '{near.name}' is refused: {near.reason(streaming=streaming)}"
-    if prefixed:
-        return f"{text}: Kafka's properties begin with 'kafka.': '{near.name}'"
-    return f"{text}: did you mean '{near.name}'?"
 
 
 def _nearest(lower: str) -> Option | None:
-    """The option whose name is most like `lower`; names with Kafka's prefix are compared by what follows it."""
+    """Return the option with the most similar name. Names with Kafka's prefix are compared without it."""
     if not lower.startswith(PREFIX):
-        near = difflib.get_close_matches(lower, OPTIONS, n=1, cutoff=0.6)
-        return OPTIONS[near[0]] if near else None
-    # With the prefix even names that have nothing in common would be alike.
-    properties = [name.removeprefix(PREFIX) for name in OPTIONS if name.startswith(PREFIX)]
-    near = difflib.get_close_matches(lower.removeprefix(PREFIX), properties, n=1, cutoff=0.6)
-    return OPTIONS[PREFIX + near[0]] if near else None
-
-
-def _excerpt(text: str) -> str:
-    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"
+        return OPTIONS.get(nearest(lower, OPTIONS) or "")
+    # With the prefix, names that have nothing else in common would be similar.
+    properties = (name.removeprefix(PREFIX) for name in OPTIONS if name.startswith(PREFIX))
+    near = nearest(lower.removeprefix(PREFIX), properties)
+    return None if near is None else OPTIONS[PREFIX + near]
 
 
 def _together(problems: list[str]) -> str:
-    if len(problems) == 1:
-        return problems[0]
-    return f"{len(problems)} problems with the options:" + "".join(f"\n  - {problem}" for problem in problems)
+    return together(problems, "problems with the options")

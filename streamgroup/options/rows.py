@@ -1,9 +1,9 @@
-"""The row of the option tables."""
+"""One row of an option table: the option's name, meaning, kind of value, and scope."""
 
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
-from enum import Enum
+from enum import Enum, Flag, auto
 from typing import Any
 
 from streamgroup.options.kinds import TEXT, Kind
@@ -12,46 +12,79 @@ from streamgroup.options.types import (
     FetchOptions,
     GroupOptions,
     LimitOptions,
+    Mode,
     SourceOptions,
     SplitOptions,
     ZooKeeperOptions,
 )
 
 
+class Scope(Flag):
+    """The reads in which an option takes effect. A stream is in one of three modes (`group.mode`)."""
+
+    NONE = 0
+    BATCH = auto()
+    MEMBER = auto()
+    COMMIT = auto()
+    OFF = auto()
+    GROUP = MEMBER | COMMIT
+    """Streams that commit to a group."""
+    STREAM = MEMBER | COMMIT | OFF
+    ALL = BATCH | STREAM
+
+
+SCOPE_OF_MODE = {Mode.MEMBER: Scope.MEMBER, Mode.COMMIT: Scope.COMMIT, Mode.OFF: Scope.OFF}
+
+_OUT_OF_SCOPE = {
+    Scope.BATCH: "a batch read never joins a group and commits nothing",
+    Scope.COMMIT: "with group.mode=commit the query is not a member of its group",
+    Scope.OFF: "with group.mode=off the query has no group",
+}
+"""Why an option of groups has no effect in a read."""
+
+
 class Effect(Enum):
-    """What giving an option does."""
+    """What an option does when a user sets it."""
 
     USED = "used"
-    WITHOUT_EFFECT = "without effect"
+    IGNORED = "ignored"
+    """The log names the option once."""
     REFUSED = "refused"
+    """The read fails with a ConfigError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name as users write it, what it does, and what becomes of it in a stream and in a batch read.
-
-    `target` names the field that it sets, such as `fetch.min_bytes`; an option without one is composed with others by
-    `parse`. `why` says why it is refused or without effect (`why_batch` where the reason is another one in a batch
-    read). `default` is for the docs, where no field has it.
-    """
+    """One option of `format("streamgroup")`."""
 
     name: str
-    doc: str
+    """The name as the docs write it. Users may write it in any case."""
+    doc: str = ""
+    """What the option does, its unit, when it applies, and when to change it. Empty for an option without scope."""
     kind: Kind = TEXT
     target: str = ""
+    """The field that the option sets, such as `fetch.min_bytes`. Empty where `parse` combines several options."""
     default: str = ""
-    stream: Effect = Effect.USED
-    batch: Effect = Effect.USED
+    """The default as the docs show it, where no field of `target` has it."""
+    scope: Scope = Scope.ALL
+    elsewhere: Effect = Effect.IGNORED
+    """What the option does outside its scope."""
     why: str = ""
-    why_batch: str = ""
+    """Why the option is ignored or refused outside its scope. Empty where the scope itself tells why."""
+    batch_kind: Kind | None = None
+    """The kind of value in a batch read, where it differs from `kind`."""
 
-    def effect(self, *, streaming: bool) -> Effect:
-        """What becomes of it in a stream or in a batch read."""
-        return self.stream if streaming else self.batch
+    def effect(self, scope: Scope) -> Effect:
+        """Return what the option does in a read of `scope`; `Scope.STREAM` stands for a stream of any mode."""
+        return Effect.USED if self.scope & scope else self.elsewhere
 
-    def reason(self, *, streaming: bool) -> str:
-        """Why it is refused or without effect there."""
-        return self.why if streaming else self.why_batch or self.why
+    def reason(self, scope: Scope) -> str:
+        """Return why the option is ignored or refused in a read of `scope`."""
+        return self.why or _OUT_OF_SCOPE.get(scope, "")
+
+    def kind_in(self, scope: Scope) -> Kind:
+        """Return the kind of value in a read of `scope`."""
+        return self.batch_kind if self.batch_kind is not None and scope is Scope.BATCH else self.kind
 
 
 SECTIONS: dict[str, Any] = {
@@ -63,11 +96,11 @@ SECTIONS: dict[str, Any] = {
     "source": SourceOptions,
     "zookeeper": ZooKeeperOptions,
 }
-"""What the first part of a `target` means."""
+"""The dataclass for the first part of a `target`."""
 
 
 def default_of(option: Option) -> Any:
-    """The default of the field that an option sets; MISSING where it has no field or no default."""
+    """Return the default of the field that an option sets, or MISSING without a field or a default."""
     section, _, name = option.target.partition(".")
     if not section:
         return MISSING

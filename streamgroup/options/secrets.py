@@ -1,4 +1,4 @@
-"""Which options are secret, and their values hidden."""
+"""Which options are secret, and how their values stay out of logs and messages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _PREFIXES = ("ssl.keystore.key", "ssl.keystore.certificate", "ssl.truststore.")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A value that shows itself nowhere but where it is used.
+    """A secret value, or a reference to one. Its `repr` hides it.
 
-    `env:NAME` and `file:/path` refer to it: so it enters neither Spark's plan nor what is sent to executors.
+    `env:NAME` refers to an environment variable and `file:/path` to a file. A referenced secret enters neither Spark's
+    plan nor the data that the driver sends to the executors.
     """
 
     value: str
@@ -28,29 +29,35 @@ class Secret:
         return HIDDEN
 
     def reveal(self, option: str) -> str:
-        """The value itself, of this process's environment or machine where it is a reference.
+        """Return the secret, read from this process's environment or from a file if the value is a reference.
 
-        Raises ConfigError, which names `option`, where the reference leads nowhere.
+        Raises ConfigError, which names `option`, if the variable is not set or the file cannot be read.
         """
         kind, _, name = self.value.partition(":")
         if kind == "env":
             if name not in os.environ:
-                raise ConfigError(f"{option} refers to the environment variable {name!r}, which the driver has not")
+                raise ConfigError(
+                    f"cannot read the secret for option {option}: the environment variable {name!r} is not set. Set it "
+                    "before this process starts"
+                )
             return os.environ[name]
         if kind == "file":
             try:
                 return Path(name).read_text(encoding="utf-8").rstrip("\r\n")
             except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"{option} refers to a file that the driver cannot read: {name}: {error}") from None
+                raise ConfigError(
+                    f"cannot read the secret for option {option}: file {name}: {error}. Check the path and its "
+                    "permissions"
+                ) from None
         return self.value
 
 
 def is_secret(name: str) -> bool:
-    """Whether an option's value may be secret, also where nobody knows the option: rather hide one too many."""
+    """Return whether the value of an option may be secret. Unknown options count too: users misspell secret ones."""
     lower = name.lower()
     return any(mark in lower for mark in _MARKS) or lower.removeprefix("kafka.").startswith(_PREFIXES)
 
 
 def redact(options: Mapping[str, str]) -> dict[str, str]:
-    """The options as they may stand in a log or a message."""
+    """Return the options with the values of secret ones hidden, for a log or a message."""
     return {name: HIDDEN if is_secret(name) else value for name, value in options.items()}

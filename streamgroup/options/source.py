@@ -1,4 +1,4 @@
-"""The table of Spark's own options and of ours (`group.*`); Kafka's are in `streamgroup.options.kafka`.
+"""The table of Spark's options and of streamgroup's own (`group.*`); `streamgroup.options.kafka` has Kafka's.
 
 Names, meanings and defaults are those of Spark's Kafka source.
 """
@@ -6,223 +6,235 @@ Names, meanings and defaults are those of Spark's Kafka source.
 from __future__ import annotations
 
 from streamgroup.options import kinds
-from streamgroup.options.rows import Effect, Option
+from streamgroup.options.rows import Effect, Option, Scope
 
-USED, WITHOUT_EFFECT, REFUSED = Effect.USED, Effect.WITHOUT_EFFECT, Effect.REFUSED
-
-NO_GROUP_IN_BATCH = "a batch read never joins a group and commits nothing"
-_ENDLESS = "a stream has no end: ending offsets are for batch reads"
-_ALL_AT_ONCE = "a batch read takes all there is in one go"
+_ENDLESS = "a stream has no end. Remove the option, or use it in a batch read"
+_ALL_AT_ONCE = "a batch read takes the whole backlog at once"
 
 SOURCE: tuple[Option, ...] = (
-    Option("subscribe", "The topics to read. Exactly one of `subscribe`, `subscribePattern`, `assign`.", kinds.TOPICS),
+    Option(
+        "subscribe",
+        "Topics to read, separated by commas. Set exactly one of `subscribe`, `subscribePattern` and `assign`.",
+        kinds.TOPICS,
+    ),
     Option(
         "subscribePattern",
-        "Reads the topics whose whole name matches, never internal ones. Python's regular expressions, nearly Java's. "
-        "A stream notices new topics within `kafka.metadata.max.age.ms`.",
+        "Regular expression, in Python's syntax, that matches the whole names of the topics to read. Internal topics "
+        "never match. A stream finds new topics within `kafka.metadata.max.age.ms`.",
         kinds.PATTERN,
     ),
     Option(
         "assign",
-        'Reads exactly these partitions: `{"orders": [0, 1]}`. A stream that does so is no member of a group.',
+        'Partitions to read: `{"orders": [0, 1]}`. A stream with `assign` cannot be a member of a group.',
         kinds.ASSIGNED,
     ),
     Option(
         "startingTimestamp",
-        "Starts all partitions at the first record of this time or later. Goes before `startingOffsetsByTimestamp`.",
+        "Milliseconds since 1970. Every partition starts at its first record of this time or later. Takes precedence "
+        "over `startingOffsetsByTimestamp`.",
         kinds.TIMESTAMP,
     ),
     Option(
         "startingOffsetsByTimestamp",
-        'The same by partition, all listed: `{"orders": {"0": 1700000000000}}`. Goes before `startingOffsets`.',
+        'Starting timestamp of each partition, in milliseconds since 1970: `{"orders": {"0": 1700000000000}}`. List '
+        "all partitions. Takes precedence over `startingOffsets`.",
         kinds.TIMESTAMPS,
     ),
     Option(
         "startingOffsets",
-        "Where a group's first generation, a stream without checkpoint and group, or a batch read starts: "
-        '`{"orders": {"0": 23, "1": -2}}`, all partitions listed, -2 the earliest, -1 the latest; `latest` and -1 not '
-        "in batch reads. What comes to be after the start of a stream is read from its earliest offset.",
+        "Where a batch read, the first generation of a group, or a stream without group and checkpoint starts. By "
+        'partition, list all partitions: `{"orders": {"0": 23, "1": -2}}`. -2 is the earliest and -1 the latest '
+        "offset. A batch read accepts neither `latest` nor -1. A stream reads partitions that are created after its "
+        "start from their earliest offset.",
         kinds.STREAM_STARTS,
         default="`latest` for streams, `earliest` for batch reads",
+        batch_kind=kinds.BATCH_STARTS,
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
-        "What to do where a partition has no record as late as the timestamp: fail, or start at its end.",
+        "What to do for a partition without a record at or after its starting timestamp. `error` fails the query. "
+        "`latest` starts at the end of the log.",
         kinds.NO_MATCH,
         default="`error`",
     ),
     Option(
         "endingTimestamp",
-        "Ends all partitions before the first record of this time or later, else at their end. Goes before "
-        "`endingOffsetsByTimestamp`.",
+        "Milliseconds since 1970. Every partition ends before its first record of this time or later, or at the end of "
+        "its log. Takes precedence over `endingOffsetsByTimestamp`.",
         kinds.TIMESTAMP,
-        stream=REFUSED,
+        scope=Scope.BATCH,
+        elsewhere=Effect.REFUSED,
         why=_ENDLESS,
     ),
     Option(
         "endingOffsetsByTimestamp",
-        "The same by partition, all listed. Goes before `endingOffsets`.",
+        "Ending timestamp of each partition, in milliseconds since 1970. List all partitions. Takes precedence over "
+        "`endingOffsets`.",
         kinds.TIMESTAMPS,
-        stream=REFUSED,
+        scope=Scope.BATCH,
+        elsewhere=Effect.REFUSED,
         why=_ENDLESS,
     ),
     Option(
         "endingOffsets",
-        "Where a batch read ends, exclusively; all partitions listed, -1 the latest.",
+        "Where a batch read ends; the end offset itself is not read. By partition, list all partitions; -1 is the "
+        "latest offset.",
         kinds.BATCH_ENDS,
         default="`latest`",
-        stream=REFUSED,
+        scope=Scope.BATCH,
+        elsewhere=Effect.REFUSED,
         why=_ENDLESS,
     ),
     Option(
         "failOnDataLoss",
-        "Whether records that are gone before they were read end the query; if not, the log tells of them.",
+        "`true` fails the query when records are gone before it has read them. `false` logs the loss and continues "
+        "with the next record that exists. Set `false` only if the loss is acceptable.",
         kinds.BOOLEAN,
         "source.fail_on_data_loss",
     ),
     Option(
         "includeHeaders",
-        "Adds the column `headers`; null where a record has none.",
+        "Adds the column `headers`, which is null for a record without headers.",
         kinds.BOOLEAN,
         "fetch.include_headers",
     ),
     Option(
         "includeInnerIndex",
-        "For Kafka 0.7, where the messages of a compressed set share their offset: adds the column `inner`, which "
-        "tells them apart.",
+        "Adds the column `inner`, the index of a message within its compressed set. For Kafka 0.7 only, where the "
+        "messages of a compressed set share one offset. Set it if rows need a unique key.",
         kinds.BOOLEAN,
         "fetch.include_inner_index",
     ),
     Option(
         "maxOffsetsPerTrigger",
-        "The most offsets that a batch takes, shared among the partitions in proportion to their backlog.",
+        "The most offsets in one batch. Partitions share them in proportion to their backlog. Set it to limit how long "
+        "a batch takes.",
         kinds.POSITIVE_LONG,
         "limits.max_offsets_per_trigger",
-        batch=WITHOUT_EFFECT,
+        scope=Scope.STREAM,
         why=_ALL_AT_ONCE,
     ),
     Option(
         "minOffsetsPerTrigger",
-        "Holds a batch back until there are that many offsets to read, `maxTriggerDelay` at most; not the first batch "
-        "of a run, nor any of Trigger.Once and Trigger.AvailableNow.",
+        "Delays a batch until this many offsets are available, or until `maxTriggerDelay` has passed. The first batch "
+        "of a run, Trigger.Once and Trigger.AvailableNow are never delayed. Set it to avoid many small batches.",
         kinds.POSITIVE_LONG,
         "limits.min_offsets_per_trigger",
-        batch=WITHOUT_EFFECT,
+        scope=Scope.STREAM,
         why=_ALL_AT_ONCE,
     ),
     Option(
         "maxTriggerDelay",
-        "How long after the batch before `minOffsetsPerTrigger` may hold one back.",
+        "The longest time since the batch before for which `minOffsetsPerTrigger` may delay a batch. Without "
+        "`minOffsetsPerTrigger` it has no effect.",
         kinds.DURATION,
         "limits.max_trigger_delay_ms",
-        batch=WITHOUT_EFFECT,
+        scope=Scope.STREAM,
         why=_ALL_AT_ONCE,
     ),
     Option(
         "minPartitions",
-        "The fewest tasks wanted: large ranges are split in proportion to their size.",
+        "The fewest tasks in a batch: large offset ranges are split in proportion to their size. Set it if the "
+        "executors have more cores than the topics have partitions.",
         kinds.POSITIVE,
         "split.min_partitions",
     ),
     Option(
         "maxRecordsPerPartition",
-        "The most offsets that one task reads.",
+        "The most offsets that one task reads: larger ranges are split. Set it to limit how long a task takes.",
         kinds.POSITIVE_LONG,
         "split.max_records_per_partition",
     ),
     Option(
         "fetchOffset.numRetries",
-        "How often the driver asks again for offsets after an error.",
+        "How many times the driver retries to fetch offsets after a failed attempt.",
         kinds.integer(0),
         "source.fetch_offset_retries",
     ),
     Option(
         "fetchOffset.retryIntervalMs",
-        "How long it waits before.",
+        "Milliseconds to wait between two attempts to fetch offsets.",
         kinds.integer(0),
         "source.fetch_offset_retry_interval_ms",
     ),
     Option(
         "kafkaConsumer.pollTimeoutMs",
-        "How long a task waits for its next records before it fails; on Kafka 0.7 also how long a batch waits until "
-        "the brokers of its partitions have registered.",
+        "Milliseconds that a task waits for its next records before it fails. With Kafka 0.7 also the milliseconds "
+        "that a batch waits until the brokers of its partitions have registered. Increase it for slow brokers.",
         kinds.POSITIVE,
         "fetch.poll_timeout_ms",
     ),
     Option(
         "groupIdPrefix",
-        "Spark's prefix of generated group ids.",
-        stream=WITHOUT_EFFECT,
-        batch=WITHOUT_EFFECT,
-        why="group ids are never generated: kafka.group.id names the group",
+        scope=Scope.NONE,
+        why="streamgroup never generates group ids; 'kafka.group.id' names the group",
     ),
     Option(
         "group.mode",
-        "How a stream stands to its group. `member` shares the partitions with the other members. `commit` reads all "
-        "of them without joining, and commits for the tools that show lag, as long as the group has no members: for "
-        "stateful queries. `off` is as Spark's own source: no group, nothing committed.",
+        "How a stream uses its group. `member` joins it and shares the partitions with the other members. `commit` "
+        "reads all partitions without joining, and commits while the group has no members. Use it for stateful "
+        "queries, so that tools still show their lag. `off` reads all partitions and commits nothing, like Spark's own "
+        "Kafka source.",
         kinds.MODE,
         "group.mode",
         default="`member` with `kafka.group.id` (with `assign`: `commit`), else `off`",
-        batch=WITHOUT_EFFECT,
-        why=NO_GROUP_IN_BATCH,
+        scope=Scope.STREAM,
     ),
     Option(
         "group.member",
-        "A name for this member, needed where several queries of one Spark application are to share the partitions of "
-        "one group: without it the second is refused, since neither would read all.",
+        "Name of this member. Set it if several queries of one Spark application share the partitions of a group. "
+        "Without names the second query fails, because neither query would read all partitions.",
         kinds.TEXT,
         "group.member",
         default="none",
-        batch=WITHOUT_EFFECT,
-        why=NO_GROUP_IN_BATCH,
+        scope=Scope.MEMBER,
     ),
     Option(
         "group.joinTimeout",
-        "How long the first batch of Trigger.Once and Trigger.AvailableNow may wait until the group has been joined; "
-        "in mode `commit`, how long members of the group that keep it from committing are waited for.",
+        "How long the first batch of Trigger.Once and Trigger.AvailableNow waits until the query has joined its group. "
+        "In mode `commit`, how long a query waits for members to leave the group. Increase it if other members are "
+        "slow to rejoin.",
         kinds.DURATION,
         "group.join_timeout_ms",
-        batch=WITHOUT_EFFECT,
-        why=NO_GROUP_IN_BATCH,
+        scope=Scope.GROUP,
     ),
     Option(
         "group.prefetch",
-        "How many answers of a broker a task asks for ahead of the one that it decodes: each holds up to "
-        "kafka.max.partition.fetch.bytes.",
+        "How many fetch responses a task requests ahead of the one that it decodes. Each response holds up to "
+        "`kafka.max.partition.fetch.bytes`. Increase it if the network has a long round-trip time.",
         kinds.integer(0, 64),
         "fetch.prefetch",
     ),
     Option(
         "group.maxDecompressedBytes",
-        "The most bytes that a record batch may have decompressed; a larger one is taken for a bomb and is an error.",
+        "The most bytes of one record batch after decompression. A larger batch fails the query, which protects the "
+        "executors from decompression bombs. Increase it if producers write larger batches.",
         kinds.POSITIVE,
         "fetch.max_decompressed_bytes",
     ),
     Option(
         "group.rebalanceWait",
-        "How long a member that has been told to rejoin waits for Spark's next call once its batch should be done. It "
-        "has no effect with a listener, which reports when the batch is done.",
+        "How long a member that must rejoin waits for Spark's next call after the tasks of its batch should be done. "
+        "It has no effect with `streamgroup.listen`, which reports when the batch is done. Increase it if the trigger "
+        "interval is longer.",
         kinds.DURATION,
         "group.rebalance_wait_ms",
-        batch=WITHOUT_EFFECT,
-        why=NO_GROUP_IN_BATCH,
+        scope=Scope.MEMBER,
     ),
     Option(
         "group.maxSilence",
-        "Leaves the group, until Spark calls again, when it has called nothing for this long: a hung driver keeps its "
-        "partitions otherwise. Longer than any batch and any trigger takes.",
+        "The member leaves the group if Spark makes no call for this long, and rejoins at Spark's next call. Without "
+        "this option a hung driver keeps its partitions. Set it longer than any batch and any trigger interval.",
         kinds.DURATION,
         "group.max_silence_ms",
-        batch=WITHOUT_EFFECT,
-        why=NO_GROUP_IN_BATCH,
+        scope=Scope.MEMBER,
     ),
 )
 
 HINTS: dict[str, str] = {
-    "path": "load('…') was given a path, and Kafka has none: call load() and name the topics with 'subscribe'",
-    "topic": "it is an option of the sink; name the topics to read with 'subscribe'",
-    "topics": "name the topics to read with 'subscribe'",
-    "startingoffset": "did you mean 'startingOffsets'?",
+    "path": "load('…') has a path, and Kafka has none. Call load() and name the topics with 'subscribe'",
+    "topic": "it is an option of a sink. Name the topics to read with 'subscribe'",
+    "topics": "a source has another option for topics. Name the topics to read with 'subscribe'",
+    "startingoffset": "it lacks the last letter. Did you mean 'startingOffsets'?",
 }
-"""What to say to an option that is none, where the nearest name would lead astray; keys in lower case."""
+"""The cause and the next step for an unknown option whose most similar name would mislead; keys in lower case."""

@@ -1,7 +1,7 @@
-"""What the options mean once parsed: frozen values, each room takes the one that concerns it.
+"""The parsed options as frozen values. Each room takes the one that it needs.
 
-All times are milliseconds, all sizes bytes. Kafka's names, Kafka's defaults; where ours differs, the reason stands
-beside it.
+Times are in milliseconds and sizes in bytes. Names and defaults are Kafka's; a comment gives the reason for any other
+default.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from streamgroup.remediation import OffsetLocation, StoredIn
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperOptions:
-    """How the ZooKeeper is reached where old brokers and consumers register; times as in the consumers of that time."""
+    """How to connect to the ZooKeeper where old brokers and consumers register. The defaults are the old consumers'."""
 
     servers: tuple[tuple[str, int], ...]
     chroot: str = ""
-    """`/kafka` of `zk1:2181,zk2:2181/kafka`; empty without one."""
+    """`/kafka` for `zk1:2181,zk2:2181/kafka`; empty without a chroot."""
     session_timeout_ms: int = 6_000
     connection_timeout_ms: int = 6_000
     username: str = ""
     password: Secret | None = None
-    """Digest authentication, where `username` is given."""
+    """The password of `username` for digest authentication."""
     creator_only: bool = False
-    """Whether the nodes made here may be written by this user alone (everybody may read them)."""
+    """Whether only this user may write the nodes that a member creates. Everybody may read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How brokers are reached."""
+    """How to connect to the brokers."""
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str = "streamgroup"
@@ -43,16 +43,16 @@ class ClientOptions:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
-    # -1 leaves the size to the system, which grows it with the traffic; Java's 64 and 128 KiB would hold it down.
+    # -1 leaves the size to the operating system, which grows it with the traffic. Java's 64 and 128 KiB would cap it.
     receive_buffer_bytes: int = -1
     send_buffer_bytes: int = -1
     max_frame_bytes: int = 100 * 1024 * 1024
     zookeeper: ZooKeeperOptions | None = None
-    """Where brokers and groups are registered, before Kafka 0.9; `bootstrap_servers` may be empty then."""
+    """Where brokers and groups register before Kafka 0.9. `bootstrap_servers` may be empty if it is set."""
 
 
 class Isolation(Enum):
-    """`isolation.level`; the value is the number on the wire."""
+    """`isolation.level`. The value is the number in the protocol."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -60,51 +60,52 @@ class Isolation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """How executors fetch and decode. A task holds at most `prefetch` + 1 answers of `max_partition_bytes`."""
+    """How tasks fetch and decode. A task holds at most `prefetch` + 1 responses of `max_partition_bytes` each."""
 
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     min_bytes: int = 1
     max_wait_ms: int = 500
     max_bytes: int = 50 * 1024 * 1024
     max_partition_bytes: int = 4 * 1024 * 1024
-    """Kafka's is 1 MiB. A task reads few partitions: with 4 MiB it takes a quarter of the round trips and a third less
-    CPU time per record; beyond, an answer no longer fits into the socket's buffer while the last one is decoded."""
+    """Kafka's default is 1 MiB. A task reads few partitions, so 4 MiB save three quarters of the round trips and a
+    third of the CPU time per record. A larger response would not fit into the socket's receive buffer while the task
+    decodes the one before."""
     check_crcs: bool = True
     include_headers: bool = False
     include_inner_index: bool = False
-    """Kafka 0.7: the column `inner`, which tells apart the messages of one compressed wrapper."""
+    """Kafka 0.7: whether to add the column `inner`, the index of a message within its compressed set."""
     poll_timeout_ms: int = 120_000
     prefetch: int = 1
     max_decompressed_bytes: int = 256 * 1024 * 1024
 
 
 class Mode(Enum):
-    """`group.mode`: how a stream stands to its group. The value is the word that users write."""
+    """`group.mode`: how a stream uses its group. The value is the word that users write."""
 
     MEMBER = "member"
-    """A member of the group, which shares the partitions with the others."""
+    """The stream joins the group and shares the partitions with the other members."""
     COMMIT = "commit"
-    """Reads all partitions without joining, and commits while the group has no members."""
+    """The stream reads all partitions without joining, and commits while the group has no members."""
     OFF = "off"
-    """As Spark's own source: reads all partitions, and no group knows of it."""
+    """The stream reads all partitions and commits nothing, like Spark's own Kafka source."""
 
 
 class OffsetsStorage(Enum):
-    """`kafka.offsets.storage`: where the commits of a group lie whose brokers have no group protocol (0.8)."""
+    """`kafka.offsets.storage`: where a group commits whose brokers have no group protocol (0.8)."""
 
     ZOOKEEPER = "zookeeper"
     KAFKA = "kafka"
-    """0.8.2 and later, without any fence (R35)."""
+    """The brokers, from 0.8.2. They do not check the generation of a commit, so they fence no member (R35)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """How a stream takes part in its group; `group_id` is empty only where `mode` is OFF."""
+    """How a stream uses its group. `group_id` is empty only if `mode` is OFF."""
 
     group_id: str = ""
     mode: Mode = Mode.MEMBER
     member: str = ""
-    """Tells the members of one group in one application apart (R28)."""
+    """The name that distinguishes members of one group in one Spark application (R28)."""
     instance_id: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
@@ -113,20 +114,21 @@ class GroupOptions:
     join_timeout_ms: int = 60_000
     rebalance_wait_ms: int = 30_000
     max_silence_ms: int | None = None
-    """R27: a driver that has called nothing for so long is taken for hung; None: never."""
+    """Milliseconds without a call of Spark after which the member leaves, because the driver counts as hung (R27). None
+    means never."""
     offsets_storage: OffsetsStorage | None = None
-    """None: ZooKeeper where the group is registered there, else the brokers."""
+    """None means ZooKeeper if the group is registered there, else the brokers."""
     dual_commit: bool = False
-    """With `offsets_storage` KAFKA: commit to ZooKeeper as well, and start at the larger of both (a migration)."""
+    """With `offsets_storage` KAFKA: whether to commit to ZooKeeper too, and to start at the larger of both offsets."""
 
     @property
     def is_member(self) -> bool:
-        """Whether the stream joins its group, whose other members share the partitions."""
+        """Return whether the stream joins its group and shares the partitions."""
         return self.mode is Mode.MEMBER
 
     @property
     def offset_location(self) -> OffsetLocation:
-        """Where the group's offsets are kept; it tells no secret and no address, and travels to the executors."""
+        """Return where the group's offsets are stored. The driver sends it to tasks, so it holds no secret."""
         alone = self.mode is Mode.COMMIT
         if self.offsets_storage is OffsetsStorage.ZOOKEEPER:
             return OffsetLocation(self.group_id, StoredIn.ZOOKEEPER)
@@ -138,7 +140,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Exactly one of the three."""
+    """What to read: exactly one of the three."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -169,10 +171,7 @@ class SplitOptions:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All options of one read. `group` is None for a batch read, `ending` is None for a stream.
-
-    `notes` are sentences to say once in the log: what was given and is without effect.
-    """
+    """All options of one read. `group` is None for a batch read, and `ending` is None for a stream."""
 
     client: ClientOptions
     subscription: Subscription
@@ -186,3 +185,4 @@ class SourceOptions:
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 1_000
     notes: tuple[str, ...] = ()
+    """Sentences that the driver logs once, such as which options are ignored."""

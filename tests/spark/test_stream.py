@@ -221,4 +221,4 @@ def test_wrong_options_fail_in_load_and_those_that_only_a_stream_refuses_with_th
     with pytest.raises(PySparkException) as caught:
         query.awaitTermination(60)
     told = str(caught.value).partition("=== Streaming Query ===")[0].strip().splitlines()
-    assert "endingOffsets is refused: a stream has no end" in [line for line in told if "Error: " in line][-1]
+    assert "cannot use option endingOffsets: a stream has no end" in [line for line in told if "Error: " in line][-1]

@@ -261,7 +261,7 @@ def test_arguments_that_contradict_each_other_are_refused(store: FakeStore, argu
 def test_a_bootstrap_server_that_is_no_address_is_explained() -> None:
     result = CliRunner().invoke(module.groups, ["-b", "broker", "--list"])
     assert isinstance(result.exception, ConfigError)
-    assert "'broker' is no broker's address" in str(result.exception)
+    assert "invalid broker address 'broker'" in str(result.exception)
 
 
 # -- the tables --------------------------------------------------------------------------------------------------------

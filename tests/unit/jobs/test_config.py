@@ -133,7 +133,7 @@ def test_a_trigger_that_is_false_is_not_given(tmp_path: Path) -> None:
 
 def test_unknown_options_of_the_source_come_with_its_suggestion(tmp_path: Path) -> None:
     message = problem(tmp_path, SOURCE + 'startingOfsets = "latest"\n' + CONSOLE)
-    assert "[source]: startingOfsets is not an option of this source: did you mean 'startingOffsets'?" in message
+    assert "[source]: unknown option 'startingOfsets'. Did you mean 'startingOffsets'?" in message
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:

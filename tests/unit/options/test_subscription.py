@@ -19,7 +19,7 @@ def test_topics_are_separated_by_commas() -> None:
     ("given", "said"), [("assign", "subscribe and assign"), ("subscribePattern", "subscribePattern")]
 )
 def test_two_subscriptions_are_an_error_that_names_both(given: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=f"exactly one of .*{said} are given"):
+    with pytest.raises(ConfigError, match=f"{said} are set. Set exactly one of"):
         batch(**{given: '{"orders": [0]}' if given == "assign" else "o.*"})
 
 
@@ -53,33 +53,33 @@ def test_the_mode_is_the_one_given_or_follows_from_group_and_subscription(given:
 
 
 @pytest.mark.parametrize("mode", ["member", "commit"])
-def test_a_mode_that_needs_a_group_says_so(mode: str) -> None:
-    with pytest.raises(ConfigError, match=rf"group\.mode={mode}: add option\('kafka.group.id', '<name>'\), or .*=off"):
+def test_a_mode_with_a_group_requires_a_group_id(mode: str) -> None:
+    with pytest.raises(ConfigError, match=rf"group\.mode={mode}. Add option\('kafka.group.id', '<name>'\), or .*=off"):
         stream(**{**NO_GROUP, "group.mode": mode})
 
 
 def test_a_member_cannot_assign_partitions_to_itself() -> None:
-    with pytest.raises(
-        ConfigError, match=r"assign and group\.mode=member exclude each other.*subscribe.*commit or off"
-    ):
+    with pytest.raises(ConfigError, match=r"cannot use assign with group\.mode=member.*subscribe.*commit or off"):
         stream(**{**BY_ITSELF, "group.mode": "member"})
 
 
 def test_there_are_three_modes() -> None:
-    with pytest.raises(ConfigError, match=r"^group.mode is 'assign': member or commit or off is expected$"):
+    with pytest.raises(
+        ConfigError, match=r"^invalid value 'assign' for option group.mode: expected " r"member or commit or off$"
+    ):
         stream(**{"group.mode": "assign"})
 
 
 @pytest.mark.parametrize(
-    ("mode", "idle"),
+    ("mode", "ignored"),
     [
         ("commit", {"kafka.group.instance.id", "kafka.heartbeat.interval.ms"}),
         ("off", {"group.joinTimeout", "kafka.group.id", "kafka.group.instance.id", "kafka.heartbeat.interval.ms"}),
     ],
 )
-def test_what_is_about_members_is_noted_where_the_query_is_none(mode: str, idle: set[str]) -> None:
+def test_options_outside_the_mode_are_ignored(mode: str, ignored: set[str]) -> None:
     given = {"kafka.group.instance.id": "a", "kafka.heartbeat.interval.ms": "60000", "group.joinTimeout": "5s"}
     (note,) = stream(**given, **{"group.mode": mode}).notes
-    names, _, why = note.removeprefix("without effect: ").partition(" (")
-    assert set(names.split(", ")) == idle
+    names, _, why = note.removeprefix("ignored options ").partition(": ")
+    assert set(names.split(", ")) == ignored
     assert why.startswith(f"with group.mode={mode} ")

@@ -9,7 +9,7 @@ import pytest
 from streamgroup.options.kafka import KAFKA, PREFIX
 from streamgroup.options.kinds import SECRET
 from streamgroup.options.old_consumers import OLD_CONSUMERS
-from streamgroup.options.rows import SECTIONS, Effect, Option, default_of
+from streamgroup.options.rows import SECTIONS, Option, Scope, default_of
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.source import HINTS, SOURCE
 from streamgroup.options.zookeeper import ZOOKEEPER
@@ -80,8 +80,8 @@ def test_every_property_of_the_old_consumers_has_its_row() -> None:
     assert [option.name for option in OLD_CONSUMERS if option.name not in old_properties()] == []
 
 
-def test_an_old_name_is_refused_with_one_that_exists() -> None:
-    said = [option.why for option in OLD_CONSUMERS if option.why.startswith("here it is ")]
+def test_an_old_name_is_refused_with_a_new_name_that_exists() -> None:
+    said = [option.why for option in OLD_CONSUMERS if option.why.startswith("streamgroup names it differently. Set ")]
     assert len(said) > 10
     assert [why for why in said if why.split("'")[1] not in TABLE] == []
 
@@ -96,7 +96,7 @@ def test_every_kafka_row_is_a_property_of_a_java_client() -> None:
 def test_the_defaults_of_used_properties_are_javas(name: str) -> None:
     for java_name, _, java_default in properties(name):
         option = TABLE[PREFIX + java_name]
-        if option.stream is not Effect.USED or java_name in DIFFERS:
+        if not option.scope & Scope.STREAM or java_name in DIFFERS:
             continue
         default = default_of(option)
         if isinstance(default, Enum):
@@ -112,9 +112,11 @@ def test_every_option_of_spark_has_its_row() -> None:
 
 @pytest.mark.parametrize("option", TABLE.values(), ids=IDS)
 def test_a_row_is_complete(option: Option) -> None:
-    if Effect.USED in (option.stream, option.batch):
+    if option.scope:
         assert option.doc.endswith(".")
-    if option.stream is not Effect.USED or option.batch is not Effect.USED:
+    for scope in (Scope.BATCH, Scope.MEMBER, Scope.COMMIT, Scope.OFF):
+        assert option.scope & scope or option.reason(scope)
+    if not option.scope:
         assert option.why
     if option.target:
         section, _, field = option.target.partition(".")
@@ -140,6 +142,6 @@ def test_what_java_holds_secret_is_secret(name: str) -> None:
 
 
 def test_what_is_used_and_secret_is_kept_as_a_secret() -> None:
-    used = [o for o in TABLE.values() if Effect.USED in (o.stream, o.batch)]
+    used = [o for o in TABLE.values() if o.scope]
     assert [o.name for o in used if is_secret(o.name)] == ["zookeeper.password"]
     assert [o.name for o in used if o.kind is SECRET] == ["zookeeper.password"]

@@ -54,7 +54,7 @@ def test_a_schema_of_ones_own_is_refused() -> None:
 @pytest.mark.parametrize("wrong", [{"startingOfsets": "latest"}, {"includeHeaders": "yes"}, {"subscribe": ""}])
 def test_options_that_are_always_wrong_fail_when_spark_asks_for_the_schema_in_load(wrong: dict[str, str]) -> None:
     (name,) = wrong
-    with pytest.raises(ConfigError, match=f"^{name} is"):
+    with pytest.raises(ConfigError, match=f"^(unknown option '{name}'|invalid value .* for option {name}:)"):
         DefaultSource({**STREAM, **wrong}).schema()
 
 
@@ -72,7 +72,7 @@ def test_options_that_a_batch_read_may_have_fail_in_the_first_call_of_a_streams_
         lambda: reader.partitions({}, {}),
     ]
     for call in calls:
-        with pytest.raises(ConfigError, match=r"^endingOffsets is refused: a stream has no end"):
+        with pytest.raises(ConfigError, match=r"^cannot use option endingOffsets: a stream has no end"):
             call()
     reader.stop()  # PySpark's runner calls it after any error: a second one would hide the first
 

@@ -30,7 +30,7 @@ def test_credentials_are_followed_where_they_are_used(monkeypatch: pytest.Monkey
     monkeypatch.setenv("BOBS", "canary")
     assert client_of(BOB).auth_data == {("digest", "bob:canary")}
     monkeypatch.delenv("BOBS")
-    with pytest.raises(ConfigError, match=r"zookeeper\.password refers to the environment variable 'BOBS'"):
+    with pytest.raises(ConfigError, match=r"zookeeper\.password: the environment variable 'BOBS' is not set"):
         client_of(BOB)
 
 

@@ -1,0 +1,100 @@
+"""The reader of tables, for the options of a read (`options/parse.py`) and the keys of a job file (`jobs/config.py`).
+
+A table has one row for each name. The reader looks up every entry that the user has set, parses its value by the row's
+kind, and collects all problems, so that one error can name them together.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from streamgroup.options.kinds import Kind
+
+_SIMILAR = 0.6
+"""The least ratio of difflib at which one name is suggested for another."""
+
+
+class Row(Protocol):
+    """What the reader needs of a row."""
+
+    @property
+    def name(self) -> str:
+        """The name of the entry."""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of value."""
+
+
+R = TypeVar("R", bound=Row)
+
+
+class TableReader(Generic[R]):
+    """Reads entries by the rows of a table. A subclass says how its problems are worded."""
+
+    def __init__(self, rows: Mapping[str, R], problems: list[str]) -> None:
+        self.rows = rows
+        self.problems = problems
+        self.given: set[str] = set()
+        """The names of the rows that the user has set, also those with an invalid value."""
+        self.values: dict[str, Any] = {}
+        """The parsed values by the name of the row."""
+
+    def take(self, key: str, value: Any) -> None:
+        """Read one entry. An unknown key, a repeated key and an invalid value become problems."""
+        row = self.find(key)
+        if row is None:
+            self.problems.append(self.unknown(key))
+        elif row.name in self.given:
+            self.problems.append(f"{self.label(row)} is set twice, in different spellings. Remove one of them")
+        else:
+            self.given.add(row.name)
+            self.parse(row, value)
+
+    def parse(self, row: R, value: Any) -> None:
+        """Parse the value of a row into `values`; a ValueError becomes a problem."""
+        try:
+            self.values[row.name] = self.kind(row).parse(value)
+        except ValueError as error:
+            self.problems.append(f"invalid value{self.shown(row, value)} for {self.label(row)}: {error}")
+
+    def find(self, key: str) -> R | None:
+        """Return the row for a key as the user has written it."""
+        return self.rows.get(key)
+
+    def kind(self, row: R) -> Kind:
+        """Return the kind of value that the row takes."""
+        return row.kind
+
+    def label(self, row: R) -> str:
+        """Return how a problem names the row."""
+        return row.name
+
+    def shown(self, row: R, value: Any) -> str:
+        """Return the value as a problem shows it, with a space before it; empty where the value may be secret."""
+        return ""
+
+    def unknown(self, key: str) -> str:
+        """Return the problem of a key that no row has."""
+        return f"unknown key {key!r}{suggestion(key, self.rows)}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to `name`, or None where none is similar. Both are in lower case."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=_SIMILAR)
+    return near[0] if near else None
+
+
+def suggestion(name: str, known: Iterable[str], template: str = "{!r}") -> str:
+    """Return `. Did you mean 'x'?` for the most similar known name, or an empty text."""
+    near = nearest(name.lower(), known)
+    return "" if near is None else f". Did you mean {template.format(near)}?"
+
+
+def together(problems: list[str], heading: str) -> str:
+    """Return the text of one error for all problems: a single one alone, several as a list below their count."""
+    if len(problems) == 1:
+        return problems[0]
+    return f"{len(problems)} {heading}:" + "".join(f"\n  - {problem}" for problem in problems)
