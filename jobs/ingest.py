@@ -1,4 +1,4 @@
-"""spark-submit jobs/ingest.py --config conf/ingest.toml --member a"""
+"""Run the ingest job: `spark-submit jobs/ingest.py --config conf/ingest.toml --member a`."""
 
 from streamgroup.jobs.ingest import main
 

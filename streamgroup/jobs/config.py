@@ -1,24 +1,24 @@
-"""A job's configuration: one TOML file, every key of it known and checked before Spark starts."""
+"""The configuration of a job: one TOML file, which is checked before Spark starts."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.keys import OPTIONS, SECTIONS, SOURCE
+from streamgroup.jobs.keys import OPTIONS, SECTIONS, SOURCE, Key
 from streamgroup.options.parse import follows_references, parse_source
+from streamgroup.options.table_reader import TableReader, suggestion, together
 
 MEMBER = "{member}"
 MEMBER_VARIABLE = "STREAMGROUP_MEMBER"
 FILE_FORMATS = frozenset({"parquet", "orc", "json", "csv", "text", "avro"})
-"""Formats that Spark's file sink writes: it numbers batches per directory, in `_spark_metadata`."""
+"""Formats of Spark's file sink, which logs the numbers of its batches in the directory's `_spark_metadata`."""
 
 OUTPUT_MODES = ("append", "update", "complete")
 
@@ -29,7 +29,7 @@ _REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When batches start; at most one is set, and without any Spark starts the next when the last has ended."""
+    """When batches start. At most one field is set. If none is, Spark starts a batch as soon as the one before ends."""
 
     processing_time: str | None = None
     available_now: bool = False
@@ -38,7 +38,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where the rows go."""
+    """The sink of the query."""
 
     format: str
     path: str | None = None
@@ -50,13 +50,13 @@ class Sink:
 
     @property
     def writes_files(self) -> bool:
-        """Whether Spark's file sink writes it."""
+        """Return whether the sink is Spark's file sink."""
         return self.format.lower() in FILE_FORMATS
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """The session's name and settings."""
+    """The name and the settings of the Spark session."""
 
     app_name: str
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -64,14 +64,15 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """How the job ends when asked to."""
+    """How the job stops."""
 
     timeout_seconds: float = 60.0
+    """Seconds to wait for the batch in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """A job as its file describes it. `source` holds the options of `format("streamgroup")`."""
+    """A job file. `source` holds the options of `format("streamgroup")`."""
 
     file: Path
     member: str | None
@@ -83,30 +84,60 @@ class JobConfig:
 
 
 def load(file: Path, member: str | None = None, environment: Mapping[str, str] | None = None) -> JobConfig:
-    """The job that `file` describes, for `member` (else STREAMGROUP_MEMBER).
+    """Return the job of `file` for `member`, or else for the member in STREAMGROUP_MEMBER.
 
-    Raises ConfigError that tells of all problems of the file together.
+    Raises ConfigError that names all problems of the file together.
     """
     environment = os.environ if environment is None else environment
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}; name the job's file with --config") from None
+        raise ConfigError(f"cannot read job file {file}: {error.strerror}. Check the path after --config") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not UTF-8, which TOML must be: byte {error.start}") from None
+        raise ConfigError(
+            f"cannot read job file {file}: byte {error.start} is not UTF-8, which TOML requires. Save the file as UTF-8"
+        ) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file} is not TOML: {error}. Texts stand in quotes") from None
+        raise ConfigError(
+            f"cannot read job file {file}: invalid TOML: {error}. Check that texts are in quotes"
+        ) from None
     return _Reading(file, member or environment.get(MEMBER_VARIABLE) or None, environment).job(document)
 
 
+class _SectionReader(TableReader[Key]):
+    """Reads the keys of one section."""
+
+    def __init__(self, section: str, problems: list[str]) -> None:
+        super().__init__({key.name: key for key in SECTIONS[section]}, problems)
+        self._section = section
+
+    def label(self, row: Key) -> str:
+        """Return `[section] key`."""
+        return f"[{self._section}] {row.name}"
+
+    def unknown(self, key: str) -> str:
+        """Return the problem of an unknown key, with the most similar one or all keys of the section."""
+        hint = suggestion(key, self.rows) or f". Its keys are {', '.join(self.rows)}"
+        return f"unknown key {key!r} in section [{self._section}]{hint}"
+
+    def require(self) -> None:
+        """Add a problem for each required key that is not set."""
+        self.problems += [
+            f"{self.label(key)} is required. {key.doc}"
+            for key in self.rows.values()
+            if key.required and key.name not in self.given
+        ]
+
+
 class _Reading:
-    """One file being read: collects what is wrong, so that the user sees it all at once."""
+    """A job file while it is read."""
 
     def __init__(self, file: Path, member: str | None, environment: Mapping[str, str]) -> None:
         self._file = file
         self._member = member
         self._environment = environment
-        self._members_own: set[str] = set()  # the places that hold {member}
+        self._with_member: set[str] = set()
+        """The places whose value contains {member}."""
         self.problems: list[str] = []
 
     def job(self, document: Mapping[str, Any]) -> JobConfig:
@@ -118,7 +149,7 @@ class _Reading:
         self._check_sink(values["sink"])
         self._check_spark(values["spark"])
         if self.problems:
-            raise ConfigError(_together(self._file, self.problems))
+            raise ConfigError(f"invalid job file {self._file}: {together(self.problems, 'problems')}")
         return JobConfig(
             file=self._file,
             member=self._member,
@@ -136,41 +167,29 @@ class _Reading:
         sections: dict[str, Mapping[str, Any]] = {}
         for name, content in document.items():
             if name not in known:
-                homes = [f"[{section}]" for section, keys in SECTIONS.items() if name in {key.name for key in keys}]
-                hint = f": it belongs below {homes[0]}" if homes else _suggestion(name, known, "[{}]".format)
-                what = f"[{name}] is no section" if isinstance(content, Mapping) else f"{name} stands outside a section"
-                self.problems.append(what + (hint or f": the sections are {', '.join(f'[{k}]' for k in known)}"))
+                homes = [section for section, keys in SECTIONS.items() if name in {key.name for key in keys}]
+                hint = f". Move it below [{homes[0]}]" if homes else suggestion(name, known, "[{}]")
+                what = f"unknown section [{name}]" if isinstance(content, Mapping) else f"key {name!r} has no section"
+                self.problems.append(what + (hint or f". The sections are {', '.join(f'[{k}]' for k in known)}"))
             elif not isinstance(content, Mapping):
-                self.problems.append(f"{name} is a section: write [{name}] on a line of its own")
+                self.problems.append(f"{name!r} is a section, not a key. Write [{name}] on a line of its own")
             else:
                 sections[name] = content
         return sections
 
     def _values(self, section: str, content: Mapping[str, Any]) -> dict[str, Any]:
-        keys = {key.name: key for key in SECTIONS[section]}
-        values: dict[str, Any] = {}
+        reader = _SectionReader(section, self.problems)
         for name, value in content.items():
-            if name not in keys:
-                hint = _suggestion(name, keys) or f": its keys are {', '.join(keys)}"
-                self.problems.append(f"[{section}] has no key {name!r}{hint}")
-                continue
-            try:
-                values[name] = self._filled(f"[{section}] {name}", keys[name].kind.read(value))
-            except ValueError as error:
-                self.problems.append(f"[{section}] {name}: {error}")
-        self.problems += [
-            f"[{section}] {key.name} is missing. {key.doc}"
-            for key in keys.values()
-            if key.required and key.name not in content
-        ]
-        return values
+            reader.take(name, value)
+        reader.require()
+        return {name: self._filled(f"[{section}] {name}", value) for name, value in reader.values.items()}
 
     def _source(self, content: Mapping[str, Any] | None) -> dict[str, str]:
         if not content:
-            self.problems.append('[source] is missing: it holds the options of format("streamgroup")')
+            self.problems.append('section [source] is required. Add it with the options of format("streamgroup")')
             return {}
         try:
-            options = {name: self._option(name, text) for name, text in OPTIONS.read(content).items()}
+            options = {name: self._option(name, text) for name, text in OPTIONS.parse(content).items()}
         except ValueError as error:
             self.problems.append(f"[source]: {error}")
             return {}
@@ -181,14 +200,16 @@ class _Reading:
         return options
 
     def _option(self, name: str, text: str) -> str:
-        """An option's text, filled in. The reference to a secret stays one: the driver follows it, so that the secret
-        enters no plan."""
+        """Return the value of an option, filled in.
+
+        A reference to a secret stays a reference. The driver follows it, so Spark's plan never contains the secret.
+        """
         filled = self._filled_text(f"[source] {name}", text)
         keeps = _REFERENCE.fullmatch(text) and follows_references(name)
         return text if keeps else filled
 
     def _filled(self, place: str, value: Any) -> Any:
-        """`value` with `{member}` and `env:NAME` replaced in all texts of it."""
+        """Return `value` with `{member}` and `env:NAME` replaced in all its texts."""
         match value:
             case str():
                 return self._filled_text(place, value)
@@ -202,66 +223,65 @@ class _Reading:
     def _filled_text(self, place: str, text: str) -> str:
         if reference := _REFERENCE.fullmatch(text):
             if reference[1] not in self._environment:
-                self.problems.append(f"{place} refers to the environment variable {reference[1]}, which is not set")
+                self.problems.append(
+                    f"invalid value for {place}: the environment variable {reference[1]} is not set. Set it for the job"
+                )
             return self._environment.get(reference[1], "")
         if MEMBER not in text:
             return text
         if self._member is None:
-            self.problems.append(f"{place} holds {MEMBER}: name the member with --member or {MEMBER_VARIABLE}")
+            self.problems.append(
+                f"{place} contains {MEMBER}, but the job has no member name. Set --member or {MEMBER_VARIABLE}"
+            )
             return text
-        self._members_own.add(place)
+        self._with_member.add(place)
         return text.replace(MEMBER, self._member)
 
-    # -- what must fit together ----------------------------------------------------------------------------------------
+    # -- keys that must fit together ----------------------------------------------------------------------------------
 
     def _check_member(self) -> None:
         if self._member is not None and (not _MEMBER_NAME.fullmatch(self._member) or set(self._member) == {"."}):
             self.problems.append(
-                f"{self._member!r} cannot name a member: it becomes part of directories' names, so letters, digits, "
-                "'.', '_' and '-' are allowed, 120 at most"
+                f"invalid member name {self._member!r}: expected up to 120 letters, digits, '.', '_' and '-', because "
+                "it becomes part of directory names"
             )
             self._member = "member"
 
     def _check_trigger(self, trigger: dict[str, Any]) -> None:
         given = [name for name, value in trigger.items() if value is not False]
         if len(given) > 1:
-            self.problems.append(f"[trigger] takes one of its keys: {' and '.join(given)} are given")
+            self.problems.append(f"[trigger] accepts one key, but {' and '.join(given)} are set. Keep one of them")
 
     def _check_sink(self, sink: dict[str, Any]) -> None:
         kind = str(sink.get("format", "")).lower()
         for key in ("path", "checkpoint"):
             for strange in _PLACEHOLDER.findall(sink.get(key, "")):
                 if strange != MEMBER:
-                    self.problems.append(f"[sink] {key} holds {strange}: the one placeholder is {MEMBER}")
+                    self.problems.append(
+                        f"unknown placeholder {strange} in [sink] {key}. The only placeholder is {MEMBER}"
+                    )
         if kind in FILE_FORMATS and "path" not in sink:
-            self.problems.append(f"[sink] path is missing: format {kind!r} writes files")
+            self.problems.append(f"[sink] path is required for format {kind!r}, which writes files")
         if kind and kind != "console" and "checkpoint" not in sink:
-            self.problems.append("[sink] checkpoint is missing: without one every start would begin anew")
+            self.problems.append("[sink] checkpoint is required. Without it a restart would not know its last batch")
         for key in ("checkpoint", "path") if kind in FILE_FORMATS else ("checkpoint",):
-            if self._member is not None and key in sink and f"[sink] {key}" not in self._members_own:
+            if self._member is not None and key in sink and f"[sink] {key}" not in self._with_member:
                 self.problems.append(
-                    f"[sink] {key} does not hold {MEMBER}, and this job is member {self._member!r}: members with one "
-                    f"{key} would stop each other. Write {MEMBER} into it, or name no member"
+                    f"[sink] {key} does not contain {MEMBER}, but the job is member {self._member!r}. Members that "
+                    f"share the same {key} would stop each other. Add {MEMBER} to it, or leave out the member name"
                 )
         if sink.get("output_mode", "append") not in OUTPUT_MODES:
-            self.problems.append(f"[sink] output_mode is one of {', '.join(OUTPUT_MODES)}")
+            self.problems.append(f"invalid value for [sink] output_mode: expected one of {', '.join(OUTPUT_MODES)}")
         taken = {"path", "checkpointlocation"} & {name.lower() for name in sink.get("options", {})}
         for name in sorted(taken):
             key = "path" if name == "path" else "checkpoint"
-            self.problems.append(f"[sink.options] {name}: write it as {key!r} below [sink]")
+            self.problems.append(
+                f"cannot use {name} in [sink.options]: the job sets it. Write it as {key!r} below [sink]"
+            )
 
     def _check_spark(self, spark: dict[str, Any]) -> None:
         for name in spark.get("conf", {}):
             if not name.startswith("spark."):
-                self.problems.append(f"[spark.conf] {name!r}: Spark's settings begin with 'spark.'")
-
-
-def _suggestion(name: str, known: Iterable[str], show: Callable[[str], str] = repr) -> str:
-    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
-    return f": did you mean {show(near[0])}?" if near else ""
-
-
-def _together(file: Path, problems: list[str]) -> str:
-    if len(problems) == 1:
-        return f"{file}: {problems[0]}"
-    return f"{file}: {len(problems)} problems:" + "".join(f"\n  - {problem}" for problem in problems)
+                self.problems.append(
+                    f"unknown key {name!r} in [spark.conf]. The names of Spark settings begin with 'spark.'"
+                )

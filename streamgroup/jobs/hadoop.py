@@ -1,4 +1,4 @@
-"""`Files` through Hadoop's FileSystem in Spark's JVM: what Spark can write to, the guard can look at."""
+"""`Files` over Hadoop's FileSystem in Spark's JVM: the guard reads every file system that Spark can write to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EXISTS = ("FileAlreadyExistsException",)
 
 
 class HadoopFiles:
-    """Local directories, HDFS, object stores: whatever this session's Hadoop configuration knows."""
+    """The file systems of this session's Hadoop configuration: local directories, HDFS, object stores."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
@@ -22,17 +22,17 @@ class HadoopFiles:
         return hadoop_path.getFileSystem(self._conf), hadoop_path
 
     def qualified(self, path: str) -> str:
-        """The path in full: absolute, with its scheme."""
+        """Return the absolute path with its scheme."""
         system, at = self._at(path)
         return str(at.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
 
     def names(self, directory: str) -> list[str]:
-        """The names in a directory; none where it does not exist."""
+        """Return the names in a directory, or no names if it does not exist."""
         system, at = self._at(directory)
         return [status.getPath().getName() for status in system.listStatus(at)] if system.exists(at) else []
 
     def read(self, path: str) -> str | None:
-        """A file's text; None where it does not exist."""
+        """Return the text of a file, or None if it does not exist."""
         system, at = self._at(path)
         if not system.exists(at):
             return None
@@ -43,7 +43,7 @@ class HadoopFiles:
             stream.close()
 
     def create(self, path: str, text: str) -> bool:
-        """Write a file that does not exist yet, and its directories; False where it does."""
+        """Create a file and its directories. Return False if the file exists already."""
         try:
             self._write(path, text, overwrite=False)
         except Py4JJavaError as error:
@@ -53,7 +53,7 @@ class HadoopFiles:
         return True
 
     def replace(self, path: str, text: str) -> None:
-        """Write a file, whether it exists or not."""
+        """Write a file, and replace an existing one."""
         self._write(path, text, overwrite=True)
 
     def _write(self, path: str, text: str, *, overwrite: bool) -> None:

@@ -1,9 +1,8 @@
-"""The ingest job: from a consumer group into anything that Spark can stream into, as one TOML file says.
+"""The ingest job: it streams a consumer group into a sink of Spark, as one TOML file configures.
 
     spark-submit jobs/ingest.py --config conf/ingest.toml --member a
 
-Exit codes: 0 when it was asked to stop or had nothing more to read, 1 when the query failed, 2 for a configuration that
-cannot work.
+Exit codes: 0 after a requested stop or the end of the backlog, 1 after a failed query, 2 for an invalid configuration.
 """
 
 from __future__ import annotations
@@ -31,24 +30,27 @@ from streamgroup.spark.listener import listen
 FAILED, MISCONFIGURED = 1, 2
 _DRAINED = re.compile(rf"{DrainedError.__module__}\.{DrainedError.__name__}: (.+)")
 POLL_S = 0.5
-"""How often the main thread comes back from the JVM: signals are handled, and batches reported, only then."""
+"""How long the main thread waits in the JVM. Between waits Python handles signals and the job reports batches."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--config", "file", type=click.Path(path_type=Path), required=True, help="The job's TOML file.")
-@click.option("--member", help=f"Fills {{member}} in the file; else the variable {MEMBER_VARIABLE}.")
-@click.option("--check", is_flag=True, help="Only check the file, without Spark.")
+@click.option("--config", "file", type=click.Path(path_type=Path), required=True, help="The job file (TOML).")
+@click.option(
+    "--member",
+    help=f"Name of this member, which replaces {{member}} in the file. Default: the variable {MEMBER_VARIABLE}.",
+)
+@click.option("--check", is_flag=True, help="Check the file without starting Spark, then exit.")
 def command(file: Path, member: str | None, check: bool) -> None:
-    """Read from a Kafka consumer group into a sink of Spark."""
+    """Stream a Kafka consumer group into a sink of Spark."""
     job = load(file, member)
     if check:
-        say(f"{file} is a job: {describe(job)}")
+        say(f"{file} is a valid job: {describe(job)}")
         return
     run(job)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job of the command line; ends the process."""
+    """Run the job that the command line names, and end the process on failure."""
     try:
         command.main(args=None if arguments is None else list(arguments), prog_name="ingest.py", standalone_mode=False)
     except click.ClickException as error:
@@ -66,11 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(job: JobConfig) -> None:
-    """Build the session, start the query, and see it to its end or to the first signal."""
+    """Build the session, start the query, and follow it until it ends or a signal arrives."""
     stop = StopRequest()
     stop.install()
     spark = build_session(job.spark)
-    stop.install()  # Spark's context has put its own handler for SIGINT there
+    stop.install()  # SparkContext has replaced the handler for SIGINT
     try:
         catch_in_jvm(spark)
         check_executors(spark)
@@ -84,7 +86,7 @@ def run(job: JobConfig) -> None:
 
 
 def start(spark: SparkSession, job: JobConfig) -> StreamingQuery:
-    """The query, with its file sink's directory taken."""
+    """Start the query, after its checkpoint has claimed the directory of a file sink."""
     rows = spark.readStream.format("streamgroup").options(**job.source).load()
     if job.sink.columns:
         rows = rows.selectExpr(*job.sink.columns)
@@ -99,15 +101,15 @@ def start(spark: SparkSession, job: JobConfig) -> StreamingQuery:
     trigger = trigger_options(job.trigger)
     if trigger:
         writer = writer.trigger(**trigger)
-    taken = _take(spark, job.sink)
+    claimed = _claim(spark, job.sink)
     query: StreamingQuery = writer.start()
-    if taken is not None:
-        sinkguard.confirm(*taken, query=str(query.id))
+    if claimed is not None:
+        sinkguard.confirm(*claimed, query=str(query.id))
     return query
 
 
-def _take(spark: SparkSession, sink: Sink) -> tuple[HadoopFiles, str, str] | None:
-    """Take a file sink's directory for this checkpoint; None for other sinks."""
+def _claim(spark: SparkSession, sink: Sink) -> tuple[HadoopFiles, str, str] | None:
+    """Claim the directory of a file sink for this checkpoint. Return None for other sinks."""
     if not sink.writes_files or sink.path is None or sink.checkpoint is None:
         return None
     files = HadoopFiles(spark)
@@ -116,7 +118,7 @@ def _take(spark: SparkSession, sink: Sink) -> tuple[HadoopFiles, str, str] | Non
 
 
 def trigger_options(trigger: Trigger) -> dict[str, Any]:
-    """The arguments of `DataStreamWriter.trigger`."""
+    """Return the arguments of `DataStreamWriter.trigger`."""
     if trigger.processing_time is not None:
         return {"processingTime": trigger.processing_time}
     if trigger.available_now:
@@ -125,14 +127,14 @@ def trigger_options(trigger: Trigger) -> dict[str, Any]:
 
 
 def query_name(job: JobConfig) -> str:
-    """The query's name in Spark's pages: two members of one job differ there."""
+    """Return the query's name in Spark's web UI, which distinguishes the members of one job."""
     return job.spark.app_name if job.member is None else f"{job.spark.app_name}-{job.member}"
 
 
 def follow(query: Any, stop: StopRequest) -> bool:
-    """Report batches until the query ends, or a signal asks it to; whether it still runs.
+    """Report batches until the query ends or a signal requests a stop. Return whether the query still runs.
 
-    Raises what the query failed of; a drain from outside is no failure.
+    Raises StreamingQueryException if the query failed. A drain by another process is not a failure.
     """
     reporter = Reporter()
     ended = False
@@ -149,37 +151,37 @@ def follow(query: Any, stop: StopRequest) -> bool:
             for line in reporter.news(list(query.recentProgress)):
                 say(line)
     if ended:
-        say("the query has ended: it has read what was there")
+        say("the query has ended: it has read the whole backlog")
     return not ended
 
 
 def drained_by(error: Exception) -> str | None:
-    """What a drain from outside said when it ended the query; None where the query failed of something else.
+    """Return the message of the DrainedError that ended the query, or None if another error did.
 
-    Spark hands on the text of what was raised in the coordinator's process, with its traceback.
+    Spark passes on only the text of the error in the coordinator's process, with its traceback.
     """
     found = _DRAINED.search(str(error))
     return None if found is None else found[1].strip()
 
 
 def finish(query: StreamingQuery, signal_name: str, timeout_s: float) -> None:
-    """Drain: let the batch in flight sink, commit it, leave the group, stop."""
-    from streamgroup.spark.drain import drain  # noqa: PLC0415  (the control channel is not needed before)
+    """Drain the query: wait until the batch in flight reaches the sink, commit it, leave the group, stop."""
+    from streamgroup.spark.drain import drain  # noqa: PLC0415  (only a stop needs the control channel)
 
-    say(f"{signal_name}: finishing the batch in flight, {timeout_s:.0f} s at most; again to stop at once")
+    say(f"{signal_name}: waiting up to {timeout_s:.0f} s for the batch in flight. Send it again to stop at once")
     try:
         result = drain(query, timeout_s)
-    except StreamGroupError as error:  # such as a query that has not planned a batch yet
+    except StreamGroupError as error:  # for example for a query without a batch yet
         say(f"not drained: {error}")
         query.stop()
     else:
-        # A signal to the whole process group ends the group's member, too, and with it the query before it can drain.
-        whole = result.drained and query.exception() is None
-        say("stopped; nothing will be repeated" if whole else "stopped; the last batch may be repeated")
+        # A signal to the whole process group also ends the coordinator, and with it the query, before it can drain.
+        complete = result.drained and query.exception() is None
+        say("stopped; nothing will be repeated" if complete else "stopped; the last batch may be repeated")
 
 
 def describe(job: JobConfig) -> str:
-    """The job in one line, without anything that may be secret."""
+    """Return the job in one line, without any value that may be secret."""
     source = {name.lower(): value for name, value in job.source.items()}
     topics = next((source[k] for k in ("subscribe", "subscribepattern", "assign") if k in source), "?")
     where = job.sink.format if job.sink.path is None else f"{job.sink.format} in {job.sink.path}"
@@ -188,5 +190,5 @@ def describe(job: JobConfig) -> str:
 
 
 def say(line: str, *, error: bool = False) -> None:
-    """A line for the user. Spark logs on standard error; spark-submit puts both of Python's streams on its output."""
+    """Print a line for the user. Spark logs to standard error, so the job writes to standard output."""
     print(f"ingest: {line}", file=sys.stderr if error else sys.stdout, flush=True)

@@ -1,6 +1,7 @@
-"""What runs in an executor before the stream starts. Pickled by value: the executor may lack this package.
+"""The probe that runs in every executor before the stream starts.
 
-So it refers to nothing of ours at the module's level, and to nothing but the standard library.
+The driver pickles it by value, because an executor may lack this package. So the module imports only the standard
+library.
 """
 
 import importlib
@@ -8,16 +9,16 @@ import platform
 import sys
 
 NEEDED = ("streamgroup", "pyarrow", "numpy", "cramjam", "google_crc32c")
-"""What a task imports."""
+"""The packages that a task imports."""
 
 
 def look(_: int) -> dict[str, str]:
-    """Where this task runs, and `name -> version` of what it can import; what it cannot is absent."""
+    """Return the host and the Python of this task, and the version of each package that it can import."""
     found = {"host": platform.node(), "python": sys.executable, "python_version": platform.python_version()}
     for name in NEEDED:
         try:
             module = importlib.import_module(name)
-        except Exception:  # a broken installation raises what it likes
+        except Exception:  # a broken installation may raise any exception
             continue
         found[name] = str(getattr(module, "__version__", "unknown"))
     return found

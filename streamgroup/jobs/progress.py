@@ -1,4 +1,4 @@
-"""What a job prints: a line per batch, so that one sees that it works."""
+"""The lines that a job prints, one for each batch with rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 class Reporter:
-    """Makes lines of a query's progress; each batch once, batches without rows not at all."""
+    """Turns a query's progress into lines: each batch once, and no line for a batch without rows."""
 
     def __init__(self) -> None:
         self._reported = -1
 
     def news(self, recent: Iterator[Mapping[str, Any]] | list[Mapping[str, Any]]) -> list[str]:
-        """The lines for the batches of `recent` (Spark's progress, oldest first) that were not reported yet."""
+        """Return the lines for the batches of `recent` (Spark's progress, oldest first) that are not reported yet."""
         lines = []
         for progress in recent:
             batch = int(progress["batchId"])
@@ -24,12 +24,12 @@ class Reporter:
         return lines
 
     def is_news(self, last: Mapping[str, Any] | None) -> bool:
-        """Whether the query's last progress is of a batch to be reported: asking for all of them is dearer."""
+        """Return whether the query's last progress is of an unreported batch. To fetch all progress costs more."""
         return last is not None and int(last["batchId"]) > self._reported and int(last["numInputRows"]) > 0
 
 
 def line_of(progress: Mapping[str, Any]) -> str:
-    """`batch 12: 1000 rows in 0.4 s (2500 rows/s), lag 0`. The lag is left out where it is not known."""
+    """Return `batch 12: 1000 rows in 0.4 s (2500 rows/s), lag 0`, without the lag if it is unknown."""
     rows = int(progress["numInputRows"])
     seconds = int(progress.get("batchDuration") or progress["durationMs"].get("triggerExecution", 0)) / 1000
     rate = f" ({rows / seconds:.0f} rows/s)" if seconds > 0 else ""
@@ -40,7 +40,7 @@ def line_of(progress: Mapping[str, Any]) -> str:
 
 
 def lag_of(progress: Mapping[str, Any]) -> int | None:
-    """Offsets between the batch's end and the logs' ends, of the partitions held; None where nothing is known."""
+    """Return the offsets from the batch's end to the log ends of the assigned partitions, or None if none is known."""
     total, known = 0, False
     for source in progress.get("sources", ()):
         latest, end = _value(source.get("latestOffset")), _value(source.get("endOffset"))
@@ -54,6 +54,6 @@ def lag_of(progress: Mapping[str, Any]) -> int | None:
 
 
 def _value(offset: Any) -> Mapping[str, Any]:
-    """An offset as Spark shows it: text of JSON, or already a value."""
+    """Return an offset of Spark's progress as a value. Spark shows it as JSON text or as a value."""
     value = json.loads(offset) if isinstance(offset, str) and offset.startswith("{") else offset
     return value if isinstance(value, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The Spark session of a job, and whether its executors can run the source."""
+"""The Spark session of a job, and the check that its executors can run the source."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PYTHON_SETTING = "spark.pyspark.python"
 EXECUTORS_TIMEOUT_S = 300.0
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""spark-submit sets it: Spark's JVM runs before Python does."""
-_WITH_THE_JVM = (
+"""The variable that spark-submit sets, whose JVM starts before Python."""
+_JVM_SETTINGS = (
     "spark.driver.memory",
     "spark.driver.extraClassPath",
     "spark.driver.extraJavaOptions",
@@ -42,14 +42,14 @@ _WITH_THE_JVM = (
     "spark.submit.deployMode",
     "spark.submit.pyFiles",
 )
-"""Settings that count only when Spark's JVM starts."""
-_EXECUTOR_SIDE = "streamgroup (with the pyarrow it needs) has to be installed for the Python that executors run"
+"""Settings that take effect only when Spark's JVM starts."""
+_EXECUTOR_SIDE = "Install streamgroup, with pyarrow, for the Python that the executors run"
 
 
 def build_session(settings: SparkSettings, environment: Mapping[str, str] | None = None) -> SparkSession:
-    """The session, with PYSPARK_PYTHON set to this Python unless it is set, and the source known by its name.
+    """Return the session, with the source registered. It sets PYSPARK_PYTHON to this Python unless it is set.
 
-    Raises ConfigError for settings that come too late: under spark-submit the JVM has started before this runs.
+    Raises ConfigError for settings that come too late, because spark-submit has started the JVM already.
     """
     refuse_late_settings(settings.conf, os.environ if environment is None else environment)
     choose_python(settings.conf)
@@ -62,39 +62,39 @@ def build_session(settings: SparkSettings, environment: Mapping[str, str] | None
 
 
 def refuse_late_settings(conf: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    """Raise ConfigError for settings without effect once the JVM runs."""
-    late = [name for name in _WITH_THE_JVM if name in conf]
+    """Raise ConfigError for settings that have no effect once the JVM runs."""
+    late = [name for name in _JVM_SETTINGS if name in conf]
     if late and _SUBMITTED in environment:
         options = " ".join(f"--conf {name}={conf[name]}" for name in late)
         raise ConfigError(
-            f"[spark.conf] {', '.join(late)}: too late under spark-submit, whose JVM has started before the job's file "
-            f"was read. Give it on the command line: spark-submit {options} …"
+            f"cannot set {', '.join(late)} in [spark.conf]: spark-submit has started its JVM before the job file was "
+            f"read. Set it on the command line: spark-submit {options} …"
         )
 
 
 def choose_python(conf: Mapping[str, str]) -> str:
-    """Which Python executors start: PYSPARK_PYTHON, else `spark.pyspark.python`, else the one that runs this.
+    """Set and return the executors' Python: PYSPARK_PYTHON, else `spark.pyspark.python`, else this Python.
 
-    PySpark reads the variable when its context is made; the setting alone, without spark-submit, has no effect (tried
-    with 4.2). Without both Spark would start the first `python3` on each worker's PATH.
+    PySpark reads the variable when it creates its context. Without spark-submit the setting alone has no effect (tested
+    with 4.2). Without both, Spark would start the first `python3` on each worker's PATH.
     """
     return os.environ.setdefault(PYTHON, conf.get(PYTHON_SETTING, sys.executable))
 
 
 def _register(spark: SparkSession) -> None:
-    """Make the source known to this session.
+    """Register the source with this session.
 
-    Spark's own discovery runs the JVM's `python3`, which need not be the one that has the package.
+    Spark's own discovery runs the JVM's `python3`, which may be another one, without the package.
     """
-    from pyspark_streamgroup import DefaultSource  # noqa: PLC0415  (needs the session's Python settled)
+    from pyspark_streamgroup import DefaultSource  # noqa: PLC0415  (the session's Python must be chosen first)
 
     spark.dataSource.register(DefaultSource)
 
 
 def check_executors(spark: SparkSession, timeout_s: float = EXECUTORS_TIMEOUT_S) -> None:
-    """Run a task on the executors that imports what the source needs; raise ConfigError that says what is missing.
+    """Run tasks on the executors that import what the source needs. Raises ConfigError if an import fails.
 
-    Skipped in local mode with this very Python. Raises TransportError where no executor takes the task in time.
+    Local mode with this same Python needs no check. Raises TransportError if no executor runs a task in `timeout_s`.
     """
     context = spark.sparkContext
     python = os.environ[PYTHON]
@@ -104,7 +104,7 @@ def check_executors(spark: SparkSession, timeout_s: float = EXECUTORS_TIMEOUT_S)
     group = f"streamgroup-executors-{uuid.uuid4()}"
     timer = threading.Timer(timeout_s, context.cancelJobGroup, [group])
     timer.daemon = True
-    context.setJobGroup(group, "streamgroup: look at the executors' Python", interruptOnCancel=True)
+    context.setJobGroup(group, "streamgroup: check the executors' Python", interruptOnCancel=True)
     timer.start()
     try:
         with _by_value():
@@ -122,7 +122,7 @@ def check_executors(spark: SparkSession, timeout_s: float = EXECUTORS_TIMEOUT_S)
 
 @contextlib.contextmanager
 def _by_value() -> Iterator[None]:
-    """The probe travels whole: an executor that lacks the package could not even unpickle a reference to it."""
+    """Pickle the probe by value, because an executor without the package could not unpickle a reference to it."""
     cloudpickle.register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
     try:
         yield
@@ -131,7 +131,7 @@ def _by_value() -> Iterator[None]:
 
 
 def what_is_missing(found: Iterable[Mapping[str, str]]) -> str | None:
-    """What is wrong with the executors' Pythons, by what the probe found there; None where all can run the source."""
+    """Return what the executors' Pythons lack, from the results of the probe, or None if all can run the source."""
     problems: dict[str, None] = {}
     for look in found:
         where = f"the executor's Python {look['python']} ({look['python_version']}) on {look['host']}"
@@ -142,12 +142,12 @@ def what_is_missing(found: Iterable[Mapping[str, str]]) -> str | None:
             problems[f"{where} has streamgroup but cannot import {', '.join(absent)}"] = None
         elif look["streamgroup"] != streamgroup.__version__:
             theirs = look["streamgroup"]
-            problems[f"{where} has streamgroup {theirs}, the driver {streamgroup.__version__}"] = None
+            problems[f"{where} has streamgroup {theirs}, but the driver has {streamgroup.__version__}"] = None
     if not problems:
         return None
     return (
-        "; ".join(problems) + f". {_EXECUTOR_SIDE}: install the driver's version there, or set {PYTHON} (or "
-        f"{PYTHON_SETTING}) to a Python on the workers that has it"
+        f"cannot run the source on the executors: {'; '.join(problems)}. {_EXECUTOR_SIDE} in the driver's version, or "
+        f"set {PYTHON} or {PYTHON_SETTING} to a Python on the workers that has it"
     )
 
 
@@ -155,19 +155,19 @@ def _probe_error(error: Exception, python: str, *, timed_out: bool, timeout_s: f
     text = str(error)
     if timed_out:
         return TransportError(
-            f"no executor has run a task within {timeout_s:.0f} s. Are workers registered with the master, with free "
-            "cores and memory? Its web page lists them"
+            f"cannot check the executors: no executor has run a task within {timeout_s:.0f} s. Check in the master's "
+            "web UI that workers are registered and have free cores and memory"
         )
     if "Cannot run program" in text:
         return ConfigError(
-            f"the executors cannot start the Python {python}: there is no such file on them. {_EXECUTOR_SIDE}: set "
-            f"{PYTHON} to its path on the workers"
+            f"the executors cannot start the Python {python}: the file does not exist on them. {_EXECUTOR_SIDE}, and "
+            f"set {PYTHON} to its path on the workers"
         )
     if "PYTHON_VERSION_MISMATCH" in text:
         ours = ".".join(map(str, sys.version_info[:2]))
         return ConfigError(
-            f"the executors' Python {python} is of another version than the driver's ({ours}, {sys.executable}): set "
-            f"{PYTHON} to one of the same minor version that has streamgroup"
+            f"the executors' Python {python} is of another version than the driver's ({ours}, {sys.executable}). Set "
+            f"{PYTHON} to a Python of the driver's minor version that has streamgroup"
         )
     first = next((line for line in reversed(text.splitlines()) if "Error" in line or "Exception" in line), text[:300])
     return ConfigError(f"the executors' Python {python} cannot run a task: {first.strip()}. {_EXECUTOR_SIDE}")

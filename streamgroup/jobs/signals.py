@@ -1,8 +1,8 @@
-"""SIGTERM and SIGINT as a request to stop, also where they reach spark-submit's JVM instead of Python.
+"""SIGTERM and SIGINT as a request to stop, also if they reach spark-submit's JVM instead of Python.
 
-`spark-submit` becomes the JVM, and Python is its child: what systemd, Docker or Kubernetes signal is the JVM, which
-would shut down at once and take the batch in flight with it. So the JVM gets a handler too, one that hands the signal
-on to this process. Signals that arrive together (a terminal's Ctrl-C reaches both) count once.
+`spark-submit` becomes the JVM, and Python is its child. systemd, Docker and Kubernetes signal the JVM, which by default
+shuts down at once and aborts the batch in flight. So the JVM gets a handler that forwards the signal to this process.
+Signals that arrive together count once: a terminal's Ctrl-C reaches both processes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ log = logging.getLogger("streamgroup.jobs")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 TOGETHER_S = 1.0
-"""One keystroke reaches the JVM and Python within milliseconds; a second wish to stop takes a person longer."""
+"""Signals within this time count as one. A keystroke reaches the JVM and Python within milliseconds, while a person
+needs longer for a second one."""
 
 
 class StopAtOnce(BaseException):
-    """The second signal: whoever asks twice does not want to wait. Not an Exception: no handler may swallow it."""
+    """Raised by the second signal: the user does not want to wait. It is a BaseException, so that no handler of
+    Exception swallows it."""
 
 
 class StopRequest:
-    """Set by the first signal; a second one, later than TOGETHER_S, raises StopAtOnce in the main thread."""
+    """A request to stop, which the first signal sets. A second one after TOGETHER_S raises StopAtOnce."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -43,7 +45,7 @@ class StopRequest:
         return self._first is not None
 
     def receive(self, number: int, frame: FrameType | None = None) -> None:
-        """A signal handler for Python."""
+        """Handle a signal in Python."""
         now = self._clock()
         if self._first is None:
             self._first, self.name = now, signal.Signals(number).name
@@ -51,39 +53,42 @@ class StopRequest:
             raise StopAtOnce
 
     def install(self) -> None:
-        """Handle this process's signals. In the main thread only, as Python has it."""
+        """Handle the signals of this process. Python allows it in the main thread only."""
         for number in SIGNALS:
             signal.signal(number, self.receive)
 
 
-class _HandedOn:
-    """Java's `sun.misc.SignalHandler`: gives the JVM's signal to this process, whose handler does the rest."""
+class _ForwardingHandler:
+    """A `sun.misc.SignalHandler` of Java, which forwards the JVM's signal to this process."""
 
     def handle(self, received: Any) -> None:
-        """Called by the JVM in a thread of its own."""
+        """Forward the signal. The JVM calls this in its own thread."""
         number = signal.Signals[f"SIG{received.getName()}"]
-        # Spark's JVM goes on: it is wanted until the last batch has sunk.
+        # The JVM does not shut down: the query needs it until the last batch has reached the sink.
         if threading.main_thread().is_alive():
             os.kill(os.getpid(), number)
 
     class Java:
-        """What py4j wants to know."""
+        """The Java interface, in the form that py4j expects."""
 
         implements = ("sun.misc.SignalHandler",)
 
 
 def catch_in_jvm(spark: SparkSession) -> bool:
-    """Hand signals of Spark's JVM on to this process; False where the JVM lets nobody (it was started with -Xrs)."""
+    """Forward the signals of Spark's JVM to this process. Return False if the JVM runs with -Xrs, which forbids it."""
     gateway: Any = spark.sparkContext._gateway
     try:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         java_signal = gateway.jvm.sun.misc.Signal
-        handler = _HandedOn()
+        handler = _ForwardingHandler()
         for number in SIGNALS:
             java_signal.handle(java_signal(number.name.removeprefix("SIG")), handler)
     except Py4JError as error:
         log.warning(
-            "signals to Spark's JVM will stop the job at once: send SIGTERM to %d instead: %s", os.getpid(), error
+            "cannot handle signals in Spark's JVM: %s. A signal to the JVM stops the job at once; send SIGTERM to "
+            "process %d",
+            error,
+            os.getpid(),
         )
         return False
     return True

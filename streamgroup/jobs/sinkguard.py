@@ -1,9 +1,11 @@
-"""Keeps two checkpoints from writing files into one directory.
+"""The guard that keeps two checkpoints from writing files into one directory.
 
-Spark's file sink knows a batch by its number, per output directory: what a second checkpoint writes there under a
-number that `_spark_metadata` holds already is skipped, without a word, and its rows are gone. So a job leaves a note in
-the directory that says whose it is, and refuses a directory that is somebody else's. Directories from before the note
-are told apart by their numbers: a checkpoint logs a batch before the sink does, so a sink is never ahead of its own.
+Spark's file sink identifies a batch by its number in the output directory. If a second checkpoint writes a batch there
+whose number `_spark_metadata` already lists, the sink skips the batch without an error, and its rows are lost.
+
+So a job writes a note with its checkpoint into the directory, and refuses a directory with the note of another
+checkpoint. In a directory without a note the guard compares batch numbers: a checkpoint logs a batch before the sink
+does, so a sink is never ahead of its own checkpoint.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Protocol
 from streamgroup.errors import ConfigError
 
 NOTE = "_streamgroup_sink.json"
-"""Readers pass over names that begin with an underscore."""
+"""The name of the note. Spark's readers skip names that begin with an underscore."""
 
 _SINK_BATCH = re.compile(r"(\d{1,18})(?:\.compact)?")
 _CHECKPOINT_BATCH = re.compile(r"\d{1,18}")
@@ -25,38 +27,38 @@ _NONE = -1
 
 
 class Files(Protocol):
-    """The file system of a path, as far as the guard needs it."""
+    """The operations on a file system that the guard needs."""
 
     def qualified(self, path: str) -> str:
-        """The path in full: absolute, with its scheme."""
+        """Return the absolute path with its scheme."""
 
     def names(self, directory: str) -> list[str]:
-        """The names in a directory; none where it does not exist."""
+        """Return the names in a directory, or no names if it does not exist."""
 
     def read(self, path: str) -> str | None:
-        """A file's text; None where it does not exist."""
+        """Return the text of a file, or None if it does not exist."""
 
     def create(self, path: str, text: str) -> bool:
-        """Write a file that does not exist yet, and its directories; False where it does."""
+        """Create a file and its directories. Return False if the file exists already."""
 
     def replace(self, path: str, text: str) -> None:
-        """Write a file, whether it exists or not."""
+        """Write a file, and replace an existing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a directory is: the checkpoint's path, and its query's id once Spark has given it one."""
+    """The owner of a directory: the path of its checkpoint, and the query's id once Spark has started the query."""
 
     checkpoint: str
     query: str | None = None
 
     def text(self) -> str:
-        """As it stands in the note."""
+        """Return the text of the note."""
         return json.dumps({"checkpoint": self.checkpoint, "query": self.query}) + "\n"
 
     @classmethod
     def of(cls, text: str) -> Owner | None:
-        """What a note says; None where it says nothing that we know."""
+        """Return the owner that a note names, or None if the note is invalid."""
         try:
             value = json.loads(text)
             return cls(str(value["checkpoint"]), None if value["query"] is None else str(value["query"]))
@@ -66,7 +68,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What lies in the sink's directory and in the checkpoint. Batches are the highest numbers, -1 for none."""
+    """The state of the sink's directory and of the checkpoint. Batches are the highest numbers, or -1 without any."""
 
     sink: str
     checkpoint: Owner
@@ -76,42 +78,42 @@ class Evidence:
 
 
 def objection(seen: Evidence) -> str | None:
-    """Why this checkpoint must not write into this directory; None where it may."""
+    """Return why this checkpoint must not write into this directory, or None if it may."""
     if seen.note is not None:
         owner = Owner.of(seen.note)
         if owner is None:
-            return f"{seen.sink}/{NOTE} cannot be read, so nobody knows which checkpoint writes there"
+            return f"{seen.sink}/{NOTE} is invalid, so the checkpoint that writes there is unknown"
         if owner.query is not None and seen.checkpoint.query is not None:
-            same = owner.query == seen.checkpoint.query  # a checkpoint that has moved is the same one
+            same = owner.query == seen.checkpoint.query  # a checkpoint keeps its query id when it moves
         else:
             same = owner.checkpoint == seen.checkpoint.checkpoint
         if not same:
             query = "not started yet" if owner.query is None else f"query {owner.query}"
-            return f"{seen.sink} is written by another checkpoint: {owner.checkpoint} ({query})"
+            return f"another checkpoint writes into it: {owner.checkpoint} ({query})"
     if seen.sink_batch > seen.checkpoint_batch:
-        has = f"ends at {seen.checkpoint_batch}" if seen.checkpoint_batch > _NONE else "has none yet"
+        has = f"ends at {seen.checkpoint_batch}" if seen.checkpoint_batch > _NONE else "has none"
         return (
-            f"{seen.sink} holds batches up to {seen.sink_batch} in _spark_metadata, and the checkpoint "
-            f"{seen.checkpoint.checkpoint} {has}: they were written by another checkpoint, or by one that is gone"
+            f"its _spark_metadata lists batches up to {seen.sink_batch}, but the checkpoint "
+            f"{seen.checkpoint.checkpoint} {has}, so another or a deleted checkpoint has written them"
         )
     return None
 
 
 def guard(files: Files, sink: str, checkpoint: str) -> None:
-    """Let the checkpoint take the sink's directory, or raise ConfigError that says why not and what to do.
+    """Claim the sink's directory for the checkpoint. Raises ConfigError if another checkpoint writes there.
 
-    Two jobs that start at the same moment are told apart as well as the file system creates files exclusively: HDFS
-    does, local directories nearly, object stores may not.
+    Of two jobs that start at the same moment only one wins if the file system creates files exclusively. HDFS does,
+    local directories nearly do, object stores may not.
     """
     owner = Owner(files.qualified(checkpoint), _query_id(files.read(f"{checkpoint}/metadata")))
     note = f"{sink}/{NOTE}"
     _refuse(_evidence(files, sink, owner))
     files.create(note, owner.text())
-    _refuse(_evidence(files, sink, owner))  # somebody may have been quicker
+    _refuse(_evidence(files, sink, owner))  # another job may have created its note first
 
 
 def confirm(files: Files, sink: str, checkpoint: str, query: str) -> None:
-    """Write the query's id, known since its start, into the note: with it the checkpoint is known wherever it moves."""
+    """Write the query's id into the note once Spark has started it. The id identifies a checkpoint that moves."""
     owner = Owner(files.qualified(checkpoint), query)
     if files.read(f"{sink}/{NOTE}") != owner.text():
         files.replace(f"{sink}/{NOTE}", owner.text())
@@ -131,9 +133,10 @@ def _refuse(seen: Evidence) -> None:
     reason = objection(seen)
     if reason is not None:
         raise ConfigError(
-            f"{reason}. Spark would skip batches by their number there and their rows would be lost. Give every member "
-            "a directory of its own ({member} in [sink] path and checkpoint), keep the checkpoint that has written "
-            f"there, or, if the directory is not needed any more, remove it with its _spark_metadata and {NOTE}"
+            f"cannot write files into directory {seen.sink}: {reason}. Spark would skip batches by their numbers, and "
+            "their rows would be lost. Give every member its own directory ({member} in [sink] path and "
+            "checkpoint), use "
+            f"the checkpoint that has written there, or remove the directory with its _spark_metadata and {NOTE}"
         )
 
 
@@ -143,7 +146,7 @@ def _highest(names: Iterable[str], batch: re.Pattern[str]) -> int:
 
 
 def _query_id(metadata: str | None) -> str | None:
-    """The query's id in a checkpoint's `metadata` file; None where there is none or it cannot be read."""
+    """Return the query's id from a checkpoint's `metadata` file, or None if the file is absent or invalid."""
     try:
         return str(json.loads(metadata)["id"]) if metadata is not None else None
     except (ValueError, KeyError, TypeError):

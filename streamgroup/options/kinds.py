@@ -196,9 +196,8 @@ def _pattern(text: str) -> str:
             re.compile(text.strip())
     except (re.error, FutureWarning, RecursionError, OverflowError) as error:
         raise ValueError(
-            f"invalid regular expression: {error}. Write it in Python's syntax, which lacks some of Java's, or "
-            "name the "
-            "topics with 'subscribe'"
+            f"invalid regular expression: {error}. Write it in Python's syntax, which lacks some of Java's, or name "
+            "the topics with 'subscribe'"
         ) from None
     return text.strip()
 

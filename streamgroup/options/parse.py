@@ -281,8 +281,8 @@ class _Reading(TableReader[Option]):
         least, most = limits.min_offsets_per_trigger, limits.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             self.problems.append(
-                f"minOffsetsPerTrigger ({least}) must not be above maxOffsetsPerTrigger ({most}): no batch has "
-                "both sizes"
+                f"minOffsetsPerTrigger ({least}) must not be above maxOffsetsPerTrigger ({most}): no batch has both "
+                "sizes"
             )
         if least is None and "maxTriggerDelay" in self.given:
             self.notes.append("ignored option maxTriggerDelay: minOffsetsPerTrigger is not set, so no batch is delayed")

@@ -7,6 +7,7 @@ kind, and collects all problems, so that one error can name them together.
 from __future__ import annotations
 
 import difflib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -31,7 +32,7 @@ class Row(Protocol):
 R = TypeVar("R", bound=Row)
 
 
-class TableReader(Generic[R]):
+class TableReader(ABC, Generic[R]):
     """Reads entries by the rows of a table. A subclass says how its problems are worded."""
 
     def __init__(self, rows: Mapping[str, R], problems: list[str]) -> None:
@@ -68,17 +69,17 @@ class TableReader(Generic[R]):
         """Return the kind of value that the row takes."""
         return row.kind
 
+    @abstractmethod
     def label(self, row: R) -> str:
         """Return how a problem names the row."""
-        return row.name
 
     def shown(self, row: R, value: Any) -> str:
         """Return the value as a problem shows it, with a space before it; empty where the value may be secret."""
         return ""
 
+    @abstractmethod
     def unknown(self, key: str) -> str:
         """Return the problem of a key that no row has."""
-        return f"unknown key {key!r}{suggestion(key, self.rows)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

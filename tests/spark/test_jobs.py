@@ -140,7 +140,7 @@ def test_sigterm_drains_the_job(tmp_path: Path, load: Load, send: Callable[[subp
         assert job.exit_code() == 0, job.log()
     # Spark's own log goes through the same pipe and may begin before the job's line has ended.
     said = "\n".join(job.said())
-    assert "SIGTERM: finishing the batch in flight, 60 s at most; again to stop at once" in said
+    assert "SIGTERM: waiting up to 60 s for the batch in flight. Send it again to stop at once" in said
     assert "stopped; nothing will be repeated" in said
     assert (tmp_path / "checkpoints" / "a" / "commits" / "0").exists()
     sunk = values(tmp_path, "a")
@@ -172,8 +172,8 @@ def test_a_directory_that_another_checkpoint_has_written_is_refused(tmp_path: Pa
     with submitted(tmp_path, configured(tmp_path, load), "--member", "a") as job:
         assert job.exit_code() == 2, job.log()
     (said,) = job.said()
-    assert "rows/a holds batches up to 3 in _spark_metadata, and the checkpoint " in said
-    assert "written by another checkpoint, or by one that is gone" in said
+    assert "rows/a: its _spark_metadata lists batches up to 3, but the checkpoint " in said
+    assert "another or a deleted checkpoint has written them" in said
     assert committed(load.server, load.topic, load.topic) == {}
 
 
@@ -190,14 +190,14 @@ def test_a_job_goes_on_where_it_was_and_never_from_another_checkpoint(tmp_path: 
         load.send(100)
         with submitted(tmp_path, file("checkpoints"), environment=member) as job:
             assert job.exit_code() == 0, job.log()
-        assert "the query has ended: it has read what was there" in job.said()
+        assert "the query has ended: it has read the whole backlog" in job.said()
         assert sorted(values(tmp_path, "b")) == sorted(load.sent)
         assert committed(load.server, load.topic, load.topic) == log_ends(load.server, load.topic, 2)
 
     with submitted(tmp_path, file("elsewhere"), environment=member) as job:
         assert job.exit_code() == 2, job.log()
     (said,) = job.said()
-    assert "rows/b is written by another checkpoint: " in said
+    assert "rows/b: another checkpoint writes into it: " in said
     assert "checkpoints/b (query " in said
     assert sorted(values(tmp_path, "b")) == sorted(load.sent)
 

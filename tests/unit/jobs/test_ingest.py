@@ -57,13 +57,13 @@ def test_every_batch_is_said_until_the_query_ends(capsys: pytest.CaptureFixture[
     assert not ingest.follow(Query(3), StopRequest()), "it has ended"
     said = capsys.readouterr().out
     assert [line.split(":")[1] for line in said.splitlines()[:3]] == [" batch 0", " batch 1", " batch 2"]
-    assert said.endswith("it has read what was there\n")
+    assert said.endswith("it has read the whole backlog\n")
 
 
 def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
     assert ingest.follow(Query(100, lambda: stop.receive(15)), stop), "the query still runs"
-    assert "read what was there" not in capsys.readouterr().out
+    assert "read the whole backlog" not in capsys.readouterr().out
 
 
 FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]
@@ -173,14 +173,14 @@ def exit_code(*arguments: str) -> object:
 def test_check_needs_no_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "run", lambda _: pytest.fail("Spark was wanted"))
     ingest.main(["--config", str(EXAMPLE), "--member", "a", "--check"])
-    assert "is a job: orders as group orders-ingest" in capsys.readouterr().out
+    assert "is a valid job: orders as group orders-ingest" in capsys.readouterr().out
 
 
 def test_a_bad_file_is_one_clean_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.toml").write_text("[sinks]\n")
     assert exit_code("--config", str(tmp_path / "job.toml")) == ingest.MISCONFIGURED
     said = capsys.readouterr().err
-    assert "[sinks] is no section: did you mean [sink]?" in said
+    assert "unknown section [sinks]. Did you mean [sink]?" in said
     assert "Traceback" not in said
 
 

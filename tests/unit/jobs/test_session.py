@@ -34,6 +34,7 @@ def test_a_python_without_the_package_is_named() -> None:
     assert message is not None
     version = HEALTHY["python_version"]
     assert message.startswith(
+        "cannot run the source on the executors: "
         f"the executor's Python /usr/bin/python3 ({version}) on worker-1 lacks the package streamgroup. "
     )
     assert "set PYSPARK_PYTHON" in message
@@ -45,7 +46,7 @@ def test_a_python_that_cannot_import_pyarrow_is_named() -> None:
 
 def test_another_version_of_the_package_is_named() -> None:
     message = what_is_missing([{**HEALTHY, "streamgroup": "0.0.1"}])
-    assert f"has streamgroup 0.0.1, the driver {streamgroup.__version__}" in str(message)
+    assert f"has streamgroup 0.0.1, but the driver has {streamgroup.__version__}" in str(message)
 
 
 def test_every_worker_with_a_problem_is_told() -> None:
@@ -122,7 +123,7 @@ def test_why_a_probe_failed(text: str, said: str) -> None:
     error = session._probe_error(RuntimeError(text), "/opt/py", timed_out=False, timeout_s=1)
     assert isinstance(error, ConfigError)
     assert said in str(error)
-    assert "PYSPARK_PYTHON" in str(error) or "has to be installed" in str(error)
+    assert "PYSPARK_PYTHON" in str(error) or "Install streamgroup" in str(error)
 
 
 def test_no_executor_in_time_is_said() -> None:

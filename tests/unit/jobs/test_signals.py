@@ -64,7 +64,7 @@ def test_the_jvms_signal_is_handed_on_to_this_process(name: str) -> None:
 
     stop = StopRequest()
     stop.install()
-    signals._HandedOn().handle(Received())
+    signals._ForwardingHandler().handle(Received())
     deadline = time.monotonic() + 5
     while not stop and time.monotonic() < deadline:
         signal.sigtimedwait([], 0.01)

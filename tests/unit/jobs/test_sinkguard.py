@@ -92,7 +92,7 @@ def test_the_same_checkpoint_goes_on(tmp_path: Path) -> None:
 def test_another_checkpoint_is_refused_even_before_the_first_batch(tmp_path: Path) -> None:
     Job(tmp_path, "a").guard()
     message = Job(tmp_path, "b").refusal()
-    assert f"is written by another checkpoint: {tmp_path.as_uri()}/a (not started yet)" in message
+    assert f"another checkpoint writes into it: {tmp_path.as_uri()}/a (not started yet)" in message
     assert "{member}" in message
 
 
@@ -115,8 +115,8 @@ def test_a_checkpoint_that_was_deleted_and_made_anew_is_refused(tmp_path: Path) 
     for file in sorted(job.checkpoint.rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
     message = job.refusal()
-    assert "holds batches up to 0 in _spark_metadata" in message
-    assert "has none yet" in message
+    assert "its _spark_metadata lists batches up to 0" in message
+    assert "has none, so" in message
     assert "rows would be lost" in message
 
 
@@ -135,7 +135,7 @@ def test_a_restored_older_checkpoint_is_refused(tmp_path: Path) -> None:
     for number in range(10):
         job.batch(number)
     (job.checkpoint / "offsets" / "9").unlink()
-    assert "holds batches up to 9 in _spark_metadata, and the checkpoint" in job.refusal()
+    assert "its _spark_metadata lists batches up to 9, but the checkpoint" in job.refusal()
     assert "ends at 8" in job.refusal()
 
 
@@ -148,7 +148,7 @@ def test_a_directory_from_before_the_note_goes_on_with_its_checkpoint(tmp_path: 
 
 def test_a_directory_from_before_the_note_is_refused_to_a_new_checkpoint(tmp_path: Path) -> None:
     Job(tmp_path, "a").batch(3)
-    assert "written by another checkpoint, or by one that is gone" in Job(tmp_path, "b").refusal()
+    assert "another or a deleted checkpoint has written them" in Job(tmp_path, "b").refusal()
 
 
 def test_two_that_start_at_the_same_moment_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_two_that_start_at_the_same_moment_are_told_apart(tmp_path: Path, monkey
 def test_a_note_that_says_nothing_is_no_permission(tmp_path: Path, text: str) -> None:
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / NOTE).write_text(text)
-    assert "cannot be read, so nobody knows" in Job(tmp_path, "ck").refusal()
+    assert "is invalid, so the checkpoint that writes there is unknown" in Job(tmp_path, "ck").refusal()
 
 
 @pytest.mark.parametrize("metadata", ["", "[]", "{}", "v1"])
