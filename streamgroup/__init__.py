@@ -2,7 +2,7 @@
 
     df = spark.readStream.format("streamgroup").option("kafka.group.id", "orders-ingest")...
 
-The source is found by name; what is imported from here is the rest of the public interface.
+Spark finds the source by its name. This module exports the rest of the public interface.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEEDS_PYSPARK = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs pyspark only where it is used: tasks and the command line start fast."""
+    """Import names that need pyspark at their first use, so that tasks and the command line start fast."""
     module = _NEEDS_PYSPARK.get(name)
     if module is not None:
         return getattr(import_module(module), name)

@@ -1,1 +1,1 @@
-"""The only pyspark: data source and readers."""
+"""The data source and its readers, the listener, drains: the only room besides `jobs` that imports pyspark."""

@@ -1,4 +1,4 @@
-"""`spark.read.format("streamgroup")`: ranges between two sets of offsets. Never joins a group, never commits."""
+"""`spark.read.format("streamgroup")`: a read between two sets of offsets, which never joins a group or commits."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PLANNED_ONCE = (
-    "Spark plans a DataFrame of a batch read at its first action and reads the same offsets in all later ones: call "
-    "load() again to read what the logs hold by now"
+    "Spark plans the DataFrame of a batch read at its first action and reads the same offsets in all later actions. "
+    "Call load() again to read the current offsets of the logs"
 )
 
 
 class GroupBatchReader(DataSourceReader):
-    """Plans in one connection to the cluster, reads in tasks.
+    """The reader of one batch read: it plans in the driver and reads in tasks.
 
-    Spark asks for the partitions once for all actions on what one `load()` has returned, and keeps the answer. So these
-    actions read the same ranges. Tasks must not look for the ends of the logs themselves: a task that Spark repeats
-    after others have read its output would read other records than before.
+    Spark calls `partitions` once for all actions on the DataFrame of one `load()`, so all these actions read the same
+    ranges. Tasks must not look up the ends of the logs themselves. Spark may repeat a task after other tasks have read
+    its output, and the repeated task would read other records.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -36,14 +36,14 @@ class GroupBatchReader(DataSourceReader):
         return {"_options": task_options(self._options)}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks of this read."""
+        """Return the tasks of this read."""
         from streamgroup.driver.batch import plan_batch  # noqa: PLC0415  (tasks do not plan)
 
-        # Where nothing is to be read there is one task all the same: Spark would make up a partition of its own.
+        # Without any partition Spark would create one of its own, so an empty read has one empty task.
         return [TaskPartition(task) for task in plan_batch(self._options) or [FetchTask(())]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return one task's rows; taking them raises DataLossError where records of the plan are gone."""
+        """Return the rows of one task. The iterator raises DataLossError if planned records are gone."""
         return _with_advice(read_task(partition, self._options))
 
 

@@ -1,4 +1,4 @@
-"""`streamgroup.drain(query)`: the stop that repeats nothing."""
+"""`streamgroup.drain(query)`: stop a query so that no record is repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamgroup.spark.queries import (
     offsets_of,
     runs_with,
 )
-from streamgroup.spark.telling import Teller
+from streamgroup.spark.sunk_notifier import SunkNotifier
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -28,97 +28,101 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamgroup")
 
 FIRST_DOCUMENT_S = 10.0
-"""How long a query is waited for of which nothing is known."""
+"""How long a drain waits for the first document of a query."""
 POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """What came of a drain. `drained`: every batch planned has sunk, is committed, and the member has left its group.
-
-    Where it is False, the time was over before: the query is stopped all the same, and one batch may be repeated.
-    `groups` are those that were left; none where the query had planned nothing yet.
-    """
+    """The result of a drain."""
 
     drained: bool
+    """Whether every planned batch has sunk and is committed, and the members have left their groups. If False, the
+    timeout expired first. The query is stopped all the same, and one batch may be repeated."""
     groups: tuple[str, ...]
+    """The groups that the query has left. Empty if the query had not planned a batch yet."""
 
 
 def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
-    """Stop `query` so that nothing is repeated (R30).
+    """Stop `query` so that no record is repeated (R30).
 
-    All its members plan no more, wait until the last batch has sunk, commit and leave their groups; then the query is
-    stopped. A batch counts as sunk when Spark reports its progress, so a trigger of minutes is not waited for.
-    `timeout` is in seconds, a week at most. Raises ConfigError for a longer one, where the query does not read from
-    streamgroup, or where it runs behind Spark Connect.
+    The members of the query plan no further batch, wait until the last batch has sunk, commit, and leave their groups.
+    Then the query stops. A batch counts as sunk when Spark reports its progress, so the drain never waits for the next
+    trigger.
+
+    `timeout` is in seconds, at most a week. Raises ConfigError for a longer timeout, for a query that does not read
+    from streamgroup, and for a query behind Spark Connect.
     """
-    if not timeout <= control.LONGEST_DRAIN_S:  # NaN, too
+    if not timeout <= control.LONGEST_DRAIN_S:  # also refuses NaN
         raise ConfigError(
-            f"the timeout of a drain is in seconds, {control.LONGEST_DRAIN_S} (a week) at most, not {timeout}"
+            f"invalid timeout {timeout} for a drain: expected at most {control.LONGEST_DRAIN_S} seconds (a week)"
         )
     deadline = time.monotonic() + timeout
     pid = jvm_pid(driver_context("drain"))
     answers: dict[str, dict[str, Any]] = {}
-    telling = _Telling(query, Teller(pid))
+    progress = _ProgressWatch(query, SunkNotifier(pid))
     was_active = query.isActive
     runs = _runs_of(query, pid, deadline)
     while runs:
         left = max(0.0, deadline - time.monotonic())
-        answers |= dict(zip(runs, drain_together(pid, runs, left, meanwhile=telling.look), strict=True))
-        # A source that had planned nothing is not known before it does.
+        answers |= dict(zip(runs, drain_together(pid, runs, left, meanwhile=progress.check), strict=True))
+        # A source is unknown until it has planned its first batch, so it may appear during the drain.
         runs = [run for run in _named(query, control.statuses(pid)) if run not in answers]
     query.stop()
     if not answers:
-        # Nothing was planned when we looked; a plan made between that and the stop was no drain's to wait for.
+        # No batch was planned at the last look. The drain did not wait for one planned between that look and the stop.
         return DrainResult(was_active and offsets_of(query) is not None and not documents_of(query), ())
     groups = tuple(sorted(answer["group"] for answer in answers.values() if "group" in answer))
     return DrainResult(all(answer["drained"] for answer in answers.values()), groups)
 
 
-class _Telling:
-    """While the drain waits: tells the coordinators what Spark reports of the last batch, as a listener would."""
+class _ProgressWatch:
+    """Notifies the coordinators of the last batch that Spark reports while a drain waits, as a listener would."""
 
-    def __init__(self, query: StreamingQuery, teller: Teller) -> None:
+    def __init__(self, query: StreamingQuery, notifier: SunkNotifier) -> None:
         self._query = query
-        self._teller = teller
-        self._told = -1
+        self._notifier = notifier
+        self._last_batch = -1
 
-    def look(self) -> None:
-        """Tell of the last batch that Spark reports, once."""
+    def check(self) -> None:
+        """Notify the coordinators of the last batch that Spark reports, once."""
         progress: Any = self._query.lastProgress
-        if progress is None or progress["batchId"] == self._told:
+        if progress is None or progress["batchId"] == self._last_batch:
             return
-        self._told = progress["batchId"]
+        self._last_batch = progress["batchId"]
         query = {"id": str(self._query.id), "name": self._query.name or ""}
-        self._teller.tell(list(documents_in(progress["sources"], "endOffset")), self._told, query)
+        self._notifier.notify(list(documents_in(progress["sources"], "endOffset")), self._last_batch, query)
 
 
-def _named(query: StreamingQuery, told: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The runs whose coordinators are known to be those of `query`, at this moment."""
-    return runs_with((str(value["lineage"]) for value in documents_of(query)), told, str(query.id))
+def _named(query: StreamingQuery, statuses: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the runs whose coordinators are known to belong to `query` at this moment."""
+    return runs_with((str(value["lineage"]) for value in documents_of(query)), statuses, str(query.id))
 
 
 def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
-    """The runs of the coordinators of `query`; none where it has planned nothing, or has ended.
+    """Return the runs of the coordinators of `query`, or none if it has not planned a batch or has ended.
 
-    Spark tells what it has planned, and what the checkpoint holds, from the moment that it knows. Where this Spark does
-    not, the query's first progress is waited for: FIRST_DOCUMENT_S, or until the deadline while a batch is in flight.
+    Spark shows the offsets of the planned batch and of the checkpoint as soon as it knows them. With a version of Spark
+    that does not, this function waits for the query's first progress: FIRST_DOCUMENT_S, or until the deadline while a
+    batch is in flight.
     """
     first = min(deadline, time.monotonic() + FIRST_DOCUMENT_S)
     while True:
-        documents, offsets, told = documents_of(query), offsets_of(query), control.statuses(pid)
-        named = _named(query, told)
+        documents, offsets, statuses = documents_of(query), offsets_of(query), control.statuses(pid)
+        named = _named(query, statuses)
         planned_nothing = offsets is not None and not documents and (not offsets or any(map(is_initial, offsets)))
         if named or planned_nothing or not query.isActive:
             return named
-        until = first if all(status["idle"] for status in told.values()) else deadline
-        if time.monotonic() >= until or (offsets and not documents and not told):
+        until = first if all(status["idle"] for status in statuses.values()) else deadline
+        if time.monotonic() >= until or (offsets and not documents and not statuses):
             break
         time.sleep(POLL_S)
     if documents:
-        log.warning("query %s: its coordinators cannot be reached: one batch may be repeated", query.name or query.id)
+        log.warning(
+            "cannot reach the coordinators of query %s to drain it: one batch may be repeated", query.name or query.id
+        )
         return []
     raise ConfigError(
-        f"query {query.name or query.id}: no source of it is a streamgroup member that has planned a batch yet; stop "
-        "it with query.stop()"
+        f"cannot drain query {query.name or query.id}: no source of it is a streamgroup member that has planned a "
+        "batch. Stop it with query.stop()"
     )

@@ -1,4 +1,4 @@
-"""What the driver knows of its queries: their offset documents, and by them the runs of their coordinators."""
+"""The offset documents of the driver's queries, and the runs of their coordinators."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Value = Mapping[str, Any]
 
 
 def driver_context(what: str) -> SparkContext:
-    """The context of this process's driver. Raises ConfigError where there is none: `what` needs it."""
+    """Return the SparkContext of this process's driver. Raises ConfigError, which names `what`, if there is none."""
     from pyspark import SparkContext  # noqa: PLC0415  (absent under Spark Connect)
 
     context = SparkContext._active_spark_context
     if context is None or context._jvm is None:
         raise ConfigError(
-            f"{what} needs the driver's own process: it does not work through Spark Connect, where the coordinators "
-            "are on the server"
+            f"cannot call {what} in this process: it needs the driver's own process, and through Spark Connect the "
+            "driver runs on the server. Call it in the driver"
         )
     return context
 
 
 def jvm_pid(context: SparkContext) -> int:
-    """The pid of the driver's JVM, which is the parent of its queries' coordinators."""
+    """Return the pid of the driver's JVM, the parent process of the coordinators."""
     jvm: Any = context._jvm
     return int(jvm.java.lang.ProcessHandle.current().pid())
 
@@ -42,28 +42,28 @@ def jvm_pid(context: SparkContext) -> int:
 
 
 def document(offset: Any) -> Value | None:
-    """An offset of a source, text or value, where it is a document of ours; None where it is another source's."""
-    value = _ours(offset)
+    """Return the offset of a source, given as text or value, if it is a document of streamgroup with a lineage."""
+    value = _streamgroup_value(offset)
     return value if value is not None and value.get("lineage") else None
 
 
 def is_initial(offset: Any) -> bool:
-    """Whether an offset is R2's constant: the source is ours and has planned nothing."""
-    value = _ours(offset)
+    """Return whether an offset is the constant initial offset (R2) of a streamgroup source without a planned batch."""
+    value = _streamgroup_value(offset)
     return value is not None and not value.get("lineage")
 
 
-def _ours(offset: Any) -> Value | None:
+def _streamgroup_value(offset: Any) -> Value | None:
     try:
         value = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:
         return None
-    # A topic of Spark's own connector may be called "streamgroup": its value is no number.
+    # In an offset of Spark's own connector, "streamgroup" may be a topic, whose value is not a number.
     return value if isinstance(value, Mapping) and isinstance(value.get("streamgroup"), int) else None
 
 
 def documents_in(sources: Iterable[Any], *names: str) -> Iterator[Value]:
-    """The documents among the offsets `names` (`endOffset`, `startOffset`) of a progress's sources."""
+    """Yield the documents among the offsets `names` (`endOffset`, `startOffset`) of the sources of a progress."""
     for source in sources:
         for name in names:
             found = document(source[name] if isinstance(source, Mapping) else getattr(source, name))
@@ -72,10 +72,10 @@ def documents_in(sources: Iterable[Any], *names: str) -> Iterator[Value]:
 
 
 def planned_offsets(execution: Any) -> list[str] | None:
-    """The offsets up to which a query (Spark's StreamExecution) has planned, the batch in flight included.
+    """Return the end offsets of the last planned batch of a query (Spark's StreamExecution), in flight or not.
 
-    They stand there from the moment that a batch is planned, or found in the checkpoint; its progress comes when it has
-    sunk. None where this Spark keeps them elsewhere: nothing but experience says that they are there.
+    They exist as soon as Spark has planned the batch or found it in the checkpoint. Its progress comes only when the
+    batch has sunk. Returns None with a Spark that keeps them elsewhere: they are not part of its public API.
     """
     try:
         text = str(execution.availableOffsets().values().mkString("\n"))
@@ -85,14 +85,14 @@ def planned_offsets(execution: Any) -> list[str] | None:
 
 
 def offsets_of(query: StreamingQuery) -> list[str] | None:
-    """`planned_offsets` of a query."""
+    """Return the `planned_offsets` of a query."""
     with suppress(Py4JError, AttributeError, TypeError):
         return planned_offsets(query._jsq.streamingQuery())
     return None
 
 
 def documents_of(query: StreamingQuery) -> list[Value]:
-    """All that is known of a query's documents, the newest first."""
+    """Return the known documents of a query, the newest first."""
     newest = [found for offset in offsets_of(query) or () if (found := document(offset)) is not None]
     return newest + [
         found
@@ -104,16 +104,16 @@ def documents_of(query: StreamingQuery) -> list[Value]:
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
-def runs_with(lineages: Iterable[str], told: Mapping[str, Mapping[str, Any]], query_id: str = "") -> list[str]:
-    """The runs of a query: those that its listener has named, and those of its documents' lineages.
+def runs_with(lineages: Iterable[str], statuses: Mapping[str, Mapping[str, Any]], query_id: str = "") -> list[str]:
+    """Return the runs of a query: those that its listener has named, and those with the lineages of its documents.
 
-    The lineage tells more than the run: a query that has planned nothing since it was started again has documents of
-    the run before. A run that was named as another query's, of a copied checkpoint, is not this one's.
+    After a restart, and until it plans a batch, a query has documents of the run before, so the run alone would not
+    identify it. A run that a listener has named for another query, with a copied checkpoint, is not included.
     """
     wanted = set(lineages)
-    named = {run: str(status.get("query", {}).get("id", "")) for run, status in told.items()}
+    named = {run: str(status.get("query", {}).get("id", "")) for run, status in statuses.items()}
     return [
         run
-        for run, status in told.items()
+        for run, status in statuses.items()
         if (named[run] == query_id if named[run] and query_id else status["lineage"] in wanted)
     ]

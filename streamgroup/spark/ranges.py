@@ -1,4 +1,4 @@
-"""`streamgroup.ranges()`: what the batch covers that a foreachBatch function is writing."""
+"""`streamgroup.ranges()`: the offsets of the batch that a foreachBatch function writes."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 QUERY_ID = "sql.streaming.queryId"
-"""The local property by which Spark names the query to the thread that runs its batches."""
+"""The local property in which Spark tells the thread of a query the query's id."""
 
 
 def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetRange, ...]:
-    """The offsets `[start, until)` of every partition that the batch in flight covers, for sinks that store them.
+    """Return the offsets `[start, until)` of every partition in the batch in flight, for sinks that store them.
 
-    To be called inside a `foreachBatch` function, in the thread that Spark calls it in. A replay covers what is left of
-    it: what the group has committed since is not read again. `group`, and `member` where several sources are members of
-    one group (`group.member`), choose among the sources of the query. Raises ConfigError where it is called elsewhere,
-    where the choice is not clear, or through Spark Connect; TransportError where the coordinator does not answer.
+    Call it inside a `foreachBatch` function, in the thread in which Spark calls that function. The ranges of a replay
+    leave out offsets that the group has committed since the batch was planned. `group` chooses among the sources of the
+    query; `member` (`group.member`) chooses among several sources in one group.
+
+    Raises ConfigError outside a `foreachBatch` function, for an ambiguous choice, and through Spark Connect. Raises
+    TransportError if the coordinator does not answer.
     """
     context = driver_context("ranges")
     query_id = context.getLocalProperty(QUERY_ID)
     if not query_id:
         raise ConfigError(
-            "ranges tells of the batch that is being written: call it inside a foreachBatch function, in the thread in "
-            "which Spark calls that (threads of your own do not know their query)"
+            "cannot tell the ranges: this thread writes no batch. Call ranges() inside a foreachBatch function, in the "
+            "thread in which Spark calls that function"
         )
     pid = jvm_pid(context)
     found = _batches(pid, query_id, _documents(context, query_id))
@@ -50,7 +52,7 @@ def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetR
 
 
 def _documents(context: SparkContext, query_id: str) -> list[Value] | None:
-    """The end documents of the batch in flight of a query of any session; None where this Spark does not tell."""
+    """Return the end documents of a query's batch in flight, or None if this version of Spark does not show them."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     session: Any = SparkSession._instantiatedSession
@@ -64,24 +66,24 @@ def _documents(context: SparkContext, query_id: str) -> list[Value] | None:
 
 
 def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Mapping[str, Any]]:
-    """What the coordinators of the query say of their batches in flight.
+    """Return what the query's coordinators report of their batches in flight.
 
-    Spark's own documents tell which they are, and else the listener, from the query's first progress on.
+    The documents identify the coordinators. Without documents the listener does, from the query's first progress on.
     """
-    told = control.statuses(pid)
+    statuses = control.statuses(pid)
     if documents is None:
-        runs = runs_with((), told, query_id)
+        runs = runs_with((), statuses, query_id)
         if not runs:
             raise ConfigError(
-                f"query {query_id}: this version of Spark does not tell which coordinators are its: call "
-                "streamgroup.listen(spark) once in the application; they are known from the second batch on"
+                f"cannot tell the ranges of query {query_id}: this version of Spark does not show its coordinators. "
+                "Call streamgroup.listen(spark) once in the application: they are known from the second batch on"
             )
     else:
-        runs = runs_with((str(value["lineage"]) for value in documents), told)
+        runs = runs_with((str(value["lineage"]) for value in documents), statuses)
     wanted = None if documents is None else {(value["lineage"], value["sequence"]) for value in documents}
     found: list[Mapping[str, Any]] = []
     for run in runs:
-        batch = {**control.ask(pid, run, "ranges"), "name": told[run].get("name", "")}
+        batch = {**control.ask(pid, run, "ranges"), "name": statuses[run].get("name", "")}
         if batch["ranges"] is not None and (wanted is None or (batch["lineage"], batch["sequence"]) in wanted):
             found.append(batch)
     return found
@@ -92,11 +94,9 @@ def _unclear(query_id: str, found: list[Mapping[str, Any]], group: str | None, m
     asked += "" if member is None else f" as member {member!r}"
     if not found:
         return (
-            f"query {query_id}: no batch of a streamgroup source is in flight: its sources read nothing in this batch, "
-            "or are others"
+            f"cannot tell the ranges of query {query_id}: no batch of a streamgroup source is in flight. Its sources "
+            "read nothing in this batch, or are of another format"
         )
     names = ", ".join(sorted(f"group {b['group']!r}" + (f" as {b['name']!r}" if b["name"] else "") for b in found))
-    return (
-        f"query {query_id}: {'no' if asked else 'more than one'} batch{asked or ' is in flight'}: there are those of "
-        f"{names}. Choose one: ranges(group=…, member=…)"
-    )
+    cause = f"no batch{asked} is in flight, only those" if asked else "more than one batch is in flight, those"
+    return f"cannot tell the ranges of query {query_id}: {cause} of {names}. Choose one: ranges(group=…, member=…)"

@@ -1,4 +1,4 @@
-"""The rows' schema: that of Spark's own Kafka source, name by name."""
+"""The schema of the rows: the columns of Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _INNER = StructField("inner", IntegerType())
 
 
 def row_schema(include_headers: bool, include_inner_index: bool = False) -> StructType:
-    """The schema of `spark.read.format("kafka")`; `headers` is null for a record that has none.
+    """Return the schema of `spark.read.format("kafka")`. `headers` is null for a record without headers.
 
-    `inner` is ours: it tells apart the messages of a compressed set of Kafka 0.7, which share its offset.
+    streamgroup adds `inner`, the index of a message within a compressed set of Kafka 0.7, whose messages share one
+    offset.
     """
     return StructType([*_FIELDS, *([_HEADERS] if include_headers else []), *([_INNER] if include_inner_index else [])])

@@ -1,4 +1,4 @@
-"""`format("streamgroup")`: what Spark finds by that name."""
+"""`format("streamgroup")`: the data source that Spark finds by this name."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from streamgroup.options.types import SourceOptions
 from streamgroup.spark.schema import row_schema
 
 OLDEST_PYSPARK = (4, 2)
-_NO_SINK = "streamgroup reads and has no sink yet: write to Kafka with format('kafka'), Spark's own connector"
+_NO_SINK = "cannot write with format('streamgroup'): it has no sink yet. Use format('kafka'), Spark's own connector"
 
 
 def require_pyspark(version: str) -> None:
-    """Raise ConfigError where PySpark is too old for Python sources with admission control."""
+    """Raise ConfigError if PySpark is too old for Python sources with admission control."""
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PYSPARK:
         raise ConfigError(
-            f"streamgroup needs PySpark 4.2 or newer (this is {version}): older ones cannot limit a batch"
+            f"cannot limit batches with PySpark {version}: streamgroup needs PySpark 4.2 or newer. Upgrade PySpark"
         )
 
 
 class StreamGroupDataSource(DataSource):
     """Kafka consumer groups as a source.
 
-    Spark makes instances of this class in several processes, so neither `__init__` nor the readers' constructors
-    connect to anything.
+    Spark creates instances of this class in several processes, so neither `__init__` nor the readers' constructors open
+    a connection.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -41,25 +41,25 @@ class StreamGroupDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)`."""
+        """Return the name for `format(...)`."""
         return "streamgroup"
 
     def schema(self) -> StructType:
-        """Return the rows' schema. Raise ConfigError for wrong options, as early as Spark lets: in `load()`."""
+        """Return the schema of the rows. Raises ConfigError for invalid options. Spark calls this in `load()`."""
         check_source(self.options)
         return row_schema(self._includes("includeHeaders"), self._includes("includeInnerIndex"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of `spark.read`."""
+        """Return the reader of `spark.read`."""
         from streamgroup.spark.batch import GroupBatchReader  # noqa: PLC0415  (tasks import one reader, not both)
 
         return GroupBatchReader(self._parse(schema, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        """Return the reader of `spark.readStream`; where the options are wrong, one whose first call raises.
+        """Return the reader of `spark.readStream`. With invalid options, the reader raises the error at its first call.
 
-        An error that leaves this method is lost: PySpark's runner then stops a reader that it does not have, and its
-        UnboundLocalError is the last line that the user sees.
+        An error raised by this method itself would be lost: PySpark's runner then stops a reader that does not exist,
+        and the user sees only its UnboundLocalError.
         """
         from streamgroup.spark.stream import GroupStreamReader, RefusedStreamReader  # noqa: PLC0415
 
@@ -69,15 +69,15 @@ class StreamGroupDataSource(DataSource):
             return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """There is no sink: raises ConfigError, which Spark shows."""
+        """Raise ConfigError, which Spark shows: there is no sink."""
         raise ConfigError(_NO_SINK)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
-        """There is no sink: raises ConfigError, which Spark shows."""
+        """Raise ConfigError, which Spark shows: there is no sink."""
         raise ConfigError(_NO_SINK)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Who has made a reader travels on with it, into every task, where nobody needs a secret."""
+        """Return the state without secrets. Spark sends this object with its reader to every task, which needs none."""
         state = dict(self.__dict__)
         if self._has_reader:
             state["options"] = {name: value for name, value in self.options.items() if not is_secret(name)}
@@ -92,7 +92,7 @@ class StreamGroupDataSource(DataSource):
         expected = row_schema(parsed.fetch.include_headers, parsed.fetch.include_inner_index)
         if [(f.name, f.dataType) for f in schema.fields] != [(f.name, f.dataType) for f in expected.fields]:
             raise ConfigError(
-                "streamgroup has a fixed schema, as Spark's own Kafka source has: leave out .schema(...) and select "
-                f"and cast columns instead. Its columns are {expected.simpleString()}"
+                "cannot use another schema for format('streamgroup'): it has the fixed schema "
+                f"{expected.simpleString()}. Leave out .schema(...), and select and cast columns in the query"
             )
         return parsed

@@ -1,7 +1,7 @@
-"""`spark.readStream.format("streamgroup")`: Spark's calls, handed to the coordinator.
+"""`spark.readStream.format("streamgroup")`: the reader that passes Spark's calls to the coordinator.
 
-Spark keeps one instance for a query's run in a process of its own; there the first call that needs one makes the
-coordinator. A second instance is pickled to the executors, which only read.
+Spark keeps one instance for each run of a query, in a process of its own. The first call that needs a coordinator
+starts it there. Spark pickles a second instance to the executors, which only read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Trigger.Once, so that `latestOffset` can recognise that trigger (R11)."""
 
 
 class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query: a member of its group, or what stands for one (`group.mode`)."""
+    """The reader of one query, which is a member of its group or reads alone (`group.mode`)."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -46,25 +46,28 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _coordinate(self) -> Coordinator:
         if self._coordinator is None:
-            from streamgroup.driver.process import start_coordinator  # noqa: PLC0415  (tasks do not coordinate)
+            from streamgroup.driver.process import start_coordinator  # noqa: PLC0415  (tasks need no coordinator)
 
             self._coordinator = start_coordinator(self._options)
         return self._coordinator
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """R2: a constant, without a connection: Spark asks again when it replays batch 0."""
+        """Return a constant without connecting: Spark asks again when it replays batch 0 (R2)."""
         return to_value(INITIAL_DOCUMENT)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """`maxOffsetsPerTrigger`."""
+        """Return `maxOffsetsPerTrigger` as Spark's read limit."""
         return ReadMaxRows(self._options.limits.max_offsets_per_trigger or UNLIMITED)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """R11: remember the ends of all subscribed partitions."""
+        """Remember the end offsets of all subscribed partitions, up to which the query reads (R11)."""
         self._coordinate().prepare_available_now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Prove `start` sunk, commit it, plan the next batch; `start` itself where there is nothing new."""
+        """Commit the batch that ends at `start`, and return the end of the next batch, or `start` without new records.
+
+        Spark asks for the next batch only after the one before has sunk.
+        """
         match limit:
             case ReadAllAvailable():
                 return self._coordinate().latest_offset(start, limits=LimitOptions(), once=True)
@@ -77,29 +80,29 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The logs' ends, for the query's progress."""
+        """Return the end offsets of the logs for the query's progress."""
         return self._coordinate().report_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the batch that `end` describes."""
+        """Return the tasks of the batch that `end` describes."""
         return [TaskPartition(task) for task in self._coordinate().partitions(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task's rows; runs in an executor."""
+        """Return the rows of one task. It runs in an executor."""
         return read_task(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: a batch was committed when Spark asked `latestOffset` from its end, one call before this."""
+        """Do nothing: `latestOffset`, which Spark has called before, has committed the batch."""
 
     def stop(self) -> None:
-        """Commit what is proven, leave the group."""
+        """Commit the sunk batch and leave the group."""
         if self._coordinator is not None:
             self._coordinator.stop()
             self._coordinator = None
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a stream whose options are wrong: Spark's first call raises the error."""
+    """The reader of a stream with invalid options: Spark's first call raises the error."""
 
     def __init__(self, error: ConfigError) -> None:
         self._error = error
@@ -121,7 +124,7 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise self._error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Raise the error: a restart with an uncommitted batch calls this first."""
+        """Raise the error. A restart with an uncommitted batch calls this method first."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""How planned tasks travel to the executors, and what runs there."""
+"""The planned tasks as Spark sends them to the executors, and their execution."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def task_options(options: SourceOptions) -> SourceOptions:
-    """What of the options travels to the executors: they read from brokers, and have no business with ZooKeeper."""
+    """Return the options for the executors, without ZooKeeper's: tasks read only from brokers."""
     return replace(options, client=replace(options.client, zookeeper=None))
 
 
 class TaskPartition(InputPartition):
-    """One Spark task's ranges."""
+    """The ranges of one Spark task."""
 
     def __init__(self, task: FetchTask) -> None:
         super().__init__(None)
@@ -34,11 +34,11 @@ class TaskPartition(InputPartition):
 
 
 def read_task(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Fetch the ranges of one task as Arrow batches; runs in an executor's Python worker."""
-    from streamgroup.executor.fetcher import read  # noqa: PLC0415  (the driver's processes need no fetcher)
+    """Fetch the ranges of one task as Arrow batches. It runs in an executor's Python worker."""
+    from streamgroup.executor.fetcher import read  # noqa: PLC0415  (the driver does not fetch)
 
     if not isinstance(partition, TaskPartition):
-        raise ConfigError(f"not a partition of streamgroup: {partition!r}")
+        raise ConfigError(f"cannot read partition {partition!r}: it is not a partition of streamgroup")
     location = options.group.offset_location if options.group else NO_LOCATION
     return read(
         partition.task,

@@ -186,7 +186,7 @@ def test_a_query_that_has_ended_is_not_drained(serve: Serve) -> None:
 def test_a_query_without_a_member_is_named_and_goes_on(serve: Serve, recent: list[dict[str, Any]]) -> None:
     other = serve("r1", "")
     query = FakeQuery(recent)
-    with pytest.raises(ConfigError, match=r"query orders: no source of it .* query\.stop\(\)"):
+    with pytest.raises(ConfigError, match=r"cannot drain query orders: no source of it .* query\.stop\(\)"):
         run_drain(query)
     assert (query.stops, other.drains) == (0, [])
 
@@ -252,7 +252,7 @@ def test_coordinators_that_cannot_be_found_are_not_drained_and_the_query_is_stop
     query = FakeQuery(execution=Execution(offset("r1", "l1")))
     assert run_drain(query) == DrainResult(False, ())
     assert query.stops == 1
-    assert "its coordinators cannot be reached" in caplog.text
+    assert "cannot reach the coordinators of query" in caplog.text
 
 
 # -- several sources ---------------------------------------------------------------------------------------------------

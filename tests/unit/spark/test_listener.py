@@ -18,7 +18,7 @@ from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import INITIAL_DOCUMENT, Document
 from streamgroup.planning.document import to_value
 from streamgroup.spark import listener as module
-from streamgroup.spark import telling
+from streamgroup.spark import sunk_notifier
 from streamgroup.spark.listener import GroupListener, listen
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 from tests.unit.driver.shells import until
@@ -59,12 +59,10 @@ def test_a_mark_that_was_cleaned_away_between_queries_is_made_anew_with_the_next
     assert control.is_listened(JVM)
 
 
-# -- telling ----------------------------------------------------------------------------------------------------------
+# -- notifying coordinators -------------------------------------------------------------------------------------------
 
 
-def test_the_coordinators_of_all_sources_are_told_and_other_sources_passed_over(
-    serve: Serve, heard: GroupListener
-) -> None:
+def test_the_coordinators_of_all_streamgroup_sources_are_notified(serve: Serve, heard: GroupListener) -> None:
     one, two, other = serve("r1", "l1"), serve("r2", "l2"), serve("r3", "l3")
     heard.onQueryProgress(progress(document("r1", "l1"), '{"t": {"0": 5}}', "17", None, document("r2", "l2")))
     until(lambda: bool(one.told and two.told), "told")
@@ -73,31 +71,27 @@ def test_the_coordinators_of_all_sources_are_told_and_other_sources_passed_over(
     assert one.query == {"id": "q-1", "name": "orders"}
 
 
-def test_a_replay_is_told_to_the_run_that_replays_not_to_the_one_that_planned(
-    serve: Serve, heard: GroupListener
-) -> None:
+def test_a_replay_is_reported_to_the_run_that_replays(serve: Serve, heard: GroupListener) -> None:
     coordinator = serve("r7", "l1")
     for sequence in (3, 4):
         heard.onQueryProgress(progress(document("r6", "l1", sequence)))
         until(lambda sequence=sequence: sequence in [told["sequence"] for told, _ in coordinator.told], "told")
 
 
-def test_of_two_copies_of_one_checkpoint_neither_is_told_of_a_replay_that_both_may_have(
-    serve: Serve, heard: GroupListener
-) -> None:
+def test_neither_of_two_copies_of_a_checkpoint_is_notified_of_a_replay(serve: Serve, heard: GroupListener) -> None:
     copies = serve("r7", "l1"), serve("r8", "l1")
-    heard._tell([json.loads(document("r6", "l1"))], 7, {"id": "q", "name": ""}, [])
+    heard._notify([json.loads(document("r6", "l1"))], 7, {"id": "q", "name": ""}, [])
     assert [copy.told for copy in copies] == [[], []]
 
 
-def test_what_has_planned_nothing_is_nothing_to_tell(serve: Serve, heard: GroupListener) -> None:
+def test_a_source_without_a_planned_batch_is_not_notified(serve: Serve, heard: GroupListener) -> None:
     coordinator = serve("r1", "")
     heard.onQueryProgress(progress(json.dumps(to_value(INITIAL_DOCUMENT))))
-    heard._tell([], 7, {"id": "q", "name": ""}, [])
+    heard._notify([], 7, {"id": "q", "name": ""}, [])
     assert coordinator.told == []
 
 
-def test_a_coordinator_that_hangs_holds_up_no_event(
+def test_a_hung_coordinator_delays_no_event(
     serve: Serve, heard: GroupListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve("r1", "l1").may_answer.clear()
@@ -105,12 +99,12 @@ def test_a_coordinator_that_hangs_holds_up_no_event(
     heard.onQueryProgress(progress(document("r1", "l1")))
     assert time.monotonic() - began < 1
     hung, well = 0.2, serve("r2", "l2")
-    monkeypatch.setattr(telling, "PATIENCE_S", hung)
+    monkeypatch.setattr(sunk_notifier, "REQUEST_TIMEOUT_S", hung)
     heard.onQueryProgress(progress(document("r2", "l2")))
     until(lambda: bool(well.told), "told")
 
 
-def test_failures_are_said_once_for_each_run(
+def test_a_failure_is_logged_once_for_each_run(
     serve: Serve, heard: GroupListener, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for run in ("r1", "r2"):
@@ -122,14 +116,12 @@ def test_failures_are_said_once_for_each_run(
     monkeypatch.setattr(control, "ask", refuse)
     for _ in range(3):
         for run in ("r1", "r2"):
-            heard._tell([json.loads(document(run, run))], 7, {"id": "q", "name": ""}, [])
+            heard._notify([json.loads(document(run, run))], 7, {"id": "q", "name": ""}, [])
     assert caplog.text.count("r1 does not want to hear") == caplog.text.count("r2 does not want to hear") == 1
 
 
-def test_a_query_that_has_ended_is_told_nothing_and_nothing_is_said(
-    heard: GroupListener, caplog: pytest.LogCaptureFixture
-) -> None:
-    heard._tell([json.loads(document("r1", "l1"))], 7, {"id": "q", "name": ""}, [])
+def test_an_ended_query_is_neither_notified_nor_logged(heard: GroupListener, caplog: pytest.LogCaptureFixture) -> None:
+    heard._notify([json.loads(document("r1", "l1"))], 7, {"id": "q", "name": ""}, [])
     assert caplog.text == ""
 
 
@@ -148,22 +140,22 @@ def test_nothing_is_raised_into_sparks_bus(heard: GroupListener, event: Any) -> 
 
 def stateful(heard: GroupListener, times: int = 1) -> None:
     for _ in range(times):
-        heard._tell([json.loads(document("r1", "l1"))], 7, {"id": "q-1", "name": "orders"}, ["dedupe"])
+        heard._notify([json.loads(document("r1", "l1"))], 7, {"id": "q-1", "name": "orders"}, ["dedupe"])
 
 
-def test_state_behind_a_member_of_a_group_is_warned_of_once_a_query(
+def test_a_stateful_query_with_a_member_is_warned_of_once(
     serve: Serve, heard: GroupListener, caplog: pytest.LogCaptureFixture
 ) -> None:
     serve("r1", "l1")
     stateful(heard, 3)
-    assert caplog.text.count("query orders keeps state (dedupe) while its source is a member of group group of r1") == 1
+    assert caplog.text.count("query orders keeps state (dedupe), but its source is a member of group group of r1") == 1
     assert "option('group.mode', 'commit')" in caplog.text
-    heard._tell([json.loads(document("r1", "l1"))], 7, {"id": "q-2", "name": ""}, ["stateStoreSave"])
+    heard._notify([json.loads(document("r1", "l1"))], 7, {"id": "q-2", "name": ""}, ["stateStoreSave"])
     assert "query q-2 keeps state (stateStoreSave)" in caplog.text
 
 
 @pytest.mark.parametrize("mode", ["commit", "off"])
-def test_state_behind_a_source_that_shares_nothing_is_fine(
+def test_a_stateful_query_that_shares_no_partitions_is_not_warned_of(
     serve: Serve, heard: GroupListener, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
     serve("r1", "l1").mode = mode
@@ -241,32 +233,32 @@ def test_coordinators_that_cannot_know_of_the_listener_are_told_all_the_same(
     assert "not a private directory" in caplog.text
 
 
-def test_through_spark_connect_it_says_why_not() -> None:
+def test_listen_is_refused_through_spark_connect() -> None:
     remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-    with pytest.raises(ConfigError, match="does not work through Spark Connect"):
+    with pytest.raises(ConfigError, match="cannot listen through Spark Connect"):
         listen(remote)
 
 
-def test_without_the_drivers_process_it_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listen_is_refused_outside_the_drivers_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
-    with pytest.raises(ConfigError, match="listen needs the driver's own process"):
+    with pytest.raises(ConfigError, match="cannot call listen in this process"):
         listen(Session())  # type: ignore[arg-type]
 
 
-# -- an application that starts queries for ever -----------------------------------------------------------------------
+# -- an application that starts many queries -----------------------------------------------------------------------
 
 
-def test_runs_and_queries_that_have_ended_are_forgotten(serve: Serve, heard: GroupListener) -> None:
-    teller = heard._teller
+def test_ended_runs_and_queries_are_forgotten(serve: Serve, heard: GroupListener) -> None:
+    notifier = heard._notifier
     for number in range(5):
         run = f"r{number}"
         serve(run, f"l{number}")
-        assert teller._run_of(json.loads(document("before", f"l{number}"))) == run
+        assert notifier._run_of(json.loads(document("before", f"l{number}"))) == run
         stateful_query = {"id": f"q-{number}", "name": ""}
-        heard._tell([json.loads(document(run, f"l{number}"))], 7, stateful_query, ["dedupe"])
-        teller._say_once(run, StreamGroupError("hung"))
+        heard._notify([json.loads(document(run, f"l{number}"))], 7, stateful_query, ["dedupe"])
+        notifier._warn_once(run, StreamGroupError("hung"))
         (control.directory(JVM) / f"{run}.sock").unlink()
         heard.onQueryTerminated(SimpleNamespace(id=f"q-{number}"))
-    assert len(teller._by_lineage) <= 1
-    assert len(teller._failed) <= 1
+    assert len(notifier._by_lineage) <= 1
+    assert len(notifier._failed) <= 1
     assert heard._stateful == set()

@@ -91,7 +91,7 @@ def test_of_several_sources_one_is_chosen_by_group_or_member(serve: Serve, drive
     assert streamgroup.ranges("group of r1") == streamgroup.ranges(member="b") == RANGES
     with pytest.raises(
         ConfigError,
-        match=r"more than one batch is in flight: there are those of group 'group of r1' as 'a', group 'group of r2'",
+        match=r"more than one batch is in flight, those of group 'group of r1' as 'a', group 'group of r2'",
     ):
         streamgroup.ranges()
     with pytest.raises(ConfigError, match=r"no batch of group 'group of r1' as member 'b'"):
@@ -112,20 +112,20 @@ def test_where_spark_does_not_tell_the_listener_does(serve: Serve, driver: Drive
     assert streamgroup.ranges() == RANGES
 
 
-def test_where_nobody_tells_nothing_is_guessed(serve: Serve, driver: Driver) -> None:
+def test_unknown_coordinators_are_not_guessed(serve: Serve, driver: Driver) -> None:
     driver.planned = None
     in_batch(serve)
-    with pytest.raises(ConfigError, match=r"does not tell which coordinators are its: call streamgroup\.listen"):
+    with pytest.raises(ConfigError, match=r"does not show its coordinators. Call streamgroup\.listen"):
         streamgroup.ranges()
 
 
-def test_outside_of_foreach_batch_it_says_where_to_call_it(driver: Driver) -> None:
+def test_outside_of_foreach_batch_the_error_says_where_to_call_it(driver: Driver) -> None:
     driver.query_id = None
-    with pytest.raises(ConfigError, match="call it inside a foreachBatch function, in the thread"):
+    with pytest.raises(ConfigError, match=r"Call ranges\(\) inside a foreachBatch function, in the thread"):
         streamgroup.ranges()
 
 
-def test_through_spark_connect_it_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_is_refused_through_spark_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
-    with pytest.raises(ConfigError, match="ranges needs the driver's own process"):
+    with pytest.raises(ConfigError, match="cannot call ranges in this process"):
         streamgroup.ranges()

@@ -61,5 +61,5 @@ def test_records_that_a_batch_read_has_lost_since_its_plan_are_an_error_that_tel
     monkeypatch.setattr(fetcher, "read", lose)
     rows = GroupBatchReader(parse_source(REGISTERED, streaming=False)).read(TaskPartition(FetchTask(())))
     assert next(rows) == "rows"  # type: ignore[comparison-overlap]
-    with pytest.raises(DataLossError, match=r"^t-0: the offsets .* any more\. Spark plans .*: call load\(\) again"):
+    with pytest.raises(DataLossError, match=r"^t-0: the offsets .* any more\. Spark plans .*\. Call load\(\) again"):
         next(rows)
