@@ -1,1 +1,1 @@
-"""The `streamgroup` command."""
+"""The `streamgroup` command: one module for each subcommand."""

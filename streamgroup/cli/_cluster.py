@@ -1,4 +1,4 @@
-"""The cluster that a command line names."""
+"""The options of a command line that name a cluster."""
 
 from __future__ import annotations
 
@@ -18,24 +18,28 @@ from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_FOR = "for brokers that register in ZooKeeper, and for groups of old consumers, whatever the broker"
+_FOR = "for Kafka before 0.9 and for groups of old consumers"
 EITHER = f"--bootstrap-server, or --zookeeper {_FOR}"
-"""What a command needs that looks at a cluster."""
+"""The options of which a command needs one."""
 _OPTIONS = (
-    click.option("-b", "--bootstrap-server", metavar="HOST:PORT", help="Brokers to begin with."),
-    click.option("-z", "--zookeeper", metavar="HOST:PORT/CHROOT", help=f"ZooKeeper, {_FOR}."),
-    click.option("--zookeeper-username", metavar="NAME", help="Whom to be in ZooKeeper, by digest authentication."),
+    click.option(
+        "-b", "--bootstrap-server", metavar="HOST:PORT", help="Addresses of some brokers, separated by commas."
+    ),
+    click.option("-z", "--zookeeper", metavar="HOST:PORT/CHROOT", help=f"Addresses of the ZooKeeper servers, {_FOR}."),
+    click.option("--zookeeper-username", metavar="NAME", help="User for ZooKeeper's digest authentication."),
     click.option(
         "--zookeeper-password",
         metavar="PASSWORD",
-        help="Better a reference, env:NAME or file:PATH: others on this machine see what a command is given.",
+        help="Password of the user, or better a reference to it: env:NAME or file:PATH. Other users of this machine "
+        "can "
+        "see the arguments of a command.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What a command line tells of the cluster."""
+    """The cluster as a command line names it."""
 
     bootstrap_server: str | None = None
     zookeeper: str | None = None
@@ -44,7 +48,7 @@ class Where:
 
 
 def cluster_options(command: Command) -> Command:
-    """The options that name the cluster; `command` has them as `where`."""
+    """Add the options that name a cluster to `command`, which gets them as `where`."""
 
     @functools.wraps(command)
     def with_cluster(
@@ -59,16 +63,19 @@ def cluster_options(command: Command) -> Command:
         password = _parsed("--zookeeper-password", SECRET, zookeeper_password)
         return command(*args, where=Where(bootstrap_server, zookeeper, username, password), **others)
 
-    told = cast("Command", with_cluster)
+    decorated = cast("Command", with_cluster)
     for option in reversed(_OPTIONS):
-        told = option(told)
-    return told
+        decorated = option(decorated)
+    return decorated
 
 
 def client_options(where: Where, client_id: str, timeout_ms: int) -> ClientOptions:
-    """What is named. Raises ConfigError where something is no address, UsageError where something is missing."""
+    """Return the client options for the cluster.
+
+    Raises ConfigError for an invalid value, and UsageError if an option is missing.
+    """
     if not where.bootstrap_server and not where.zookeeper:
-        raise click.UsageError(f"give {EITHER}")
+        raise click.UsageError(f"name the cluster with {EITHER}")
     return ClientOptions(
         _parsed("--bootstrap-server", SERVERS, where.bootstrap_server or None) or (),
         client_id=client_id,
@@ -79,10 +86,10 @@ def client_options(where: Where, client_id: str, timeout_ms: int) -> ClientOptio
 
 def _registry(where: Where, timeout_ms: int) -> ZooKeeperOptions | None:
     if (where.username is None) != (where.password is None):
-        raise click.UsageError("--zookeeper-username and --zookeeper-password belong together")
+        raise click.UsageError("--zookeeper-username and --zookeeper-password require each other")
     if not where.zookeeper:
         if where.username is not None:
-            raise click.UsageError("--zookeeper-username and --zookeeper-password need --zookeeper")
+            raise click.UsageError("--zookeeper-username and --zookeeper-password require --zookeeper")
         return None
     servers, chroot = _parsed("--zookeeper", ZOOKEEPER, where.zookeeper)
     return ZooKeeperOptions(
@@ -95,20 +102,23 @@ def _registry(where: Where, timeout_ms: int) -> ZooKeeperOptions | None:
 
 
 def opened(where: Where, client_id: str, timeout_ms: int) -> Cluster:
-    """The cluster that is named, in whichever dialect; nothing connects yet."""
+    """Return the cluster that the command line names. It connects at its first request."""
     return open_cluster(client_options(where, client_id, timeout_ms))
 
 
 def cluster_of(servers: str, client_id: str, timeout_ms: int) -> KafkaCluster:
-    """The cluster behind `--bootstrap-server`; nothing connects yet. Raises ConfigError where it is no address."""
+    """Return the cluster behind `--bootstrap-server`, which connects at its first request.
+
+    Raises ConfigError for an invalid address.
+    """
     return KafkaCluster(client_options(Where(servers), client_id, timeout_ms))
 
 
 def _parsed(option: str, kind: Kind, text: str | None) -> Any:
-    """None where the option is not given."""
+    """Return the value of an option, or None if it is not given."""
     if text is None:
         return None
     try:
         return kind.parse(text)
     except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from None
+        raise ConfigError(f"invalid value for {option}: {error}") from None

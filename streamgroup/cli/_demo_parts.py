@@ -1,4 +1,4 @@
-"""What the demo is made of: the load, the jobs as processes, and a view of the group."""
+"""The parts of the demo: the load, the jobs as processes, and a view of the group."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COLUMNS = ("number", "partition")
 STOP_S = 60.0
 TIMEOUT_MS = 60_000
 QUIET_S = 3.0
-"""Not every batch is worth a line."""
+"""The shortest time between two lines about batches."""
 _OTHERS_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
-"""Several processes write into one pipe: where Spark's line began before ours had ended."""
+"""Where Spark's line begins before one of streamgroup has ended: several processes write into one pipe."""
 _SHOWN = re.compile(r"^ingest: .*|.* streamgroup: .*(joined|lost|leaving|left|rejoin).*")
 
 _SETTINGS = """\
@@ -66,18 +66,20 @@ spark.ui.enabled = "false"
 
 
 def settings_of(servers: str, group: str, topic: str, home: Path) -> str:
-    """The jobs' TOML file."""
+    """Return the text of the jobs' TOML file."""
     return _SETTINGS.format(servers=servers, group=group, topic=topic, home=home)
 
 
 class Load:
-    """A thread that produces the numbers 0, 1, 2, ... at a steady rate, keyed so that they spread."""
+    """A thread that produces the numbers 0, 1, 2, ... at a steady rate, in turn to each partition."""
 
     def __init__(self, servers: str, topic: str, partitions: int, rate: int) -> None:
         try:
             from confluent_kafka import Producer  # noqa: PLC0415  (an extra)
         except ImportError:
-            raise ConfigError("the demo needs a producer: pip install 'streamgroup[produce]'") from None
+            raise ConfigError(
+                "cannot run the demo without confluent-kafka. Install it: pip install 'streamgroup[produce]'"
+            ) from None
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "log_level": 2})
         self._topic, self._partitions, self._rate = topic, partitions, rate
         self._stop = threading.Event()
@@ -107,13 +109,13 @@ class Load:
                         partition=self.count % self._partitions,
                         on_delivery=lambda error, _: self._failed.append(str(error)) if error else None,
                     )
-                except BufferError:  # faster than the broker takes it
+                except BufferError:  # the queue is full: the broker is slower than the rate
                     break
                 self.count += 1
             self._producer.poll(0)
 
     def finish(self) -> int:
-        """Stop and flush; how many records were delivered."""
+        """Stop and flush. Return how many records were delivered."""
         self._stop.set()
         self._thread.join(10)
         if self._producer.flush(30) or self._failed:
@@ -122,7 +124,7 @@ class Load:
 
 
 class Job:
-    """One spark-submit job, with its log in a file and the lines that matter on the console."""
+    """One spark-submit job. Its log goes to a file, and its important lines to the console."""
 
     def __init__(self, member: str, conf: Path, home: Path, console: Console) -> None:
         self.member = member
@@ -156,15 +158,15 @@ class Job:
     def _follow(self) -> None:
         assert self._process.stdout is not None
         colour = "yellow" if self.member == "a" else "magenta"
-        told = 0.0
+        shown_at = 0.0
         with self._log.open("w") as log:
             for line in self._process.stdout:
                 log.write(line)
                 log.flush()
                 if line.startswith("ingest: batch"):
                     self.batches += 1
-                    shown = time.monotonic() - told >= QUIET_S
-                    told = time.monotonic() if shown else told
+                    shown = time.monotonic() - shown_at >= QUIET_S
+                    shown_at = time.monotonic() if shown else shown_at
                 else:
                     shown = _SHOWN.match(line) is not None
                 if shown:
@@ -175,20 +177,20 @@ class Job:
                     )
 
     def check(self) -> None:
-        """Raise StreamGroupError where the job has ended by itself."""
+        """Raise StreamGroupError if the job has ended by itself."""
         if self._process.poll() is not None:
             tail = "".join(self._log.read_text().splitlines(keepends=True)[-15:])
             raise StreamGroupError(f"job {self.member} ended with {self._process.returncode}; its log ends:\n{tail}")
 
     def stop(self) -> None:
-        """SIGTERM, as a supervisor does, and wait for the orderly end."""
+        """Send SIGTERM, as a supervisor does, and wait until the job has drained and ended."""
         self.check()
         self._process.send_signal(signal.SIGTERM)
         try:
             failed = self._process.wait(STOP_S) != 0
         except subprocess.TimeoutExpired:
             raise StreamGroupError(
-                f"job {self.member} has not ended within {STOP_S:.0f} s of SIGTERM; its log is {self._log}"
+                f"job {self.member} has not ended within {STOP_S:.0f} s after SIGTERM. Read its log: {self._log}"
             ) from None
         if failed:
             self.check()
@@ -196,7 +198,7 @@ class Job:
 
 
 class Watch:
-    """The group as the brokers show it."""
+    """A view of the group at the brokers."""
 
     def __init__(self, servers: str, group: str) -> None:
         self._cluster = cluster_of(servers, "streamgroup-demo", TIMEOUT_MS)
@@ -215,7 +217,7 @@ class Watch:
         admin.create_topics(self._cluster, {topic: partitions}, self._cluster.deadline())
 
     def describe(self) -> list[OffsetRow]:
-        """A row for each partition, as `streamgroup groups --describe` has them."""
+        """Return a row for each partition, as `streamgroup groups --describe` shows them."""
         deadline = self._cluster.deadline(10_000)
         described = admin.describe_groups(self._cluster, [self._group], deadline)[self._group]
         committed = admin.committed(self._cluster, self._group, deadline)
@@ -223,17 +225,17 @@ class Watch:
         return offset_rows(described, committed, {tp: found.offset for tp, found in ends.items()})
 
     def owners(self) -> dict[str, int]:
-        """How many partitions each member holds, by its client id."""
+        """Return how many partitions each member holds, by client id."""
         return dict(Counter(r.member.client_id for r in self.describe() if r.member and r.partition))
 
     def lag(self) -> int:
-        """The sum over all partitions; -1 where something is not known."""
+        """Return the lag of all partitions, or -1 if the lag of any is unknown."""
         lags = [row.lag for row in self.describe()]
         return -1 if not lags or any(lag is None for lag in lags) else sum(lag or 0 for lag in lags)
 
 
 def group_table(rows: list[OffsetRow]) -> Table:
-    """The partitions with their holders and lag."""
+    """Return a table of the partitions with their members and lag."""
     table = Table(title="streamgroup groups --describe", title_justify="left", title_style="dim")
     for column in ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CLIENT-ID"):
         table.add_column(column, justify="left" if column in ("TOPIC", "CLIENT-ID") else "right")
@@ -251,7 +253,7 @@ def group_table(rows: list[OffsetRow]) -> Table:
 
 
 def read_rows(home: Path, member: str, columns: tuple[str, ...]) -> list[tuple[int, ...]]:
-    """What a member's Parquet files hold."""
+    """Return the rows in the Parquet files of a member."""
     path = home / "rows" / member
     if not path.exists():
         return []
@@ -260,7 +262,7 @@ def read_rows(home: Path, member: str, columns: tuple[str, ...]) -> list[tuple[i
 
 
 def result_table(produced: int, rows: Mapping[str, list[tuple[int, ...]]]) -> tuple[Table, bool]:
-    """What each member wrote, and whether all that was produced is there exactly once."""
+    """Return a table of the rows that each member wrote, and whether every record is there exactly once."""
     table = Table()
     for column in ("member", "rows", "partitions", "missing", "repeated"):
         table.add_column(column, justify="left" if column == "member" else "right")
@@ -280,8 +282,8 @@ def _text(number: int | None) -> str:
 
 
 def _spark_submit() -> list[str]:
-    """The spark-submit of the installed PySpark, wherever it is."""
+    """Return the spark-submit of the installed PySpark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ConfigError("pyspark is not installed")
+        raise ConfigError("cannot run the demo without PySpark. Install it: pip install pyspark")
     return [str(Path(spec.origin).parent / "bin" / "spark-submit")]

@@ -1,6 +1,6 @@
-"""What `streamgroup doctor` looks at: each check gives findings. Nothing here prints.
+"""The checks of `streamgroup doctor`. Each check yields findings, and none prints.
 
-A check that cannot be made is a finding, too: a diagnosis always comes to its end.
+A check that cannot run yields a failed finding, so all other checks still run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from streamgroup.wire.versions import BrokerVersions
 
 
 class Verdict(Enum):
-    """How a finding is."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -45,7 +45,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, how it is, and what was seen: unless all is well, with what to do."""
+    """The result of one check: its subject, the verdict, and a text with the next step unless the verdict is OK."""
 
     subject: str
     verdict: Verdict
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """One API at one broker: its versions there, here, and the one that is spoken. None: there is none."""
+    """The versions of one API: at the broker, in this client, and the one in use. None means no version."""
 
     broker: str
     api: str
@@ -78,7 +78,7 @@ APIS: tuple[type[Request[Any]], ...] = (
     ListGroupsRequest,
     DescribeGroupsRequest,
 )
-"""What queries and commands ask."""
+"""The requests of queries and commands."""
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "kazoo")
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -99,22 +99,22 @@ _RELEASE_OF_FETCH = {
     17: "3.9",
     18: "4.1",
 }
-"""Which release brought which version of Fetch: brokers do not tell their release, and this API has changed most."""
+"""The release that introduced each version of Fetch. Brokers do not tell their release, and Fetch has changed most."""
 
 
 # -- this machine ------------------------------------------------------------------------------------------------------
 
 
 def of_this_machine() -> Iterator[Finding]:
-    """Python, Java, packages, the records kernel, the codecs."""
+    """Check Python, Java, the packages, the records kernel and the codecs."""
     yield Finding("python", Verdict.OK, platform.python_version())
     yield _tried("java", lambda: str(java_executable()))
     yield _tried("packages", lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES))
     if kernel.name() == "compiled":
         yield Finding("records kernel", Verdict.OK, "compiled")
     else:
-        what = "numpy alone, which is slower: reinstall streamgroup where a C compiler and Python's headers are"
-        yield Finding("records kernel", Verdict.WARN, what)
+        text = "numpy, which is slower. Reinstall streamgroup on a machine with a C compiler and Python's headers"
+        yield Finding("records kernel", Verdict.WARN, text)
     yield _tried("codecs", _codecs)
 
 
@@ -122,7 +122,9 @@ def _codecs() -> str:
     for name in _CODECS:
         codec = getattr(cramjam, name)
         if bytes(codec.decompress(codec.compress(_SAMPLE))) != _SAMPLE:
-            raise StreamGroupError(f"{name} does not give back what went in: reinstall cramjam")
+            raise StreamGroupError(
+                f"cannot decompress {name}: cramjam returns other bytes than it has compressed. Reinstall cramjam"
+            )
     return ", ".join(_CODECS)
 
 
@@ -137,7 +139,7 @@ def _tried(subject: str, look: Callable[[], str]) -> Finding:
 
 
 def of_cluster(options: ClientOptions) -> Iterator[Finding | Spoken]:
-    """How the cluster is reached, and what each of its brokers speaks."""
+    """Check that the cluster can be reached, and which versions each broker supports."""
     where = "zookeeper" if options.zookeeper and not options.bootstrap_servers else "cluster"
     try:
         with closing(open_cluster(options)) as cluster:
@@ -156,7 +158,7 @@ def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[Verdict, str]:
     seen = f"{len(snapshot.brokers)} brokers, {len(snapshot.topics)} topics, {len(partitions)} partitions"
     if led == len(partitions):
         return Verdict.OK, seen
-    return Verdict.WARN, f"{seen}, {len(partitions) - led} of them without a leader: they wait until they have one"
+    return Verdict.WARN, f"{seen}, {len(partitions) - led} of them without a leader. Queries wait until they have one"
 
 
 def _of_broker(broker: Broker, dialect: Dialect, options: ClientOptions) -> Iterator[Finding | Spoken]:
@@ -168,7 +170,7 @@ def _of_broker(broker: Broker, dialect: Dialect, options: ClientOptions) -> Iter
             if dialect is Dialect.KAFKA07:
                 connection.send(OffsetsRequest07("streamgroup-doctor", 0, LATEST_TIME, 1))
                 connection.receive(deadline)
-                seen = "Kafka 0.7: its groups and their offsets are in ZooKeeper, offsets are byte positions"
+                seen = "Kafka 0.7: ZooKeeper stores its groups and their offsets, and an offset is a byte position"
                 yield Finding(subject, Verdict.OK, f"{broker.host}:{broker.port} speaks {seen}")
                 return
             versions = connection.versions
@@ -180,25 +182,25 @@ def _of_broker(broker: Broker, dialect: Dialect, options: ClientOptions) -> Iter
 
 
 def _of_versions(address: str, versions: BrokerVersions, options: ClientOptions) -> tuple[Verdict, str]:
-    told = f"{address} speaks {release_of(versions)}"
+    text = f"{address} speaks {release_of(versions)}"
     if versions.speaks(JoinGroupRequest, JoinGroupRequest.VERSIONS[0]) or JoinGroupRequest.API_KEY in versions.ranges:
-        return Verdict.OK, f"{told}: it keeps groups"
+        return Verdict.OK, f"{text}: it coordinates groups"
     if options.zookeeper is not None:
-        return Verdict.OK, f"{told}: its groups are in ZooKeeper"
+        return Verdict.OK, f"{text}: ZooKeeper stores its groups"
     return Verdict.WARN, (
-        f"{told}, which has no group protocol: give --zookeeper here and 'zookeeper.connect' to queries, or let them "
-        "read without a group's other members (group.mode=commit)"
+        f"{text}, which has no group protocol. Use --zookeeper for this command and 'zookeeper.connect' for queries, "
+        "or read without other members (group.mode=commit)"
     )
 
 
 def release_of(versions: BrokerVersions) -> str:
-    """Kafka's release as far as the versions show it."""
+    """Return Kafka's release, as far as the versions of its APIs show it."""
     if versions.release:
         return f"Kafka {versions.release}"
     newest = versions.ranges.get(FetchRequest.API_KEY, (0, 0))[1]
     since = max((fetch for fetch in _RELEASE_OF_FETCH if fetch <= newest), default=None)
     if since is None:
-        return "a protocol without Fetch that is known here"
+        return "a protocol without a known version of Fetch"
     return f"Kafka {_RELEASE_OF_FETCH[since]} or later (Fetch v{newest})"
 
 
@@ -217,7 +219,7 @@ def _spoken(broker: str, api: type[Request[Any]], versions: BrokerVersions) -> S
 
 
 def of_groups(options: ClientOptions, names: Iterable[str]) -> Iterator[Finding]:
-    """Where each group is kept, its state, members and lag."""
+    """Check the state, the members and the lag of each group, and where its offsets are stored."""
     wanted = tuple(names)
     if not wanted:
         return
@@ -227,15 +229,15 @@ def of_groups(options: ClientOptions, names: Iterable[str]) -> Iterator[Finding]
             for name, group in store.describe(wanted, deadline).items():
                 subject = f"group {name}"
                 if group.state == GroupState.DEAD:
-                    text = "it does not exist: nobody has joined it, or committed to it, yet"
+                    text = "the group does not exist: no member has joined it, and it has no offsets"
                     yield Finding(subject, Verdict.WARN, text)
                     continue
                 commits = store.committed(name, deadline)
                 ends = store.log_ends(commits, deadline)
                 lag = sum(max(0, ends[tp] - commit.offset) for tp, commit in commits.items() if tp in ends)
                 text = (
-                    f"{group.state}, {len(group.members)} members, {len(commits)} partitions committed, "
-                    f"lag {lag}, kept by {store.coordinator(name, deadline)}"
+                    f"{group.state}, {len(group.members)} members, {len(commits)} partitions committed, lag "
+                    f"{lag}, stored at {store.coordinator(name, deadline)}"
                 )
                 verdict = Verdict.WARN if group.is_rebalancing else Verdict.OK
                 yield Finding(subject, verdict, text)

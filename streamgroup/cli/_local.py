@@ -1,4 +1,4 @@
-"""What coordinators on this machine tell of themselves: they are asked through their control channels."""
+"""The status of coordinators on this machine, read through their control channels."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from streamgroup.cli._group_tables import Trouble
 from streamgroup.driver.application import control
 
 ANSWER_S = 2.0
-"""A coordinator that does not answer at once is busy ending; the others are not kept waiting for it."""
+"""How long to wait for one coordinator. One that does not answer at once is ending, and must not delay the others."""
 
 
 def troubles(groups: Collection[str], deadline: float) -> dict[str, Trouble]:
-    """The counters of the members of `groups` whose coordinators run on this machine under this user, by member id.
+    """Return the event counts of members of `groups` by member id, for coordinators of this user on this machine.
 
-    `deadline` is on the monotonic clock; coordinators that have not answered until then are left out.
+    `deadline` is on the monotonic clock. A coordinator that has not answered by then is left out.
     """
     return {
         status["member"]: status["trouble"]

@@ -1,4 +1,4 @@
-"""Tables of the commands: rows as text or JSON. Pure. An unknown value is None: `-` in text, null in JSON."""
+"""The tables of the commands, as text or JSON. An unknown value is None: `-` in text and null in JSON."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _NARROWEST = 12
 R = TypeVar("R")
 
 PartitionName = int | str
-"""A number, but `1-2` in Kafka 0.7: partition 2 of broker 1."""
+"""The number of a partition, or `1-2` for partition 2 of broker 1 in Kafka 0.7."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """One column: its title, its name in JSON, its value of a row.
+    """One column: its title, its name in JSON, and its value for a row.
 
-    In text some are shown with --verbose only, some only if a row has a value there.
+    As text, a `verbose` column is shown only with --verbose, and an `if_any` column only if a row has a value.
     """
 
     title: str
@@ -29,9 +29,9 @@ class Column(Generic[R]):
 
 
 def table(columns: Sequence[Column[R]], rows: Sequence[R], *, verbose: bool = False, width: int | None = None) -> str:
-    """The rows under their titles, columns padded; scripts split it at white space, as they do with Kafka's tool.
+    """Return the rows below their titles. Scripts may split the lines at white space, as those of Kafka's tools.
 
-    Where that is wider than `width`, the first column is shortened, to 12 characters at least.
+    If a line is longer than `width`, the first column is shortened, to 12 characters at least.
     """
     shown = [c for c in columns if _is_shown(c, rows, verbose)]
     cells = [[column.title for column in shown]] + [[_cell(column.of(row)) for column in shown] for row in rows]
@@ -51,7 +51,7 @@ def _shorten_first(cells: list[list[str]], width: int) -> None:
 
 
 def json_rows(columns: Sequence[Column[R]], rows: Iterable[R]) -> list[dict[str, Any]]:
-    """The rows for programs: every column, whatever is shown in text."""
+    """Return the rows for JSON, with every column."""
     return [{column.name: column.of(row) for column in columns} for row in rows]
 
 

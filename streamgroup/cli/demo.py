@@ -1,4 +1,4 @@
-"""`streamgroup demo`: two spark-submit jobs share a group of a real Kafka, and every record is accounted for."""
+"""`streamgroup demo`: two spark-submit jobs share a group of a real Kafka, and every record arrives exactly once."""
 
 from __future__ import annotations
 
@@ -28,22 +28,26 @@ from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.testing import KafkaServer
 
 TOPIC, GROUP, PARTITIONS = "orders", "orders-ingest", 6
-PATIENCE_S = 90.0
+STEP_TIMEOUT_S = 90.0
 
 
 @click.command()
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="Keep files and logs there.  [default: a new directory]"
+    "--output", type=click.Path(path_type=Path), help="Directory for files and logs.  [default: a new directory]"
 )
 @click.option("--rate", type=click.IntRange(1, 100_000), default=2_000, show_default=True, help="Records per second.")
 def demo(output: Path | None, rate: int) -> None:
-    """Show two jobs sharing one group: join, rebalance, drain, and the account at the end."""
+    """Run two jobs that share a group of a real Kafka.
+
+    The second job joins and is drained while records arrive. At the end the command checks that every record arrived
+    exactly once.
+    """
     console = Console()
     home = output or Path(tempfile.mkdtemp(prefix="streamgroup-demo-"))
     home.mkdir(parents=True, exist_ok=True)
     if any(home.iterdir()):
-        raise ConfigError(f"{home} is not empty: the demo starts from nothing, give another --output")
-    # Unwound as by Ctrl-C: else the jobs, which have sessions of their own, would outlive the demo.
+        raise ConfigError(f"cannot run the demo in {home}: the directory is not empty. Choose another --output")
+    # SIGTERM must unwind the stack like Ctrl-C: the jobs have sessions of their own and would outlive the demo.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = time.monotonic()
     passed = _Demo(console, home, rate).run()
@@ -52,7 +56,7 @@ def demo(output: Path | None, rate: int) -> None:
 
 
 class _Demo:
-    """The scenes, in their order."""
+    """The steps of the demo."""
 
     def __init__(self, console: Console, home: Path, rate: int) -> None:
         self.console = console
@@ -61,7 +65,7 @@ class _Demo:
         self.step = 0
 
     def run(self) -> bool:
-        """Play it; whether every record arrived exactly once."""
+        """Run all steps. Return whether every record arrived exactly once."""
         with ExitStack() as stack:
             self.say("starting Kafka 4.1.1 (one broker, KRaft)")
             kafka = stack.enter_context(KafkaServer("4.1.1", data_dir=self.home / "kafka"))
@@ -69,7 +73,7 @@ class _Demo:
             watch.create_topic(TOPIC, PARTITIONS)
             self.note(f"brokers at {kafka.bootstrap_servers}; topic {TOPIC} with {PARTITIONS} partitions")
             load = stack.enter_context(Load(kafka.bootstrap_servers, TOPIC, PARTITIONS, self.rate))
-            self.note(f"producing {self.rate} records/s, each with a number of its own")
+            self.note(f"producing {self.rate} records/s, each with its own number")
 
             conf = self.home / "ingest.toml"
             conf.write_text(settings_of(kafka.bootstrap_servers, GROUP, TOPIC, self.home))
@@ -86,24 +90,26 @@ class _Demo:
             self.wait(lambda: b.batches >= 2, "b has sunk two batches", a, b)
             self.show(watch)
 
-            self.say("SIGTERM to b: it finishes its batch, commits it and leaves")
+            self.say("SIGTERM to b: it finishes its batch, commits it and leaves the group")
             b.stop()
             self.wait(lambda: watch.owners() == {"a": PARTITIONS}, "a has all partitions again", a)
             self.show(watch)
 
-            self.say("the producer stops; a reads the rest, then it is stopped too")
+            self.say("the producer stops; a reads the rest, then a stops too")
             produced = load.finish()
             self.wait(lambda: watch.lag() == 0, "the group's lag is 0", a)
             a.stop()
             self.show(watch)
-        return self.account(produced)
+        return self.check(produced)
 
-    def account(self, produced: int) -> bool:
-        """Hold what stands in the Parquet files against what was produced."""
-        self.console.print(Rule("the account"))
+    def check(self, produced: int) -> bool:
+        """Compare the rows of the Parquet files with the produced records. Return whether they are equal."""
+        self.console.print(Rule("result"))
         table, exact = result_table(produced, {member: read_rows(self.home, member, COLUMNS) for member in ("a", "b")})
         self.console.print(table)
-        verdict = "[bold green]every record arrived exactly once" if exact else "[bold red]the account does not balance"
+        verdict = (
+            "[bold green]every record arrived exactly once" if exact else "[bold red]records are missing or repeated"
+        )
         self.console.print(verdict)
         return exact
 
@@ -118,14 +124,17 @@ class _Demo:
         self.console.print(group_table(watch.describe()))
 
     def wait(self, condition: Callable[[], bool], what: str, *jobs: Job) -> None:
-        """Wait for a scene, as long as its jobs live."""
-        for _ in _until(time.monotonic() + PATIENCE_S):
+        """Wait for a condition while the jobs run. Raises StreamGroupError after STEP_TIMEOUT_S."""
+        for _ in _until(time.monotonic() + STEP_TIMEOUT_S):
             for job in jobs:
                 job.check()
             if condition():
                 self.note(what)
                 return
-        raise StreamGroupError(f"not within {PATIENCE_S:.0f} s: {what}; the jobs' logs are in {self.home}")
+        raise StreamGroupError(
+            f"the demo failed at step {self.step}: not within {STEP_TIMEOUT_S:.0f} s: {what}. Read the jobs' logs in "
+            f"{self.home}"
+        )
 
 
 def _until(deadline: float) -> Iterator[None]:

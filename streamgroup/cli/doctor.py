@@ -1,4 +1,4 @@
-"""`streamgroup doctor`: what is here, what the cluster speaks, how a group is."""
+"""`streamgroup doctor`: check this machine, the versions that a cluster supports, and the state of groups."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from streamgroup.cli._tables import Column, json_rows, table
 
 FINDINGS: tuple[Column[Finding], ...] = (
     Column("CHECK", "check", lambda row: row.subject),
-    Column("", "verdict", lambda row: row.verdict.value),
-    Column("FOUND", "found", lambda row: row.text),
+    Column("STATUS", "verdict", lambda row: row.verdict.value),
+    Column("RESULT", "found", lambda row: row.text),
 )
 SPOKEN: tuple[Column[Spoken], ...] = (
     Column("BROKER", "broker", lambda row: row.broker),
     Column("API", "api", lambda row: row.api),
-    Column("THERE", "there", lambda row: row.there),
-    Column("HERE", "here", lambda row: row.here),
-    Column("SPOKEN", "spoken", lambda row: row.spoken),
+    Column("BROKER-VERSIONS", "there", lambda row: row.there),
+    Column("CLIENT-VERSIONS", "here", lambda row: row.here),
+    Column("USED", "spoken", lambda row: row.spoken),
 )
 
 
 @click.command()
 @cluster_options
-@click.option("--group", "names", multiple=True, metavar="GROUP", help="A group to look at; repeatable.")
-@click.option("--verbose", is_flag=True, help="Also which version of each API each broker speaks.")
-@click.option("--timeout", type=click.IntRange(1), default=10_000, show_default=True, help="ms for each question.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: all that was found.")
+@click.option("--group", "names", multiple=True, metavar="GROUP", help="Group to check; repeatable.")
+@click.option("--verbose", is_flag=True, help="Show the versions of each API at each broker too.")
+@click.option(
+    "--timeout", type=click.IntRange(1), default=10_000, show_default=True, help="Milliseconds for each check."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with all results.")
 @click.pass_context
 def doctor(
     ctx: click.Context,
@@ -42,22 +44,22 @@ def doctor(
     timeout: int,
     as_json: bool,
 ) -> None:
-    """Look at this machine, at a cluster of any Kafka from 0.7 on, and at groups.
+    """Check this machine, a Kafka cluster and consumer groups.
 
-    Exits with 1 where a check has failed.
+    The cluster may run any Kafka from 0.7 on. The exit code is 1 if a check fails.
     """
-    looked: itertools.chain[Finding | Spoken] = itertools.chain(diagnosis.of_this_machine())
+    checks: itertools.chain[Finding | Spoken] = itertools.chain(diagnosis.of_this_machine())
     if where != Where():
         options = client_options(where, "streamgroup-doctor", timeout)
-        looked = itertools.chain(looked, diagnosis.of_cluster(options), diagnosis.of_groups(options, names))
+        checks = itertools.chain(checks, diagnosis.of_cluster(options), diagnosis.of_groups(options, names))
     elif names:
-        raise click.UsageError(f"--group needs {EITHER}")
-    seen = list(looked)
-    findings = [row for row in seen if isinstance(row, Finding)]
-    spoken = [row for row in seen if isinstance(row, Spoken)]
+        raise click.UsageError(f"--group requires {EITHER}")
+    results = list(checks)
+    findings = [row for row in results if isinstance(row, Finding)]
+    spoken = [row for row in results if isinstance(row, Spoken)]
     if as_json:
-        told = {"findings": json_rows(FINDINGS, findings), "apis": json_rows(SPOKEN, spoken)}
-        click.echo(json.dumps(told, indent=2))
+        document = {"findings": json_rows(FINDINGS, findings), "apis": json_rows(SPOKEN, spoken)}
+        click.echo(json.dumps(document, indent=2))
     else:
         click.echo(table(FINDINGS, findings))
         if verbose and spoken:

@@ -1,4 +1,4 @@
-"""`streamgroup drain`: end a query of this machine so that nothing is repeated (R30), from a shell."""
+"""`streamgroup drain`: stop a query on this machine from a shell, so that no record is repeated (R30)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from streamgroup.driver.application.drains import drain_together
 from streamgroup.errors import StreamGroupError
 
 ENDED_S = 5.0
-"""How long the end of a drained query is waited for: Spark asks its coordinator with the next trigger, and is told."""
+"""How long the command waits until a drained query has ended, which happens at Spark's next trigger."""
 POLL_S = 0.1
 
 
 class NotDrained(StreamGroupError):
-    """There is no such query, or more than one, or the time was over before its last batch had sunk."""
+    """The command found no query or more than one, or the last batch had not sunk in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A coordinator that runs here, and what it says of itself."""
+    """A coordinator on this machine, and its status."""
 
     pid: int
     run: str
@@ -33,17 +33,17 @@ class Running:
 
     @property
     def group(self) -> str:
-        """Its group; empty where no group knows of it."""
+        """Return its group, or an empty text without a group."""
         return str(self.status.get("group", ""))
 
     @property
     def name(self) -> str:
-        """Its `group.member`, if it has one."""
+        """Return its `group.member`, or an empty text without one."""
         return str(self.status.get("name", ""))
 
     @property
     def query(self) -> tuple[int, str]:
-        """What coordinators of one query share: Spark's id of it where a listener has told it, else nothing."""
+        """Return what coordinators of one query share: Spark's id of it if a listener has reported it, else the run."""
         return self.pid, str(self.status.get("query", {}).get("id") or self.run)
 
 
@@ -66,28 +66,36 @@ COLUMNS: tuple[tables.Column[Running], ...] = (
 
 @click.command()
 @click.option(
-    "--group", "groups", multiple=True, metavar="GROUP", help="Of this group; repeat it for a query of several."
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="Group of the query; repeat it for a query of several groups.",
 )
-@click.option("--member", metavar="NAME", help="Of this group.member or group.instance.id.")
-@click.option("--pid", type=int, help="Of the driver whose JVM has this process id.")
+@click.option("--member", metavar="NAME", help="The group.member or group.instance.id of the query.")
+@click.option("--pid", type=int, help="Process id of the driver's JVM.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, control.LONGEST_DRAIN_S),
     default=60.0,
     show_default=True,
-    help="Seconds for the last batch.",
+    help="Seconds to wait for the last batch.",
 )
 def drain(*, groups: tuple[str, ...], member: str | None, pid: int | None, timeout: float) -> None:
-    """Drain a query that runs on this machine: its last batch sinks and is committed, it leaves its group and ends."""
+    """Stop a query on this machine so that no record is repeated.
+
+    The last batch of the query sinks and is committed. Then the query leaves its group and ends. Without options the
+    command drains the only query of this user, or lists them.
+    """
     running = find()
     chosen = choose(running, groups, member, pid)
     names = ", ".join(dict.fromkeys(one.group or "(no group)" for one in chosen))
-    click.echo(f"draining {names} of the driver {chosen[0].pid}: its last batch sinks first, {timeout:g} s at most")
+    click.echo(f"draining {names} of driver {chosen[0].pid}: waiting up to {timeout:g} s for the last batch")
     answers = drain_together(chosen[0].pid, [one.run for one in chosen], timeout, ends=True)
     if not all(answer["drained"] for answer in answers):
         raise NotDrained(
-            f"{names}: not drained within {timeout:g} s, or another member has the last batch's partitions by now: the "
-            "query ends all the same, with its next trigger, and its last batch may be repeated"
+            f"cannot drain {names} within {timeout:g} s: its last batch has not sunk, or another member holds its "
+            "partitions now. The query ends with its next trigger all the same, and its last batch may be repeated"
         )
     ended = _wait_for_end(chosen)
     click.echo(
@@ -96,35 +104,36 @@ def drain(*, groups: tuple[str, ...], member: str | None, pid: int | None, timeo
 
 
 def find() -> list[Running]:
-    """The coordinators of this user on this machine that answer."""
+    """Return the coordinators of this user on this machine that answer."""
     return [Running(pid, run, status) for pid in control.drivers() for run, status in control.statuses(pid).items()]
 
 
 def choose(running: Sequence[Running], groups: Sequence[str], member: str | None, pid: int | None) -> list[Running]:
-    """The coordinators of the one query that is meant: all of them, where a listener has told which they are.
+    """Return the coordinators of the query that the options choose: all of them, if a listener has reported them.
 
-    Raises NotDrained with what there is, where nothing or more than one query is meant.
+    Raises NotDrained, with a list of the queries, if the options choose no query or more than one.
     """
-    meant = [
+    matching = [
         one
         for one in running
         if (not groups or one.group in groups) and member in (None, one.name) and pid in (None, one.pid)
     ]
-    queries = {one.query for one in meant}
-    # Without a listener nobody knows which coordinators are of one query: whoever names all its groups does.
-    together = len(groups) > 1 and sorted(one.group for one in meant) == sorted(set(groups))
-    if len(queries) == 1 or (together and len({one.pid for one in meant}) == 1):
+    queries = {one.query for one in matching}
+    # Without a listener the coordinators of one query are unknown, unless the user names all its groups.
+    together = len(groups) > 1 and sorted(one.group for one in matching) == sorted(set(groups))
+    if len(queries) == 1 or (together and len({one.pid for one in matching}) == 1):
         return [one for one in running if one.query in queries]
     listed = "\n\n" + tables.table(COLUMNS, running) if running else ""
     if not running:
         raise NotDrained(
-            "no query of streamgroup runs on this machine as this user (drivers share TMPDIR with this shell)"
+            "no streamgroup query of this user runs on this machine. Check that the driver and this shell have the "
+            "same TMPDIR"
         )
-    if not meant:
-        raise NotDrained(f"no query like that runs here; there are:{listed}")
+    if not matching:
+        raise NotDrained(f"no query matches the options. These run on this machine:{listed}")
     raise NotDrained(
-        f"{len(queries)} queries are meant: choose one by --group, --member or --pid (a query that reads several "
-        f"groups by all of them, unless its application calls streamgroup.listen). There are:{listed}"
+        f"{len(queries)} queries match the options. Choose one with --group, --member or --pid. Name all groups of a "
+        f"query that reads several, unless its application calls streamgroup.listen. These run on this machine:{listed}"
     )
 
 

@@ -1,4 +1,4 @@
-"""`streamgroup groups`: consumer groups as kafka-consumer-groups.sh shows them."""
+"""`streamgroup groups`: consumer groups, in the columns of kafka-consumer-groups.sh."""
 
 from __future__ import annotations
 
@@ -20,29 +20,34 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.model import GroupDescription, GroupListing, GroupState
 
 _NOT_HERE = (
-    "{who} has its coordinator on this machine under this user: only those of streamgroup's queries here can be asked "
-    "what trouble they had."
+    "{who} is a streamgroup query of this user on this machine: this command reads the events only of such members."
 )
 
 
 class NoSuchGroup(StreamGroupError):
-    """A group that was asked for does not exist."""
+    """A group of the command line does not exist."""
 
 
 @click.command()
 @cluster_options
-@click.option("--list", "list_groups", is_flag=True, help="The groups' names.")
-@click.option("--describe", is_flag=True, help="Offsets and lag, or what else is asked for.")
-@click.option("--group", "names", multiple=True, metavar="GROUP", help="Which to describe; repeatable.")
-@click.option("--all-groups", is_flag=True, help="Describe all.")
+@click.option("--list", "list_groups", is_flag=True, help="List the names of the groups.")
+@click.option("--describe", is_flag=True, help="Describe groups: offsets and lag, or members, or state.")
+@click.option("--group", "names", multiple=True, metavar="GROUP", help="Group to describe; repeatable.")
+@click.option("--all-groups", is_flag=True, help="Describe all groups.")
 @click.option(
-    "--offsets", "view", flag_value="offsets", help="Describe partitions, their offsets and lag (the default)."
+    "--offsets", "view", flag_value="offsets", help="Describe the offsets and the lag of each partition (the default)."
 )
-@click.option("--members", "view", flag_value="members", help="Describe members.")
-@click.option("--state", "view", flag_value="state", help="Describe groups as a whole; with --list, states too.")
-@click.option("--verbose", is_flag=True, help="More columns: leader epochs, or assignments.")
-@click.option("--timeout", type=click.IntRange(1), default=5_000, show_default=True, help="ms in all.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: all columns, null for what is not known.")
+@click.option(
+    "--members", "view", flag_value="members", help="Describe the members, and the events of those on this machine."
+)
+@click.option(
+    "--state", "view", flag_value="state", help="Describe the state of each group; with --list, show the states."
+)
+@click.option("--verbose", is_flag=True, help="Show more columns: leader epochs, or assigned partitions.")
+@click.option(
+    "--timeout", type=click.IntRange(1), default=5_000, show_default=True, help="Milliseconds for the whole command."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with all columns; an unknown value is null.")
 def groups(
     *,
     where: Where,
@@ -55,13 +60,16 @@ def groups(
     timeout: int,
     as_json: bool,
 ) -> None:
-    """List or describe the consumer groups of a cluster: those that its brokers keep, or that ZooKeeper does."""
+    """List or describe consumer groups.
+
+    The offsets of a group may be stored at the brokers or in ZooStoredIn.
+    """
     if list_groups == describe:
-        raise click.UsageError("give either --list or --describe")
+        raise click.UsageError("choose one of --list and --describe")
     if describe and bool(names) == all_groups:
-        raise click.UsageError("--describe takes either --group or --all-groups")
+        raise click.UsageError("--describe requires either --group or --all-groups")
     if list_groups and (names or all_groups or verbose or view not in (None, "state")):
-        raise click.UsageError("--list takes only --state besides")
+        raise click.UsageError("--list accepts only --state")
     with opened_store(client_options(where, "streamgroup-groups", timeout)) as store:
         deadline = time.monotonic() + timeout / 1000
         try:
@@ -87,7 +95,7 @@ def _list(store: GroupStore, deadline: float, *, states: bool, as_json: bool) ->
 
 
 def _with_states(store: GroupStore, deadline: float, found: list[GroupListing]) -> list[GroupListing]:
-    """Brokers before 2.6 list names only: ask for what is missing."""
+    """Return the groups with their states. Brokers before 2.6 list only names, so this function asks for the states."""
     stateless = [group.group_id for group in found if not group.state]
     described = store.describe(stateless, deadline)
     return [
@@ -99,7 +107,7 @@ def _with_states(store: GroupStore, deadline: float, found: list[GroupListing]) 
 def _describe(
     store: GroupStore, deadline: float, names: Sequence[str], *, view: str, verbose: bool, as_json: bool
 ) -> None:
-    """Show the groups that exist, then fail for those that do not."""
+    """Show the groups that exist, then raise NoSuchGroup for the others."""
     if not names:
         names = [group.group_id for group in tables.consumer_groups(store.list_groups(deadline).values())]
     described = store.describe(names, deadline)
@@ -128,7 +136,7 @@ def _offsets(store: GroupStore, deadline: float, group: GroupDescription) -> lis
 
 
 def _show(columns: Sequence[Column[Any]], parts: list[list[Any]], verbose: bool, as_json: bool) -> None:
-    """One table for each part that has rows; JSON is one list of all."""
+    """Print one table for each part with rows, or one JSON list of all rows."""
     if as_json:
         _print_json(columns, [row for rows in parts for row in rows])
         return
@@ -140,7 +148,7 @@ def _show(columns: Sequence[Column[Any]], parts: list[list[Any]], verbose: bool,
 def _show_members(
     store: GroupStore, groups: Sequence[GroupDescription], deadline: float, *, verbose: bool, as_json: bool
 ) -> None:
-    """The members, then the counters of those whose coordinators run here."""
+    """Print the members, then the event counts of those whose coordinators run on this machine."""
     troubles = _local.troubles({group.group_id for group in groups}, deadline)
     parts = [tables.member_rows(group, troubles, store.name_of) for group in groups]
     if as_json:
@@ -152,7 +160,7 @@ def _show_members(
         if members:
             click.echo(_NOT_HERE.format(who="no member"), err=True)
         return
-    # What reads a pipe wants whole ids.
+    # A program that reads a pipe needs the whole ids, so only a terminal shortens them.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     click.echo()
     if verbose:

@@ -1,4 +1,4 @@
-"""`streamgroup kafka`: a real Kafka on this machine, for trying things out."""
+"""`streamgroup kafka`: run a real Kafka on this machine, for experiments."""
 
 from __future__ import annotations
 
@@ -17,32 +17,44 @@ if TYPE_CHECKING:
 
 @click.group()
 def kafka() -> None:
-    """A real Kafka on this machine, in the background."""
+    """Run a real Kafka on this machine in the background."""
 
 
 def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     for value in values:
         if "=" not in value:
-            raise click.BadParameter(f"{value!r} is not of the form key=value")
+            raise click.BadParameter(f"invalid setting {value!r}: expected key=value")
     return dict(value.split("=", 1) for value in values)
 
 
 @kafka.command()
-@click.option("--version", type=click.Choice(list(RELEASES)), default=DEFAULT_VERSION, show_default=True)
-@click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True)
 @click.option(
-    "--port", type=click.IntRange(1024, 65535), help="Of the first broker; the others follow. [default: free]"
+    "--version", type=click.Choice(list(RELEASES)), default=DEFAULT_VERSION, show_default=True, help="Version of Kafka."
 )
-@click.option("--config", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Of the brokers; repeatable.")
+@click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Number of brokers.")
+@click.option(
+    "--port",
+    type=click.IntRange(1024, 65535),
+    help="Port of the first broker; the others follow.  [default: free ports]",
+)
+@click.option(
+    "--config", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Setting of the brokers; repeatable."
+)
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
-    help="Keep the data here; without it `down` removes them.",
+    help="Directory that keeps the data. Without it `down` removes them.",
 )
 @click.option(
-    "--zookeeper", metavar="HOST:PORT/CHROOT", help="Of versions before 3; without it one is started with the brokers."
+    "--zookeeper",
+    metavar="HOST:PORT/CHROOT",
+    help="ZooKeeper for versions before 3. Without it the command starts one.",
 )
-@click.option("--zookeeper-port", type=click.IntRange(1024, 65535), help="Of the one that is started. [default: free]")
+@click.option(
+    "--zookeeper-port",
+    type=click.IntRange(1024, 65535),
+    help="Port of the ZooKeeper that the command starts.  [default: a free port]",
+)
 def up(
     *,
     version: str,
@@ -53,9 +65,10 @@ def up(
     zookeeper: str | None,
     zookeeper_port: int | None,
 ) -> None:
-    """Start it and print its bootstrap servers; of versions before 3 its zookeeper.connect, too.
+    """Start Kafka and print its bootstrap servers.
 
-    Version 0.7 is an emulated broker: consumers find its brokers in ZooKeeper alone.
+    For versions before 3 the command also prints zookeeper.connect. Version 0.7 is an emulated broker: clients find it
+    only through ZooKeeper.
     """
     from streamgroup.testing import background  # noqa: PLC0415
 
@@ -63,13 +76,13 @@ def up(
         version, brokers, config, port, data_dir, zookeeper=zookeeper, zookeeper_port=zookeeper_port
     )
     if ran_already:
-        click.echo(f"Kafka {known.version} runs already; its options were left as they are", err=True)
-    for line in _ways_in(known):
+        click.echo(f"Kafka {known.version} runs already, with its earlier options", err=True)
+    for line in _addresses(known):
         click.echo(line)
 
 
-def _ways_in(known: BackgroundKafka) -> Iterator[str]:
-    """What a client is to be given."""
+def _addresses(known: BackgroundKafka) -> Iterator[str]:
+    """Yield the addresses that a client needs."""
     if not RELEASES[known.version].emulated:
         yield known.bootstrap_servers
     if known.zookeeper_connect:
@@ -78,20 +91,23 @@ def _ways_in(known: BackgroundKafka) -> Iterator[str]:
 
 @kafka.command()
 def down() -> None:
-    """End it; remove its data unless they lie in a --data-dir."""
+    """Stop Kafka, and remove its data unless they are in --data-dir."""
     from streamgroup.testing import background  # noqa: PLC0415
 
     known = background.down()
     if known is None:
         click.echo("no Kafka runs in the background")
     else:
-        click.echo(f"Kafka {known.version} at {', '.join(_ways_in(known))} has ended")
+        click.echo(f"Kafka {known.version} at {', '.join(_addresses(known))} has stopped")
 
 
 @kafka.command()
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
-    """Show what runs; exit code 3 where nothing does, as `systemctl status`."""
+    """Show the running Kafka.
+
+    The exit code is 3 if no Kafka runs, as with `systemctl status`.
+    """
     from streamgroup.testing import background  # noqa: PLC0415
 
     known = background.load()
@@ -100,9 +116,9 @@ def status(as_json: bool) -> None:
         nodes = [{"name": n.name, "pid": n.pid, "alive": n.alive} for n in known.nodes] if known else []
         click.echo(json.dumps({**(known.as_json() if known else {}), "running": running, "nodes": nodes}))
     elif known is None:
-        click.echo("no Kafka runs in the background; start one: streamgroup kafka up")
+        click.echo("no Kafka runs in the background. Start one: streamgroup kafka up")
     else:
-        click.echo(f"Kafka {known.version} at {', '.join(_ways_in(known))}, data in {known.data_dir}")
+        click.echo(f"Kafka {known.version} at {', '.join(_addresses(known))}, data in {known.data_dir}")
         for node in known.nodes:
             click.echo(f"  {node.name}  pid {node.pid}  {'alive' if node.alive else 'dead'}")
     if not running:

@@ -1,6 +1,6 @@
-"""The `streamgroup` command: each file of this package that holds a click command of its own name is a subcommand.
+"""The `streamgroup` command. A module of this package with a click command of its own name is a subcommand.
 
-A subcommand's module loads when it is used, so that none pays for the imports of another.
+Python imports the module of a subcommand only when it runs, so that no subcommand waits for the imports of another.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from streamgroup.errors import StreamGroupError
 
 
 class CommandsByFile(click.Group):
-    """Finds its subcommands among the modules beside this one and shows our exceptions as one clean error."""
+    """The group of subcommands. It shows an error of streamgroup as one line, without a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the modules; those that hold no command are passed over by `get_command`."""
+        """Return the names of the modules. `get_command` returns None for a module without a command."""
         names = (module.name for module in pkgutil.iter_modules(streamgroup.cli.__path__))
         return sorted(name.replace("_", "-") for name in names if name != "main" and not name.startswith("_"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command named like its file: `cli/kafka.py` has `kafka`."""
+        """Return the command with the name of its module: `cli/kafka.py` has `kafka`."""
         if cmd_name not in self.list_commands(ctx):
             return None
         name = cmd_name.replace("-", "_")
@@ -32,7 +32,7 @@ class CommandsByFile(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the subcommand; an error of ours is its message and exit code 1, never a traceback."""
+        """Run the subcommand. An error of streamgroup becomes its message and exit code 1."""
         try:
             return super().invoke(ctx)
         except StreamGroupError as error:
@@ -42,4 +42,7 @@ class CommandsByFile(click.Group):
 @click.command(cls=CommandsByFile, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(streamgroup.__version__, prog_name="streamgroup")
 def main() -> None:
-    """Kafka consumer groups for Spark Structured Streaming."""
+    """Kafka consumer groups for Spark Structured Streaming.
+
+    `streamgroup COMMAND --help` shows the options of a command.
+    """

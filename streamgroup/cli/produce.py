@@ -1,4 +1,4 @@
-"""`streamgroup produce`: lines of a file, or of standard input, as records of a topic."""
+"""`streamgroup produce`: write the lines of a file or of standard input to a topic."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 BROKERS_DEFAULT = -1
-"""As replication factor: `default.replication.factor` (KIP-464, brokers since 2.4)."""
+"""The replication factor that stands for the brokers' `default.replication.factor` (KIP-464, since 2.4)."""
 FLUSH_S = 0.5
 _REPORTED = 5
-"""So many different failures are told of; the rest is counted."""
+"""How many different reasons an error lists."""
 
 
 class NotDelivered(StreamGroupError):
-    """Some records were not taken by the brokers."""
+    """The brokers did not accept some records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a line becomes; `key` is None without a separator."""
+    """The record of one line. `key` is None without a separator."""
 
     key: bytes | None
     value: bytes
@@ -39,14 +39,14 @@ class Record:
 
 @dataclass(slots=True)
 class Delivery:
-    """What has become of the records handed over so far."""
+    """The outcome of the records that the producer has accepted so far."""
 
     delivered: int = 0
     failed: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
 
     def report(self, error: Any, message: Any) -> None:
-        """librdkafka's word on one record."""
+        """Count one record. librdkafka calls this for each record."""
         if error is None:
             self.delivered += 1
             return
@@ -55,24 +55,24 @@ class Delivery:
         self.reasons[f"{where}: {error.str()}"] += 1
 
     def failures(self) -> str:
-        """Why records failed, the most frequent reason first."""
-        told = [f"{reason} ({count} records)" for reason, count in self.reasons.most_common(_REPORTED)]
-        return "; ".join(told) + ("; …" if len(self.reasons) > _REPORTED else "")
+        """Return why records failed, the most frequent reason first."""
+        reasons = [f"{reason} ({count} records)" for reason, count in self.reasons.most_common(_REPORTED)]
+        return "; ".join(reasons) + ("; …" if len(self.reasons) > _REPORTED else "")
 
 
 def record_of(line: bytes, number: int, separator: bytes | None) -> Record:
-    """The record of a line without its end. Raises ConfigError where the separator of the key is missing."""
+    """Return the record of a line without its line end. Raises ConfigError if the line lacks the key separator."""
     if separator is None:
         return Record(None, line)
     key, found, value = line.partition(separator)
     if not found:
         shown = separator.decode(errors="replace")
-        raise ConfigError(f"line {number} has no {shown!r} after its key: lines before it were sent")
+        raise ConfigError(f"cannot read line {number}: no {shown!r} after the key. The lines before it were sent")
     return Record(key, value)
 
 
 def lines(stream: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines without their ends, `\\n` or `\\r\\n`; a last line needs none."""
+    """Yield the lines without their ends, `\\n` or `\\r\\n`. The last line may lack one."""
     for line in stream:
         yield line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
 
@@ -85,10 +85,10 @@ def send(
     timeout_s: float,
     **destination: Any,
 ) -> Delivery:
-    """Hand the records to `producer` and wait until the brokers have taken them.
+    """Pass the records to `producer` and wait until the brokers have accepted them.
 
-    `destination` holds the other arguments of its `produce`; `advance` is told how many lines were handed over. Raises
-    TransportError where the brokers have taken none of what is queued for `timeout_s`.
+    `destination` holds the other arguments of its `produce`. `advance` gets the number of records after each thousand.
+    Raises TransportError if the brokers answer for no queued record within `timeout_s`.
     """
     delivery = Delivery()
     for number, record in enumerate(records, 1):
@@ -107,7 +107,7 @@ def send(
 
 
 def _wait_for_room(producer: Any, delivery: Delivery, timeout_s: float, left: int | None = None) -> None:
-    """Wait until at least one queued record has been answered."""
+    """Wait until the brokers have answered for at least one queued record."""
     answered = delivery.delivered + delivery.failed
     deadline = time.monotonic() + timeout_s
     while True:
@@ -120,26 +120,60 @@ def _wait_for_room(producer: Any, delivery: Delivery, timeout_s: float, left: in
         if time.monotonic() >= deadline:
             raise TransportError(
                 f"the brokers have answered for no record within {timeout_s:.0f} s ({len(producer)} are waiting, "
-                f"{delivery.delivered} were delivered); is --bootstrap-server right?"
+                f"{delivery.delivered} were delivered). Check --bootstrap-server"
             )
 
 
 def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, bytes]]:
     for value in values:
         if "=" not in value:
-            raise click.BadParameter(f"{value!r} is not of the form key=value")
+            raise click.BadParameter(f"invalid header {value!r}: expected key=value")
     return [(key, text.encode()) for key, _, text in (value.partition("=") for value in values)]
 
 
 @click.command()
-@click.option("-b", "--bootstrap-server", required=True, metavar="HOST:PORT", help="Brokers to begin with.")
-@click.option("-t", "--topic", required=True, help="The topic to write to.")
-@click.option("-p", "--partition", type=click.IntRange(0), help="Only this one. [default: by the key]")
-@click.option("--create", type=click.IntRange(1), metavar="PARTITIONS", help="Make the topic if it does not exist.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="Lines are key, TEXT, value; `\\t` is a tab.")
-@click.option("-H", "--header", "headers", multiple=True, callback=_headers, metavar="KEY=VALUE", help="Repeatable.")
-@click.option("-z", "--compression", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
-@click.option("--timeout", type=click.IntRange(1), default=30_000, show_default=True, help="ms without any answer.")
+@click.option(
+    "-b",
+    "--bootstrap-server",
+    required=True,
+    metavar="HOST:PORT",
+    help="Addresses of some brokers, separated by commas.",
+)
+@click.option("-t", "--topic", required=True, help="Topic to write to.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Partition to write to.  [default: by the key]")
+@click.option(
+    "--create",
+    type=click.IntRange(1),
+    metavar="PARTITIONS",
+    help="Create the topic with this many partitions if it does not exist.",
+)
+@click.option(
+    "-K", "--key-separator", metavar="TEXT", help="Text between the key and the value of a line; `\\t` is a tab."
+)
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    callback=_headers,
+    metavar="KEY=VALUE",
+    help="Header of every record; repeatable.",
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(COMPRESSIONS),
+    default="none",
+    show_default=True,
+    help="Compression codec of the record batches.",
+)
+@click.option(
+    "--timeout",
+    type=click.IntRange(1),
+    default=30_000,
+    show_default=True,
+    help="Milliseconds to wait for the answer to any record.",
+)
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
 def produce(
     *,
@@ -153,10 +187,13 @@ def produce(
     timeout: int,
     file: Path,
 ) -> None:
-    """Write each line of FILE (standard input without it) to a topic as one record."""
+    """Write lines to a topic, one record for each line.
+
+    The lines come from FILE, or from standard input without FILE.
+    """
     separator = None if key_separator is None else key_separator.replace("\\t", "\t").encode()
     if separator == b"":
-        raise click.BadParameter("it must not be empty", param_hint="--key-separator")
+        raise click.BadParameter("expected a text that is not empty", param_hint="--key-separator")
     _require_topic(bootstrap_server, topic, create, timeout)
     producer = _producer(bootstrap_server, compression, timeout)
     destination: dict[str, Any] = {"topic": topic, "headers": headers or None}
@@ -176,14 +213,16 @@ def produce(
 
 
 def _require_topic(servers: str, topic: str, create: int | None, timeout_ms: int) -> None:
-    """Make sure that the topic exists: librdkafka would wait for it until every record has timed out."""
+    """Require that the topic exists. librdkafka would wait for it until every record has timed out."""
     cluster = cluster_of(servers, "streamgroup-produce", timeout_ms)
     try:
         deadline = cluster.deadline(timeout_ms)
         if topic in cluster.snapshot([topic], deadline).topics:
             return
         if create is None:
-            raise ConfigError(f"topic {topic!r} does not exist at {servers}: --create PARTITIONS makes it")
+            raise ConfigError(
+                f"cannot write to topic {topic!r} at {servers}: it does not exist. Create it with --create PARTITIONS"
+            )
         admin.create_topics(cluster, {topic: create}, deadline, replication_factor=BROKERS_DEFAULT)
     finally:
         cluster.close()
@@ -193,14 +232,16 @@ def _producer(servers: str, compression: str, timeout_ms: int) -> Any:
     try:
         from confluent_kafka import Producer  # noqa: PLC0415  (an extra)
     except ImportError:
-        raise ConfigError("produce needs confluent-kafka: pip install 'streamgroup[produce]'") from None
+        raise ConfigError(
+            "cannot produce without confluent-kafka. Install it: pip install 'streamgroup[produce]'"
+        ) from None
     return Producer(
         {
             "bootstrap.servers": servers,
             "compression.type": compression,
             "client.id": "streamgroup-produce",
             "linger.ms": 20,
-            "log_level": 3,  # librdkafka tells of each retry; what does not succeed is an error of ours
+            "log_level": 3,  # librdkafka would log each retry; a failed record becomes an error of this command
             "enable.idempotence": True,
             "message.timeout.ms": timeout_ms,
         }
@@ -215,14 +256,14 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
     try:
         stream = file.open("rb")
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"cannot read file {file}: {error.strerror}") from None
     with stream:
         yield stream
 
 
 @contextlib.contextmanager
 def _bar(topic: str) -> Iterator[Callable[[int], None]]:
-    """A counter on a terminal; nothing elsewhere."""
+    """Show a counter if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

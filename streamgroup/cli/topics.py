@@ -1,4 +1,4 @@
-"""`streamgroup topics`: what a cluster has, partition by partition."""
+"""`streamgroup topics`: the topics of a cluster and their partitions."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from streamgroup.options.types import Isolation
 
 
 class NoSuchTopic(StreamGroupError):
-    """A topic that was asked for does not exist."""
+    """A topic of the command line does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition; offsets are None where its leader could not be asked. `name` is `1-2` in Kafka 0.7."""
+    """One partition. Its offsets are None without a leader. In Kafka 0.7 `name` is `1-2`: partition 2 of broker 1."""
 
     topic: TopicInfo
     info: PartitionInfo
@@ -66,13 +66,15 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
 
 @click.command()
 @cluster_options
-@click.option("--list", "list_topics", is_flag=True, help="The topics' names.")
-@click.option("--describe", is_flag=True, help="Partitions, leaders, the ends of their logs.")
-@click.option("--topic", "names", multiple=True, metavar="TOPIC", help="Which to describe; repeatable. Default: all.")
-@click.option("--exclude-internal", is_flag=True, help="Leave topics of Kafka's own out.")
-@click.option("--verbose", is_flag=True, help="More columns: addresses, leader epochs, topic ids.")
-@click.option("--timeout", type=click.IntRange(1), default=10_000, show_default=True, help="ms in all.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: all columns, null for what is not known.")
+@click.option("--list", "list_topics", is_flag=True, help="List the names of the topics.")
+@click.option("--describe", is_flag=True, help="Describe partitions: leaders, replicas, log offsets.")
+@click.option("--topic", "names", multiple=True, metavar="TOPIC", help="Topic to describe; repeatable.  [default: all]")
+@click.option("--exclude-internal", is_flag=True, help="Leave out Kafka's internal topics.")
+@click.option("--verbose", is_flag=True, help="Show more columns: broker addresses, leader epochs, topic ids.")
+@click.option(
+    "--timeout", type=click.IntRange(1), default=10_000, show_default=True, help="Milliseconds for the whole command."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with all columns; an unknown value is null.")
 def topics(
     *,
     where: Where,
@@ -84,11 +86,14 @@ def topics(
     timeout: int,
     as_json: bool,
 ) -> None:
-    """List or describe the topics of a cluster, of any Kafka from 0.7 on."""
+    """List or describe topics.
+
+    The cluster may run any Kafka from 0.7 on.
+    """
     if list_topics == describe:
-        raise click.UsageError("give either --list or --describe")
+        raise click.UsageError("choose one of --list and --describe")
     if list_topics and (names or verbose):
-        raise click.UsageError("--list takes neither --topic nor --verbose")
+        raise click.UsageError("--topic and --verbose require --describe")
     with closing(opened(where, "streamgroup-topics", timeout)) as cluster:
         deadline = cluster.deadline(timeout)
         snapshot = cluster.snapshot(names or None, deadline)
@@ -110,7 +115,7 @@ def partition_rows(
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
 ) -> list[PartitionRow]:
-    """A row for each partition, by topic and number."""
+    """Return a row for each partition, by topic and number."""
     return [
         PartitionRow(
             topic,
@@ -129,7 +134,7 @@ def partition_rows(
 def _log_ends(
     cluster: Cluster, snapshot: ClusterSnapshot, shown: Sequence[TopicInfo], deadline: float
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Starts and ends of the logs whose leaders are there."""
+    """Return the first offsets and the end offsets of the partitions with a leader."""
     partitions = [TopicPartition(topic.name, info.partition) for topic in shown for info in topic.partitions]
     led = [tp for tp in partitions if snapshot.leader(tp) is not None]
     ends = []

@@ -228,10 +228,10 @@ def test_groups_of_an_082_broker_itself_are_an_error_that_names_zookeeper(kafka0
 # -- every release, by either way --------------------------------------------------------------------------------------
 
 SPEAKS = {
-    "kafka08": "Kafka 0.8.2: its groups are in ZooKeeper",
-    "kafka09": "Kafka 0.9: it keeps groups",
-    "kafka010": "Kafka 0.10.1 or later (Fetch v3): it keeps groups",
-    "kafka11": "Kafka 1.1 or later (Fetch v7): it keeps groups",
+    "kafka08": "Kafka 0.8.2: ZooKeeper stores its groups",
+    "kafka09": "Kafka 0.9: it coordinates groups",
+    "kafka010": "Kafka 0.10.1 or later (Fetch v3): it coordinates groups",
+    "kafka11": "Kafka 1.1 or later (Fetch v7): it coordinates groups",
 }
 WAYS = [(name, way) for name in SPEAKS for way in ("-z", "-b") if (name, way) != ("kafka08", "-b")]
 

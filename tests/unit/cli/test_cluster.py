@@ -73,7 +73,7 @@ def test_without_credentials_it_is_nobody_there(asked: list[ClientOptions], comm
 
 @commands
 @pytest.mark.parametrize("reference", ["env:NO_SUCH_VARIABLE", "file:/no/such/file"])
-def test_a_reference_that_leads_nowhere_is_an_error_that_names_it(command: tuple[str, ...], reference: str) -> None:
+def test_a_broken_reference_is_an_error_that_names_it(command: tuple[str, ...], reference: str) -> None:
     given = ("--zookeeper-username", "eve", "--zookeeper-password", reference)
     result = run(*command, "-z", "127.0.0.1:1", *given, "--timeout", "300")
     assert result.exit_code == 1
@@ -85,13 +85,13 @@ def test_a_reference_that_leads_nowhere_is_an_error_that_names_it(command: tuple
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("-z", "zk1:2181", "--zookeeper-username", "eve"), "belong together"),
-        (("-z", "zk1:2181", "--zookeeper-password", "hunter2"), "belong together"),
-        (("-b", "broker:9092", *AS_EVE), "need --zookeeper"),
-        (AS_EVE, "give --bootstrap-server, or --zookeeper for brokers that register in ZooKeeper"),
+        (("-z", "zk1:2181", "--zookeeper-username", "eve"), "require each other"),
+        (("-z", "zk1:2181", "--zookeeper-password", "hunter2"), "require each other"),
+        (("-b", "broker:9092", *AS_EVE), "require --zookeeper"),
+        (AS_EVE, "name the cluster with --bootstrap-server, or --zookeeper for Kafka before 0.9"),
     ],
 )
-def test_credentials_that_lead_nowhere_are_refused_without_being_told(
+def test_incomplete_credentials_are_refused_without_being_shown(
     command: tuple[str, ...], arguments: tuple[str, ...], said: str
 ) -> None:
     result = run(*command, *arguments)
@@ -103,12 +103,15 @@ def test_credentials_that_lead_nowhere_are_refused_without_being_told(
 @commands
 def test_an_empty_password_is_refused(command: tuple[str, ...]) -> None:
     result = run(*command, "-z", "zk1:2181", "--zookeeper-username", "eve", "--zookeeper-password", " ")
-    assert (result.exit_code, result.stderr) == (1, "Error: --zookeeper-password: expected a text that is not empty\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: invalid value for --zookeeper-password: expected a text that is not empty\n",
+    )
 
 
 @commands
 def test_one_wording_says_what_zookeeper_is_for(command: tuple[str, ...]) -> None:
-    what = "for brokers that register in ZooKeeper, and for groups of old consumers, whatever the broker"
+    what = "for Kafka before 0.9 and for groups of old consumers"
     assert what in " ".join(run(command[0], "--help").output.split()).replace("--zookeeper ", "")
     assert what in " ".join(run(*command).stderr.split())
 

@@ -83,7 +83,7 @@ def test_a_broker_without_the_group_protocol_needs_zookeeper() -> None:
     with_registry = ClientOptions((), zookeeper=ZooKeeperOptions((("zk1", 2181),)))
     assert diagnosis._of_versions("broker:9092", old, with_registry) == (
         Verdict.OK,
-        "broker:9092 speaks Kafka 0.8.2: its groups are in ZooKeeper",
+        "broker:9092 speaks Kafka 0.8.2: ZooKeeper stores its groups",
     )
 
 
@@ -95,7 +95,7 @@ def test_partitions_without_a_leader_are_warned_of() -> None:
     assert text.startswith("1 brokers, 1 topics, 2 partitions, 1 of them without a leader")
 
 
-def test_verbose_shows_which_version_of_each_api_is_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verbose_shows_the_versions_of_each_api(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_cluster(options: ClientOptions) -> Iterator[Finding | Spoken]:
         yield Finding("broker 1", Verdict.OK, "one:9092 speaks Kafka 0.10.0")
         yield diagnosis._spoken("broker 1", FetchRequest, versions(2))
@@ -105,7 +105,7 @@ def test_verbose_shows_which_version_of_each_api_is_spoken(monkeypatch: pytest.M
     lines = [" ".join(line.split()) for line in run("-b", "one:9092", "--verbose").stdout.splitlines()]
     here = "{}-{}".format(*FetchRequest.VERSIONS)
     assert lines[-3:] == [
-        "BROKER API THERE HERE SPOKEN",
+        "BROKER API BROKER-VERSIONS CLIENT-VERSIONS USED",
         f"broker 1 Fetch 0-2 {here} 2",
         "broker 1 JoinGroup - {}-{} -".format(*JoinGroupRequest.VERSIONS),
     ]

@@ -41,13 +41,13 @@ def ending(coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_the_only_query_is_drained_without_being_named(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_only_query_is_drained_without_options(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = serve()
     ending(coordinator, monkeypatch)
     result = run("--timeout", "7")
     assert result.exit_code == 0, result.output
     assert (coordinator.drains, coordinator.ends, coordinator.ended) == ([7.0], True, 1)
-    assert f"draining group of r1 of the driver {JVM}: its last batch sinks first, 7 s at most" in result.output
+    assert f"draining group of r1 of driver {JVM}: waiting up to 7 s for the last batch" in result.output
     assert "drained: nothing will be repeated; the query has ended" in result.output
 
 
@@ -58,10 +58,10 @@ def test_a_query_with_a_long_trigger_ends_later_and_that_is_said(serve: Serve) -
     assert "drained: nothing will be repeated; the query ends with its next trigger" in result.output
 
 
-def test_where_nothing_runs_that_is_said() -> None:
+def test_without_a_query_the_error_says_so() -> None:
     result = run()
     assert result.exit_code == 1
-    assert "no query of streamgroup runs on this machine as this user" in result.output
+    assert "no streamgroup query of this user runs on this machine" in result.output
 
 
 def test_several_queries_are_listed_and_none_is_drained(serve: Serve) -> None:
@@ -69,7 +69,7 @@ def test_several_queries_are_listed_and_none_is_drained(serve: Serve) -> None:
     two.name, two.query, two.idle = "b", {"id": "q-2", "name": "orders"}, False
     result = run()
     assert result.exit_code == 1
-    assert "2 queries are meant: choose one by --group, --member or --pid" in result.output
+    assert "2 queries match the options. Choose one with --group, --member or --pid" in result.output
     table = [line.split() for line in result.output.splitlines()[-3:]]
     assert table == [
         ["PID", "GROUP", "MEMBER", "STATE", "IN-FLIGHT", "CONSUMER-ID", "QUERY", "RUN"],
@@ -89,11 +89,11 @@ def test_one_of_several_is_chosen(serve: Serve, chosen: tuple[str, str]) -> None
     assert (one.drains, two.drains) == ([], [60.0])
 
 
-def test_none_that_is_like_that_is_an_error_that_lists_what_there_is(serve: Serve) -> None:
+def test_options_without_a_matching_query_are_an_error_that_lists_the_queries(serve: Serve) -> None:
     serve()
     result = run("--group", "another")
     assert result.exit_code == 1
-    assert "no query like that runs here; there are:" in result.output
+    assert "no query matches the options. These run on this machine:" in result.output
     assert "group of r1" in result.output
 
 
@@ -122,13 +122,13 @@ def test_groups_of_different_drivers_are_no_query(serve: Serve) -> None:
     assert [one.drains for one in both] == [[], []]
 
 
-def test_a_drain_whose_time_is_over_ends_the_query_and_says_what_may_be_repeated(serve: Serve) -> None:
+def test_a_drain_after_its_timeout_ends_the_query_and_says_what_may_be_repeated(serve: Serve) -> None:
     coordinator = serve()
     coordinator.drained = False
     result = run("--timeout", "0.5")
     assert result.exit_code == 1
-    assert "not drained within 0.5 s" in result.output
-    assert "the query ends all the same" in result.output
+    assert "cannot drain group of r1 within 0.5 s" in result.output
+    assert "The query ends with its next trigger all the same" in result.output
     assert "its last batch may be repeated" in result.output
     assert coordinator.ended == 1
 

@@ -168,7 +168,7 @@ def here(monkeypatch: pytest.MonkeyPatch, store: FakeStore) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_members_whose_coordinators_run_here_show_what_trouble_they_had() -> None:
+def test_members_on_this_machine_show_their_events() -> None:
     result = run("--describe", "--group", "g", "--members")
     members, troubles = result.stdout.split("\n\n")
     assert cells(members)[0] == "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS"
@@ -177,7 +177,7 @@ def test_members_whose_coordinators_run_here_show_what_trouble_they_had() -> Non
         "a-1 3 0 - - 1 -",
         "b-1 - - - - - -",
     ]
-    assert cells(troubles)[3].startswith("-: not every member has its coordinator on this machine")
+    assert cells(troubles)[3].startswith("-: not every member is a streamgroup query of this user on this machine")
 
 
 @pytest.mark.usefixtures("here")
@@ -197,13 +197,13 @@ def test_members_as_json_have_their_counters_or_null() -> None:
     assert [row["trouble"] for row in rows] == [TROUBLES["a-1"], None]
 
 
-def test_where_nobody_can_be_asked_the_table_is_that_of_kafkas_tool_alone(
+def test_without_members_on_this_machine_only_the_table_of_kafkas_tool_is_shown(
     monkeypatch: pytest.MonkeyPatch, store: FakeStore
 ) -> None:
     monkeypatch.setattr(module._local, "troubles", lambda groups, deadline: {})
     result = run("--describe", "--group", "g", "--members")
     assert len(cells(result.stdout)) == 3
-    assert result.stderr.startswith("no member has its coordinator on this machine")
+    assert result.stderr.startswith("no member is a streamgroup query of this user on this machine")
     assert run("--describe", "--group", "done", "--members").stderr == "Consumer group 'done' has no active members.\n"
 
 
@@ -258,7 +258,7 @@ def test_arguments_that_contradict_each_other_are_refused(store: FakeStore, argu
     assert run(*arguments).exit_code == 2
 
 
-def test_a_bootstrap_server_that_is_no_address_is_explained() -> None:
+def test_an_invalid_bootstrap_server_is_explained() -> None:
     result = CliRunner().invoke(module.groups, ["-b", "broker", "--list"])
     assert isinstance(result.exception, ConfigError)
     assert "invalid broker address 'broker'" in str(result.exception)

@@ -108,7 +108,7 @@ def test_a_line_becomes_a_record(line: bytes, separator: bytes | None, record: R
 
 
 def test_a_line_without_the_separator_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"line 7 has no ':' after its key"):
+    with pytest.raises(ConfigError, match=r"cannot read line 7: no ':' after the key"):
         record_of(b"abc", 7, b":")
 
 
@@ -162,7 +162,7 @@ def test_a_file_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 def test_an_absent_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     result = run(QueueingProducer(), monkeypatch, str(tmp_path / "absent"))
-    assert "absent cannot be read: No such file" in str(result.exception)
+    assert "absent: No such file" in str(result.exception)
 
 
 def test_a_record_that_was_not_delivered_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,10 +172,10 @@ def test_a_record_that_was_not_delivered_is_an_error(monkeypatch: pytest.MonkeyP
     assert "2 records to orders" in result.stderr
 
 
-def test_what_precedes_a_bad_line_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_before_an_invalid_line_are_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     producer = QueueingProducer(room=1)
     result = run(producer, monkeypatch, "-K", ":", stdin=b"a:1\nb\n")
-    assert "line 2 has no ':'" in str(result.exception)
+    assert "cannot read line 2: no ':'" in str(result.exception)
     assert (len(producer), len(producer.sent)) == (0, 1)
 
 
@@ -191,10 +191,12 @@ def test_without_confluent_kafka_the_extra_is_named(monkeypatch: pytest.MonkeyPa
     assert "pip install 'streamgroup[produce]'" in str(result.exception)
 
 
-def test_a_topic_that_does_not_exist_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_topic_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, producer = ClusterWith(), QueueingProducer()
     result = run(producer, monkeypatch, "-t", "absent", stdin=b"a")
-    assert "topic 'absent' does not exist at h:1: --create PARTITIONS makes it" in str(result.exception)
+    assert "cannot write to topic 'absent' at h:1: it does not exist. Create it with --create PARTITIONS" in str(
+        result.exception
+    )
     assert producer.sent == []
     monkeypatch.setattr(module, "cluster_of", lambda *_: cluster)
     CliRunner().invoke(produce, ["-b", "h:1", "-t", "orders"])

@@ -90,7 +90,7 @@ def test_arguments_that_contradict_each_other_are_refused(cluster: FakeCluster, 
     assert run(*arguments).exit_code == 2
 
 
-def test_without_a_cluster_it_says_what_to_give() -> None:
+def test_without_a_cluster_the_error_names_the_options() -> None:
     result = CliRunner().invoke(main, ["topics", "--list"])
     assert result.exit_code == 2
-    assert "give --bootstrap-server, or --zookeeper" in result.stderr
+    assert "name the cluster with --bootstrap-server, or --zookeeper" in result.stderr
