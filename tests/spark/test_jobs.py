@@ -207,7 +207,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path: Path, load: Lo
     file.write_text(file.read_text().replace("checkpoint =", "chekpoint ="))
     with submitted(tmp_path, file, "--member", "a") as job:
         assert job.exit_code() == 2, job.log()
-    assert "[sink] has no key 'chekpoint': did you mean 'checkpoint'?" in job.log()
+    assert "unknown key 'chekpoint' in section [sink]. Did you mean 'checkpoint'?" in job.log()
     assert "Traceback" not in job.log()
 
 
