@@ -53,14 +53,14 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ApiVersions:
     """The versions of one API: at the broker, in this client, and the one in use. None means no version."""
 
     broker: str
     api: str
-    there: str | None
-    here: str
-    spoken: int | None
+    at_broker: str | None
+    at_client: str
+    used: int | None
 
 
 APIS: tuple[type[Request[Any]], ...] = (
@@ -138,7 +138,7 @@ def _tried(subject: str, look: Callable[[], str]) -> Finding:
 # -- the cluster -------------------------------------------------------------------------------------------------------
 
 
-def of_cluster(options: ClientOptions) -> Iterator[Finding | Spoken]:
+def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
     """Check that the cluster can be reached, and which versions each broker supports."""
     where = "zookeeper" if options.zookeeper and not options.bootstrap_servers else "cluster"
     try:
@@ -161,7 +161,7 @@ def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[Verdict, str]:
     return Verdict.WARN, f"{seen}, {len(partitions) - led} of them without a leader. Queries wait until they have one"
 
 
-def _of_broker(broker: Broker, dialect: Dialect, options: ClientOptions) -> Iterator[Finding | Spoken]:
+def _of_broker(broker: Broker, dialect: Dialect, options: ClientOptions) -> Iterator[Finding | ApiVersions]:
     subject = f"broker {broker.node_id}"
     deadline = time.monotonic() + options.default_api_timeout_ms / 1000
     try:
@@ -178,7 +178,7 @@ def _of_broker(broker: Broker, dialect: Dialect, options: ClientOptions) -> Iter
         yield Finding(subject, Verdict.FAIL, str(error))
         return
     yield Finding(subject, *_of_versions(f"{broker.host}:{broker.port}", versions, options))
-    yield from (_spoken(subject, api, versions) for api in APIS)
+    yield from (_api_versions(subject, api, versions) for api in APIS)
 
 
 def _of_versions(address: str, versions: BrokerVersions, options: ClientOptions) -> tuple[Verdict, str]:
@@ -204,15 +204,15 @@ def release_of(versions: BrokerVersions) -> str:
     return f"Kafka {_RELEASE_OF_FETCH[since]} or later (Fetch v{newest})"
 
 
-def _spoken(broker: str, api: type[Request[Any]], versions: BrokerVersions) -> Spoken:
-    here = "{}-{}".format(*api.VERSIONS)
+def _api_versions(broker: str, api: type[Request[Any]], versions: BrokerVersions) -> ApiVersions:
+    at_client = "{}-{}".format(*api.VERSIONS)
     if api.API_KEY not in versions.ranges:
-        return Spoken(broker, api.NAME, None, here, None)
-    there = "{}-{}".format(*versions.ranges[api.API_KEY])
+        return ApiVersions(broker, api.NAME, None, at_client, None)
+    at_broker = "{}-{}".format(*versions.ranges[api.API_KEY])
     try:
-        return Spoken(broker, api.NAME, there, here, versions.highest(api))
+        return ApiVersions(broker, api.NAME, at_broker, at_client, versions.highest(api))
     except StreamGroupError:
-        return Spoken(broker, api.NAME, there, here, None)
+        return ApiVersions(broker, api.NAME, at_broker, at_client, None)
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import click
 
 from streamgroup.cli import _diagnosis as diagnosis
 from streamgroup.cli._cluster import EITHER, Where, client_options, cluster_options
-from streamgroup.cli._diagnosis import Finding, Spoken, Verdict
+from streamgroup.cli._diagnosis import ApiVersions, Finding, Verdict
 from streamgroup.cli._tables import Column, json_rows, table
 
 FINDINGS: tuple[Column[Finding], ...] = (
@@ -17,12 +17,12 @@ FINDINGS: tuple[Column[Finding], ...] = (
     Column("STATUS", "verdict", lambda row: row.verdict.value),
     Column("RESULT", "found", lambda row: row.text),
 )
-SPOKEN: tuple[Column[Spoken], ...] = (
+API_VERSIONS: tuple[Column[ApiVersions], ...] = (
     Column("BROKER", "broker", lambda row: row.broker),
     Column("API", "api", lambda row: row.api),
-    Column("BROKER-VERSIONS", "there", lambda row: row.there),
-    Column("CLIENT-VERSIONS", "here", lambda row: row.here),
-    Column("USED", "spoken", lambda row: row.spoken),
+    Column("BROKER-VERSIONS", "there", lambda row: row.at_broker),
+    Column("CLIENT-VERSIONS", "here", lambda row: row.at_client),
+    Column("USED", "spoken", lambda row: row.used),
 )
 
 
@@ -48,7 +48,7 @@ def doctor(
 
     The cluster may run any Kafka from 0.7 on. The exit code is 1 if a check fails.
     """
-    checks: itertools.chain[Finding | Spoken] = itertools.chain(diagnosis.of_this_machine())
+    checks: itertools.chain[Finding | ApiVersions] = itertools.chain(diagnosis.of_this_machine())
     if where != Where():
         options = client_options(where, "streamgroup-doctor", timeout)
         checks = itertools.chain(checks, diagnosis.of_cluster(options), diagnosis.of_groups(options, names))
@@ -56,13 +56,13 @@ def doctor(
         raise click.UsageError(f"--group requires {EITHER}")
     results = list(checks)
     findings = [row for row in results if isinstance(row, Finding)]
-    spoken = [row for row in results if isinstance(row, Spoken)]
+    api_versions = [row for row in results if isinstance(row, ApiVersions)]
     if as_json:
-        document = {"findings": json_rows(FINDINGS, findings), "apis": json_rows(SPOKEN, spoken)}
+        document = {"findings": json_rows(FINDINGS, findings), "apis": json_rows(API_VERSIONS, api_versions)}
         click.echo(json.dumps(document, indent=2))
     else:
         click.echo(table(FINDINGS, findings))
-        if verbose and spoken:
-            click.echo(f"\n{table(SPOKEN, spoken)}")
+        if verbose and api_versions:
+            click.echo(f"\n{table(API_VERSIONS, api_versions)}")
     if any(row.verdict is Verdict.FAIL for row in findings):
         ctx.exit(1)

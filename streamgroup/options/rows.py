@@ -44,7 +44,7 @@ _OUT_OF_SCOPE = {
 
 
 class Effect(Enum):
-    """What an option does when a user sets it."""
+    """The effect of setting an option."""
 
     USED = "used"
     IGNORED = "ignored"
@@ -60,7 +60,7 @@ class Option:
     name: str
     """The name as the docs write it. Users may write it in any case."""
     doc: str = ""
-    """What the option does, its unit, when it applies, and when to change it. Empty for an option without scope."""
+    """The description: what the option does, its unit, when it applies, when to change it. Empty without a scope."""
     kind: Kind = TEXT
     target: str = ""
     """The field that the option sets, such as `fetch.min_bytes`. Empty where `parse` combines several options."""
@@ -68,14 +68,14 @@ class Option:
     """The default as the docs show it, where no field of `target` has it."""
     scope: Scope = Scope.ALL
     elsewhere: Effect = Effect.IGNORED
-    """What the option does outside its scope."""
+    """The effect of setting the option outside its scope."""
     why: str = ""
     """Why the option is ignored or refused outside its scope. Empty where the scope itself tells why."""
     batch_kind: Kind | None = None
     """The kind of value in a batch read, where it differs from `kind`."""
 
     def effect(self, scope: Scope) -> Effect:
-        """Return what the option does in a read of `scope`; `Scope.STREAM` stands for a stream of any mode."""
+        """Return the effect of setting the option in a read of `scope`. `Scope.STREAM` is a stream of any mode."""
         return Effect.USED if self.scope & scope else self.elsewhere
 
     def reason(self, scope: Scope) -> str:

@@ -52,7 +52,7 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
-        "What to do for a partition without a record at or after its starting timestamp. `error` fails the query. "
+        "How to start a partition without a record at or after its starting timestamp. `error` fails the query. "
         "`latest` starts at the end of the log.",
         kinds.NO_MATCH,
         default="`error`",

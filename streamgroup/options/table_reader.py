@@ -18,7 +18,7 @@ _SIMILAR = 0.6
 
 
 class Row(Protocol):
-    """What the reader needs of a row."""
+    """A row as the reader needs it."""
 
     @property
     def name(self) -> str:

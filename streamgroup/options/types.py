@@ -140,7 +140,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What to read: exactly one of the three."""
+    """The topics or partitions to read: exactly one of the three fields is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None

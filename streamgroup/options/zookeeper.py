@@ -56,7 +56,7 @@ ZOOKEEPER: tuple[Option, ...] = (
     ),
     Option(
         "zookeeper.acl",
-        "Who may write the nodes that a member creates: everybody (`open`), or only `zookeeper.username` (`creator`). "
+        "Write access to the nodes that a member creates: for everybody (`open`), or for the user only (`creator`). "
         "Everybody may read them. With `creator`, all consumers of the group need the same user.",
         kinds.ACL,
         "zookeeper.creator_only",

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from streamgroup.cli import _diagnosis as diagnosis
 from streamgroup.cli import doctor as module
-from streamgroup.cli._diagnosis import Finding, Spoken, Verdict
+from streamgroup.cli._diagnosis import ApiVersions, Finding, Verdict
 from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
@@ -96,10 +96,10 @@ def test_partitions_without_a_leader_are_warned_of() -> None:
 
 
 def test_verbose_shows_the_versions_of_each_api(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_cluster(options: ClientOptions) -> Iterator[Finding | Spoken]:
+    def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
         yield Finding("broker 1", Verdict.OK, "one:9092 speaks Kafka 0.10.0")
-        yield diagnosis._spoken("broker 1", FetchRequest, versions(2))
-        yield diagnosis._spoken("broker 1", JoinGroupRequest, versions(2, join=None))
+        yield diagnosis._api_versions("broker 1", FetchRequest, versions(2))
+        yield diagnosis._api_versions("broker 1", JoinGroupRequest, versions(2, join=None))
 
     monkeypatch.setattr(module.diagnosis, "of_cluster", of_cluster)
     lines = [" ".join(line.split()) for line in run("-b", "one:9092", "--verbose").stdout.splitlines()]
