@@ -20,7 +20,7 @@ ZOOKEEPER: tuple[Option, ...] = (
     Option(
         CONNECT,
         "Addresses of the ZooKeeper servers, with the brokers' chroot if they have one: `zk1:2181,zk2:2181/kafka`. The "
-        "driver finds the brokers there, so `kafka.bootstrap.servers` is optional. A member registers its group there. "
+        "driver finds the brokers there, so `kafka.bootstrap.servers` is optional. A member joins its group there. "
         "Set it for brokers before 0.9 and for groups of old consumers.",
         kinds.ZOOKEEPER,
         default="none; the port: 2181",

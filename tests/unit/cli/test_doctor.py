@@ -118,7 +118,7 @@ def test_verbose_shows_the_versions_of_each_api(monkeypatch: pytest.MonkeyPatch)
     }
 
 
-def test_what_is_amiss_on_this_machine_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_of_this_machine_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise ConfigError("no Java: set JAVA_HOME")
 

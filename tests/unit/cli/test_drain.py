@@ -51,14 +51,14 @@ def test_the_only_query_is_drained_without_options(serve: Serve, monkeypatch: py
     assert "drained: nothing will be repeated; the query has ended" in result.output
 
 
-def test_a_query_with_a_long_trigger_ends_later_and_that_is_said(serve: Serve) -> None:
+def test_a_query_with_a_long_trigger_is_reported_to_end_later(serve: Serve) -> None:
     serve()
     result = run()
     assert result.exit_code == 0, result.output
     assert "drained: nothing will be repeated; the query ends with its next trigger" in result.output
 
 
-def test_without_a_query_the_error_says_so() -> None:
+def test_a_drain_without_a_query_is_an_error() -> None:
     result = run()
     assert result.exit_code == 1
     assert "no streamgroup query of this user runs on this machine" in result.output

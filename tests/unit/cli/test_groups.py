@@ -105,7 +105,7 @@ def test_list_with_states_asks_for_those_that_an_old_broker_does_not_list(store:
     ]
 
 
-def test_describe_has_the_columns_of_kafkas_tool_and_dashes_for_what_is_not_known(store: FakeStore) -> None:
+def test_describe_has_the_columns_of_kafkas_tool_and_dashes_for_unknown_values(store: FakeStore) -> None:
     result = run("--describe", "--group", "g")
     assert cells(result.stdout) == [
         "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID",
@@ -222,7 +222,7 @@ def test_groups_that_do_not_exist_fail_after_the_others_were_shown(store: FakeSt
     assert str(run("--describe", "--group", "absent").exception) == "consumer group 'absent' does not exist"
 
 
-def test_json_has_every_column_and_null_for_what_is_not_known(store: FakeStore) -> None:
+def test_json_has_every_column_and_null_for_unknown_values(store: FakeStore) -> None:
     rows = json.loads(run("--describe", "--all-groups", "--json").stdout)
     assert [row["group"] for row in rows] == ["done", "g", "g", "g", "g"]
     assert rows[1] == {
@@ -267,7 +267,7 @@ def test_an_invalid_bootstrap_server_is_explained() -> None:
 # -- the tables --------------------------------------------------------------------------------------------------------
 
 
-def test_an_assignment_that_nobody_can_read_is_unknown_not_empty() -> None:
+def test_an_unreadable_assignment_is_unknown_not_empty() -> None:
     strange = MemberDescription("m", assigned=None)
     (row,) = tables.member_rows(group("g", strange))
     assert json_rows(tables.MEMBERS, [row])[0]["partitions"] is None

@@ -36,7 +36,7 @@ def test_status_for_programs_is_json_even_of_nothing() -> None:
     assert json.loads(result.output) == {"running": False, "nodes": []}
 
 
-def test_down_of_nothing_is_no_error() -> None:
+def test_down_without_a_running_kafka_succeeds() -> None:
     result = run("down")
     assert result.exit_code == 0
     assert "no Kafka" in result.output
@@ -85,9 +85,7 @@ def test_up_tells_the_ways_into_an_old_cluster(
 
 
 @pytest.mark.parametrize("file", sorted(CONF.glob("*.toml")), ids=lambda file: file.name)
-def test_what_the_jobs_files_say_of_a_kafka_to_try_them_with_is_understood(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_in_the_job_files_are_valid(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def up(version: str, *_: object, **__: object) -> tuple[BackgroundKafka, bool]:

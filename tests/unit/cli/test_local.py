@@ -35,7 +35,7 @@ def test_members_of_the_groups_asked_for_are_found_by_their_ids(serve: Callable[
     assert troubles("g", within=0.0) == {}
 
 
-def test_what_was_killed_or_is_busy_is_passed_over(
+def test_killed_and_busy_coordinators_are_left_out(
     serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_local, "ANSWER_S", 0.2)
@@ -48,6 +48,6 @@ def test_what_was_killed_or_is_busy_is_passed_over(
 
 
 @pytest.mark.usefixtures("home")
-def test_where_nobody_ever_ran_there_is_nobody() -> None:
+def test_without_any_driver_there_are_no_coordinators() -> None:
     assert control.drivers() == []
     assert troubles("g") == {}

@@ -82,7 +82,7 @@ def test_silent_brokers_are_given_up(count: int, monkeypatch: pytest.MonkeyPatch
         send(QueueingProducer(silent=True), [Record(None, b"")] * count, lambda _: None, timeout_s=7, topic="t")
 
 
-def test_progress_is_told_by_thousands() -> None:
+def test_progress_advances_by_thousands() -> None:
     seen: list[int] = []
     send(QueueingProducer(room=9999), [Record(None, b"")] * 2500, seen.append, timeout_s=5, topic="t")
     assert seen == [1000, 1000]

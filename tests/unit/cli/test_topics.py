@@ -37,7 +37,7 @@ def test_internal_topics_can_be_left_out(cluster: FakeCluster) -> None:
     assert json.loads(run("--list", "--exclude-internal", "--json").stdout) == ["orders"]
 
 
-def test_describe_has_a_line_for_each_partition_and_dashes_for_what_no_leader_tells(cluster: FakeCluster) -> None:
+def test_describe_shows_each_partition_and_dashes_without_a_leader(cluster: FakeCluster) -> None:
     result = run("--describe", "--topic", "orders")
     assert cells(result.stdout) == [
         "TOPIC PARTITION LEADER REPLICAS ISR LOG-START-OFFSET LOG-END-OFFSET",
@@ -61,7 +61,7 @@ def test_describe_verbose_shows_addresses_epochs_and_topic_ids(cluster: FakeClus
     assert first == "orders 0 1 one:9092 5 1,1 1 10 100 id-1"
 
 
-def test_json_has_every_column_and_null_for_what_is_not_known(cluster: FakeCluster) -> None:
+def test_json_has_every_column_and_null_for_unknown_values(cluster: FakeCluster) -> None:
     rows = json.loads(run("--describe", "--topic", "orders", "--json").stdout)
     assert rows[3] == {
         "topic": "orders",

@@ -53,7 +53,7 @@ class Query:
         self.stopped = True
 
 
-def test_every_batch_is_said_until_the_query_ends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_batch_is_printed_until_the_query_ends(capsys: pytest.CaptureFixture[str]) -> None:
     assert not ingest.follow(Query(3), StopRequest()), "it has ended"
     said = capsys.readouterr().out
     assert [line.split(":")[1] for line in said.splitlines()[:3]] == [" batch 0", " batch 1", " batch 2"]
@@ -82,15 +82,13 @@ def failing(error: str, text: str) -> Query:
 
 
 @pytest.mark.parametrize("text", ["drained: nothing will be repeated", "stopped by a drain: it may be repeated"])
-def test_a_drain_from_outside_is_a_clean_end_that_says_what_it_was(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_drain_by_another_process_is_a_clean_end(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
     assert not ingest.follow(failing("DrainedError", text), stop)
     assert capsys.readouterr().out.endswith(f"ingest: group g: {text}\n")
 
 
-def test_what_only_speaks_of_a_drain_is_a_failure() -> None:
+def test_another_error_that_mentions_a_drain_is_a_failure() -> None:
     with pytest.raises(StreamingQueryException):
         ingest.follow(failing("TransportError", "DrainedError: not really"), StopRequest())
 
@@ -106,7 +104,7 @@ def test_what_only_speaks_of_a_drain_is_a_failure() -> None:
     ],
     ids=["drained", "too slow", "the query failed before", "no member answered", "nothing was planned yet"],
 )
-def test_a_stop_says_what_will_be_repeated(
+def test_a_stop_prints_whether_a_batch_may_be_repeated(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     result: DrainResult,

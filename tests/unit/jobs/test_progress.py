@@ -24,7 +24,7 @@ def test_a_batch_is_one_line() -> None:
     assert line_of(progress(12, rows=1000)) == "batch 12: 1000 rows in 0.4 s (2500 rows/s)"
 
 
-def test_the_lag_is_told_where_it_is_known() -> None:
+def test_the_lag_is_shown_if_it_is_known() -> None:
     sources = [source(json.dumps({"orders": {"0": 110, "1": 200}}), p0=100, p1=195)]
     assert line_of(progress(1, sources=sources)).endswith("lag 15")
 
@@ -46,7 +46,7 @@ def test_the_lag_is_of_the_partitions_held(latest: object, lag: int | None) -> N
     assert lag_of(progress(1, sources=[source(latest, p0=100)])) == lag
 
 
-def test_a_duration_of_nothing_is_no_division_by_zero() -> None:
+def test_a_duration_of_zero_causes_no_division_by_zero() -> None:
     assert line_of(progress(0, rows=1, batchDuration=0)) == "batch 0: 1 rows in 0.0 s"
 
 

@@ -22,7 +22,7 @@ def without(*names: str) -> dict[str, str]:
     return {name: value for name, value in HEALTHY.items() if name not in names}
 
 
-def test_this_python_has_what_it_takes() -> None:
+def test_this_python_can_run_the_source() -> None:
     assert what_is_missing([HEALTHY]) is None
     assert HEALTHY["streamgroup"] == streamgroup.__version__
     assert HEALTHY["python"] == sys.executable
@@ -49,7 +49,7 @@ def test_another_version_of_the_package_is_named() -> None:
     assert f"has streamgroup 0.0.1, but the driver has {streamgroup.__version__}" in str(message)
 
 
-def test_every_worker_with_a_problem_is_told() -> None:
+def test_every_worker_with_a_problem_is_named() -> None:
     message = what_is_missing([without("streamgroup") | {"host": host} for host in ("w1", "w2")])
     assert "on w1 lacks" in str(message)
     assert "on w2 lacks" in str(message)
@@ -126,7 +126,7 @@ def test_why_a_probe_failed(text: str, said: str) -> None:
     assert "PYSPARK_PYTHON" in str(error) or "Install streamgroup" in str(error)
 
 
-def test_no_executor_in_time_is_said() -> None:
+def test_the_error_without_an_executor_in_time_names_the_timeout() -> None:
     error = session._probe_error(RuntimeError("cancelled"), "/opt/py", timed_out=True, timeout_s=300)
     assert isinstance(error, TransportError)
     assert "no executor has run a task within 300 s" in str(error)

@@ -151,7 +151,9 @@ def test_a_directory_from_before_the_note_is_refused_to_a_new_checkpoint(tmp_pat
     assert "another or a deleted checkpoint has written them" in Job(tmp_path, "b").refusal()
 
 
-def test_two_that_start_at_the_same_moment_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_jobs_that_start_at_the_same_moment_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def beaten(self: LocalFiles, path: str, text: str) -> bool:
         monkeypatch.undo()
         Job(tmp_path, "a").guard()  # between our look and our note
@@ -162,7 +164,7 @@ def test_two_that_start_at_the_same_moment_are_told_apart(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"checkpoint": 1}', "\x00"])
-def test_a_note_that_says_nothing_is_no_permission(tmp_path: Path, text: str) -> None:
+def test_a_directory_with_an_invalid_note_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / NOTE).write_text(text)
     assert "is invalid, so the checkpoint that writes there is unknown" in Job(tmp_path, "ck").refusal()
@@ -196,5 +198,5 @@ def seen(sink_batch: int, checkpoint_batch: int, note: str | None = None) -> Evi
         (seen(4, 4, Owner("s3a://b/other").text()), True),
     ],
 )
-def test_what_is_objected_to(evidence: Evidence, objected: bool) -> None:
+def test_the_evidence_decides_the_objection(evidence: Evidence, objected: bool) -> None:
     assert (objection(evidence) is not None) is objected

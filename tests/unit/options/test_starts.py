@@ -49,7 +49,7 @@ def test_the_strategy_latest_allows_a_timestamp_without_match() -> None:
         ),
     ],
 )
-def test_a_batch_read_ends_where_it_is_told(given: dict[str, str], expected: OffsetSpec) -> None:
+def test_a_batch_read_ends_at_its_ending_option(given: dict[str, str], expected: OffsetSpec) -> None:
     assert batch(**given).ending == expected
 
 

@@ -130,18 +130,18 @@ def test_no_two_rows_share_a_name_or_a_field() -> None:
     assert len(targets) == len(set(targets))
 
 
-def test_a_hint_is_for_a_name_that_is_no_option() -> None:
+def test_a_hint_is_for_a_name_without_an_option() -> None:
     assert HINTS.keys() & {name.lower() for name in TABLE} == set()
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_what_java_holds_secret_is_secret(name: str) -> None:
+def test_the_secrets_of_java_are_secret(name: str) -> None:
     secret = [p for p, kind, _ in properties(name) if kind == "PASSWORD"]
     assert len(secret) >= 7
     assert [p for p in secret if not is_secret(PREFIX + p)] == []
 
 
-def test_what_is_used_and_secret_is_kept_as_a_secret() -> None:
+def test_a_used_secret_option_has_the_kind_secret() -> None:
     used = [o for o in TABLE.values() if o.scope]
     assert [o.name for o in used if is_secret(o.name)] == ["zookeeper.password"]
     assert [o.name for o in used if o.kind is SECRET] == ["zookeeper.password"]

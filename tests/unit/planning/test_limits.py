@@ -40,7 +40,7 @@ def test_the_limit_is_shared_in_proportion_to_the_backlog(sizes: tuple[int, ...]
 
 
 @given(SIZES, LIMITS)
-def test_every_partition_with_a_backlog_goes_on_and_none_beyond_its_end(sizes: list[int], limit: int) -> None:
+def test_every_partition_with_a_backlog_advances_and_none_passes_its_end(sizes: list[int], limit: int) -> None:
     ranges = backlog(*sizes, start=7)
     until = rate_limit(ranges, limit)
     assert until.keys() == ranges.keys()

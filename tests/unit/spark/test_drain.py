@@ -137,7 +137,7 @@ def test_a_first_batch_that_takes_long_is_waited_for_until_the_deadline(serve: S
     assert run_drain(query).drained, "longer than FIRST_DOCUMENT_S, which is for queries that plan nothing"
 
 
-def test_a_socket_that_nobody_serves_any_more_is_not_drained_and_the_query_is_stopped(
+def test_a_query_behind_an_abandoned_socket_is_stopped_but_not_drained(
     serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator = serve("r1", "l1")
@@ -200,7 +200,7 @@ def test_a_drain_without_an_end_is_refused_and_the_query_goes_on(serve: Serve, t
     assert (query.stops, ours.drains) == (0, [])
 
 
-def test_without_the_drivers_process_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drain_is_refused_outside_the_drivers_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
     with pytest.raises(ConfigError, match="Spark Connect"):
         run_drain(FakeQuery())
@@ -209,7 +209,7 @@ def test_without_the_drivers_process_it_says_why(monkeypatch: pytest.MonkeyPatch
 # -- before a first progress -------------------------------------------------------------------------------------------
 
 
-def test_a_query_is_found_by_what_spark_has_planned_long_before_its_first_progress(serve: Serve) -> None:
+def test_a_query_is_found_by_its_planned_offsets_before_its_first_progress(serve: Serve) -> None:
     ours, other = serve("r1", "l1"), serve("r2", "l2")
     query = FakeQuery(execution=Execution(offset("r1", "l1")))
     assert run_drain(query) == DrainResult(True, ("group of r1",))
@@ -232,7 +232,7 @@ def test_a_query_that_has_planned_nothing_is_stopped_at_once_and_repeats_nothing
     assert (query.stops, coordinator.drains) == (1, [])
 
 
-def test_a_batch_planned_between_the_look_and_the_stop_is_no_drained_one(serve: Serve) -> None:
+def test_a_batch_planned_between_the_last_look_and_the_stop_is_not_drained(serve: Serve) -> None:
     serve("r1", "l1")
     execution = Execution()
     query = FakeQuery(execution=execution, at_stop=lambda: setattr(execution, "offsets", (offset("r1", "l1"),)))
@@ -286,7 +286,7 @@ def test_a_copied_checkpoint_of_another_query_is_not_drained(serve: Serve) -> No
 # -- the proof meanwhile -----------------------------------------------------------------------------------------------
 
 
-def test_a_drain_tells_what_spark_reports_of_the_last_batch_as_a_listener_would(serve: Serve) -> None:
+def test_a_drain_notifies_the_coordinators_of_the_last_batch_as_a_listener_would(serve: Serve) -> None:
     """So it waits for no trigger, and Trigger.Once, which asks for nothing more, is drained too."""
     ours = serve("r1", "l1")
     last = offset("r1", "l1")

@@ -221,7 +221,7 @@ def test_a_session_is_listened_to_once_and_every_session_by_its_own(context: Con
     control.unannounce_listener(JVM)
 
 
-def test_coordinators_that_cannot_know_of_the_listener_are_told_all_the_same(
+def test_coordinators_are_notified_even_if_the_listener_cannot_announce_itself(
     context: Context, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(pid: int) -> None:

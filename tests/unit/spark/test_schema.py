@@ -20,11 +20,11 @@ def test_the_schema_is_that_of_sparks_own_source() -> None:
     assert all(field.nullable for field in row_schema(True).fields)
 
 
-def test_what_is_refused_as_a_schema_is_told_the_columns_there_are() -> None:
+def test_the_error_for_another_schema_lists_the_columns() -> None:
     with pytest.raises(ConfigError, match=r"fixed schema.*key:binary,value:binary.*headers:array"):
         StreamGroupDataSource({**GIVEN, "includeHeaders": "true"}).reader(row_schema(False))
 
 
-def test_whether_columns_may_be_null_is_no_part_of_the_schema() -> None:
+def test_the_nullability_of_columns_does_not_matter_for_the_schema() -> None:
     strict = StructType([StructField(f.name, f.dataType, nullable=False) for f in row_schema(False).fields])
     assert isinstance(StreamGroupDataSource(GIVEN).reader(strict), GroupBatchReader)

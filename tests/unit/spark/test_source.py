@@ -28,7 +28,7 @@ def test_the_name_is_the_one_of_format() -> None:
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.1.2"])
-def test_an_older_pyspark_is_told_of_in_one_sentence(version: str) -> None:
+def test_an_older_pyspark_is_refused(version: str) -> None:
     with pytest.raises(ConfigError, match=f"cannot limit batches with PySpark {version}: .* 4.2 or newer"):
         require_pyspark(version)
 
@@ -127,7 +127,7 @@ def test_the_inner_index_is_a_column_where_it_is_asked_for() -> None:
     assert [field.simpleString() for field in fields[-2:]] == [row_schema(True).fields[-1].simpleString(), "inner:int"]
 
 
-def test_there_is_no_sink_and_the_error_says_so() -> None:
+def test_writing_is_refused() -> None:
     source = DefaultSource({})
     with pytest.raises(ConfigError, match="no sink yet"):
         source.writer(row_schema(False), overwrite=False)

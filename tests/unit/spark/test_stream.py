@@ -51,7 +51,7 @@ def stream(**options: str) -> GroupStreamReader:
     return reader
 
 
-def test_the_limits_of_the_triggers_are_told_apart(coordinator: FakeCoordinator) -> None:
+def test_each_trigger_has_its_own_limits(coordinator: FakeCoordinator) -> None:
     assert stream(maxOffsetsPerTrigger="7").getDefaultReadLimit() == ReadMaxRows(7)
     reader = stream()
     assert reader.getDefaultReadLimit() == ReadMaxRows(UNLIMITED)
