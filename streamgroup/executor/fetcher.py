@@ -78,10 +78,10 @@ class Reader:
         client: ClientOptions,
         fetch: FetchOptions,
         fail_on_data_loss: bool,
-        kept: OffsetLocation,
+        location: OffsetLocation,
     ) -> None:
         self._format = read_format
-        self._client, self._fetch, self._kept = client, fetch, kept
+        self._client, self._fetch, self._location = client, fetch, location
         self._clock = time.monotonic
         lookup = read_format.lookup(client, fetch, self._clock)
         self._recovery = Recovery(
@@ -90,7 +90,7 @@ class Reader:
             fetch,
             fail_on_data_loss=fail_on_data_loss,
             clock=self._clock,
-            group=kept.group or None,
+            group=location.group or None,
         )
         self._decode = DecodeOptions(
             check_crcs=fetch.check_crcs,

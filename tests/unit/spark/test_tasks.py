@@ -32,16 +32,8 @@ REGISTERED = {
         ({"group.mode": "off"}, None, StoredIn.KAFKA),
     ],
 )
-<<<<<<< HEAD
-def test_a_task_knows_who_keeps_the_offsets_and_not_where_zookeeper_is(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], group: str | None, stored_in: StoredIn
-||||||| parent of 80e33ce (tests: name the scenarios of options, jobs, spark and cli in plain words)
-def test_a_task_knows_who_keeps_the_offsets_and_not_where_zookeeper_is(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], group: str | None, keeper: Keeper
-=======
 def test_a_task_knows_where_offsets_are_stored_but_no_zookeeper_address(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], group: str | None, keeper: Keeper
->>>>>>> 80e33ce (tests: name the scenarios of options, jobs, spark and cli in plain words)
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], group: str | None, stored_in: StoredIn
 ) -> None:
     told: dict[str, Any] = {}
     monkeypatch.setattr(fetcher, "read", lambda *args, **others: told.update(others) or iter(()))
