@@ -102,7 +102,7 @@ def read(spark: SparkSession, source: str, server: KafkaServer, topic: str) -> f
 
 
 def session() -> SparkSession:
-    """One session for both sources, on two threads."""
+    """Return one session for both sources, on two threads."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
@@ -120,7 +120,7 @@ def session() -> SparkSession:
 
 
 def measure(spark: SparkSession, server: KafkaServer, case: Case, records: int, pairs: int) -> dict[str, object]:
-    """The times of `pairs` alternating pairs after one that warms up."""
+    """Return the times of `pairs` alternating pairs after one that warms up."""
     times: dict[str, list[float]] = {"streamgroup": [], "kafka": []}
     for pair in range(pairs + 1):
         order = ("streamgroup", "kafka") if pair % 2 else ("kafka", "streamgroup")

@@ -57,7 +57,7 @@ def batch(base: int, records: list[bytes], codec: str) -> bytes:
 
 
 def fetch(arguments: argparse.Namespace, size: int, codec: str) -> tuple[bytes, int]:
-    """One partition's bytes of a fetch, and how many records they hold."""
+    """Return one partition's bytes of a fetch, and how many records they hold."""
     chance = random.Random(size)
     words = [chance.randbytes(chance.randrange(3, 9)).hex().encode() for _ in range(400)]
     batches, base, filled = [], 0, 0
@@ -76,7 +76,7 @@ def fetch(arguments: argparse.Namespace, size: int, codec: str) -> tuple[bytes, 
 
 
 def best(data: bytes, options: DecodeOptions, seconds: float) -> float:
-    """The least time of its core that one fetch took, in seconds."""
+    """Return the least time of its core that one fetch took, in seconds."""
     times, end = [], time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
         began = time.thread_time()

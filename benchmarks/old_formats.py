@@ -125,7 +125,7 @@ def values(fetch: int, batch_bytes: int, size: int) -> list[list[bytes]]:
 
 
 def best_rounds(codec: str, batches: list[list[bytes]], rounds: int) -> dict[str, float]:
-    """The least seconds of its core that each format took."""
+    """Return the least seconds of its core that each format took."""
     rows = sum(map(len, batches))
     formats = [f for f in FORMATS if codec in f.codecs]
     written = [(f, f.write(batches, codec)) for f in formats]

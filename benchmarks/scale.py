@@ -150,7 +150,7 @@ def memory_store(n: int) -> Step:
 
 
 def refuse(n: int) -> Step:
-    """All partitions of a topic were deleted but one."""
+    """Return all partitions of a topic were deleted but one."""
     partitions = rows(n)
     offsets = dict.fromkeys(partitions, CommittedOffset(1))
     rows_of = tuple(OffsetCommitResponsePartition(partition_index=i, error_code=3) for i in range(n))
@@ -249,14 +249,14 @@ def packing(size: int, min_partitions_per_range: int = 0) -> Callable[[int], Ste
 
 
 def divide(n: int) -> Step:
-    """One log of Kafka 0.7 with `n` segments."""
+    """Return one log of Kafka 0.7 with `n` segments."""
     ranges = [FetchRange(OffsetRange(TopicPartition("t", 0), 0, 100 * n), None)]
     segments = {ranges[0].range.partition: range(0, 100 * n, 100)}
     return lambda: pack(ranges, KAFKA07_LOG, min_partitions=n // 2, segments=segments)
 
 
 def progress(n: int) -> Step:
-    """A task reads `n` small ranges: each is handed out by itself."""
+    """Return a task reads `n` small ranges: each is handed out by itself."""
     options = parse_source({"subscribe": "t", "kafka.bootstrap.servers": "127.0.0.1:1"}, streaming=False)
     lookup = KAFKA_READ_FORMAT.lookup(options.client, options.fetch, time.monotonic)
     recovery = Recovery(lookup, options.client, options.fetch, fail_on_data_loss=True, clock=time.monotonic)
@@ -298,7 +298,7 @@ STEPS: dict[str, Callable[[int], Step]] = {
 
 
 def cpu_seconds(make: Callable[[int], Step], n: int, times: int = 3) -> float:
-    """The best of so many runs, each on fresh data; of this thread alone, since others share the machine."""
+    """Return the best of so many runs, each on fresh data; of this thread alone, since others share the machine."""
     best = float("inf")
     for _ in range(times):
         step = make(n)
@@ -364,7 +364,10 @@ class Polls:
         return taken
 
     def cpu_seconds(self, polls: int = 200) -> float:
-        """The mean of so many polls. Making JSON of the documents and back, Spark's worker's part, is not in it."""
+        """Return the mean of so many polls.
+
+        Making JSON of the documents and back, Spark's worker's part, is not in it.
+        """
         return sum(self.poll() for _ in range(polls)) / polls
 
     def stop(self) -> None:

@@ -350,7 +350,10 @@ KAFKA_ERRORS: dict[int, KafkaError] = {
 
 
 def error_of(code: int) -> KafkaError:
-    """The row of `code`. One that only a newer broker knows is UNKNOWN_<code>, and not retriable: nobody knows how."""
+    """Return the row of `code`.
+
+    One that only a newer broker knows is UNKNOWN_<code>, and not retriable: nobody knows how.
+    """
     known = KAFKA_ERRORS.get(code)
     if known is not None:
         return known

@@ -32,7 +32,7 @@ _PAIR = re.compile(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[A-Za-z0-9_.:/+@-]+)(?: |$)')
 
 
 def render(words: str, event: str, **fields: Any) -> str:
-    """One line: `words` and the fields that are not None, in the order given."""
+    """Return one line: `words` and the fields that are not None, in the order given."""
     told = {"event": event, **{key: value for key, value in fields.items() if value is not None}}
     pairs = " ".join(f"{key}={_value(value)}" for key, value in told.items())
     plain = " ".join(words.split()).replace(_MARK, " / event=")
@@ -40,7 +40,7 @@ def render(words: str, event: str, **fields: Any) -> str:
 
 
 def parse(line: str) -> dict[str, str]:
-    """The fields of a line that `render` made, values as text; empty for any other line."""
+    """Return the fields of a line that `render` made, values as text; empty for any other line."""
     _, mark, pairs = line.rstrip().partition(_MARK)
     if not mark:
         return {}
@@ -50,7 +50,7 @@ def parse(line: str) -> dict[str, str]:
 
 
 def message_of(line: str) -> str:
-    """The line without its fields."""
+    """Return the line without its fields."""
     return line.partition(_MARK)[0]
 
 

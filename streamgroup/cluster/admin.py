@@ -1,6 +1,6 @@
-"""What tools ask of a cluster: groups, their members and committed offsets; and topics to be made.
+"""The admin operations of the command line: groups, their members and committed offsets, and new topics.
 
-Functions over a `KafkaCluster`; each has a deadline on the cluster's clock and is retried until then.
+Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ T = TypeVar("T")
 
 
 def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListing]:
-    """All groups by id: every broker is asked for those that it coordinates.
+    """Return all groups by id. Every broker lists the groups that it coordinates.
 
-    Raises TransportError where one broker has not answered by the deadline: the list would not be whole.
+    Raises TransportError if a broker does not answer by the deadline: the list would be incomplete.
     """
     groups: dict[str, GroupListing] = {}
     for node in cluster.snapshot((), deadline).brokers:
@@ -68,7 +68,7 @@ def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListin
                 break
             cause = error_of(response.error_code)
             if not may_succeed_later(response.error_code):
-                raise BrokerError(cause, f"the groups of broker {node}")
+                raise BrokerError(cause, f"cannot list the groups of broker {node}")
             retry.again(cause.name)
         for group in response.groups:
             groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
@@ -76,18 +76,19 @@ def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListin
 
 
 def describe_groups(cluster: KafkaCluster, groups: Collection[str], deadline: float) -> dict[str, GroupDescription]:
-    """State and members of each of `groups`; one that does not exist is Dead, without members."""
+    """Return state and members of each group; a group that does not exist is Dead without members."""
     return {group: _describe(cluster, group, deadline) for group in sorted(groups)}
 
 
 def committed(
     cluster: KafkaCluster, group: str, deadline: float, stable: bool = True, in_zookeeper: bool | None = None
 ) -> dict[TopicPartition, CommittedOffset]:
-    """All that `group` has committed, asked without being a member.
+    """Return all commits of `group`, without being a member.
 
-    With `stable` pending transactional commits are waited for (R19); without it the last complete ones are told.
-    `in_zookeeper`: whether those are meant that any broker keeps there (0.8 to 3.x); None: where the brokers cannot
-    keep them in Kafka. Raises UnsupportedVersionError where the brokers have no such store.
+    With `stable` the coordinator waits for pending transactional commits, which would otherwise be read twice (R19);
+    without it the last complete commits are returned. `in_zookeeper` selects the commits that brokers of 0.8 to 3.x
+    keep there; None selects them only if the brokers cannot keep commits in Kafka. Raises UnsupportedVersionError if
+    the brokers do not have the selected store.
     """
     known: list[TopicPartition] = []
 
@@ -100,7 +101,7 @@ def committed(
     def read(version: int, response: OffsetFetchResponse) -> FetchedOffsets:
         fetched = fetched_offsets(response, version, group)
         codes = [fetched.error_code, *(row.error_code for row in fetched.partitions.values())]
-        _check(next((code for code in codes if code), 0), f"group {group!r}: its committed offsets")
+        _check(next((code for code in codes if code), 0), f"cannot fetch the committed offsets of group {group!r}")
         return fetched
 
     fetched = _of_coordinator(cluster, group, (OffsetFetchRequest, ask), read, deadline, in_zookeeper=in_zookeeper)
@@ -115,9 +116,9 @@ def create_topics(
     replication_factor: int = 1,
     configs: Mapping[str, str] | None = None,
 ) -> frozenset[str]:
-    """Create `topics` (names and numbers of partitions); those that were made, without those that existed before.
+    """Create `topics`, with their numbers of partitions. Return the topics that did not exist before.
 
-    Returns when the cluster's metadata shows a leader for each partition. Raises BrokerError for a topic refused.
+    Returns when the cluster's metadata shows a leader for each partition. Raises BrokerError for a refused topic.
     """
     settings = tuple(CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items())
     request = CreateTopicsRequest(
@@ -142,7 +143,7 @@ def _refusal(result: CreatableTopicResult) -> str:
     error = error_of(result.error_code)
     reason = f"topic {result.name!r}" + (f" ({result.error_message})" if result.error_message else "")
     if not error.retriable:
-        raise BrokerError(error, f"{reason} cannot be created")
+        raise BrokerError(error, f"cannot create {reason}")
     return f"{reason}: {error.name}"
 
 
@@ -158,18 +159,18 @@ def _wait_for_leaders(cluster: KafkaCluster, topics: Mapping[str, int], deadline
         ]
         if not waiting:
             return
-        retry.again(f"none yet for {', '.join(waiting)}")
+        retry.again(f"no leader yet for {', '.join(waiting)}")
 
 
 def _describe(cluster: KafkaCluster, group: str, deadline: float) -> GroupDescription:
     def read(version: int, response: DescribeGroupsResponse) -> GroupDescription:
         described = next((g for g in response.groups if g.group_id == group), None)
         if described is None:
-            raise DecodeError(f"DescribeGroups v{version}: the answer does not speak of group {group!r}")
+            raise DecodeError(f"DescribeGroups v{version}: group {group!r} is missing")
         code = described.error_code
-        if code == ErrorCode.GROUP_ID_NOT_FOUND:  # from v6 on an error, before it a dead group
+        if code == ErrorCode.GROUP_ID_NOT_FOUND:  # an error from v6 on, a Dead group before
             return GroupDescription(group, GroupState.DEAD)
-        _check(code, f"group {group!r}: its description")
+        _check(code, f"cannot describe group {group!r}")
         return _description(described)
 
     request = DescribeGroupsRequest(groups=(group,))
@@ -208,16 +209,16 @@ def _assigned(member: DescribedGroupMember) -> tuple[TopicPartition, ...] | None
         return None
 
 
-class _AskAgain(Exception):
+class _RetriableError(Exception):
     """The coordinator has moved or is not ready."""
 
 
 def _check(code: int, context: str) -> None:
     if code == 0:
         return
-    # A group without commits has an empty answer to OffsetFetch: GROUP_ID_NOT_FOUND is of one that is being removed.
+    # OffsetFetch is empty for a group without commits: GROUP_ID_NOT_FOUND means that the group is being removed.
     if may_succeed_later(code) or code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise _AskAgain(error_of(code).name)
+        raise _RetriableError(error_of(code).name)
     raise BrokerError(code, context)
 
 
@@ -230,7 +231,7 @@ def _of_coordinator(
     *,
     in_zookeeper: bool | None = False,
 ) -> T:
-    """Ask `group`'s coordinator, which is found anew for each attempt; any broker where it is about ZooKeeper."""
+    """Call the coordinator of `group`, which is looked up for each attempt. Any broker serves commits in ZooKeeper."""
     retry = cluster.retry(f"{make[0].NAME} of group {group!r}", deadline)
     while True:
         coordinator: Broker | Literal["any"] = ANY
@@ -244,5 +245,5 @@ def _of_coordinator(
         ceiling = ZOOKEEPER_VERSION if in_zookeeper else None
         try:
             return read(*cluster.call_versioned(*make, coordinator, deadline, ceiling=ceiling, keep_trying=False))
-        except (_AskAgain, TransportError) as cause:
+        except (_RetriableError, TransportError) as cause:
             retry.again(cause)

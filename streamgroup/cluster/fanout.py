@@ -1,8 +1,8 @@
-"""Many brokers asked at once by one thread, none of which holds up the others.
+"""Sends requests to many brokers at once from one thread, so that no broker delays the others.
 
-Each has a connection of its own, made while others already answer. Who asks waits no longer than it has timeout for;
-a broker that is late stays asked, and its answer is taken by the next call that asks the same of it. So a broker that
-is always slower than the timeout is heard all the same, one call later.
+Each broker has a connection of its own, which is set up while other brokers already answer. A call returns after its
+timeout. The request to a late broker stays in flight, and the next call with the same request takes its response. A
+broker that is always slower than the timeout is thus read one call later.
 """
 
 from __future__ import annotations
@@ -21,83 +21,83 @@ from streamgroup.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 Address = tuple[str, int]
-Question = tuple[Address, AnyRequest]
+AddressedRequest = tuple[Address, AnyRequest]
 
 
 class Pending(TransportError):
-    """No answer yet; it is waited for."""
+    """The response has not arrived within the timeout; the request stays in flight."""
 
 
 class Unsent(TransportError):
-    """The connection ended at an earlier question: what became of it says nothing of this one."""
+    """The connection failed at an earlier request of the same connection, which says nothing about this one."""
 
 
-class _Asked(NamedTuple):
+class _Sent(NamedTuple):
     request: AnyRequest
     epoch: int
 
 
 @dataclass(slots=True)
-class _Line:
-    """One broker's connection: what it was asked and until when, and late answers that nobody has taken yet."""
+class _BrokerLink:
+    """The connection to one broker, with its in-flight requests and the late responses that no call has taken yet."""
 
     handle: Handle
     connected: bool = False
-    asked: dict[int, tuple[_Asked, float]] = field(default_factory=dict)
-    """By correlation id, the oldest first."""
-    kept: dict[_Asked, tuple[Any, float]] = field(default_factory=dict)
-    """Bounded: the next call that asks this broker drops those whose time is over; without one none is added."""
+    asked: dict[int, tuple[_Sent, float]] = field(default_factory=dict)
+    """Request and deadline by correlation id, the oldest first."""
+    responses: dict[_Sent, tuple[Any, float]] = field(default_factory=dict)
+    """Untaken responses and their deadlines. Bounded: the next call to this broker drops the expired ones."""
     due: float = inf
-    """No answer is overdue before. What was asked is looked through only then: there may be thousands of questions."""
+    """The earliest deadline. `asked` is searched only after it, since there may be thousands of requests."""
 
-    def known(self, now: float) -> set[_Asked]:
-        """What is asked or answered; answers that nobody has taken in their time go."""
-        self.kept = {asked: kept for asked, kept in self.kept.items() if now < kept[1]}
-        return self.kept.keys() | {asked for asked, _ in self.asked.values()}
+    def pending(self, now: float) -> set[_Sent]:
+        """Return the requests that are in flight or have an untaken response; drop expired responses."""
+        self.responses = {asked: kept for asked, kept in self.responses.items() if now < kept[1]}
+        return self.responses.keys() | {asked for asked, _ in self.asked.values()}
 
     @property
     def first(self) -> AnyRequest | None:
-        """What the broker was to answer next."""
+        """The request that the broker answers next."""
         return next((asked.request for asked, _ in self.asked.values()), None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What one call asks, and what it has heard."""
+class _Call:
+    """The requests of one call and their responses so far."""
 
-    questions: dict[Question, None]
-    """In their order."""
+    requests: dict[AddressedRequest, None]
+    """The requests, in the order of the caller."""
     epoch: int
-    answers: dict[Question, Any]
+    answers: dict[AddressedRequest, Any]
 
-    def left(self) -> list[Question]:
-        """What has no answer yet."""
-        return [question for question in self.questions if question not in self.answers]
+    def left(self) -> list[AddressedRequest]:
+        """Return the requests without a response."""
+        return [request for request in self.requests if request not in self.answers]
 
-    def take(self, address: Address, line: _Line) -> None:
-        """Take the answers that were kept."""
-        for asked in tuple(line.kept):
-            question = address, asked.request
-            if asked.epoch == self.epoch and question in self.questions and question not in self.answers:
-                self.answers[question] = line.kept.pop(asked)[0]
+    def take(self, address: Address, link: _BrokerLink) -> None:
+        """Take the responses that `link` holds for this call."""
+        for asked in tuple(link.responses):
+            request = address, asked.request
+            if asked.epoch == self.epoch and request in self.requests and request not in self.answers:
+                self.answers[request] = link.responses.pop(asked)[0]
 
     def fail(self, address: Address, error: StreamGroupError, culprit: AnyRequest | None = None) -> None:
-        """Nothing more comes from there. With `culprit` the connection ended at that question."""
-        for question in self.left():
-            if question[0] == address:
-                behind = culprit is not None and question[1] != culprit
-                self.answers[question] = Unsent(f"{error} (before this was answered)") if behind else error
+        """Fail all pending requests to `address`. With `culprit` the connection failed at that request."""
+        for request in self.left():
+            if request[0] == address:
+                behind = culprit is not None and request[1] != culprit
+                self.answers[request] = Unsent(f"{error} (in an earlier request)") if behind else error
 
 
 class BrokerFanout:
-    """See the module. Used by one thread."""
+    """Calls to many brokers at once. One thread uses it."""
 
     def __init__(self, options: ClientOptions, clock: Callable[[], float], dialect: Dialect = Dialect.KAFKA) -> None:
         self._options = options
         self._clock = clock
         self._poller = Poller(options, clock, dialect)
-        self._lines: dict[Address, _Line] = {}
-        """One a broker; it goes with its connection, and when the broker is none any more (`keep`)."""
+        self._links: dict[Address, _BrokerLink] = {}
+        """One per broker, until its connection fails or the broker leaves the cluster (`keep`)."""
 
     def call_each(
         self,
@@ -108,110 +108,111 @@ class BrokerFanout:
         ceiling: int | None = None,
         epoch: int = 0,
     ) -> dict[Address, R | TransportError]:
-        """One attempt at each: what it answered, or why it did not.
+        """Call each broker once. Return its response, or the error of the attempt.
 
-        An attempt takes `request_timeout_ms` at most. After `timeout` seconds (none: when the attempts are over) those
-        that have not answered are `Pending`; their answers count for the next call of the same `epoch`. Raises whatever
-        else is wrong with a broker: UnsupportedVersionError, DecodeError, BrokerError where it refuses the handshake.
+        An attempt takes at most `request_timeout_ms`. Brokers without a response after `timeout` seconds (None: the
+        whole attempt) are `Pending`; the next call of the same `epoch` takes their responses. Raises any error that is
+        not a TransportError: UnsupportedVersionError, DecodeError, BrokerError of a refused handshake.
         """
         found = self.call_all(requests.items(), deadline, timeout=timeout, ceiling=ceiling, epoch=epoch)
         return {address: answer for (address, _), answer in found.items()}
 
     def call_all(
         self,
-        questions: Collection[Question],
+        requests: Collection[AddressedRequest],
         deadline: float,
         *,
         timeout: float | None = None,
         ceiling: int | None = None,
         epoch: int = 0,
-    ) -> dict[Question, Any]:
-        """`ask` where one broker may be asked many things, one behind the other in the order given.
+    ) -> dict[AddressedRequest, Any]:
+        """Do as `call_each` with several requests per broker, which are pipelined in the given order.
 
-        Where the connection ends, the first question without an answer has the error, those behind it are `Unsent`.
+        If a connection fails, its first request without a response gets the error; the ones behind it are `Unsent`.
         """
         began = self._clock()
         until = min(deadline, began + self._options.request_timeout_ms / 1000)
-        enough = until if timeout is None else min(until, began + timeout)
-        answers: dict[Question, Any] = {}
-        wanted = _Wanted(dict.fromkeys(questions), epoch, answers)
-        self._take(self._poller.wait(0), _Wanted({}, epoch, {}))  # connections that have ended, answers that came late
-        self._put(wanted, until, ceiling)
+        wait_end = until if timeout is None else min(until, began + timeout)
+        answers: dict[AddressedRequest, Any] = {}
+        call = _Call(dict.fromkeys(requests), epoch, answers)
+        self._take(self._poller.wait(0), _Call({}, epoch, {}))  # failed connections and late responses
+        self._send(call, until, ceiling)
         while True:
-            for address, line in self._lines.items():
-                wanted.take(address, line)
-            self._drop_overdue(wanted)
+            for address, link in self._links.items():
+                call.take(address, link)
+            self._drop_overdue(call)
             now = self._clock()
-            if len(answers) == len(wanted.questions) or now >= enough:
+            if len(answers) == len(call.requests) or now >= wait_end:
                 break
-            self._take(self._poller.wait(max(0.0, min(enough, self._due(until)) - now)), wanted)
-        for address, request in wanted.left():
+            self._take(self._poller.wait(max(0.0, min(wait_end, self._due(until)) - now)), call)
+        for address, request in call.left():
             answers[address, request] = Pending(
-                f"{_name(address)}: no answer to {name_of(request)} after {now - began:.1f} s; it is waited for"
+                f"no response yet from broker {_name(address)} to {name_of(request)} after {now - began:.1f} s"
             )
-        return {question: answers[question] for question in wanted.questions}
+        return {request: answers[request] for request in call.requests}
 
     def keep(self, addresses: Collection[Address]) -> None:
-        """Reset the connections to all other addresses: they no longer belong to a broker."""
-        for address in self._lines.keys() - frozenset(addresses):
-            self._poller.drop(self._lines.pop(address).handle, reset=True)
+        """Reset the connections to all other addresses, which no longer belong to a broker."""
+        for address in self._links.keys() - frozenset(addresses):
+            self._poller.drop(self._links.pop(address).handle, reset=True)
 
     def close(self) -> None:
         """Close all connections."""
         self._poller.close()
-        self._lines.clear()
+        self._links.clear()
 
-    def _put(self, wanted: _Wanted, until: float, ceiling: int | None) -> None:
-        """Ask, unless the same is asked already or has been answered since."""
+    def _send(self, call: _Call, until: float, ceiling: int | None) -> None:
+        """Send the requests that are neither in flight nor answered."""
         now = self._clock()
-        known: dict[Address, set[_Asked]] = {}
-        for address, request in wanted.questions:
-            line = self._lines.get(address)
-            if line is None:
-                line = self._lines[address] = _Line(self._poller.connect(*address, "fanout"))
-            if address not in known:
-                known[address] = line.known(now)
-            asked = _Asked(request, wanted.epoch)
-            if asked not in known[address]:
-                line.asked[self._poller.send(line.handle, request, ceiling=ceiling)] = asked, until
-                line.due = min(line.due, until)
+        pending: dict[Address, set[_Sent]] = {}
+        for address, request in call.requests:
+            link = self._links.get(address)
+            if link is None:
+                link = self._links[address] = _BrokerLink(self._poller.connect(*address, "fanout"))
+            if address not in pending:
+                pending[address] = link.pending(now)
+            asked = _Sent(request, call.epoch)
+            if asked not in pending[address]:
+                link.asked[self._poller.send(link.handle, request, ceiling=ceiling)] = asked, until
+                link.due = min(link.due, until)
 
-    def _take(self, events: list[Event], wanted: _Wanted) -> None:
-        """What has come: answers are kept, and why there will be none is told at once."""
-        by_handle = {line.handle: address for address, line in self._lines.items()}
+    def _take(self, events: list[Event], call: _Call) -> None:
+        """Handle events: keep responses, and fail the requests of failed connections at once."""
+        by_handle = {link.handle: address for address, link in self._links.items()}
         for event in events:
             address = by_handle.get(event.handle)
-            line = None if address is None else self._lines.get(address)
-            if address is None or line is None:
+            link = None if address is None else self._links.get(address)
+            if address is None or link is None:
                 continue
             match event:
                 case Connected():
-                    line.connected = True
+                    link.connected = True
                 case Received():
-                    asked, until = line.asked.pop(event.correlation_id)
-                    line.kept[asked] = event.response, until
+                    asked, until = link.asked.pop(event.correlation_id)
+                    link.responses[asked] = event.response, until
                 case Broken():
-                    del self._lines[address]
-                    if line.asked and not isinstance(event.error, TransportError):
+                    del self._links[address]
+                    if link.asked and not isinstance(event.error, TransportError):
                         raise event.error
-                    wanted.take(address, line)
-                    wanted.fail(address, event.error, line.first if line.connected else None)
+                    call.take(address, link)
+                    call.fail(address, event.error, link.first if link.connected else None)
 
-    def _drop_overdue(self, wanted: _Wanted) -> None:
-        """Reset connections with an answer that is overdue: nothing that comes later may be mistaken (R18)."""
+    def _drop_overdue(self, call: _Call) -> None:
+        """Reset connections with an overdue response, which might later be taken for that of another request (R18)."""
         now = self._clock()
-        for address, line in tuple(self._lines.items()):
-            if now < line.due:
+        for address, link in tuple(self._links.items()):
+            if now < link.due:
                 continue
-            names = sorted({name_of(asked.request) for asked, until in line.asked.values() if now >= until})
-            line.due = min((until for _, until in line.asked.values()), default=inf)
+            names = sorted({name_of(asked.request) for asked, until in link.asked.values() if now >= until})
+            link.due = min((until for _, until in link.asked.values()), default=inf)
             if names:
-                self._poller.drop(line.handle, reset=True)
-                del self._lines[address]
-                wanted.fail(address, TransportError(f"{_name(address)}: no answer to {', '.join(names)} in time"))
+                self._poller.drop(link.handle, reset=True)
+                del self._links[address]
+                error = TransportError(f"no response from broker {_name(address)} to {', '.join(names)} in time")
+                call.fail(address, error)
 
     def _due(self, until: float) -> float:
-        return min((line.due for line in self._lines.values()), default=until)
+        return min((link.due for link in self._links.values()), default=until)
 
 
 def _name(address: Address) -> str:

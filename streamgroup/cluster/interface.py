@@ -1,7 +1,7 @@
-"""Which cluster there is: behind its bootstrap servers, or behind the ZooKeeper where its brokers are registered.
+"""The interface of a cluster, and the cluster that the options name: by bootstrap servers or by ZooKeeper.
 
-With `zookeeper.connect` alone the dialect is read off `/brokers/ids` when the cluster is first asked something: JSON is
-Kafka 0.8 or later, which is then reached as ever through the brokers found there; `creator:host:port` is Kafka 0.7.
+With `zookeeper.connect` alone the dialect is read from `/brokers/ids` at the first request. JSON is Kafka 0.8 or later,
+which is then reached through the registered brokers; `creator:host:port` is Kafka 0.7.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ log = logging.getLogger("streamgroup")
 T = TypeVar("T")
 
 
-_LOOK_EVERY_S = 0.25
-"""How often brokers are looked for where there are none: they come back one by one when ZooKeeper was away."""
+_BROKER_POLL_S = 0.25
+"""Seconds between reads of the registrations while there are none: brokers reregister one by one after an outage."""
 _ZOOKEEPER_TIMEOUT_S = 1.0
-"""How long other brokers are looked for in ZooKeeper, where some are known."""
+"""Seconds to wait for ZooKeeper when none of the known brokers answers."""
 
 
 class Cluster(Protocol):
-    """The operations of a cluster that planning uses, whichever protocol its brokers speak. Used by one thread."""
+    """The operations of a cluster that planning uses, in either dialect. One thread uses it."""
 
     def deadline(self, timeout_ms: int | None = None) -> float:
-        """The moment `timeout_ms` from now; `default_api_timeout_ms` unless given."""
+        """Return the time `timeout_ms` from now, by default `default_api_timeout_ms`, on the cluster's clock."""
 
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
-        """The cluster and `topics` (None: all)."""
+        """Return the cluster and `topics` (None: all)."""
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offset of each partition at EARLIEST, LATEST or a timestamp (ms)."""
+        """Return the offset of each partition at EARLIEST, LATEST or a timestamp (ms)."""
 
     def list_offsets_once(
         self,
@@ -56,34 +56,37 @@ class Cluster(Protocol):
         timeout: float,
         epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
-        """`list_offsets` in one attempt, in which no broker holds up another; and what is amiss."""
+        """Do as `list_offsets` in one attempt of `timeout` seconds.
+
+        Return the offsets and the reasons for missing ones.
+        """
 
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, EpochCheck], deadline: float
     ) -> dict[TopicPartition, EpochEnd]:
-        """Where the epochs of positions end; what cannot tell is absent."""
+        """Return the ends of the leader epochs of positions; partitions without a response are absent."""
 
     def distrust_metadata(self) -> None:
-        """Ask another broker for the metadata next time, where there is one."""
+        """Send the next metadata request to another broker, if there is one: the last one may lag."""
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. A later call connects again."""
 
 
 def open_cluster(options: ClientOptions, on_change: Callable[[], None] | None = None) -> Cluster:
-    """The cluster that `options` name. Nothing connects before it is asked something.
+    """Return the cluster that `options` name. It connects at the first request.
 
-    `on_change` is called, from another thread, when brokers or topics that were read in ZooKeeper have changed.
+    Another thread calls `on_change` when brokers or topics that were read in ZooKeeper have changed.
     """
     if options.bootstrap_servers or options.zookeeper is None:
         return KafkaCluster(options)
-    from streamgroup.cluster.registry_reader import RegistryReader  # noqa: PLC0415  (most clusters need no client of ZooKeeper)
+    from streamgroup.cluster.registry_reader import RegistryReader  # noqa: PLC0415  (loads kazoo, which few clusters need)
 
     return RegisteredCluster(options, RegistryReader(options.zookeeper, on_change))
 
 
 class RegisteredCluster:
-    """The cluster whose brokers are registered in a ZooKeeper."""
+    """A cluster whose brokers are registered in ZooKeeper."""
 
     def __init__(
         self, options: ClientOptions, nodes: RegistryReader, clock: Callable[[], float] = time.monotonic
@@ -92,22 +95,22 @@ class RegisteredCluster:
         self.clock = clock
         self._nodes = nodes
         self._inner: KafkaCluster | Kafka07Cluster | None = None
-        self._lost = False
-        """None of the brokers known has answered: there may be others by now."""
+        self._may_have_moved = False
+        """Whether none of the known brokers answered: others may be registered now."""
 
     def deadline(self, timeout_ms: int | None = None) -> float:
-        """The moment `timeout_ms` from now; `default_api_timeout_ms` unless given."""
+        """Return the time `timeout_ms` from now, by default `default_api_timeout_ms`, on the cluster's clock."""
         return self.clock() + (self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
-        """The cluster and `topics` (None: all). Raises ConfigError where there are no brokers where they should be."""
-        return self._asked(deadline, lambda inner: inner.snapshot(topics, deadline, refresh))
+        """Return the cluster and `topics` (None: all). Raises ConfigError if ZooKeeper has no node of brokers."""
+        return self._call(deadline, lambda inner: inner.snapshot(topics, deadline, refresh))
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offset of each partition at EARLIEST, LATEST or a timestamp (ms)."""
-        return self._asked(deadline, lambda inner: inner.list_offsets(wanted, isolation, deadline))
+        """Return the offset of each partition at EARLIEST, LATEST or a timestamp (ms)."""
+        return self._call(deadline, lambda inner: inner.list_offsets(wanted, isolation, deadline))
 
     def list_offsets_once(
         self,
@@ -118,69 +121,75 @@ class RegisteredCluster:
         timeout: float,
         epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
-        """`list_offsets` in one attempt, in which no broker holds up another; and what is amiss."""
-        return self._asked(
+        """Do as `list_offsets` in one attempt of `timeout` seconds.
+
+        Return the offsets and the reasons for missing ones.
+        """
+        return self._call(
             deadline, lambda inner: inner.list_offsets_once(wanted, isolation, deadline, timeout=timeout, epoch=epoch)
         )
 
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, EpochCheck], deadline: float
     ) -> dict[TopicPartition, EpochEnd]:
-        """Where the epochs of positions end; brokers before 0.11 have none."""
-        return self._asked(deadline, lambda inner: inner.epoch_ends(wanted, deadline))
+        """Return the ends of the leader epochs of positions; brokers before 0.11 have none."""
+        return self._call(deadline, lambda inner: inner.epoch_ends(wanted, deadline))
 
-    def opened(self, deadline: float) -> KafkaCluster | Kafka07Cluster:
-        """The cluster itself, in the dialect that it speaks."""
+    def resolve(self, deadline: float) -> KafkaCluster | Kafka07Cluster:
+        """Return the cluster in the dialect of the registered brokers."""
         if self._inner is None:
-            self._inner = self._found(self._awaited(deadline))
-        elif self._lost:
+            self._inner = self._cluster_of(self._await_brokers(deadline))
+        elif self._may_have_moved:
             try:
-                self._inner = self._found(self._nodes.brokers(min(deadline, self.clock() + _ZOOKEEPER_TIMEOUT_S)))
-                self._lost = False
+                self._inner = self._cluster_of(self._nodes.brokers(min(deadline, self.clock() + _ZOOKEEPER_TIMEOUT_S)))
+                self._may_have_moved = False
             except TransportError as error:
-                log.debug("going on with the brokers known: %s", error)
+                log.debug("using the known brokers: %s", error)
         return self._inner
 
     def distrust_metadata(self) -> None:
-        """Ask another broker for the metadata next time, where there is one."""
+        """Send the next metadata request to another broker, if there is one: the last one may lag."""
         if self._inner is not None:
             self._inner.distrust_metadata()
 
     def close(self) -> None:
-        """Close all connections, and the session."""
+        """Close all connections and the session with ZooKeeper."""
         if self._inner is not None:
             self._inner.close()
             self._inner = None
         self._nodes.close()
 
-    def _asked(self, deadline: float, question: Callable[[KafkaCluster | Kafka07Cluster], T]) -> T:
+    def _call(self, deadline: float, operation: Callable[[KafkaCluster | Kafka07Cluster], T]) -> T:
         try:
-            return question(self.opened(deadline))
+            return operation(self.resolve(deadline))
         except TransportError:
-            self._lost = isinstance(self._inner, KafkaCluster)
+            self._may_have_moved = isinstance(self._inner, KafkaCluster)
             raise
 
-    def _awaited(self, deadline: float) -> RegisteredBrokers:
-        """The brokers, as soon as there are any."""
-        said = False
+    def _await_brokers(self, deadline: float) -> RegisteredBrokers:
+        """Wait until brokers are registered, and return them."""
+        has_warned = False
         while True:
             try:
                 return self._nodes.brokers(deadline)
             except TransportError as error:
-                if self.clock() + _LOOK_EVERY_S >= deadline:
+                if self.clock() + _BROKER_POLL_S >= deadline:
                     raise
-                if not said:
+                if not has_warned:
                     log.warning("%s; waiting for them", error)
-                said = True
-                time.sleep(_LOOK_EVERY_S)
+                has_warned = True
+                time.sleep(_BROKER_POLL_S)
 
-    def _found(self, registered: RegisteredBrokers) -> KafkaCluster | Kafka07Cluster:
-        """The cluster of these brokers: the one that is open, where it is still the same."""
+    def _cluster_of(self, registered: RegisteredBrokers) -> KafkaCluster | Kafka07Cluster:
+        """Return the cluster of these brokers: the open one, if it is still the same."""
         dialect = registered.dialect
         if self._inner is None:
-            log.info("%s: Kafka %s, brokers %s", self._nodes.where, _NAMES[dialect], registered)
+            log.info("%s: Kafka %s, brokers %s", self._nodes.where, _VERSIONS[dialect], registered)
         elif isinstance(self._inner, Kafka07Cluster) is not (dialect is Dialect.KAFKA07):
-            raise ConfigError(f"{self._nodes.where}: the brokers are of Kafka {_NAMES[dialect]} by now: start again")
+            raise ConfigError(
+                f"cannot continue with {self._nodes.where}: the brokers are now of Kafka {_VERSIONS[dialect]}. "
+                "Restart the query"
+            )
         if dialect is Dialect.KAFKA07:
             return self._inner if isinstance(self._inner, Kafka07Cluster) else Kafka07Cluster(self.options, self._nodes)
         servers = tuple(sorted((broker.host, broker.port) for broker in registered.brokers.values()))
@@ -192,19 +201,21 @@ class RegisteredCluster:
 
 
 def kafka_of(cluster: Cluster, deadline: float) -> KafkaCluster:
-    """`cluster` as one that speaks Kafka's protocol of 0.8 and later. Raises ConfigError where it is a 0.7."""
-    opened = cluster.opened(deadline) if isinstance(cluster, RegisteredCluster) else cluster
-    if isinstance(opened, Kafka07Cluster):
-        raise ConfigError("the brokers are of Kafka 0.7: they know no groups and keep no offsets, their ZooKeeper does")
-    return cast("KafkaCluster", opened)
+    """Return `cluster` as one of Kafka 0.8 or later. Raises ConfigError for Kafka 0.7."""
+    resolved = cluster.resolve(deadline) if isinstance(cluster, RegisteredCluster) else cluster
+    if isinstance(resolved, Kafka07Cluster):
+        raise ConfigError("cannot use groups of the brokers: Kafka 0.7 keeps groups and offsets in ZooKeeper")
+    return cast("KafkaCluster", resolved)
 
 
 def kafka07_of(cluster: Cluster, deadline: float) -> Kafka07Cluster:
-    """`cluster` as one of Kafka 0.7. Raises ConfigError where it is a later one."""
-    opened = cluster.opened(deadline) if isinstance(cluster, RegisteredCluster) else cluster
-    if not isinstance(opened, Kafka07Cluster):
-        raise ConfigError("the brokers are not of Kafka 0.7: their offsets are no byte positions")
-    return opened
+    """Return `cluster` as one of Kafka 0.7. Raises ConfigError for a later one."""
+    resolved = cluster.resolve(deadline) if isinstance(cluster, RegisteredCluster) else cluster
+    if not isinstance(resolved, Kafka07Cluster):
+        raise ConfigError(
+            "cannot scan for message boundaries: the brokers are not of Kafka 0.7, and their offsets are not bytes"
+        )
+    return resolved
 
 
-_NAMES = {Dialect.KAFKA07: "0.7", Dialect.KAFKA: "0.8 or later"}
+_VERSIONS = {Dialect.KAFKA07: "0.7", Dialect.KAFKA: "0.8 or later"}

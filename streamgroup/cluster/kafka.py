@@ -1,7 +1,7 @@
-"""A cluster behind its bootstrap servers: connections to brokers, cached metadata, retries until a deadline.
+"""A Kafka cluster behind its bootstrap servers: connections to brokers, cached metadata, retries until a deadline.
 
-Every method takes a deadline, in seconds on the clock given (`time.monotonic` by default), and retries what may be
-retried with backoff and jitter until then; what it raises names the last cause. Used by one thread.
+Every method takes a deadline in seconds on the given clock (`time.monotonic` by default). Until then it retries
+retriable errors with backoff and jitter; its TransportError names the last cause. One thread uses a cluster.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from streamgroup.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 
-_SMALLEST_SHARE_S = 1.0
+_LEAST_SHARE_S = 1.0
 
 ANY: Final = "any"
-"""Any broker that answers."""
+"""Any broker: known ones are tried until one answers."""
 Node = int | Broker | Literal["any"]
 
 
 class KafkaCluster:
-    """A Kafka cluster as one thread uses it. Bootstrap servers are tried in the order of their list."""
+    """A cluster of Kafka 0.8 or later. It tries bootstrap servers in the order of the option."""
 
     def __init__(
         self,
@@ -56,21 +56,21 @@ class KafkaCluster:
     ) -> None:
         if options.security_protocol != "PLAINTEXT":
             raise ConfigError(
-                f"kafka.security.protocol={options.security_protocol} is not supported yet: only PLAINTEXT is"
+                f"unsupported kafka.security.protocol={options.security_protocol}: only PLAINTEXT is supported so far"
             )
         if not options.bootstrap_servers:
-            raise ConfigError("kafka.bootstrap.servers is empty: name at least one host:port")
+            raise ConfigError("invalid kafka.bootstrap.servers: it is empty. Set at least one host:port")
         self.options = options
         self.clock = clock
         self._sleep = sleep
         self._rng = random.Random()
-        # Both bounded by the brokers that there are: see `_forget_brokers`.
+        # `_forget_brokers` bounds all three by the brokers of the cluster.
         self._connections: dict[Address, Connection] = {}
         self._failed_at: dict[Address, float] = {}
         self._distrusted_at: dict[Address, float] = {}
-        """When the metadata of each broker was found doubtful: others, unless they fail, are asked before it."""
-        self._told_by: Address | None = None
-        """The broker that answered with the newest metadata."""
+        """When `distrust_metadata` was called for each broker: metadata requests try other brokers before it."""
+        self._metadata_source: Address | None = None
+        """The broker that sent the newest metadata."""
         self._fanout: BrokerFanout | None = None
         self._cache = MetadataCache(options.metadata_max_age_ms)
 
@@ -78,25 +78,25 @@ class KafkaCluster:
         return ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
 
     def deadline(self, timeout_ms: int | None = None) -> float:
-        """The moment `timeout_ms` from now; `default_api_timeout_ms` unless given."""
+        """Return the time `timeout_ms` from now, by default `default_api_timeout_ms`, on the cluster's clock."""
         return self.clock() + (self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
     def retry(self, what: str, deadline: float) -> Retry:
-        """The attempts at one operation; `what` is for its error message."""
+        """Return the retries of one operation, which `what` names in the error."""
         return Retry(self, what, deadline, Backoff(self.options, self._rng), self._sleep)
 
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
-        """The cluster and `topics` (None: all), from the cache unless that is too old or `refresh` is asked for.
+        """Return the cluster and `topics` (None: all), from the cache unless it has expired or `refresh` is set.
 
-        Topics that do not exist are absent, and are not created; partitions without a leader have NO_LEADER. A topic
-        that is only just coming up is asked for again. Raises BrokerError for a topic that may not be described,
-        TransportError where nothing certain is known by the deadline.
+        Topics that do not exist are absent, and are not created. Partitions without a leader have NO_LEADER. Requests
+        are retried while a topic is being created. Raises BrokerError for a topic that may not be described, and
+        TransportError if no broker gives a definite response by the deadline.
         """
         wanted = None if topics is None else frozenset(topics)
         cached = None if refresh else self._cache.get(wanted, self.clock())
         if cached is not None:
             return cached
-        retry = self.retry("its metadata", deadline)
+        retry = self.retry("metadata", deadline)
         while True:
             _, response = self.call_versioned(
                 MetadataRequest, lambda version: metadata_request(wanted, version), ANY, deadline
@@ -111,14 +111,16 @@ class KafkaCluster:
             retry.again("; ".join(unsettled))
 
     def distrust_metadata(self) -> None:
-        """Ask another broker for the metadata next time: the one that answered last may lag behind the controller."""
-        if self._told_by is not None:
-            self._distrusted_at[self._told_by] = self.clock()
+        """Send the next metadata request to another broker: the last one may lag behind the controller."""
+        if self._metadata_source is not None:
+            self._distrusted_at[self._metadata_source] = self.clock()
         self.expire_metadata()
 
     def _forget_brokers(self, snapshot: ClusterSnapshot) -> None:
-        """Close connections to addresses that are no broker's any more: brokers may come back under new ones for ever,
-        as they do where each start of one gives it another address."""
+        """Close connections to addresses that no longer belong to a broker.
+
+        Brokers that get a new address at each start would otherwise leave connections behind without end.
+        """
         known = {(broker.host, broker.port) for broker in snapshot.brokers.values()}
         known.update(self.options.bootstrap_servers)
         for address in self._connections.keys() - known:
@@ -129,16 +131,16 @@ class KafkaCluster:
         self._distrusted_at = {address: at for address, at in self._distrusted_at.items() if address in known}
 
     def expire_metadata(self) -> None:
-        """A broker's answer contradicts the metadata: ask anew when it is wanted next."""
+        """Expire the cached metadata, which the response of a broker contradicts."""
         self._cache.expire()
 
     def call(
         self, request: Request[R], node: Node, deadline: float, version: int | None = None, ceiling: int | None = None
     ) -> R:
-        """Ask `node` (an id, a Broker, or ANY) and wait; connections that fail are made again until the deadline.
+        """Send `request` to `node` (an id, a Broker, or ANY) and return the response, over new connections if need be.
 
-        The request may reach the broker more than once. Error codes within the response are the caller's to read.
-        One attempt takes `request_timeout_ms` at most. Raises TransportError, UnsupportedVersionError, DecodeError.
+        The request may reach the broker more than once. The caller handles error codes in the response. An attempt
+        takes at most `request_timeout_ms`. Raises TransportError, UnsupportedVersionError, DecodeError.
         """
         return self.call_versioned(type(request), lambda _: request, node, deadline, version=version, ceiling=ceiling)[
             1
@@ -155,9 +157,9 @@ class KafkaCluster:
         ceiling: int | None = None,
         keep_trying: bool = True,
     ) -> tuple[int, R]:
-        """`call` for requests whose shape depends on the version: `make` is told it. The version and the response.
+        """Do as `call` with the request that `make` builds for the negotiated version. Return version and response.
 
-        Without `keep_trying` a connection that fails is a TransportError at once: the caller may know another node.
+        Without `keep_trying` a failed connection raises TransportError at once: the caller may know another node.
         """
         retry = self.retry(f"{kind.NAME} of {'any broker' if node == ANY else f'broker {node}'}", deadline)
         while True:
@@ -176,7 +178,7 @@ class KafkaCluster:
                         break
                 else:
                     if kind is MetadataRequest:
-                        self._told_by = address
+                        self._metadata_source = address
                     return chosen, response
             self.expire_metadata()
             if not keep_trying:
@@ -191,10 +193,10 @@ class KafkaCluster:
         timeout: float | None = None,
         epoch: int = 0,
     ) -> dict[int, R | TransportError]:
-        """Ask several nodes at once, one attempt each: what each answered, or why it did not.
+        """Call several nodes at once, with one attempt each. Return the response or the error of each.
 
-        After `timeout` seconds those that have not answered are `Pending`. Their answers are taken by the next call
-        that asks them the same in the same `epoch`; without it each attempt takes `request_timeout_ms` at most.
+        Nodes without a response after `timeout` seconds are `Pending`; the next call with the same requests and `epoch`
+        takes their responses. Without `timeout` an attempt takes at most `request_timeout_ms`.
         """
         answers: dict[int, R | TransportError] = {}
         nodes: dict[Address, int] = {}
@@ -213,7 +215,7 @@ class KafkaCluster:
         return answers
 
     def coordinator(self, group: str, deadline: float) -> Broker:
-        """The broker that coordinates `group`. Raises BrokerError where the group may not be used."""
+        """Return the coordinator of `group`. Raises BrokerError if the group is invalid or not authorized."""
         retry = self.retry(f"coordinator of group {group!r}", deadline)
         while True:
             version, response = self.call_versioned(
@@ -223,19 +225,19 @@ class KafkaCluster:
             if isinstance(answer, Broker):
                 return answer
             if not may_succeed_later(answer.code):
-                raise BrokerError(answer, f"group {group!r}: its coordinator")
+                raise BrokerError(answer, f"cannot find the coordinator of group {group!r}")
             retry.again(answer.name)
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offset of each partition at EARLIEST, LATEST or a timestamp (ms): all leaders are asked at once.
+        """Return the offset of each partition at EARLIEST, LATEST or a timestamp (ms), from all leaders at once.
 
         LATEST is the last stable offset under READ_COMMITTED, else the high watermark. A timestamp beyond the last
-        record has the offset NO_OFFSET. Brokers before 0.10.1 know the times of segments only: there a timestamp means
-        the start of the newest segment whose file is not newer, and the earliest offset where none is as old, so that
-        no later record is missed. Partitions whose leader moves or is not known are asked for again. Raises
-        TransportError where one has no answer by the deadline, BrokerError where one may not be read.
+        record has the offset NO_OFFSET. Brokers before 0.10.1 know only the times of segments. A timestamp resolves
+        there to the start of the newest segment whose file is not newer, or to the earliest offset, so that no later
+        record is missed. Partitions without a known leader are retried. Raises TransportError if a partition has no
+        response by the deadline, BrokerError if it may not be read.
         """
         listed: dict[TopicPartition, ListedOffset] = {}
         pending = dict(wanted)
@@ -244,21 +246,21 @@ class KafkaCluster:
             try:
                 snapshot = self.snapshot({tp.topic for tp in pending}, deadline)
             except TransportError as error:
-                raise retry.cut_short(error) from error
+                raise retry.with_earlier_cause(error) from error
             requests, causes = offset_requests(pending, snapshot, isolation)
             for answer in self.call_each(requests, deadline).values():
                 if isinstance(answer, TransportError):
                     causes.append(str(answer))
                 else:
                     read_offsets(answer, listed, causes)
-            self._look_twice(pending, snapshot, isolation, deadline, listed=listed, causes=causes)
+            self._retry_unmatched_timestamps(pending, snapshot, isolation, deadline, listed=listed, causes=causes)
             pending = {tp: at for tp, at in pending.items() if tp not in listed}
             if not pending:
                 return listed
             self.expire_metadata()
             retry.again("; ".join(causes))
 
-    def _look_twice(
+    def _retry_unmatched_timestamps(
         self,
         asked: Mapping[TopicPartition, int],
         snapshot: ClusterSnapshot,
@@ -268,7 +270,7 @@ class KafkaCluster:
         listed: dict[TopicPartition, ListedOffset],
         causes: list[str],
     ) -> None:
-        """Nothing was found for a timestamp: in v0 no segment is as old, later no record is as late."""
+        """Repeat a timestamp without a result. In v0 it precedes every segment, and the earliest offset replaces it."""
         unmatched = [tp for tp, at in asked.items() if at >= 0 and tp in listed and listed[tp].offset == NO_OFFSET]
         by_node: dict[int, dict[TopicPartition, int]] = {}
         for tp in unmatched:
@@ -299,11 +301,12 @@ class KafkaCluster:
         timeout: float,
         epoch: int,
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
-        """`list_offsets` in one attempt of `timeout` seconds, in which no leader holds up another; and what is amiss.
+        """Do as `list_offsets` in one attempt of `timeout` seconds. Return the offsets and the reasons for missing
+        ones.
 
-        What has no answer yet is absent; a later call for the same partitions takes an answer that came meanwhile, if
-        it is of the same `epoch`: a new one begins where what is asked about may have changed.
-        Raises BrokerError where a partition may not be read, TransportError where there is no metadata by `deadline`.
+        No leader delays another. A later call with the same partitions and `epoch` takes responses that arrive later;
+        the caller starts a new epoch when the partitions may have changed. Raises BrokerError if a partition may not be
+        read, TransportError if there is no metadata by `deadline`.
         """
         listed: dict[TopicPartition, ListedOffset] = {}
         snapshot = self.snapshot({tp.topic for tp in wanted}, deadline)
@@ -318,10 +321,10 @@ class KafkaCluster:
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, EpochCheck], deadline: float
     ) -> dict[TopicPartition, EpochEnd]:
-        """Where the epochs of positions end in the logs of the leaders now: all leaders are asked at once.
+        """Return the ends of the leader epochs of positions, from all leaders at once.
 
-        What has no answer by the deadline (its leader moves, or is gone) is absent, and holds up no other. A leader
-        that cannot tell gives an EpochEnd that is not `known`. Raises BrokerError where a log may not be asked about.
+        Partitions without a response by the deadline are absent: their leader moves or is offline. A leader that does
+        not know the end gives an EpochEnd that is not `known`. Raises BrokerError if a log may not be described.
         """
         ends: dict[TopicPartition, EpochEnd] = {}
         pending = dict(wanted)
@@ -344,7 +347,7 @@ class KafkaCluster:
                 return ends
 
     def close(self) -> None:
-        """Close all connections. The cluster can be used again: it connects anew."""
+        """Close all connections. A later call connects again."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -353,14 +356,14 @@ class KafkaCluster:
             self._fanout = None
 
     def _rebootstrap(self) -> None:
-        """Begin again at the bootstrap servers: those known and connected to belong to another cluster by now."""
+        """Forget all brokers and restart from the bootstrap servers, as the broker has requested (KIP-1102)."""
         self.close()
         self._cache.forget()
         self._failed_at.clear()
         self._distrusted_at.clear()
 
     def _addresses(self, node: Node, deadline: float, causes: list[str]) -> list[Address]:
-        """Where to try: for ANY all that is known, for a node its one address; why there is none goes to `causes`."""
+        """Return the addresses to try: all known ones for ANY, else that of the node. An error is added to `causes`."""
         if node == ANY:
             return self._candidates()
         try:
@@ -370,7 +373,7 @@ class KafkaCluster:
             return []
 
     def _candidates(self) -> list[Address]:
-        """Open connections first, then brokers that were known, then the bootstrap servers; what failed latest last."""
+        """Return open connections, then known brokers, then bootstrap servers; the latest failures come last."""
         known = self._cache.last
         addresses = [address for address, connection in self._connections.items() if connection.open]
         addresses += [] if known is None else [(broker.host, broker.port) for broker in known.brokers.values()]
@@ -386,7 +389,7 @@ class KafkaCluster:
         if broker is None or self._cache.expired:
             broker = self.snapshot((), deadline, refresh=True).brokers.get(node)
         if broker is None:
-            raise TransportError(f"broker {node} is not among the brokers that the cluster {self} knows of")
+            raise TransportError(f"cannot connect to broker {node}: it is not in the metadata of cluster {self}")
         return broker.host, broker.port
 
     def _connected(self, address: Address, deadline: float) -> Connection:
@@ -398,16 +401,16 @@ class KafkaCluster:
         return connection
 
     def _share(self, deadline: float, addresses: int) -> float:
-        """Until when one of so many addresses is tried: one that is silent must leave time for the others."""
+        """Return the deadline of one of `addresses`, so that a silent one leaves time for the others."""
         now = self.clock()
-        return min(deadline, now + max(_SMALLEST_SHARE_S, (deadline - now) / addresses))
+        return min(deadline, now + max(_LEAST_SHARE_S, (deadline - now) / addresses))
 
     def _attempt_until(self, deadline: float) -> float:
         return min(deadline, self.clock() + self.options.request_timeout_ms / 1000)
 
 
 class Retry:
-    """The attempts at one operation: waits between them, and says so when there is no time left."""
+    """Waits between the attempts of one operation, and raises its last error at the deadline."""
 
     def __init__(
         self, cluster: KafkaCluster, what: str, deadline: float, backoff: Backoff, sleep: Callable[[float], None]
@@ -416,22 +419,22 @@ class Retry:
         self._backoff, self._sleep = backoff, sleep
         self._began = cluster.clock()
         self._attempts = 0
-        self._before = ""
+        self._earlier = ""
 
-    def cut_short(self, error: TransportError) -> TransportError:
-        """`error`, of an attempt that the deadline may have cut short, with the cause of the one before it."""
-        return TransportError(f"{error}{self._before}")
+    def with_earlier_cause(self, error: TransportError) -> TransportError:
+        """Return `error` with the cause of the previous attempt, since the deadline may have ended this one early."""
+        return TransportError(f"{error}{self._earlier}")
 
     def again(self, cause: str | Exception) -> None:
-        """Wait before the next attempt. Raises TransportError, naming `cause`, where the deadline comes first."""
+        """Wait before the next attempt. Raises TransportError with `cause` if the deadline comes first."""
         self._attempts += 1
         wait = self._backoff.next()
         now = self._cluster.clock()
         if now + wait >= self._deadline:
-            before = self._before if now >= self._deadline else ""  # the deadline may have cut this one short
+            before = self._earlier if now >= self._deadline else ""  # the deadline may have ended this attempt early
             raise TransportError(
-                f"cluster {self._cluster}: no {self._what} after {self._attempts} attempts "
-                f"in {now - self._began:.1f} s; last: {cause}{before}"
+                f"no {self._what} from cluster {self._cluster} after {self._attempts} attempts "
+                f"in {now - self._began:.1f} s; last error: {cause}{before}"
             ) from (cause if isinstance(cause, Exception) else None)
-        self._before = f"; before: {cause}"
+        self._earlier = f"; error before: {cause}"
         self._sleep(wait)

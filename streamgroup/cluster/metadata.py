@@ -1,4 +1,4 @@
-"""Metadata answers as snapshots, and the newest one kept until it is too old or proven wrong."""
+"""Metadata responses as snapshots, and the cache that holds the newest one until it expires."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from streamgroup.wire.messages.cluster import (
 )
 
 _NAMES_WITHOUT_CREATION = 4
-"""The first version in which asking for a topic need not create it."""
+"""The first version with `allow_auto_topic_creation`."""
 
 
 def metadata_request(topics: Collection[str] | None, version: int) -> MetadataRequest:
-    """Ask for `topics`, or for all of them with None. No topic is created by asking.
+    """Build a request for `topics` (None: all) that creates no topic.
 
-    An older broker would create a topic that is asked for by name and does not exist (auto.create.topics.enable), one
-    that was just deleted, too. It is asked for all there are; `snapshot_of` takes what is wanted.
+    An older broker creates a missing topic that is requested by name (auto.create.topics.enable), even one that was
+    just deleted. The request to it asks for all topics, and `snapshot_of` filters them.
     """
     if version >= _NAMES_WITHOUT_CREATION:
         names = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in sorted(topics))
         return MetadataRequest(topics=names, allow_auto_topic_creation=False)
     if version == 0:
-        return MetadataRequest(topics=())  # which are all topics there; "none of them" cannot be asked
+        return MetadataRequest(topics=())  # asks for all topics: v0 cannot ask for none
     return MetadataRequest(topics=None if topics is None or topics else ())
 
 
 def snapshot_of(response: MetadataResponse, wanted: Collection[str] | None = None) -> tuple[ClusterSnapshot, list[str]]:
-    """The cluster as `response` shows it, and what is not known for the moment and worth asking again.
+    """Return the cluster of `response`, and the transient errors after which another request may succeed.
 
-    Of the topics only those `wanted`, with None all: an old broker tells of more than it was asked for. Topics that do
-    not exist are absent; a partition without a leader has NO_LEADER. Raises BrokerError for a topic that may not be
-    read, or whose name is none, and where the broker refuses the request as a whole (v13).
+    The snapshot has only the `wanted` topics (None: all), since an old broker lists more. Topics that do not exist are
+    absent; a partition without a leader has NO_LEADER. Raises BrokerError for a topic that may not be described or has
+    an invalid name, and if the broker refuses the whole request (v13).
     """
     topics: dict[str, TopicInfo] = {}
     unsettled: list[str] = []
     if response.error_code:
         refusal = error_of(response.error_code)
         if not (may_succeed_later(response.error_code) or wants_rebootstrap(response)):
-            raise BrokerError(refusal, "the metadata of the cluster")
+            raise BrokerError(refusal, "cannot read the metadata of the cluster")
         unsettled.append(refusal.name)
     for topic in response.topics:
         if wanted is not None and topic.name not in wanted:
@@ -56,16 +56,16 @@ def snapshot_of(response: MetadataResponse, wanted: Collection[str] | None = Non
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
         if not may_succeed_later(topic.error_code):
-            raise BrokerError(error, f"topic {topic.name!r}")
+            raise BrokerError(error, f"cannot describe topic {topic.name!r}")
         unsettled.append(f"topic {topic.name!r}: {error.name}")
     brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
     if not brokers:
-        unsettled.append("the broker knows of no brokers yet")
+        unsettled.append("the broker does not know any broker yet")
     return ClusterSnapshot(brokers, topics, response.cluster_id, response.controller_id), unsettled
 
 
 def wants_rebootstrap(response: MetadataResponse) -> bool:
-    """Return whether the client is to forget the brokers it knows, and begin at the bootstrap servers (KIP-1102)."""
+    """Return whether the broker asks the client to rebootstrap: to drop all known brokers (KIP-1102)."""
     return response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
 
 
@@ -81,7 +81,7 @@ def _topic_of(topic: MetadataResponseTopic) -> TopicInfo:
 
 
 class MetadataCache:
-    """The newest snapshot and what was asked for it. `now` is in seconds on the owner's clock."""
+    """The newest snapshot and the topics that it covers. `now` is in seconds on the owner's clock."""
 
     __slots__ = ("_asked", "_max_age", "_snapshot", "_taken", "expired")
 
@@ -94,24 +94,23 @@ class MetadataCache:
 
     @property
     def last(self) -> ClusterSnapshot | None:
-        """The newest snapshot, however old: for the brokers' addresses."""
+        """The newest snapshot, even if expired: it has the addresses of the brokers."""
         return self._snapshot
 
     def forget(self) -> None:
-        """Know no broker any more."""
         self._snapshot = None
 
     def put(self, snapshot: ClusterSnapshot, asked: frozenset[str] | None, now: float) -> None:
-        """Keep `snapshot`, taken at `now`, of the topics `asked` (None: of all)."""
+        """Keep `snapshot`, taken at `now`, which covers the topics `asked` (None: all)."""
         self._snapshot, self._asked, self._taken = snapshot, asked, now
         self.expired = False
 
     def expire(self) -> None:
-        """Something contradicts the snapshot: `get` gives none until the next `put`."""
+        """Expire the snapshot, which a broker has contradicted: `get` returns None until the next `put`."""
         self.expired = True
 
     def get(self, topics: frozenset[str] | None, now: float) -> ClusterSnapshot | None:
-        """The snapshot of `topics`, where it is fresh and knows of them all."""
+        """Return the snapshot of `topics`, or None if it is expired or does not cover them all."""
         snapshot = self._snapshot
         if snapshot is None or self.expired or now - self._taken > self._max_age:
             return None

@@ -1,4 +1,4 @@
-"""Brokers and topics as they are registered in ZooKeeper, read in a session that registers nothing itself."""
+"""Reads the brokers and topics that are registered in ZooKeeper, in a session that registers nothing itself."""
 
 from __future__ import annotations
 
@@ -31,122 +31,129 @@ class RegisteredBrokers:
 
 
 class RegistryReader:
-    """See the module. Used by one thread; `on_change` is called from another one when something read has changed."""
+    """Reads registrations. One thread uses it; another thread calls `on_change` when something read has changed."""
 
     def __init__(self, options: ZooKeeperOptions, on_change: Callable[[], None] | None = None) -> None:
         self._on_change = on_change
-        self._session = Session(options, self._hear)
-        self._told: frozenset[str] = frozenset()
+        self._session = Session(options, self._on_session_event)
+        self._warned: frozenset[str] = frozenset()
         self.where = self._session.where
 
     def brokers(self, deadline: float) -> RegisteredBrokers:
-        """The brokers. Raises ConfigError where there are none or what they wrote cannot be brokers of one cluster,
-        TransportError where they are away, or ZooKeeper is."""
+        """Return the registered brokers.
+
+        Raises ConfigError if there is no node of brokers, or if their registrations cannot belong to one cluster.
+        Raises TransportError if no broker or ZooKeeper is available.
+        """
         nodes = self.read([Subtree(BROKERS)], deadline)
         if BROKERS not in nodes:
             raise ConfigError(
-                f"{self.where} has no brokers: there is no node {BROKERS}. Is the path at the end of zookeeper.connect "
-                "the one that zookeeper.connect (0.7: zk.connect) of the brokers has, and is this their ZooKeeper?"
+                f"no brokers in {self.where}: node {BROKERS} does not exist. Check that zookeeper.connect has the "
+                "servers and the chroot of the brokers' own zookeeper.connect (0.7: zk.connect)"
             )
-        read, unread = read_brokers(nodes)
-        self._tell(unread)
+        read, invalid = read_brokers(nodes)
+        self._warn_once(invalid)
         if not read:
             raise TransportError(
-                f"{self.where} has no brokers: nothing {'readable ' if unread else ''}is registered below {BROKERS}. "
-                "Are they running? Is the path at the end of zookeeper.connect the one that they have?"
+                f"no brokers in {self.where}: no {'valid ' if invalid else ''}registration below {BROKERS}. "
+                "Check that they run, and that zookeeper.connect has their chroot"
             )
         return one_cluster(read, self.where)
 
     def snapshot07(self, topics: Collection[str] | None, deadline: float) -> ClusterSnapshot:
-        """The brokers and `topics` (None: all) of a Kafka 0.7, as they are registered now. Raises as `brokers`, but
-        that there may be no brokers at the moment."""
+        """Return the brokers and `topics` (None: all) of a Kafka 0.7 as they are registered now.
+
+        Raises as `brokers`, but returns a snapshot without brokers if none is registered.
+        """
         wanted = (
             [Subtree(TOPICS, depth=2)]
             if topics is None
             else [Subtree(f"{TOPICS}/{name}") for name in topics if is_node_name(name)]
         )
         nodes = self.read([Subtree(BROKERS), *wanted], deadline)
-        read, unread = read_brokers(nodes)
+        read, invalid = read_brokers(nodes)
         registered = one_cluster(read, self.where) if read else RegisteredBrokers(Dialect.KAFKA07, {})
         if registered.dialect is not Dialect.KAFKA07:
-            raise ConfigError(f"{self.where}: the brokers are of Kafka 0.8 or later by now: start again")
-        found, amiss = read_topics07(nodes)
-        self._tell(unread + amiss)
+            raise ConfigError(
+                f"cannot read topics of Kafka 0.7 in {self.where}: the brokers are now of Kafka 0.8 or later. "
+                "Restart the query"
+            )
+        found, invalid_topics = read_topics07(nodes)
+        self._warn_once(invalid + invalid_topics)
         return ClusterSnapshot(registered.brokers, found, dialect=Dialect.KAFKA07)
 
     def read(self, subtrees: Collection[Subtree], deadline: float) -> Mapping[str, ZNode]:
-        """Read, in a new session where the last one is over. Raises TransportError."""
+        """Read subtrees, in a new session if the last one has ended. Raises TransportError."""
         self._session.connect(deadline)
         return self._session.read(subtrees, deadline)
 
     def close(self) -> None:
-        """End the session."""
         self._session.close()
 
     def notify_change(self) -> None:
-        """What was read may be otherwise by now."""
+        """Call `on_change`, since registrations may have changed."""
         if self._on_change is not None:
             self._on_change()
 
-    def _hear(self, event: SessionEvent) -> None:
+    def _on_session_event(self, event: SessionEvent) -> None:
         if isinstance(event, SessionStarted | NodeChanged | Resumed | SessionEnded):
             self.notify_change()
 
-    def _tell(self, troubles: Collection[str]) -> None:
-        """Say each trouble once, as long as it lasts."""
-        for trouble in troubles:
-            if trouble not in self._told:
-                log.warning("%s: %s", self.where, trouble)
-        self._told = frozenset(troubles)
+    def _warn_once(self, problems: Collection[str]) -> None:
+        """Log each problem once, until it is gone."""
+        for problem in problems:
+            if problem not in self._warned:
+                log.warning("%s: %s", self.where, problem)
+        self._warned = frozenset(problems)
 
 
-# -- what the nodes say ------------------------------------------------------------------------------------------------
+# -- decoding of nodes -------------------------------------------------------------------------------------------------
 
 
 def read_brokers(nodes: Mapping[str, ZNode]) -> tuple[ReadBrokers, list[str]]:
-    """The brokers with their dialects, and what cannot be read: such a broker is taken for one that is away."""
+    """Return the brokers with their dialects, and the errors of invalid registrations, which count as offline."""
     read: ReadBrokers = {}
-    unread = []
+    invalid = []
     for name, node in _below(BROKERS, nodes):
         try:
             read[read_broker(name, node.data)] = dialect_of(node.data)
         except DecodeError as error:
-            unread.append(f"{error}. This broker is taken for absent: its partitions are not read until that is mended")
-    return read, unread
+            invalid.append(f"{error}. Its partitions are not read until the node is corrected")
+    return read, invalid
 
 
 def one_cluster(read: ReadBrokers, where: str) -> RegisteredBrokers:
     """`read` as brokers of one cluster.
 
-    Raises ConfigError for brokers of both dialects, TransportError for two at one address: one of them is not there,
-    and what is read of it would be the other's. It may be no more than a node that lingers, so it is worth to wait.
+    Raises ConfigError for brokers of both dialects. Raises TransportError for two brokers at one address: one of them
+    is gone, and reading it would return records of the other. Its node may expire, so a retry may succeed.
     """
     by_dialect = {dialect: [str(b) for b, theirs in read.items() if theirs is dialect] for dialect in read.values()}
     if len(by_dialect) > 1:
         old, new = (", ".join(by_dialect[dialect]) for dialect in (Dialect.KAFKA07, Dialect.KAFKA))
         raise ConfigError(
-            f"{where}: brokers of two clusters are registered below {BROKERS}: of Kafka 0.7 {old}; of 0.8 or later "
-            f"{new}. Give each cluster its own chroot, or stop what does not belong there"
+            f"brokers of two clusters in {where} below {BROKERS}: Kafka 0.7: {old}; Kafka 0.8 or later: "
+            f"{new}. Give each cluster its own chroot, or stop the brokers that do not belong there"
         )
     addresses: dict[tuple[str, int], Broker] = {}
     for broker in read:
         other = addresses.setdefault((broker.host, broker.port), broker)
         if other is not broker:
             raise TransportError(
-                f"{where}: the brokers {other.node_id} and {broker.node_id} are both registered at "
-                f"{broker.host}:{broker.port}. If one was given another id, its old node goes when its session ends; "
-                "else give each broker an address of its own (0.7: hostname and port in server.properties)"
+                f"two brokers with one address in {where}: {other.node_id} and {broker.node_id} are registered at "
+                f"{broker.host}:{broker.port}. After a change of a broker id the old node expires with its session; "
+                "if both run, give each an address of its own (0.7: hostname and port in server.properties)"
             )
     return RegisteredBrokers(next(iter(by_dialect)), {b.node_id: b for b in sorted(read, key=lambda b: b.node_id)})
 
 
 def read_topics07(nodes: Mapping[str, ZNode]) -> tuple[dict[str, TopicInfo], list[str]]:
-    """The topics of a Kafka 0.7 with the partitions that their brokers have registered, and what cannot be read.
+    """Return the topics of a Kafka 0.7 with their registered partitions, and the errors of invalid nodes.
 
-    A topic has the partitions of the brokers that are there: the others' are absent, and not lost.
+    A topic has the partitions of the registered brokers. Partitions of an offline broker are absent, and not lost.
     """
     topics: dict[str, TopicInfo] = {}
-    unread = []
+    invalid = []
     for path in sorted(
         path for path in nodes if path.startswith(f"{TOPICS}/") and path.count("/") == TOPICS.count("/") + 1
     ):
@@ -156,14 +163,14 @@ def read_topics07(nodes: Mapping[str, ZNode]) -> tuple[dict[str, TopicInfo], lis
             try:
                 numbers += read_count(topic, broker, node.data)
             except DecodeError as error:
-                unread.append(f"{error}. The topic is taken to have no partitions on this broker until that is mended")
+                invalid.append(f"{error}. The topic has no partitions on this broker until it is corrected")
         infos = (PartitionInfo(number, broker_partition(number)[0]) for number in sorted(numbers))
         topics[topic] = TopicInfo(topic, tuple(infos))
-    return topics, unread
+    return topics, invalid
 
 
 def _below(parent: str, nodes: Mapping[str, ZNode]) -> Iterator[tuple[str, ZNode]]:
-    """Name and node of the children that were read."""
+    """Yield name and node of each child that was read."""
     above = nodes.get(parent)
     for name in () if above is None else above.children:
         node = nodes.get(f"{parent}/{name}")

@@ -1,4 +1,4 @@
-"""What is asked of leaders and coordinators, and how their answers are read: values in, values out."""
+"""The requests to leaders and coordinators, and their responses, as pure functions of values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ V = TypeVar("V")
 P = TypeVar("P")
 
 NO_OFFSET = -1
-"""No record is as late as the timestamp asked for."""
+"""The offset of a timestamp that is later than every record."""
 _SEVERAL_KEYS = 4
 
 _FINAL = frozenset(
@@ -40,25 +40,25 @@ _FINAL = frozenset(
         ErrorCode.INVALID_REQUEST,
     }
 )
-"""Codes of ListOffsets and OffsetForLeaderEpoch that asking again cannot mend. After any other code the leader is asked
-again, as by Java's consumer: a broker may fail with a code that nobody expects, and be well a moment later."""
+"""Error codes of ListOffsets and OffsetForLeaderEpoch that no retry resolves. The client retries after any other code,
+as Java's consumer does: a broker may fail with an unexpected code and recover a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """One answer of ListOffsets: `timestamp` (ms) only where a timestamp was asked for, else -1."""
+    """The result of ListOffsets for one partition. `timestamp` (ms) is -1 unless the request had one."""
 
     offset: int
     timestamp: int = -1
     leader_epoch: int = UNKNOWN_EPOCH
     segments: tuple[int, ...] = ()
-    """Kafka 0.7, beside the earliest offset: where the log's segments start, ascending."""
+    """Kafka 0.7: the starts of the log's segments, ascending, listed with EARLIEST."""
     coarse: bool = field(default=False, compare=False)
-    """For a timestamp: where a segment starts, at or before the first record of that time (brokers before 0.10.1)."""
+    """Whether the offset of a timestamp is the start of a segment, at or before the record (brokers before 0.10.1)."""
 
 
 class EpochCheck(NamedTuple):
-    """A position's leader epoch, and the newest one known: has the log been cut between the two?"""
+    """The leader epoch of a position, and the newest known one: the log may have been truncated between the two."""
 
     taken: int
     current: int
@@ -66,21 +66,21 @@ class EpochCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """One answer of OffsetForLeaderEpoch: where the largest epoch not above the one asked for ends."""
+    """The result of OffsetForLeaderEpoch: the end of the largest epoch not above the requested one."""
 
     epoch: int = UNKNOWN_EPOCH
     end_offset: int = NO_OFFSET
 
     @property
     def known(self) -> bool:
-        """Whether the leader could tell: old message formats have no epochs."""
+        """Whether the leader knows the end; old message formats have no epochs."""
         return self.end_offset != NO_OFFSET
 
 
 def _by_leader(
     wanted: Mapping[TopicPartition, V], snapshot: ClusterSnapshot, row: Callable[[TopicPartition, V, PartitionInfo], P]
 ) -> tuple[dict[int, dict[str, list[P]]], list[str]]:
-    """The rows of a request by leader and topic; and why some partitions cannot be asked for."""
+    """Return the rows of a request by leader and topic, and the reasons for partitions that no leader can answer."""
     by_leader: dict[int, dict[str, list[P]]] = defaultdict(lambda: defaultdict(list))
     causes: list[str] = []
     for tp in sorted(wanted):
@@ -97,7 +97,7 @@ def _by_leader(
 def offset_requests(
     wanted: Mapping[TopicPartition, int], snapshot: ClusterSnapshot, isolation: Isolation
 ) -> tuple[dict[int, ListOffsetsRequest], list[str]]:
-    """One request per leader, by node id; and why some partitions cannot be asked for."""
+    """Return one request per leader, by node id, and the reasons for partitions that no leader can answer."""
     by_leader, causes = _by_leader(
         wanted,
         snapshot,
@@ -117,9 +117,9 @@ def offset_requests(
 
 
 def read_offsets(response: ListOffsetsResponse, listed: dict[TopicPartition, ListedOffset], causes: list[str]) -> None:
-    """Put what `response` knows into `listed`, and why it does not know the rest into `causes`.
+    """Add the offsets of `response` to `listed`, and its retriable errors to `causes`.
 
-    Raises BrokerError for an error that asking again cannot mend.
+    Raises BrokerError for an error that no retry resolves.
     """
     for topic in response.topics:
         for p in topic.partitions:
@@ -130,9 +130,9 @@ def read_offsets(response: ListOffsetsResponse, listed: dict[TopicPartition, Lis
                 continue
             error = error_of(p.error_code)
             if p.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                listed[tp] = ListedOffset(NO_OFFSET)  # records of before 0.10 have no timestamps
+                listed[tp] = ListedOffset(NO_OFFSET)  # message formats before 0.10 have no timestamps
             elif p.error_code in _FINAL:
-                raise BrokerError(error, f"the offsets of {tp}")
+                raise BrokerError(error, f"cannot list the offsets of {tp}")
             else:
                 causes.append(f"{tp}: {error.name}")
 
@@ -140,7 +140,7 @@ def read_offsets(response: ListOffsetsResponse, listed: dict[TopicPartition, Lis
 def epoch_requests(
     wanted: Mapping[TopicPartition, EpochCheck], snapshot: ClusterSnapshot
 ) -> tuple[dict[int, OffsetForLeaderEpochRequest], list[str]]:
-    """As `offset_requests`. Leaders of an older epoch than the newest one known refuse to answer (KIP-320)."""
+    """Do as `offset_requests`. A leader of an older epoch than `current` refuses to answer (KIP-320)."""
     by_leader, causes = _by_leader(
         wanted,
         snapshot,
@@ -163,7 +163,7 @@ def epoch_requests(
 def read_epoch_ends(
     response: OffsetForLeaderEpochResponse, ends: dict[TopicPartition, EpochEnd], causes: list[str]
 ) -> None:
-    """As `read_offsets`; a leader that cannot tell is an answer too."""
+    """Do as `read_offsets`. A leader that does not know the end is a result too."""
     for topic in response.topics:
         for p in topic.partitions:
             tp = TopicPartition(topic.topic, p.partition)
@@ -172,9 +172,9 @@ def read_epoch_ends(
                 continue
             error = error_of(p.error_code)
             if p.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                ends[tp] = EpochEnd()  # brokers before 2.3 answer only who may act as a broker
+                ends[tp] = EpochEnd()  # brokers before 2.3 answer only clients with ClusterAction
             elif p.error_code in _FINAL:
-                raise BrokerError(error, f"the end of a leader epoch of {tp}")
+                raise BrokerError(error, f"cannot read the end of a leader epoch of {tp}")
             else:
                 causes.append(f"{tp}: {error.name}")
 
@@ -187,7 +187,7 @@ def coordinator_request(version: int, group: str) -> FindCoordinatorRequest:
 
 
 def read_coordinator(response: FindCoordinatorResponse, version: int, group: str) -> Broker | KafkaError:
-    """The coordinator, or why there is none. Raises DecodeError where the answer does not speak of `group`."""
+    """Return the coordinator, or why there is none. Raises DecodeError where the answer does not speak of `group`."""
     answer: FindCoordinatorResponse | Coordinator | None = response
     if version >= _SEVERAL_KEYS:
         answer = next((c for c in response.coordinators if c.key == group), None)

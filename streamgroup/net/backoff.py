@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: exponential, with jitter, up to a most (KIP-580)."""
+"""Exponential backoff with jitter between attempts, up to a maximum (KIP-580)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import random
 from streamgroup.options.types import ClientOptions
 
 _JITTER = 0.2
-"""Waits are spread by up to a fifth either way, so that many clients of one broken broker do not come back together."""
+"""Waits vary by up to 20 % either way, so that the clients of a failed broker do not all reconnect at once."""
 
 
 class Backoff:
-    """The waits of one operation, in seconds: `retry_backoff_ms`, doubled each time, `retry_backoff_max_ms` at most."""
+    """The waits of one operation: `retry_backoff_ms`, doubled after each attempt, at most `retry_backoff_max_ms`."""
 
     __slots__ = ("_attempts", "_first", "_most", "_rng")
 
@@ -22,12 +22,12 @@ class Backoff:
         self._attempts = 0
 
     def next(self) -> float:
-        """The wait before the next attempt."""
-        exponent = min(self._attempts, 32)  # beyond it nothing changes but the size of the number
+        """Return the seconds to wait before the next attempt."""
+        exponent = min(self._attempts, 32)  # a larger exponent only makes a larger integer
         self._attempts += 1
         wait: float = min(self._first * 2**exponent, self._most)
         return wait * self._rng.uniform(1 - _JITTER, 1 + _JITTER)
 
     def reset(self) -> None:
-        """The last attempt went well: begin anew."""
+        """Start again at the first wait, after an attempt that succeeded."""
         self._attempts = 0

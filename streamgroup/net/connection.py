@@ -1,6 +1,6 @@
-"""One connection to one broker, for code that waits: pipelined requests, each wait with its deadline.
+"""A blocking connection to one broker: requests are pipelined, and every wait has a deadline.
 
-Deadlines are seconds on the clock given, `time.monotonic` by default. Used by one thread at a time.
+Deadlines are seconds on the given clock, `time.monotonic` by default. One thread at a time may use a connection.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ R = TypeVar("R", bound=Message)
 
 
 class Connection:
-    """A connection to `host:port`; not connected before `connect`.
+    """A connection to `host:port`, which `connect` opens.
 
-    Errors name the peer, what was asked and how long was waited. After any of them but a missed deadline of `receive`
-    the connection is closed. A deadline that was missed while an answer is outstanding leaves that answer to come:
-    receive on, or give the connection up with `abort`, never use it for something else.
+    Errors name the peer, the pending requests and the time waited. Every error closes the connection, except a missed
+    deadline in `receive`. After that the response may still arrive: call `receive` again, or `abort` the connection.
+    Never use it for another request.
     """
 
     def __init__(
@@ -51,30 +51,30 @@ class Connection:
 
     @property
     def versions(self) -> BrokerVersions:
-        """What the broker speaks, as it said in the handshake."""
-        versions = self._live().versions
+        """The API versions that the broker supports."""
+        versions = self._open_link().versions
         assert versions is not None
         return versions
 
     @property
     def open(self) -> bool:
-        """Whether requests can be sent, as far as is known."""
+        """Whether the handshake is done and no error has closed the connection."""
         return self._link is not None and self._link.phase is Phase.READY
 
     @property
     def outstanding(self) -> int:
-        """How many requests have no answer that `receive` has returned."""
+        """Number of requests whose response `receive` has not returned yet."""
         return 0 if self._link is None else len(self._link.unanswered) + len(self._answers)
 
     @property
     def idle(self) -> bool:
-        """Whether the connection is open, nothing is outstanding and nothing has come: not even its end."""
-        return self.open and not self.outstanding and not _readable(self._live())
+        """Whether the connection is open without pending requests or unread bytes, not even an end of stream."""
+        return self.open and not self.outstanding and not _readable(self._open_link())
 
     def connect(self, deadline: float) -> None:
-        """Connect and shake hands, within `connection_setup_timeout_ms` and before `deadline`.
+        """Connect and complete the handshake, within `connection_setup_timeout_ms` and before `deadline`.
 
-        Tries each address of the name. Raises TransportError, or BrokerError where the broker refuses the handshake.
+        Tries each address of the host name. Raises TransportError, or BrokerError if the broker refuses the handshake.
         """
         self.close()
         began = self._clock()
@@ -88,49 +88,51 @@ class Connection:
             if now >= deadline:
                 phase = link.phase.name.lower()
                 link.close(reset=True)
-                raise TransportError(f"{self}: not connected after {now - began:.1f} s ({phase})")
+                raise TransportError(f"cannot connect to broker {self} within {now - began:.1f} s: still {phase}")
             _wait(link, min(deadline, link.due or deadline) - now)
 
     def send(self, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
-        """Send without waiting for the answer; the correlation id that `receive` will return with it.
+        """Send `request` without waiting for its response, and return its correlation id.
 
-        `version` is the highest that both know, at most `ceiling`, unless given. Raises UnsupportedVersionError.
-        What the socket does not take at once goes out while receiving.
+        `version` defaults to the highest that both support, at most `ceiling`. Bytes that the socket does not accept at
+        once are sent during `receive`. Raises UnsupportedVersionError.
         """
-        link = self._live()
+        link = self._open_link()
         correlation_id = link.send(request, version, ceiling)
         link.flush()
         return correlation_id
 
     def receive(self, deadline: float) -> Answer:
-        """The next answer, in the order of the requests: `(correlation_id, response)`.
+        """Return the next response, in the order of the requests.
 
-        Raises TransportError where there is none before `deadline`.
+        Raises TransportError if none arrives by `deadline`.
         """
         began = self._clock()
         while True:
             now = self._clock()
             if self.arrived():
                 return self._answers.popleft()
-            link = self._live()
+            link = self._open_link()
             if now >= deadline:
-                raise TransportError(
-                    f"{self}: no answer after {now - began:.1f} s; asked: {link.describe_pending() or 'nothing'}"
-                )
+                pending = link.describe_pending() or "nothing"
+                raise TransportError(f"no response from broker {self} within {now - began:.1f} s; pending: {pending}")
             _wait(link, deadline - now)
 
     def arrived(self) -> bool:
-        """Take in what has come, without waiting: whether `receive` has an answer at once. Raises as it does."""
+        """Read the bytes that have arrived, and return whether `receive` has a response at once.
+
+        Raises as `receive`.
+        """
         if not self._answers:
             if self._failure is not None:
                 raise self._failure
-            self._advance(self._live())
+            self._advance(self._open_link())
         return bool(self._answers)
 
     def call(self, request: Request[R], deadline: float, version: int | None = None, ceiling: int | None = None) -> R:
-        """Send `request` and wait for its answer. A missed deadline aborts the connection."""
+        """Send `request` and return its response. A missed deadline aborts the connection."""
         if self.outstanding:
-            raise ValueError(f"{self}: a call while {self.outstanding} answers are outstanding")
+            raise ValueError(f"cannot call broker {self}: {self.outstanding} responses are outstanding")
         self.send(request, version, ceiling)
         try:
             response: R = self.receive(deadline).response
@@ -140,11 +142,11 @@ class Connection:
         return response
 
     def abort(self) -> None:
-        """Give the connection up: it is reset, so that nothing on its way takes effect later (R18)."""
+        """Reset the connection, so that no request in transit, such as an old commit, takes effect later (R18)."""
         self._end(reset=True)
 
     def close(self) -> None:
-        """End the connection in order."""
+        """Close the connection with FIN."""
         self._end(reset=False)
 
     def _end(self, *, reset: bool) -> None:
@@ -154,19 +156,22 @@ class Connection:
             self._link.close(reset=reset)
 
     def _advance(self, link: Link) -> None:
-        """Advance `link`. A trouble is raised at once, or where answers came before it, when those are received."""
-        arrived: list[Answer] = []
+        """Advance `link`.
+
+        An error is raised at once, or after `receive` has returned the responses that came before it.
+        """
+        received: list[Answer] = []
         try:
-            link.advance(self._clock(), arrived)
+            link.advance(self._clock(), received)
         except StreamGroupError as error:
-            if not arrived:
+            if not received:
                 raise
             self._failure = error
-        self._answers.extend(arrived)
+        self._answers.extend(received)
 
-    def _live(self) -> Link:
+    def _open_link(self) -> Link:
         if self._link is None or self._link.phase is not Phase.READY:
-            raise TransportError(f"{self}: not connected")
+            raise TransportError(f"broker {self} is not connected")
         return self._link
 
 

@@ -1,7 +1,7 @@
-"""Frames off a socket: a 4-byte length, then so many bytes.
+"""Splits the bytes of a socket into frames: a 4-byte length, then that many bytes.
 
-A small frame is copied out of one read buffer that serves many of them; of a large one only the head is, the rest is
-received straight into the memory it stays in. So a Fetch answer of some MiB is copied once, by the kernel.
+Small frames are copied out of a shared read buffer. Of a large frame only the head is copied; the socket writes the
+rest straight into the memory of the frame. The kernel therefore makes the only copy of a Fetch response of some MiB.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from streamgroup.errors import DecodeError, TooLarge
 
 _LENGTH = 4
 _SMALLEST = 4
-"""A response has a correlation id at least."""
+"""The size of a correlation id, which every response has."""
 _READ_BUFFER = 64 * 1024
 _TLS_RECORDS = range(20, 24)
-"""The content types of TLS: what a TLS listener's alert or handshake begins with, read as the top byte of a length."""
+"""The content types of TLS: the first byte of a TLS record, which this reader takes for the top byte of a length."""
 _HTTP = int.from_bytes(b"HTTP", "big")
 
 
 class FrameReader:
-    """Bytes in, frames out: write at most `len(space())` bytes into `space()`, then say how many to `received`."""
+    """Bytes in, frames out: write at most `len(space())` bytes into `space()`, then pass their number to `received`."""
 
     __slots__ = ("_begin", "_buffer", "_end", "_filled", "_frame", "_max", "_smallest")
 
@@ -32,21 +32,22 @@ class FrameReader:
 
     @property
     def missing(self) -> int:
-        """How many bytes the frame that has begun still lacks, as far as its length is known; 0 between frames."""
+        """Number of bytes that the partial frame lacks, or its length field if that is partial; 0 between frames."""
         if self._frame is not None:
             return len(self._frame) - self._filled
         return _LENGTH - (self._end - self._begin) if self._end > self._begin else 0
 
     def space(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """Return the memory for the next bytes; it is never empty."""
         if self._frame is not None:
             return self._frame[self._filled :]
         return self._buffer[self._end :]
 
     def received(self, count: int) -> list[memoryview]:
-        """`count` bytes now lie in `space()`: the frames that they complete, without their lengths, read-only.
+        """Take over `count` bytes from `space()` and return the frames that they complete, without lengths, read-only.
 
-        Raises TooLarge for a frame beyond the cap, before anything is allocated, and DecodeError for one too short.
+        Raises TooLarge for a frame beyond the limit, before allocating memory for it, and DecodeError for one too
+        short.
         """
         if self._frame is None:
             self._end += count
@@ -58,7 +59,7 @@ class FrameReader:
         return [frame.toreadonly()]
 
     def _split(self) -> list[memoryview]:
-        """Cut the read buffer into frames; begin the one that does not lie in it whole."""
+        """Split the read buffer into frames, and start the frame that it holds only in part."""
         frames: list[memoryview] = []
         while self._end - self._begin >= _LENGTH:
             size = self._checked(int.from_bytes(self._buffer[self._begin : self._begin + _LENGTH], "big", signed=True))
@@ -78,14 +79,14 @@ class FrameReader:
 
     def _checked(self, size: int) -> int:
         if size > self._max:
-            raise TooLarge(f"a frame of {size} bytes was announced, the cap is {self._max}{_hint(size)}")
+            raise TooLarge(f"invalid frame of {size} bytes: the limit is {self._max}{_hint(size)}")
         if size < self._smallest:
-            raise DecodeError(f"a frame of {size} bytes was announced, which cannot hold a response")
+            raise DecodeError(f"invalid frame of {size} bytes: a response has at least {self._smallest}")
         return size
 
 
 def _hint(size: int) -> str:
-    """Who else speaks like that, where a length is none."""
+    """Return a hint at the server that sends such a length, if it is not a Kafka broker."""
     if size >> 24 in _TLS_RECORDS:
-        return "; is this a TLS listener?"
-    return "; this is an HTTP server, not a Kafka broker: check the port" if size == _HTTP else ""
+        return ". The server looks like a TLS listener"
+    return ". The server speaks HTTP, not Kafka: check the port" if size == _HTTP else ""

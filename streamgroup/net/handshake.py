@@ -1,15 +1,17 @@
-"""Finds out what a broker speaks: a pure machine, over as many connections as that takes.
+"""The handshake, a pure state machine: negotiates the API versions of a broker over one or more connections.
 
-A broker from 0.10 on is asked (ApiVersions, KIP-35, KIP-511). An older one hangs up on that. Then the probes of the
-older releases are sent, each on a connection of its own and the newest first, until one is answered. Behind each probe
-ApiVersions is asked once more: whoever answers that is no old broker, but one that was only just starting or stopping.
-Whoever answers the probe and hangs up on ApiVersions again is old, and is remembered as such.
+A broker from 0.10 on answers ApiVersions (KIP-35, KIP-511). An older broker closes the connection on that request. The
+client then sends one probe for each older release, each on a connection of its own and the newest first, until a broker
+answers. It pipelines another ApiVersions behind each probe. A broker that answers this one is not old: it was only
+starting or stopping. A broker that answers the probe and closes the connection on ApiVersions is old, and its release
+is remembered.
 
-A broker of 0.9.0 does not hang up, it steps over what it does not know. So after a silence a probe is sent behind
-ApiVersions: brokers answer in order, and who answers the probe alone has stepped over the other. Who is only slow is
-never taken for an old broker: its answers would lack headers and timestamps, and nobody would notice. (To 0.9.0 the
-unknown request is an exception, at which it also drops what others have sent it in the same moment. So it is asked no
-oftener than need be, and tasks are told what the driver knows: `FetchTask.releases`.)
+A broker of 0.9.0 does not close the connection: it skips requests that it does not know. After PROBE_AFTER_S without a
+response the client therefore pipelines a probe behind ApiVersions. Brokers answer in order, so a broker that answers
+only the probe has skipped ApiVersions. A broker that is only slow is never taken for an old one: responses in old
+versions lack headers and timestamps, and nobody would notice. In 0.9.0 the unknown request raises an exception that
+also drops requests of other clients. The client therefore probes as rarely as possible, and the driver passes the known
+releases to its tasks (`FetchTask.releases`).
 
 The contract: send `first_requests()` on each new connection. Hand each response to `on_response`. Call `on_hang_up`
 when the connection ends before `versions` is known. After each PROBE_AFTER_S without a response send `pipelined_probe`,
@@ -32,15 +34,15 @@ from streamgroup.wire.versions import BrokerVersions
 
 _SOFTWARE_NAME = "streamgroup"
 _NAMED_VERSION = 3
-"""The first that names the client's software (KIP-511). A broker without it answers error 35 in the layout of v0."""
+"""The first version that names the client software (KIP-511). Brokers without it answer error 35 in v0."""
 
 
 PROBE_AFTER_S = 1.0
-"""After so long without an answer to ApiVersions a broker may be one that never gives it."""
+"""Seconds without a response to ApiVersions after which the broker may be one that skips the request (0.9.0)."""
 
 
 class HandshakeRequest(NamedTuple):
-    """A request of the handshake, with its body."""
+    """A request of the handshake, with its encoded body."""
 
     api: type[Request[Any]]
     version: int
@@ -48,12 +50,12 @@ class HandshakeRequest(NamedTuple):
 
     @property
     def may_be_skipped(self) -> bool:
-        """Whether a broker that does not know it may go on with the next request."""
+        """Whether a broker that does not know the request may skip it and answer the next one."""
         return self.api is ApiVersionsRequest
 
     @property
     def may_be_anonymous(self) -> bool:
-        """Whether correlation id 0 is right whatever was sent: 0.8.2 has no other for a group without a name."""
+        """Whether correlation id 0 matches any request: 0.8.2 answers it to a FindCoordinator without a group."""
         return self.api is FindCoordinatorRequest
 
     def __str__(self) -> str:
@@ -70,98 +72,98 @@ _API_VERSIONS_V3 = HandshakeRequest(
 )
 
 NOT_A_BROKER_HINT = (
-    "It may be Kafka 0.7 (then give 'zookeeper.connect' in place of 'kafka.bootstrap.servers'), a listener with TLS or "
-    "SASL, a broker that takes no more connections, or no Kafka broker at all"
+    "It may be Kafka 0.7 (then set 'zookeeper.connect' instead of 'kafka.bootstrap.servers'), a listener with TLS or "
+    "SASL, a broker at its connection limit, or another kind of server"
 )
 
 
 class Handshake:
-    """See the module. `peer` is the broker's address as `host:port`."""
+    """The handshake with the broker at `peer` (`host:port`)."""
 
-    __slots__ = ("_at", "_memory", "_peer", "_probe_answered", "_probe_pipelined", "versions")
+    __slots__ = ("_candidate", "_has_pipelined_probe", "_memory", "_peer", "_probe_answered", "versions")
 
     def __init__(self, peer: str, memory: ReleaseMemory = RELEASE_MEMORY) -> None:
         self._peer = peer
         self._memory = memory
-        self._at: int | None = None
-        """The release whose probe is asked on this connection."""
-        self._probe_answered = self._probe_pipelined = False
+        self._candidate: int | None = None
+        """Index of the release that the current connection probes for."""
+        self._probe_answered = self._has_pipelined_probe = False
         known = memory.recall(peer)
         self.versions: BrokerVersions | None = None if known is None else known.versions(peer)
-        """What the broker speaks; known from the start where it is remembered."""
+        """The API versions of the broker; known from the start if its release is remembered."""
 
     def first_requests(self) -> tuple[HandshakeRequest, ...]:
-        """What a new connection is to be asked; nothing where the versions are known."""
+        """Return the requests to send on a new connection; none if the versions are known."""
         if self.versions is not None:
             return ()
-        if self._at is None:
+        if self._candidate is None:
             return (_API_VERSIONS_V3,)
-        probe = _probe(RELEASES[self._at])
+        probe = _probe(RELEASES[self._candidate])
         return (probe, _API_VERSIONS_V0)
 
-    def on_response(self, question: HandshakeRequest, frame: Bytes) -> HandshakeRequest | None:
-        """The answer to `question`: what to ask besides on the same connection, if anything.
+    def on_response(self, request: HandshakeRequest, frame: Bytes) -> HandshakeRequest | None:
+        """Handle the response to `request`. Return a further request to send on the same connection, or None.
 
-        Raises BrokerError where the broker refuses, TransportError where it may not refuse the next time, DecodeError
-        for an answer that cannot be read.
+        Raises BrokerError if the broker refuses the handshake, TransportError if a retry may succeed, and DecodeError
+        for an invalid response.
         """
-        if question.api is not ApiVersionsRequest:
-            self._decoded(question, frame)
+        if request.api is not ApiVersionsRequest:
+            self._decoded(request, frame)
             self._probe_answered = True
             return None
         code = int.from_bytes(frame[4:6], "big", signed=True)  # stands first in every version
-        if code == ErrorCode.UNSUPPORTED_VERSION and question.version > 0:
+        if code == ErrorCode.UNSUPPORTED_VERSION and request.version > 0:
             return _API_VERSIONS_V0
         if code and may_succeed_later(code):
-            raise TransportError(f"{self._peer}: the ApiVersions handshake: {error_of(code).name}")
+            raise TransportError(f"ApiVersions handshake with broker {self._peer} failed: {error_of(code).name}")
         if code:
-            raise BrokerError(code, f"{self._peer}: the ApiVersions handshake")
-        self.versions = BrokerVersions.of(self._decoded(question, frame), self._peer)
+            raise BrokerError(code, f"ApiVersions handshake with broker {self._peer} failed")
+        self.versions = BrokerVersions.of(self._decoded(request, frame), self._peer)
         return None
 
     def on_hang_up(self) -> bool:
-        """The broker has closed the connection before `versions` were known: whether to try on with a new one."""
-        answered, self._probe_answered, self._probe_pipelined = self._probe_answered, False, False
-        if self._at is None:
-            self._at = 0
+        """Handle the end of a connection before `versions` is known. Return whether to try another connection."""
+        answered, self._probe_answered, self._has_pipelined_probe = self._probe_answered, False, False
+        if self._candidate is None:
+            self._candidate = 0
         elif answered:
-            self._recognise(RELEASES[self._at])
+            self._recognize(RELEASES[self._candidate])
         else:
-            self._at += 1
-        return self._at < len(RELEASES)
+            self._candidate += 1
+        return self._candidate < len(RELEASES)
 
     def pipelined_probe(self) -> HandshakeRequest | None:
-        """After a silence: what to ask behind ApiVersions, once."""
-        if self._probe_pipelined:
+        """Return the probe to pipeline behind an unanswered ApiVersions, once per connection."""
+        if self._has_pipelined_probe:
             return None
-        self._probe_pipelined = True
-        return _probe(RELEASES[self._at or 0])
+        self._has_pipelined_probe = True
+        return _probe(RELEASES[self._candidate or 0])
 
     def on_probe_answered_first(self) -> None:
-        """The probe behind ApiVersions was answered, and that was not."""
-        self._recognise(RELEASES[self._at or 0])
+        """Handle a response to the pipelined probe that came before one to ApiVersions: the broker has skipped that."""
+        self._recognize(RELEASES[self._candidate or 0])
 
-    def _recognise(self, release: Release) -> None:
+    def _recognize(self, release: Release) -> None:
         self._memory.remember(self._peer, release)
         self.versions = release.versions(self._peer)
 
     def forget_release(self) -> None:
-        """A connection on which the versions were believed has failed: the broker may be another one by now."""
+        """Forget the remembered release after a failed connection: the broker may have been upgraded."""
         if self.versions is not None and self.versions.release:
             self._memory.forget(self._peer)
 
-    def _decoded(self, question: HandshakeRequest, frame: Bytes) -> Any:
+    def _decoded(self, request: HandshakeRequest, frame: Bytes) -> Any:
         try:
-            return decode_response(question.api, question.version, frame)[1]
+            return decode_response(request.api, request.version, frame)[1]
         except DecodeError as error:
             raise type(error)(
-                f"{self._peer}: the answer to {question} cannot be read: {error}. {NOT_A_BROKER_HINT}"
+                f"invalid response to {request} from {self._peer}: {error}. {NOT_A_BROKER_HINT}"
             ) from error
 
 
 def _probe(release: Release) -> HandshakeRequest:
-    return HandshakeRequest(release.probe, 0, release.question)
+    return HandshakeRequest(release.probe, 0, release.probe_body)
 
 
 ALL_HANDSHAKE_REQUESTS = ", ".join(map(str, (_API_VERSIONS_V3, *map(_probe, RELEASES))))
-"""For the error of a broker that hangs up on all of them."""
+"""All requests of the handshake, for the error of a broker that closes the connection on each."""

@@ -1,8 +1,8 @@
-"""A connection that never waits: a non-blocking socket that carries a `Protocol`.
+"""A non-blocking connection: a socket that carries a `Protocol`.
 
-Name look-up, connecting (each address in turn, within the time for setting up), handshake and traffic are all steps of
-`advance`; the handshake may take several connections to the same address. Who owns the link waits, in `Connection` for
-one, in `Poller` for many, until there is something to advance.
+`advance` performs every step: name look-up, connecting to each address in turn within the setup timeout, handshake and
+traffic. The handshake may take several connections to the same address. The owner of the link waits until it can be
+advanced: `Connection` waits for one link, `Poller` for many.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
 
 _READS = 32
-"""How often one `advance` reads at most: other links of the same thread have their turn, too."""
+"""Reads per `advance` at most, so that one link does not starve the others of its thread."""
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER, on, 0 s: closing throws away what is unsent and sends RST."""
+"""SO_LINGER on with 0 s: closing discards unsent bytes and sends RST."""
 
 
 AnyRequest = Request[Any] | Request07
-"""What can be asked: by one connection only requests of its own dialect."""
+"""A request of either dialect; a connection takes only requests of its own."""
 PROTOCOLS: Final[dict[Dialect, Any]] = {Dialect.KAFKA: Protocol, Dialect.KAFKA07: Protocol07}
-"""Both have the same interface, but for the requests that they take."""
+"""Both have the same interface, except for the requests that they take."""
 
 
 def name_of(request: AnyRequest) -> str:
-    """The name of the API, for messages."""
+    """Return the name of the API of `request`."""
     return request.NAME if isinstance(request, Request) else request.TYPE.name
 
 
 class Phase(Enum):
-    """How far a link has come."""
+    """The states of a link, in order."""
 
     RESOLVING = auto()
     CONNECTING = auto()
@@ -55,26 +55,26 @@ class Phase(Enum):
     CLOSED = auto()
 
 
-class _HungUp(TransportError):
-    """The broker has closed or reset the connection."""
+class _HangUp(TransportError):
+    """The broker closed or reset the connection."""
 
 
 class Link:
     """One non-blocking connection to `host:port`. Times are seconds on the caller's clock.
 
-    `notify` is called, from another thread, when the name look-up is done and `advance` can go on.
+    Another thread calls `notify` when the name look-up is done and `advance` can continue.
     """
 
     __slots__ = (
         "_addresses",
         "_attempt_until",
         "_causes",
+        "_current_address",
         "_options",
         "_protocol",
         "_set_up",
         "_setup_until",
         "_socket",
-        "_trying",
         "peer",
         "phase",
         "resolution",
@@ -96,7 +96,7 @@ class Link:
         self._protocol = PROTOCOLS[dialect](self.peer, options.client_id, options.max_frame_bytes)
         self._setup_until = self._attempt_until = now + options.connection_setup_timeout_ms / 1000
         self._addresses: deque[Address] = deque()
-        self._trying: Address | None = None
+        self._current_address: Address | None = None
         self._set_up = False
         self._causes: list[str] = []
         self._socket: socket.socket | None = None
@@ -104,50 +104,50 @@ class Link:
 
     @property
     def versions(self) -> BrokerVersions | None:
-        """What the broker speaks, from READY on, also after the end."""
+        """The API versions of the broker, from READY on; they stay after the connection is closed."""
         versions: BrokerVersions | None = self._protocol.versions
         return versions if self._set_up else None
 
     @property
     def unanswered(self) -> tuple[int, ...]:
-        """The correlation ids of what was asked and not answered, the oldest first."""
+        """The correlation ids of all requests without a response, the oldest first."""
         unanswered: tuple[int, ...] = self._protocol.unanswered
         return unanswered
 
     def describe_pending(self) -> str:
-        """What is outstanding, for error messages."""
+        """Return the requests without a response as text, for error messages."""
         pending: str = self._protocol.describe_pending()
         return pending
 
     @property
     def fileno(self) -> int | None:
-        """The socket's descriptor, None where there is none (yet, or any more)."""
+        """The descriptor of the socket; None before it is opened and after it is closed."""
         return None if self._socket is None else self._socket.fileno()
 
     @property
     def interest(self) -> int:
-        """What to poll the descriptor for."""
+        """The events to poll the descriptor for."""
         if self.phase is Phase.CONNECTING:
             return select.POLLOUT
         return select.POLLIN | select.POLLOUT if self._protocol.outgoing() else select.POLLIN
 
     @property
     def due(self) -> float | None:
-        """When `advance` wants to be called though nothing has happened; None once READY."""
+        """When to call `advance` even without a socket event; None once READY."""
         return self._attempt_until if self.phase in _SETTING_UP else None
 
     def send(self, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
-        """Queue a request; its correlation id. `advance` sends it."""
+        """Queue a request and return its correlation id. `advance` sends it."""
         if self.phase is Phase.CLOSED:
-            raise TransportError(f"{self.peer}: {name_of(request)} cannot be sent, the connection is closed")
+            raise TransportError(f"cannot send {name_of(request)} to broker {self.peer}: the connection is closed")
         number: int = self._protocol.send(request, version, ceiling)
         return number
 
     def advance(self, now: float, answers: list[Answer]) -> None:
-        """Do all that can be done without waiting; what came in is appended to `answers`.
+        """Do everything that is possible without waiting, and append received responses to `answers`.
 
-        Any exception (TransportError, DecodeError, BrokerError, UnsupportedVersionError) leaves the link closed; the
-        answers that came before the trouble are in `answers` all the same.
+        Any exception (TransportError, DecodeError, BrokerError, UnsupportedVersionError) leaves the link closed.
+        `answers` still holds the responses that came before the error.
         """
         try:
             if self.phase is Phase.RESOLVING:
@@ -164,7 +164,7 @@ class Link:
             raise
 
     def flush(self) -> None:
-        """Send what the socket takes at once. Raises TransportError, which leaves the link closed."""
+        """Send the bytes that the socket accepts at once. A TransportError leaves the link closed."""
         try:
             self._write()
         except TransportError as error:
@@ -177,7 +177,7 @@ class Link:
         self.close(reset=True)
 
     def close(self, *, reset: bool) -> None:
-        """End the connection: in order, or with `reset` so that nothing on its way arrives any more (R18)."""
+        """Close the connection with FIN, or with RST, so that no request in transit takes effect later (R18)."""
         self.phase = Phase.CLOSED
         if self._socket is None:
             return
@@ -189,35 +189,37 @@ class Link:
     def _resolve(self, now: float) -> None:
         if not self.resolution.done:
             if now >= self._setup_until:
-                raise TransportError(f"{self.peer}: the name was not resolved within {self._setup_seconds}")
+                raise TransportError(
+                    f"cannot connect to broker {self.peer}: its name was not resolved within {self._setup_seconds}"
+                )
             return
         try:
             self._addresses.extend(self.resolution.addresses())
         except OSError as error:
-            raise TransportError(f"{self.peer}: the name cannot be resolved: {error}") from error
+            raise TransportError(f"cannot connect to broker {self.peer}: its name does not resolve: {error}") from error
         self._next_address(now)
 
     def _next_address(self, now: float) -> None:
-        """Begin to connect to the next address, with its share of the time that is left."""
+        """Start connecting to the next address, with its share of the time left."""
         while self._addresses:
             share = (self._setup_until - now) / len(self._addresses)
-            if self._try(self._addresses.popleft(), now + share):
+            if self._connect_to(self._addresses.popleft(), now + share):
                 return
-        raise TransportError(f"{self.peer}: cannot connect: {'; '.join(self._causes)}")
+        raise TransportError(f"cannot connect to broker {self.peer}: {'; '.join(self._causes)}")
 
-    def _try(self, address: Address, until: float) -> bool:
-        """Begin to connect to `address`; whether that is under way."""
-        self._trying = address
+    def _connect_to(self, address: Address, until: float) -> bool:
+        """Start connecting to `address`, and return whether the attempt is pending."""
+        self._current_address = address
         self._attempt_until = until
         self.phase = Phase.CONNECTING
         try:
-            self._socket = self._opened(address)
+            self._socket = self._open_socket(address)
             code = self._socket.connect_ex(address.sockaddr)
-        except OSError as error:  # the machine may lack the whole address family
+        except OSError as error:  # the machine may lack the address family
             code = error.errno or errno.EIO
         if code in (0, errno.EINPROGRESS, errno.EINTR):
             return True
-        self._give_up(os.strerror(code))
+        self._abandon_address(os.strerror(code))
         return False
 
     def _connect(self, now: float) -> None:
@@ -228,29 +230,29 @@ class Link:
         except OSError:
             remote = None
         if remote is not None and self._socket.getsockname() == remote:
-            # TCP lets a socket connect to itself where the port is free and of the ephemeral range.
+            # TCP lets a socket connect to itself if the port is free and in the ephemeral range.
             code, remote = errno.ECONNREFUSED, None
         if code == 0 and remote is not None:
             self.phase = Phase.HANDSHAKE
             self._attempt_until = min(self._setup_until, now + PROBE_AFTER_S)
         elif code or now >= self._attempt_until:
-            self._give_up(os.strerror(code or errno.ETIMEDOUT))
+            self._abandon_address(os.strerror(code or errno.ETIMEDOUT))
             self._next_address(now)
 
-    def _opened(self, address: Address) -> socket.socket:
+    def _open_socket(self, address: Address) -> socket.socket:
         opened = socket.socket(address.family, socket.SOCK_STREAM)
         opened.setblocking(False)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # Before connecting, since the window's scale is settled there; -1 leaves it to the system, as in Kafka.
+        # Set before connecting, which negotiates the window scale; -1 keeps the system's value, as in Kafka.
         if self._options.receive_buffer_bytes > 0:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._options.receive_buffer_bytes)
         if self._options.send_buffer_bytes > 0:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._options.send_buffer_bytes)
         return opened
 
-    def _give_up(self, cause: str) -> None:
-        self._causes.append(f"{self._trying}: {cause}")
+    def _abandon_address(self, cause: str) -> None:
+        self._causes.append(f"{self._current_address}: {cause}")
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -261,33 +263,33 @@ class Link:
             self._read(answers)
         except StreamGroupError as error:
             self._set_up = self._protocol.versions is not None
-            if self._set_up or not isinstance(error, _HungUp):
+            if self._set_up or not isinstance(error, _HangUp):
                 raise
             if not self._protocol.on_hang_up():
-                raise TransportError(f"{self.peer}: {self._protocol.describe_eof()}") from error
+                raise TransportError(f"broker {self.peer} {self._protocol.describe_eof()}") from error
             self._shake_hands_again(now, answers)
             return
         self._set_up = self._protocol.versions is not None
         if self._set_up:
             self.phase = Phase.READY
-            self._write()  # what waited for the versions
+            self._write()  # the requests that were queued until the versions were known
         elif now >= self._setup_until:
             raise TransportError(
-                f"{self.peer}: no answer to the ApiVersions handshake within {self._setup_seconds}; asked: "
-                f"{self.describe_pending()}. {NOT_A_BROKER_HINT}"
+                f"no response from broker {self.peer} to the ApiVersions handshake within {self._setup_seconds}; "
+                f"pending: {self.describe_pending()}. {NOT_A_BROKER_HINT}"
             )
         elif now >= self._attempt_until:
             self._attempt_until = min(self._setup_until, now + PROBE_AFTER_S)
             self._protocol.on_handshake_timeout()
 
     def _shake_hands_again(self, now: float, answers: list[Answer]) -> None:
-        """The handshake goes on with another connection to the same address."""
-        assert self._trying is not None
+        """Continue the handshake on another connection to the same address."""
+        assert self._current_address is not None
         self.close(reset=False)
         self._causes.clear()
         self._addresses.clear()
-        if not self._try(self._trying, self._setup_until):
-            raise TransportError(f"{self.peer}: cannot connect: {'; '.join(self._causes)}")
+        if not self._connect_to(self._current_address, self._setup_until):
+            raise TransportError(f"cannot connect to broker {self.peer}: {'; '.join(self._causes)}")
         self._connect(now)
         if self.phase is Phase.HANDSHAKE:
             self._shake_hands(now, answers)
@@ -300,10 +302,10 @@ class Link:
             except BlockingIOError:
                 return
             except OSError as error:
-                raise self._lost(error) from error
+                raise self._connection_lost(error) from error
 
     def _read(self, answers: list[Answer]) -> None:
-        """Receive until an answer is whole or nothing is left."""
+        """Receive until a response is complete or the socket has no bytes."""
         assert self._socket is not None
         before = len(answers)
         for _ in range(_READS):
@@ -313,17 +315,17 @@ class Link:
             except BlockingIOError:
                 return
             except OSError as error:
-                raise self._lost(error) from error
+                raise self._connection_lost(error) from error
             if count == 0:
-                raise _HungUp(f"{self.peer}: {self._protocol.describe_eof()}")
+                raise _HangUp(f"broker {self.peer} {self._protocol.describe_eof()}")
             self._protocol.received(count, answers)
             if len(answers) > before or count < len(space):
                 return
 
-    def _lost(self, error: OSError) -> TransportError:
-        kind = _HungUp if isinstance(error, ConnectionError) else TransportError
-        asked = f"unanswered: {self.describe_pending() or 'nothing'}{self._protocol.ENDED_BY}"
-        return kind(f"{self.peer}: the connection was lost: {error}; {asked}")
+    def _connection_lost(self, error: OSError) -> TransportError:
+        kind = _HangUp if isinstance(error, ConnectionError) else TransportError
+        pending = f"pending: {self.describe_pending() or 'nothing'}{self._protocol.ENDED_BY}"
+        return kind(f"lost the connection to broker {self.peer}: {error}; {pending}")
 
     @property
     def _setup_seconds(self) -> str:

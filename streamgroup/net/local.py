@@ -1,6 +1,6 @@
-"""Conversations with another process of this machine, over a Unix socket, of which every wait has a deadline.
+"""Connections to other processes of this machine over Unix sockets, with a timeout on every wait.
 
-`multiprocessing.connection.Client` has none: it waits for ever for a process that is stopped and accepts nobody.
+`multiprocessing.connection.Client` has no timeout: it waits forever for a stopped process that does not accept.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from streamgroup.errors import ConfigError
 
 LONGEST_ADDRESS = 103
-"""Bytes that a socket's path may have on every system: 103 on macOS and BSD (107 on Linux)."""
+"""Bytes that a socket path may have on every system: 103 on macOS and BSD, 107 on Linux."""
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
 @contextmanager
 def address_of(path: Path) -> Iterator[str]:
-    """Give an address for the socket at `path` that is short enough for the kernel, valid while the block runs.
+    """Yield an address of the socket at `path` that is short enough for the kernel, valid while the block runs.
 
-    A path that is too long is named through a descriptor of its directory. Raises ConfigError where that is not
-    possible: the name itself is too long, or the system has no /proc. Raises OSError if there is no such directory.
+    A path that is too long is addressed through a descriptor of its directory. Raises ConfigError if the file name
+    itself is too long or the system has no /proc, and OSError if the directory does not exist.
     """
     if len(os.fsencode(path)) <= LONGEST_ADDRESS:
         yield str(path)
@@ -47,9 +47,10 @@ def address_of(path: Path) -> Iterator[str]:
 
 
 class Listener:
-    """A socket at `path`, which only this user may connect to. Raises OSError, ConfigError as `address_of`.
+    """A listening socket at `path`, to which only this user may connect. Raises OSError and ConfigError as
+    `address_of`.
 
-    `accept` waits `timeout` seconds at most. The file stays when it is closed.
+    `accept` waits at most `timeout` seconds. `close` leaves the file in place.
     """
 
     def __init__(self, path: Path, backlog: int, timeout: float) -> None:
@@ -65,26 +66,26 @@ class Listener:
             raise
 
     def accept(self) -> Connection[Any, Any] | None:
-        """The next connection; None where nobody has come. Raises OSError where it is closed."""
+        """Return the next connection, or None after the timeout. Raises OSError if the listener is closed."""
         try:
             return Connection(self._socket.accept()[0].detach())
         except TimeoutError:
             return None
 
     def close(self) -> None:
-        """Accept nobody any more; wakes a thread that waits in `accept`."""
+        """Stop accepting, and wake a thread that waits in `accept`."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 def connect(path: Path, timeout: float) -> Connection[Any, Any]:
-    """A connection to the socket at `path`. Connecting, each sending and each receiving take `timeout` s at most.
+    """Connect to the socket at `path`. `timeout` (seconds) applies to connecting and to each send and receive.
 
-    Raises OSError: FileNotFoundError or ConnectionRefusedError where nobody listens, BlockingIOError, here and later,
-    where the time is over. Raises ConfigError as `address_of`.
+    Raises FileNotFoundError or ConnectionRefusedError if no process listens, and ConfigError as `address_of`. After the
+    timeout this function and the methods of the connection raise BlockingIOError.
     """
-    seconds = max(0.001, timeout)  # 0 would mean for ever
+    seconds = max(0.001, timeout)  # SO_RCVTIMEO 0 means no timeout
     whole = math.floor(seconds)
     limit = struct.pack("ll", whole, int((seconds - whole) * 1_000_000))  # struct timeval
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:

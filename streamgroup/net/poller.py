@@ -1,7 +1,7 @@
-"""Many connections in one thread: what the group's thread waits on.
+"""Non-blocking connections to many brokers, served by one thread.
 
-No request has a deadline here: who asks has a clock, and drops a connection whose answer is overdue. Only the setting
-up of a connection ends by itself, after `connection_setup_timeout_ms`.
+The poller sets no deadline for requests: its caller drops a connection whose response is overdue. Only connection setup
+times out by itself, after `connection_setup_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamgroup.wire.versions import BrokerVersions
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Names one connection of a poller; never used twice. `tag` is the caller's own name for it."""
+    """Identifies one connection of a poller; handles are never reused. `tag` is the caller's name for it."""
 
     number: int
     host: str
@@ -37,7 +37,7 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The handshake is done: what was sent before goes out now."""
+    """The handshake is done; the poller sends the queued requests."""
 
     handle: Handle
     versions: BrokerVersions
@@ -45,18 +45,18 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An answer."""
+    """A response."""
 
     handle: Handle
     correlation_id: int
     response: Any
     version: int = 0
-    """The one that was asked in."""
+    """The version of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The connection has ended; whether what is `unanswered` has taken effect is unknown. The handle is void."""
+    """The connection failed and its handle is invalid. Requests in `unanswered` may or may not have taken effect."""
 
     handle: Handle
     error: StreamGroupError
@@ -67,7 +67,7 @@ Event = Connected | Received | Broken
 
 
 class Poller:
-    """Connections that are opened, used and waited for by one thread; only `wake` may be called from others."""
+    """Connections that one thread opens, uses and waits for. Other threads may only call `wake`."""
 
     def __init__(
         self,
@@ -85,42 +85,42 @@ class Poller:
         self._waker.setblocking(False)
 
     def connect(self, host: str, port: int, tag: str = "") -> Handle:
-        """Begin to connect; `wait` tells with `Connected` or `Broken` what came of it."""
+        """Start connecting; `wait` returns `Connected` or `Broken`."""
         handle = Handle(self._next_number, host, port, tag)
         self._next_number += 1
         self._links[handle] = Link(host, port, self._options, self._clock(), self.wake, dialect=self._dialect)
         return handle
 
     def send(self, handle: Handle, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
-        """Queue `request`; its correlation id. It goes out in `wait`, at the earliest when connected.
+        """Queue `request` and return its correlation id. `wait` sends it once the connection is set up.
 
-        `version` is the highest that both know, at most `ceiling`, unless given. UnsupportedVersionError is raised
-        here once connected; before that it comes as the error of `Broken`. A void handle is a KeyError.
+        `version` defaults to the highest that both support, at most `ceiling`. Raises UnsupportedVersionError if
+        connected; before that the error arrives in `Broken`. Raises KeyError for an invalid handle.
         """
         return self._links[handle].send(request, version, ceiling)
 
     def versions(self, handle: Handle) -> BrokerVersions | None:
-        """What the broker speaks; None before `Connected`. A void handle is a KeyError."""
+        """Return the API versions of the broker; None before `Connected`. Raises KeyError for an invalid handle."""
         return self._links[handle].versions
 
     def drop(self, handle: Handle, *, reset: bool) -> None:
-        """End a connection; no event of it comes any more. With `reset` nothing on its way takes effect later (R18)."""
+        """Close a connection without further events. With `reset` no request in transit takes effect later (R18)."""
         link = self._links.pop(handle, None)
         if link is not None:
             link.close(reset=reset)
 
     def wake(self) -> None:
-        """End the wait of the other thread, or its next one. Callable from any thread and any number of times."""
+        """End the current or the next `wait`. Any thread may call this, any number of times."""
         with contextlib.suppress(
             BlockingIOError, OSError
-        ):  # a full pipe wakes as well; a closed poller needs no waking
+        ):  # a full pipe ends the wait as well, and a closed poller has none
             self._waker.send(b"\0")
 
     def wait(self, timeout: float | None) -> list[Event]:
-        """Carry bytes until something has happened, `wake` was called or `timeout` seconds have passed.
+        """Send and receive until there are events, `wake` is called or `timeout` seconds have passed.
 
-        The events in the order in which they happened on each connection; none after a wake or a timeout. An event
-        of a connection that is dropped while the list is being worked on stays in the list.
+        Returns the events of each connection in order, or none after a wake or a timeout. The list keeps events of a
+        connection that the caller drops while it handles the list.
         """
         until = None if timeout is None else self._clock() + timeout
         events: list[Event] = []
@@ -137,23 +137,23 @@ class Poller:
                 return events
 
     def close(self, *, reset: bool = False) -> None:
-        """Drop all connections and end the poller."""
+        """Drop all connections and release the poller's sockets."""
         for handle in tuple(self._links):
             self.drop(handle, reset=reset)
         self._woken.close()
         self._waker.close()
 
     def _left(self, now: float, until: float | None) -> float | None:
-        """Seconds to wait: until the caller's time, or that of the next connection being set up."""
+        """Return the seconds until `until`, or until the next connection setup is due."""
         times = [link.due for link in self._links.values() if link.due is not None]
         if until is not None:
             times.append(until)
         return max(0.0, min(times) - now) if times else None
 
     def _poll(self, seconds: float | None) -> tuple[frozenset[int | None], bool]:
-        """Wait for descriptors: those that are ready, and whether `wake` was called.
+        """Wait for sockets, and return the ready descriptors and whether `wake` was called.
 
-        The poll object is made anew each time: there are few connections, and no state that could go stale.
+        Each call makes a new poll object: there are few connections, and no registration can become stale.
         """
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
@@ -174,7 +174,7 @@ class Poller:
     def _step(self, handle: Handle, link: Link) -> list[Event]:
         events: list[Event] = []
         answers: list[Answer] = []
-        before, knew = link.phase, link.versions is not None  # 0.7 has no versions to ask for
+        before, knew = link.phase, link.versions is not None  # a Kafka 0.7 connection knows its versions at once
         error: StreamGroupError | None = None
         try:
             link.advance(self._clock(), answers)
@@ -191,7 +191,7 @@ class Poller:
 
 
 def _has_work(link: Link) -> bool:
-    """Whether there is something to do before waiting: a name may be resolved, something is to be sent."""
+    """Return whether `link` may advance without a socket event: its name is looked up, or it has bytes to send."""
     return link.fileno is None or bool(link.interest & select.POLLOUT)
 
 

@@ -1,13 +1,12 @@
-"""One connection's protocol without its socket: requests in, bytes out; bytes in, answers out.
+"""The Kafka protocol of one connection without its socket: requests in, bytes out; bytes in, responses out.
 
-The contract: send what `outgoing` holds and tell `sent`; receive into `space` and tell `received`, which hands out the
-answers. What is asked before the handshake (`handshake.py`) has told the broker's versions waits, since only then is it
-known which version to write. Where the broker hangs up before, `hung_up` tells whether the handshake goes on: then all
-begins anew on another connection, and what waits goes on waiting. A broker answers the requests of one connection in
-their order, and every correlation id is held against that: an answer out of order means that the stream cannot be
-trusted any more.
+The contract: send the bytes of `outgoing` and pass their number to `sent`; receive into `space` and pass the number of
+bytes to `received`, which appends the responses. Requests are queued until the handshake (`handshake.py`) has
+negotiated the versions in which to write them. If the broker closes the connection before that, `on_hang_up` returns
+whether the handshake continues on another connection; the queue is kept. A broker answers the requests of a connection
+in order. A response with another correlation id than the next one means that the stream is corrupt.
 
-After an exception the connection is of no use: close or reset it.
+After an exception the connection is unusable: close or reset it.
 """
 
 from __future__ import annotations
@@ -26,15 +25,14 @@ _LAST_CORRELATION_ID = 2**31 - 1
 
 
 class Answer(NamedTuple):
-    """A response, the correlation id of the request that it answers, and the version that it was asked in (0 in Kafka
-    0.7, which has none)."""
+    """A response, the correlation id of its request, and the version of both (0 in Kafka 0.7, which has none)."""
 
     correlation_id: int
     response: Any
     version: int
 
 
-class _Asked(NamedTuple):
+class _InFlight(NamedTuple):
     correlation_id: int
     request: type[Request[Any]]
     version: int
@@ -43,7 +41,7 @@ class _Asked(NamedTuple):
         return f"{self.request.NAME} v{self.version} (correlation id {self.correlation_id})"
 
 
-class _Waiting(NamedTuple):
+class _Queued(NamedTuple):
     correlation_id: int
     request: Request[Any]
     version: int | None
@@ -51,21 +49,21 @@ class _Waiting(NamedTuple):
 
 
 class Protocol:
-    """The state of one connection: what is to be sent, what is asked, the frame that is coming in."""
+    """The state of one connection: queued and in-flight requests, outgoing bytes, the partial incoming frame."""
 
     ENDED_BY: Final = ""
-    """What may make the broker end a connection, for error messages."""
+    """The usual causes of a broker closing the connection, for error messages."""
 
     __slots__ = (
-        "_asked",
         "_client_id",
         "_handshake",
         "_handshake_sent",
+        "_in_flight",
         "_max_frame_bytes",
         "_next_id",
         "_out",
+        "_queued",
         "_reader",
-        "_waiting",
         "peer",
     )
 
@@ -74,160 +72,167 @@ class Protocol:
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes
         self._next_id = 0
-        self._asked: deque[_Asked] = deque()
-        self._waiting: deque[_Waiting] = deque()
+        self._in_flight: deque[_InFlight] = deque()
+        self._queued: deque[_Queued] = deque()
         self._handshake = Handshake(peer)
         self._begin()
 
     @property
     def versions(self) -> BrokerVersions | None:
-        """What the broker speaks; None until the handshake has told. Known from the start of a broker before 0.10 that
-        this process has met."""
+        """The API versions of the broker; None before the handshake is done.
+
+        They are known from the start for a broker before 0.10 whose release this process remembers.
+        """
         return self._handshake.versions
 
     @property
     def unanswered(self) -> tuple[int, ...]:
-        """The correlation ids of all requests that were handed in and not answered, the oldest first."""
-        return tuple(a.correlation_id for a in self._asked) + tuple(w.correlation_id for w in self._waiting)
+        """The correlation ids of all requests without a response, queued ones included, the oldest first."""
+        return tuple(a.correlation_id for a in self._in_flight) + tuple(w.correlation_id for w in self._queued)
 
     def describe_pending(self) -> str:
-        """What is outstanding, for error messages; empty where nothing is."""
-        asked = [f"{question} (correlation id {correlation_id})" for correlation_id, question in self._handshake_sent]
-        asked += [str(a) for a in self._asked] + [f"{w.request.NAME} (not yet sent)" for w in self._waiting]
+        """Return the requests without a response as text, for error messages; empty if there are none."""
+        asked = [f"{request} (correlation id {correlation_id})" for correlation_id, request in self._handshake_sent]
+        asked += [str(a) for a in self._in_flight] + [f"{w.request.NAME} (not yet sent)" for w in self._queued]
         return ", ".join(asked)
 
     def send(self, request: Request[Any], version: int | None = None, ceiling: int | None = None) -> int:
-        """Ask `request`; its correlation id. Without `version` it is the highest that both know, `ceiling` at most.
+        """Queue `request` and return its correlation id. `version` defaults to the highest common one up to `ceiling`.
 
-        Raises UnsupportedVersionError where there is none: at once, or, while the handshake lasts, from `received`.
+        Raises UnsupportedVersionError if there is no common version; during the handshake `received` raises it.
         """
-        correlation_id = self._take_id()
+        correlation_id = self._next_correlation_id()
         if self.versions is None:
-            self._waiting.append(_Waiting(correlation_id, request, version, ceiling))
+            self._queued.append(_Queued(correlation_id, request, version, ceiling))
         else:
             self._write(correlation_id, request, version, ceiling)
         return correlation_id
 
     def outgoing(self) -> bytearray:
-        """The bytes to be sent; tell `sent` how many were."""
+        """Return the bytes to send; pass the number of sent bytes to `sent`."""
         return self._out
 
     def sent(self, count: int) -> None:
-        """The first `count` bytes of `outgoing` are on their way."""
+        """Remove the first `count` bytes of `outgoing`, which the socket has accepted."""
         del self._out[:count]
 
     def space(self) -> memoryview:
-        """Where the next bytes are to be received; never empty."""
+        """Return the memory to receive the next bytes into; it is never empty."""
         return self._reader.space()
 
     def received(self, count: int, answers: list[Answer]) -> None:
-        """`count` bytes now lie in `space()`: append the answers that they complete.
+        """Take over `count` bytes from `space()` and append the responses that they complete to `answers`.
 
-        Raises TooLarge, DecodeError, UnsupportedVersionError, or BrokerError where the handshake was refused.
+        Raises TooLarge, DecodeError, UnsupportedVersionError, or BrokerError if the broker refuses the handshake.
         """
         try:
             frames = self._reader.received(count)
         except DecodeError as error:
-            raise type(error)(f"{self.peer}: {error} ({self.describe_pending() or 'nothing was asked'})") from error
+            raise type(error)(
+                f"broker {self.peer}: {error}; pending: {self.describe_pending() or 'nothing'}"
+            ) from error
         for frame in frames:
-            self._accept(frame, answers)
+            self._on_frame(frame, answers)
 
     def on_hang_up(self) -> bool:
-        """The broker has closed the connection before the versions were known: whether to connect once more. Then
-        `outgoing` is what the new connection begins with."""
+        """Handle the end of the connection before the versions are known. Return whether to connect again.
+
+        `outgoing` then holds the first bytes of the new connection.
+        """
         going_on = self._handshake.on_hang_up()
         if going_on:
             self._begin()
         return going_on
 
     def on_handshake_timeout(self) -> None:
-        """The handshake has had no answer for a while."""
+        """Handle PROBE_AFTER_S without a response to the handshake: pipeline a probe."""
         more = self._handshake.pipelined_probe()
         if more is not None:
-            self._put(more)
+            self._send_handshake(more)
 
     def on_connection_lost(self) -> None:
-        """The connection has failed, or the broker has ended it: it may come back as another release than is
-        remembered, so that the next connection is to ask again."""
+        """Handle a failed connection: the broker may return with another release, so the next handshake asks again."""
         self._handshake.forget_release()
 
     def describe_eof(self) -> str:
-        """Why an end of the stream at this point matters, for error messages."""
+        """Return the predicate of the error for an end of the stream at this point: `closed the connection; ...`."""
         if self.versions is None:
             return (
-                f"the broker closed the connection on each request of the handshake ({ALL_HANDSHAKE_REQUESTS}). "
+                f"closed the connection on each request of the handshake ({ALL_HANDSHAKE_REQUESTS}). "
                 f"No Kafka from 0.8 on does that. {NOT_A_BROKER_HINT}"
             )
         half = f", {self._reader.missing} bytes before the end of a frame" if self._reader.missing else ""
-        return f"the broker closed the connection{half}; unanswered: {self.describe_pending() or 'nothing'}"
+        return f"closed the connection{half}; pending: {self.describe_pending() or 'nothing'}"
 
     def _begin(self) -> None:
-        """A new connection: what it is asked first."""
+        """Reset the state for a new connection and queue its first requests."""
         self._reader = FrameReader(self._max_frame_bytes)
         self._out = bytearray()
         self._handshake_sent: deque[tuple[int, HandshakeRequest]] = deque()
-        for question in self._handshake.first_requests():
-            self._put(question)
-        self._write_waiting()
+        for request in self._handshake.first_requests():
+            self._send_handshake(request)
+        self._write_queued()
 
-    def _put(self, question: HandshakeRequest) -> None:
-        correlation_id = self._take_id()
-        self._out += encode_body(question.api, question.version, correlation_id, self._client_id, question.body)
-        self._handshake_sent.append((correlation_id, question))
+    def _send_handshake(self, request: HandshakeRequest) -> None:
+        correlation_id = self._next_correlation_id()
+        self._out += encode_body(request.api, request.version, correlation_id, self._client_id, request.body)
+        self._handshake_sent.append((correlation_id, request))
 
-    def _take_id(self) -> int:
+    def _next_correlation_id(self) -> int:
         taken = self._next_id
         self._next_id = 0 if taken == _LAST_CORRELATION_ID else taken + 1
         return taken
 
-    def _write_waiting(self) -> None:
-        while self._waiting and self.versions is not None:
-            self._write(*self._waiting[0])
-            self._waiting.popleft()
+    def _write_queued(self) -> None:
+        while self._queued and self.versions is not None:
+            self._write(*self._queued[0])
+            self._queued.popleft()
 
     def _write(self, correlation_id: int, request: Request[Any], version: int | None, ceiling: int | None) -> None:
         assert self.versions is not None
         if version is None:
             version = self.versions.highest(type(request), ceiling)
         self._out += encode_request(request, version, correlation_id, self._client_id)
-        self._asked.append(_Asked(correlation_id, type(request), version))
+        self._in_flight.append(_InFlight(correlation_id, type(request), version))
 
-    def _accept(self, frame: memoryview, answers: list[Answer]) -> None:
+    def _on_frame(self, frame: memoryview, answers: list[Answer]) -> None:
         correlation_id = correlation_id_of(frame)
         if self._handshake_sent:
-            self._learn(correlation_id, frame)
+            self._on_handshake_frame(correlation_id, frame)
             return
-        if not self._asked or self._asked[0].correlation_id != correlation_id:
-            raise self._astray(correlation_id, f"{self._asked[0]} was next" if self._asked else "nothing was asked")
-        asked = self._asked[0]
+        if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
+            raise self._unexpected(correlation_id, str(self._in_flight[0]) if self._in_flight else "none")
+        asked = self._in_flight[0]
         response = self._decoded(asked, frame)
-        self._asked.popleft()
+        self._in_flight.popleft()
         answers.append(Answer(correlation_id, response, asked.version))
 
-    def _astray(self, correlation_id: int, expected: str) -> DecodeError:
-        return DecodeError(f"{self.peer}: an answer with correlation id {correlation_id} came, but {expected}")
+    def _unexpected(self, correlation_id: int, expected: str) -> DecodeError:
+        return DecodeError(
+            f"unexpected response from broker {self.peer} with correlation id {correlation_id}; expected: {expected}"
+        )
 
-    def _decoded(self, asked: _Asked, frame: memoryview) -> Any:
+    def _decoded(self, asked: _InFlight, frame: memoryview) -> Any:
         try:
             return decode_response(asked.request, asked.version, frame)[1]
         except DecodeError as error:
-            raise type(error)(f"{self.peer}: the answer to {asked} cannot be read: {error}") from error
+            raise type(error)(f"invalid response from broker {self.peer} to {asked}: {error}") from error
 
-    def _learn(self, correlation_id: int, frame: memoryview) -> None:
-        """An answer of the handshake: go on with it, or with what waited for its end."""
-        expected, question = self._handshake_sent[0]
+    def _on_handshake_frame(self, correlation_id: int, frame: memoryview) -> None:
+        """Handle a response of the handshake: continue it, or write the queued requests after its end."""
+        expected, request = self._handshake_sent[0]
         if self.versions is not None and correlation_id == expected:  # the probe behind it, too
             self._handshake_sent.popleft()
             return
-        if len(self._handshake_sent) > 1 and self._handshake_sent[1][0] == correlation_id and question.may_be_skipped:
+        if len(self._handshake_sent) > 1 and self._handshake_sent[1][0] == correlation_id and request.may_be_skipped:
             self._handshake_sent.clear()
             self._handshake.on_probe_answered_first()
-            self._write_waiting()
+            self._write_queued()
             return
-        if correlation_id != expected and not (correlation_id == 0 and question.may_be_anonymous):
-            raise self._astray(correlation_id, f"{question} (correlation id {expected}) was next. {NOT_A_BROKER_HINT}")
-        more = self._handshake.on_response(question, frame)
+        if correlation_id != expected and not (correlation_id == 0 and request.may_be_anonymous):
+            raise self._unexpected(correlation_id, f"{request} (correlation id {expected}). {NOT_A_BROKER_HINT}")
+        more = self._handshake.on_response(request, frame)
         self._handshake_sent.popleft()
         if more is not None:
-            self._put(more)
-        self._write_waiting()
+            self._send_handshake(more)
+        self._write_queued()

@@ -1,14 +1,14 @@
-"""The releases of Kafka that know no ApiVersions (before 0.10): what each speaks, and how it is told from the others.
+"""The releases of Kafka without ApiVersions (before 0.10): the API versions of each, and the probe that identifies it.
 
-Each release knows one API that those before it do not, and an old broker hangs up on what it does not know. So the
-newest of these APIs that is answered names the release. The probes change nothing, on any broker:
+Each release has one API that the releases before it lack, and an old broker closes the connection on an unknown API.
+The newest of these APIs that a broker answers therefore identifies its release. The probes change nothing on any
+broker:
 
-- FindCoordinator would create the offsets topic of an 0.8.2 cluster that has none. Without a group's name it is
-  answered by an error before that (the broker's log shows a NullPointerException).
-- OffsetFetch asks for no partition, Metadata v0 cannot name none: it asks for all, and that creates no topic.
-- A server of Kafka 0.7 closes the connection on the numbers of all these APIs but on Metadata's, 3, which is its
-  MULTIPRODUCE. There the version, 0, stands where it has the number of produce requests: nothing is written, and
-  nothing answered.
+- FindCoordinator would create the offsets topic of an 0.8.2 cluster that has none. Without a group name the broker
+  answers an error before it does that (its log shows a NullPointerException).
+- OffsetFetch asks for no partition. Metadata v0 cannot ask for no topic: it asks for all, which creates none.
+- A Kafka 0.7 closes the connection on the numbers of all these APIs except 3, which is Metadata and in 0.7
+  MULTIPRODUCE. It reads the version, 0, as the number of produce requests: it writes nothing and answers nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streamgroup.wire.schema import Request, encode
 from streamgroup.wire.versions import BrokerVersions
 
 _Newest = dict[type[Request[Any]], int]
-"""The newest version of each API; the oldest is 0."""
+"""The newest version of each API; the oldest version is 0."""
 
 _0_8_0: _Newest = {MetadataRequest: 0, FetchRequest: 0, ListOffsetsRequest: 0}
 _0_8_1: _Newest = {**_0_8_0, OffsetCommitRequest: 0, OffsetFetchRequest: 0}
@@ -50,15 +50,15 @@ _0_9: _Newest = {
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release: `probe` is the API, asked in v0 with the body `question`, that those before it do not know."""
+    """One release. `probe` is an API that earlier releases lack; the probe is its v0 with `probe_body`."""
 
     name: str
     newest: _Newest
     probe: type[Request[Any]]
-    question: Bytes
+    probe_body: Bytes
 
     def versions(self, broker: str) -> BrokerVersions:
-        """What a broker of this release speaks."""
+        """Return the API versions of a broker of this release."""
         ranges = {api.API_KEY: (0, newest) for api, newest in self.newest.items()}
         return BrokerVersions(broker, ranges, self.name)
 
@@ -69,17 +69,16 @@ RELEASES = (
     Release("0.8.1", _0_8_1, OffsetFetchRequest, encode(OffsetFetchRequest(group_id="streamgroup"), 0)),
     Release("0.8.0", _0_8_0, MetadataRequest, encode(MetadataRequest(topics=()), 0)),
 )
-"""The newest first."""
+"""All releases without ApiVersions, the newest first."""
 
 REMEMBERED_S = 600.0
-"""Brokers get upgraded: after so long one is asked for its ApiVersions again."""
+"""Seconds after which the client asks a broker for ApiVersions again: brokers get upgraded."""
 
 
 class ReleaseMemory:
-    """Which brokers know no ApiVersions, by their address as `host:port`: they are not asked again and again.
+    """The releases of brokers without ApiVersions, by `host:port`, so that each is probed once. Thread-safe.
 
-    Safe to use from several threads. What is remembered ends with time, and with the first connection on which it
-    turns out to be wrong.
+    An entry expires after REMEMBERED_S, and is forgotten after the first failed connection to its broker.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -88,7 +87,7 @@ class ReleaseMemory:
         self._known: dict[str, tuple[Release, float]] = {}
 
     def recall(self, peer: str) -> Release | None:
-        """The release of the broker at `peer`, where it is known."""
+        """Return the release of the broker at `peer`, or None if it is not known."""
         with self._lock:
             release, until = self._known.get(peer, (None, 0.0))
             if release is not None and self._clock() >= until:
@@ -97,35 +96,33 @@ class ReleaseMemory:
             return release
 
     def remember(self, peer: str, release: Release) -> None:
-        """The broker at `peer` has hung up on ApiVersions and answered the probe of `release`."""
+        """Remember that the broker at `peer` answered the probe of `release`."""
         now = self._clock()
         with self._lock:
-            # Brokers that are gone are never recalled, so what is remembered of them ends here.
+            # Nobody recalls brokers that are gone, so their entries are removed at this point.
             self._known = {known: row for known, row in self._known.items() if now < row[1]}
             self._known[peer] = release, now + REMEMBERED_S
 
     def known_releases(self, peers: Iterable[str]) -> tuple[tuple[str, str], ...]:
-        """What is known of `peers`, for another process: address and name of the release."""
+        """Return address and release name of all known brokers among `peers`, to pass to another process."""
         known = ((peer, self.recall(peer)) for peer in sorted(set(peers)))
         return tuple((peer, release.name) for peer, release in known if release is not None)
 
-    def learn(self, told: Iterable[tuple[str, str]]) -> None:
-        """Take over what another process has told, where nothing is known yet."""
+    def learn(self, releases: Iterable[tuple[str, str]]) -> None:
+        """Remember the result of another process's `known_releases`, unless this process knows the broker already."""
         by_name = {release.name: release for release in RELEASES}
-        for peer, name in told:
+        for peer, name in releases:
             if self.recall(peer) is None and name in by_name:
                 self.remember(peer, by_name[name])
 
     def forget(self, peer: str) -> None:
-        """The broker at `peer` may be another by now."""
         with self._lock:
             self._known.pop(peer, None)
 
     def clear(self) -> None:
-        """Forget all."""
         with self._lock:
             self._known.clear()
 
 
 RELEASE_MEMORY = ReleaseMemory()
-"""This process's."""
+"""The memory of this process."""

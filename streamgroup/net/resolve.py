@@ -1,4 +1,4 @@
-"""Names to addresses, without a wait that nothing can end: getaddrinfo knows no deadline, so it runs in a thread."""
+"""Resolves host names with a deadline: getaddrinfo has none, so each look-up runs in a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from streamgroup.errors import ConfigError
 
-UNRESOLVED_S = 3.0
-"""For so long none of the bootstrap servers' names may have an address before a start fails: DNS has hiccups."""
-_LOOK_UP_AGAIN_S = 1.0
+RESOLVE_TIMEOUT_S = 3.0
+"""Seconds for which all look-ups of bootstrap servers must fail before a start fails: DNS errors may be transient."""
+_RETRY_INTERVAL_S = 1.0
 
 
 class Address(NamedTuple):
-    """What `socket.socket` and `connect` need of one address."""
+    """One address, as `socket.socket` and `connect` take it."""
 
     family: socket.AddressFamily
     sockaddr: Any
@@ -26,9 +26,9 @@ class Address(NamedTuple):
 
 
 class Resolution:
-    """The addresses of one host, looked up in the background; a numeric host is done at once.
+    """The addresses of one host, resolved in the background; a numeric host is resolved at once.
 
-    `notify` is called from the look-up's thread when it is done. A look-up that nobody waits for ends by itself.
+    The thread of the look-up calls `notify` at the end. A look-up without a waiting caller ends by itself.
     """
 
     __slots__ = ("_addresses", "_done", "_error", "_host", "_notify", "_port")
@@ -46,15 +46,15 @@ class Resolution:
 
     @property
     def done(self) -> bool:
-        """Whether `addresses` has an answer."""
+        """Whether the look-up has ended."""
         return self._done.is_set()
 
     def wait(self, timeout: float) -> None:
-        """Wait until done, at most `timeout` seconds."""
+        """Wait at most `timeout` seconds for the end of the look-up."""
         self._done.wait(timeout)
 
     def addresses(self) -> list[Address]:
-        """All addresses in the resolver's order of preference; at least one. Raises OSError where it found none."""
+        """Return all addresses, at least one, in the resolver's order. Raises OSError if the look-up failed."""
         if self._error is not None:
             raise self._error
         return self._addresses
@@ -79,26 +79,25 @@ def require_resolvable(
 ) -> None:
     """Return as soon as one of `servers` has an address.
 
-    Meant for the start, where a wrong name is a mistake to report. In a running query a name without an address is a
-    failed connection like any other, and tried again. A look-up that is still under way at `deadline` (seconds on
-    `clock`) proves nothing. Raises ConfigError, which names all servers, where every look-up has failed for
-    `UNRESOLVED_S`.
+    Called at the start of a query, when a wrong name is a mistake to report. Later an unresolvable name is a failed
+    connection like any other, and retried. Look-ups that are still pending at `deadline` (seconds on `clock`) are not
+    failures. Raises ConfigError, which names all servers, after every look-up has failed for `RESOLVE_TIMEOUT_S`.
     """
     began = clock()
     while servers:
         failures = _failures(servers, deadline, clock)
         if failures is None:
             return
-        if clock() - began >= UNRESOLVED_S:
+        if clock() - began >= RESOLVE_TIMEOUT_S:
             raise ConfigError(
                 f"cannot resolve any name in kafka.bootstrap.servers: {'; '.join(failures)}. Correct the names, or the "
                 "name service (DNS, /etc/hosts) of this machine"
             )
-        sleep(_LOOK_UP_AGAIN_S)
+        sleep(_RETRY_INTERVAL_S)
 
 
 def _failures(servers: Sequence[tuple[str, int]], deadline: float, clock: Callable[[], float]) -> list[str] | None:
-    """Why each of `servers` has no address; None where one has, or where the deadline comes first."""
+    """Return why each of `servers` has no address; None if one has, or if the deadline comes first."""
     changed = threading.Event()
     left = {f"{host}:{port}": Resolution(host, port, changed.set) for host, port in servers}
     failures: list[str] = []

@@ -142,7 +142,7 @@ def load() -> BackgroundKafka | None:
 
 
 def command_line(pid: int) -> str:
-    """The command line of a process; empty where it does not exist or has ended."""
+    """Return the command line of a process; empty where it does not exist or has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -169,7 +169,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def _nodes_of(server: KafkaServer) -> Iterator[BackgroundNode]:
-    """All processes, each after those that it needs."""
+    """Return all processes, each after those that it needs."""
     processes = [(node.name, node.pid, node.properties) for node in server.nodes]
     if server.zookeeper is not None:
         processes.insert(0, ("zookeeper", server.zookeeper.pid, server.zookeeper.configuration))

@@ -68,7 +68,7 @@ class Frames:
         self._size = self._left = 0
 
     def is_in_middle(self, smallest: int) -> bool:
-        """Whether at least half of a frame of `smallest` bytes or more has passed, and not all of it."""
+        """Return whether at least half of a frame of `smallest` bytes or more has passed, and not all of it."""
         return self._size >= smallest and 0 < self._left <= self._size - self._size // 2
 
     def pass_over(self, data: memoryview) -> None:
@@ -76,7 +76,9 @@ class Frames:
         self._walk(data, None)
 
     def until_middle(self, data: memoryview, smallest: int) -> int:
-        """How many bytes of `data` pass before the middle of a frame of `smallest` bytes or more; all, if none is."""
+        """Return how many bytes of `data` pass before the middle of a frame of `smallest` bytes or more; all, if none
+        is.
+        """
         ahead = Frames()
         ahead._header, ahead._size, ahead._left = self._header, self._size, self._left
         return ahead._walk(data, smallest)
@@ -146,7 +148,7 @@ class Flow:
         self._closes_at = now + self.fault.delay_s
 
     def finished(self, now: float) -> bool:
-        """Whether the receiver is to be told that nothing more comes."""
+        """Return whether the receiver is to be told that nothing more comes."""
         if self.ended is not None:
             return self.ended is End.FIN
         return self._closes_at is not None and not self._chunks and now >= self._closes_at

@@ -18,7 +18,7 @@ _ABSENT = ": not found"
 
 
 def ivy_command(coordinate: Coordinate, into: Path, *, transitive: bool) -> list[str]:
-    """The argv that copies `coordinate`'s jars into `into`."""
+    """Return the argv that copies `coordinate`'s jars into `into`."""
     arguments = [
         *("-dependency", coordinate.organisation, coordinate.module, coordinate.revision),
         *("-confs", "default"),

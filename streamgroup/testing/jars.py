@@ -33,7 +33,7 @@ RESOLVE_TIMEOUT_S = 900.0
 def resolve(
     organisation: str, module: str, revision: str, *, transitive: bool = True, timeout_s: float = RESOLVE_TIMEOUT_S
 ) -> tuple[Path, ...]:
-    """The jars of a module and (unless `transitive` is off) of all that it depends on, sorted by name.
+    """Return the jars of a module and (unless `transitive` is off) of all that it depends on, sorted by name.
 
     From the cache where they are there; else Ivy brings them, which takes a network and a minute.
     Raises TransportError (no network, too slow), ConfigError (no Java, no such module, a cache that others may write
@@ -60,7 +60,7 @@ def directory_name(coordinate: Coordinate, *, transitive: bool) -> str:
 
 
 def verified(directory: Path) -> tuple[Path, ...]:
-    """The jars of a resolved directory, each checked to be this user's alone and to have its SHA-256."""
+    """Return the jars of a resolved directory, each checked to be this user's alone and to have its SHA-256."""
     require_own(directory)
     pins = pins_of(directory.name)
     if pins is None:
@@ -81,7 +81,7 @@ def verified(directory: Path) -> tuple[Path, ...]:
 
 
 def manifest_sums(directory: Path) -> dict[str, str]:
-    """The SHA-256 of a directory's jars by name, as they were when they were resolved."""
+    """Return the SHA-256 of a directory's jars by name, as they were when they were resolved."""
     entries = json.loads((directory / MANIFEST).read_text())["files"]
     return {str(entry["name"]): str(entry["sha256"]) for entry in entries}
 
@@ -94,7 +94,7 @@ def _identity(file: Path) -> tuple[int, ...]:
 
 @functools.cache
 def _sum_of(file: Path, identity: tuple[int, ...]) -> str:
-    """The SHA-256 of a file, computed once in a process for each state of the file."""
+    """Return the SHA-256 of a file, computed once in a process for each state of the file."""
     return _sha256(file)
 
 

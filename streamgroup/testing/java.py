@@ -21,7 +21,7 @@ _VERSION_TIMEOUT_S = 30
 
 
 def java_executable() -> Path:
-    """The `java` that Spark would take: `$JAVA_HOME/bin/java`, else the first on the PATH.
+    """Return the `java` that Spark would take: `$JAVA_HOME/bin/java`, else the first on the PATH.
 
     Raises ConfigError where there is none or it is older than MINIMUM_JAVA.
     """
@@ -38,7 +38,7 @@ def java_executable() -> Path:
 
 @functools.cache
 def _java_version(executable: str) -> int:
-    """The feature release: 17 for `17.0.15`, 8 for `1.8.0_402`."""
+    """Return the feature release: 17 for `17.0.15`, 8 for `1.8.0_402`."""
     try:
         shown = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
@@ -49,7 +49,7 @@ def _java_version(executable: str) -> int:
 
 
 def parse_java_version(executable: str, text: str) -> int:
-    """The feature release in what `java -version` printed. Raises ConfigError where there is none."""
+    """Return the feature release in what `java -version` printed. Raises ConfigError where there is none."""
     match = _VERSION.search(text)
     if match is None:
         raise ConfigError(f"{executable} -version does not name its version: {text.strip()[:200]!r}. Set JAVA_HOME.")
@@ -57,7 +57,7 @@ def parse_java_version(executable: str, text: str) -> int:
 
 
 def pyspark_jars() -> Path:
-    """The directory of PySpark's jars, found without importing PySpark."""
+    """Return the directory of PySpark's jars, found without importing PySpark."""
     spec = importlib.util.find_spec("pyspark")
     jars = Path(spec.origin).parent / "jars" if spec is not None and spec.origin else None
     if jars is None or not jars.is_dir():
@@ -87,5 +87,5 @@ def logging_jars() -> tuple[Path, ...]:
 def java_command(
     main_class: str, arguments: Sequence[str] = (), *, classpath: Iterable[Path], flags: Sequence[str] = ()
 ) -> list[str]:
-    """The argv that runs `main_class`."""
+    """Return the argv that runs `main_class`."""
     return [str(java_executable()), *flags, "-cp", os.pathsep.join(map(str, classpath)), main_class, *arguments]

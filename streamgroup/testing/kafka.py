@@ -256,7 +256,7 @@ class KafkaServer:
         return java_command(_MAIN_CLASS, [str(properties)], classpath=classpath, flags=flags)
 
     def _serves(self, plan: NodePlan) -> bool:
-        """A broker serves when it answers and knows of itself.
+        """Return a broker serves when it answers and knows of itself.
 
         A controller apart speaks no Metadata; that it works shows when its brokers are in service.
         """

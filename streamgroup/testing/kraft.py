@@ -67,7 +67,7 @@ class KRaftMode:
         self._cluster_id = check_data_dir(home, self._brokers, "kraft", {"cluster_id": random_id()})["cluster_id"]
 
     def plan(self, first_port: int | None, proxies: Sequence[int]) -> tuple[NodePlan, ...]:
-        """The controller apart first, where there is one."""
+        """Return the controller apart first, where there is one."""
         controller_port, *ports = free_ports(1 + len(proxies) + self._brokers)
         internal, ports = ports[: len(proxies)], ports[len(proxies) :]
         if first_port is not None:
@@ -85,11 +85,11 @@ class KRaftMode:
         """A broker waits by itself until the session of its predecessor is over."""
 
     def brokers_known_to(self, node: NodePlan) -> frozenset[int]:
-        """A broker lists those that are not fenced."""
+        """Return a broker lists those that are not fenced."""
         return brokers_known_to(LOOPBACK, node.port or 0)
 
     def controller(self, nodes: Sequence[NodePlan]) -> int:
-        """The only one that there is."""
+        """Return the only one that there is."""
         return nodes[0].node_id
 
     def close(self, *, keep: bool) -> None:
@@ -99,7 +99,7 @@ class KRaftMode:
 def plan_nodes(
     ports: Sequence[int], controller_port: int, advertised: Sequence[int] = (), internal: Sequence[int] = ()
 ) -> tuple[NodePlan, ...]:
-    """One process that is both for one broker; else a controller apart, so that any broker may die.
+    """Return one process that is both for one broker; else a controller apart, so that any broker may die.
 
     `advertised` and `internal` are a port per broker, or both empty.
     """
@@ -143,7 +143,7 @@ def defaults(brokers: int) -> dict[str, str]:
 
 
 def properties(node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Mapping[str, str]) -> dict[str, str]:
-    """The `server.properties` of one node: the defaults, over them `config`, over it what follows from the plan."""
+    """Return the `server.properties` of one node: the defaults, over them `config`, over it what follows from the plan."""
     brokers = [each for each in nodes if each.port is not None]
     voters = [each for each in nodes if each.controller_port is not None]
     listeners = {"PLAINTEXT": node.port, "INTERNAL": node.internal_port, "CONTROLLER": node.controller_port}
@@ -164,7 +164,7 @@ def properties(node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Ma
 
 
 def random_id() -> str:
-    """A UUID as Kafka writes it: 22 characters of base64, not beginning with a dash."""
+    """Return a UUID as Kafka writes it: 22 characters of base64, not beginning with a dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -183,7 +183,7 @@ def format_node(node: NodePlan, data: Path, cluster_id: str, bootstrap: Path) ->
 
 
 def bootstrap_checkpoint(version: str, classpath: Sequence[Path]) -> Path:
-    """The first metadata (feature levels) of a cluster, written by Kafka's own StorageTool once per version.
+    """Return the first metadata (feature levels) of a cluster, written by Kafka's own StorageTool once per version.
 
     It holds nothing of a particular node or cluster, so later formats copy it and save the start of a JVM.
     """

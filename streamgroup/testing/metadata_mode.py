@@ -42,7 +42,7 @@ class MetadataMode(Protocol):
     def properties(
         self, node: NodePlan, nodes: Sequence[NodePlan], home: Path, config: Mapping[str, str]
     ) -> dict[str, str]:
-        """The `server.properties` of one node, whose directory `home` is then ready for its start."""
+        """Return the `server.properties` of one node, whose directory `home` is then ready for its start."""
         ...
 
     def await_vacancy(self, node: NodePlan) -> None:
@@ -50,11 +50,11 @@ class MetadataMode(Protocol):
         ...
 
     def brokers_known_to(self, node: NodePlan) -> frozenset[int]:
-        """The ids of the brokers in service as this broker knows them; empty before it serves."""
+        """Return the ids of the brokers in service as this broker knows them; empty before it serves."""
         ...
 
     def controller(self, nodes: Sequence[NodePlan]) -> int:
-        """The id of the node that is the controller now."""
+        """Return the id of the node that is the controller now."""
         ...
 
     def close(self, *, keep: bool) -> None:

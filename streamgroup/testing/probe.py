@@ -20,7 +20,9 @@ _MAX_ANSWER = 64 * 1024
 
 
 def brokers_known_to(host: str, port: int) -> frozenset[int]:
-    """The ids of the brokers that are in service as the broker at `host:port` knows them; empty where it is silent."""
+    """Return the ids of the brokers that are in service as the broker at `host:port` knows them; empty where it is
+    silent.
+    """
     answer = _metadata(host, port, _NO_TOPIC_NAMED)
     try:
         # The brokers stand first; the topics after them may be many and do not matter.
@@ -30,7 +32,7 @@ def brokers_known_to(host: str, port: int) -> frozenset[int]:
 
 
 def accepts(host: str, port: int) -> bool:
-    """Whether anybody listens at `host:port`; all that can be asked of Kafka 0.7."""
+    """Return whether anybody listens at `host:port`; all that can be asked of Kafka 0.7."""
     try:
         socket.create_connection((host, port), _TIMEOUT_S).close()
     except OSError:
@@ -39,12 +41,15 @@ def accepts(host: str, port: int) -> bool:
 
 
 def answers_metadata(host: str, port: int) -> bool:
-    """Whether a broker answers at `host:port`. One of 0.8 knows no brokers, not even itself, before the first topic."""
+    """Return whether a broker answers at `host:port`.
+
+    One of 0.8 knows no brokers, not even itself, before the first topic.
+    """
     return _metadata(host, port, _NO_TOPIC_NAMED) is not None
 
 
 def leaders_known_to(host: str, port: int, topic: str) -> dict[int, int]:
-    """The leaders of a topic's partitions as the broker at `host:port` knows them; without those that have none."""
+    """Return the leaders of a topic's partitions as the broker at `host:port` knows them; without those that have none."""
     name = topic.encode()
     answer = _metadata(host, port, struct.pack(f">ih{len(name)}s", 1, len(name), name))
     try:
@@ -54,12 +59,15 @@ def leaders_known_to(host: str, port: int, topic: str) -> dict[int, int]:
 
 
 def broker_ids(answer: bytes) -> frozenset[int]:
-    """The broker ids in a Metadata v0 answer without its length. Raises struct.error where it is too short."""
+    """Return the broker ids in a Metadata v0 answer without its length. Raises struct.error where it is too short."""
     return frozenset(_brokers(answer)[0])
 
 
 def partition_leaders(answer: bytes) -> dict[int, int]:
-    """The leaders of the partitions of the only topic in a Metadata v0 answer. Raises struct.error as `broker_ids`."""
+    """Return the leaders of the partitions of the only topic in a Metadata v0 answer.
+
+    Raises struct.error as `broker_ids`.
+    """
     _, at = _brokers(answer)
     topics, error, name_length = struct.unpack_from(">ihh", answer, at)
     if topics != 1 or error:
@@ -80,7 +88,7 @@ def partition_leaders(answer: bytes) -> dict[int, int]:
 
 
 def _brokers(answer: bytes) -> tuple[list[int], int]:
-    """The ids, and where what stands after the brokers begins."""
+    """Return the ids, and where what stands after the brokers begins."""
     _, count = struct.unpack_from(">ii", answer)
     ids, at = [], 8
     for _ in range(_counted(count)):
@@ -99,7 +107,7 @@ def _counted(count: int) -> int:
 
 
 def zookeeper_serves(host: str, port: int, data: str) -> bool:
-    """Whether a ZooKeeper serves at `host:port`, and is the one whose data directory is `data`.
+    """Return whether a ZooKeeper serves at `host:port`, and is the one whose data directory is `data`.
 
     It answers `conf` with its configuration once it serves, with a sentence before.
     """
@@ -116,7 +124,7 @@ def zookeeper_serves(host: str, port: int, data: str) -> bool:
 
 
 def _metadata(host: str, port: int, topics: bytes) -> bytes | None:
-    """The beginning of an answer without its length; None where nobody answers."""
+    """Return the beginning of an answer without its length; None where nobody answers."""
     try:
         with socket.create_connection((host, port), _TIMEOUT_S) as connection:
             connection.settimeout(_TIMEOUT_S)
@@ -127,7 +135,7 @@ def _metadata(host: str, port: int, topics: bytes) -> bytes | None:
 
 
 def _read(connection: socket.socket) -> bytes:
-    """The first _MAX_ANSWER bytes of one answer, without its length."""
+    """Return the first _MAX_ANSWER bytes of one answer, without its length."""
     (size,) = struct.unpack(">i", _exactly(connection, 4))
     return _exactly(connection, min(size, _MAX_ANSWER))
 

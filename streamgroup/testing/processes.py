@@ -168,7 +168,7 @@ class ServerProcess:
             return log.read().decode(errors="replace")
 
     def log_tail(self, lines: int = _LOG_LINES) -> str:
-        """The last lines that the latest start has logged."""
+        """Return the last lines that the latest start has logged."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:

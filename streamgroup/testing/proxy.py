@@ -327,7 +327,7 @@ class _Pair:
             self.end(reset=not closed)
 
     def _connected(self, ready: frozenset[int]) -> bool:
-        """Whether the server is reached; where it is not, the client is reset."""
+        """Return whether the server is reached; where it is not, the client is reset."""
         if self._server.fileno() not in ready:
             return False
         code = self._server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

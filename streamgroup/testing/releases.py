@@ -79,7 +79,7 @@ class Release:
 
 
 def _registered(version: str, *, extra: tuple[Coordinate, ...] = (), listeners: Listeners = Listeners.NAMED) -> Release:
-    """A release whose brokers and topics are in ZooKeeper; its tools lie among the broker's classes."""
+    """Return a release whose brokers and topics are in ZooKeeper; its tools lie among the broker's classes."""
     return Release(version, "2.11", Quorum.ZOOKEEPER, extra, tools_apart=False, listeners=listeners)
 
 
@@ -99,7 +99,7 @@ DEFAULT_VERSION = "4.1.1"
 
 
 def release_of(version: str) -> Release:
-    """The row of `version`. Raises ConfigError naming those that there are."""
+    """Return the row of `version`. Raises ConfigError naming those that there are."""
     release = RELEASES.get(version)
     if release is None:
         raise ConfigError(f"Kafka {version} cannot be started here; these can: {', '.join(RELEASES)}")

@@ -14,7 +14,9 @@ _OWN_LOGGING = ("slf4j-api", "log4j", "slf4j-log4j", "slf4j-reload4j", "reload4j
 
 
 def kafka_classpath(version: str) -> tuple[Path, ...]:
-    """The jars of a Kafka version, resolved if they are not in the cache, with PySpark's logging instead of its own."""
+    """Return the jars of a Kafka version, resolved if they are not in the cache, with PySpark's logging instead of its
+    own.
+    """
     release = release_of(version)
     if release.emulated:
         raise ConfigError(f"Kafka {version} is emulated here, by a program in Python: it has neither jars nor tools")
@@ -25,7 +27,7 @@ def kafka_classpath(version: str) -> tuple[Path, ...]:
 
 
 def java_tool(version: str, main_class: str, *arguments: str, jvm_flags: Sequence[str] = ("-Xmx256m",)) -> list[str]:
-    """The argv of one of Kafka's own tools, for `subprocess`.
+    """Return the argv of one of Kafka's own tools, for `subprocess`.
 
     For instance `org.apache.kafka.tools.consumer.ConsoleConsumer` and
     `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand`, which the shell scripts of a Kafka start too. Before

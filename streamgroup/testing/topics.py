@@ -58,7 +58,7 @@ def create_topic(
 
 
 def spread(brokers: Sequence[int], partitions: int, replication: int) -> list[list[int]]:
-    """The replicas of each partition, round robin, the leader first."""
+    """Return the replicas of each partition, round robin, the leader first."""
     return [[brokers[(p + r) % len(brokers)] for r in range(replication)] for p in range(partitions)]
 
 

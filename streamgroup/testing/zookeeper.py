@@ -165,7 +165,7 @@ def zookeeper_jars(version: str | None) -> tuple[Path, ...]:
 
 
 def configuration(data: Path, port: int, tick_time_ms: int) -> dict[str, str]:
-    """The `zoo.cfg` of a server for tests."""
+    """Return the `zoo.cfg` of a server for tests."""
     return {
         "dataDir": str(data),
         "clientPort": str(port),

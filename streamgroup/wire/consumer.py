@@ -1,7 +1,7 @@
-"""The "consumer" protocol: what members put into JoinGroup and SyncGroup, in Kafka's own layout.
+"""The "consumer" protocol: subscriptions in JoinGroup and assignments in SyncGroup, in Kafka's own layout.
 
-A 2-byte version, then the message, never flexible. Newer versions only add fields at the end, so a newer one is read as
-the newest known here and what follows is left alone, as Kafka's own consumer does.
+A 2-byte version precedes the message, which is never flexible. Newer versions only add fields at the end. A newer
+message is therefore read as the newest version known and the rest is ignored, as Kafka's own consumer does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class TopicPartitions(Struct):
 
 @message
 class ConsumerSubscription(Message, versions="0-3"):
-    """What a member wants; it holds `owned_partitions` since `generation_id` (KIP-429, KIP-792), racks are KIP-881."""
+    """A member's subscription.
+
+    It has owned `owned_partitions` since `generation_id` (KIP-429, KIP-792); racks: KIP-881.
+    """
 
     topics: tuple[str, ...] = array("string", "0+")
     user_data: Bytes | None = byte_string("0+", nullable="0+", default=None)
@@ -41,7 +44,7 @@ class ConsumerSubscription(Message, versions="0-3"):
 
 @message
 class ConsumerAssignment(Message, versions="0-3"):
-    """What a member gets."""
+    """The partitions that the group leader assigns to a member."""
 
     assigned_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions, "0+")
     user_data: Bytes | None = byte_string("0+", nullable="0+", default=None)
@@ -51,27 +54,33 @@ M = TypeVar("M", bound=Message)
 
 
 def encode_subscription(subscription: ConsumerSubscription, version: int = LATEST) -> bytes:
-    """The metadata of a protocol in JoinGroup. Raises as `schema.encode` does."""
+    """Return `subscription` as the metadata of a protocol in JoinGroup. Raises as `schema.encode` does."""
     return _encode(subscription, version)
 
 
 def decode_subscription(data: Bytes) -> ConsumerSubscription:
-    """What a member of any client asks for. Raises DecodeError, Truncated where `data` ends too early or is empty."""
+    """Decode the subscription of a member of any client.
+
+    Raises DecodeError, or Truncated if `data` is empty or ends too early.
+    """
     return _decode(ConsumerSubscription, data)
 
 
 def encode_assignment(assignment: ConsumerAssignment, version: int = LATEST) -> bytes:
-    """The assignment of one member in SyncGroup. Raises as `schema.encode` does."""
+    """Return `assignment` as the assignment of one member in SyncGroup. Raises as `schema.encode` does."""
     return _encode(assignment, version)
 
 
 def decode_assignment(data: Bytes) -> ConsumerAssignment:
-    """What the leader assigned. Raises DecodeError, Truncated where `data` ends too early or is empty."""
+    """Decode an assignment that the group leader computed.
+
+    Raises DecodeError, or Truncated if `data` is empty or ends too early.
+    """
     return _decode(ConsumerAssignment, data)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
-    """Partitions as these messages hold them: sorted by topic, then partition."""
+    """Group partitions by topic as these messages hold them, sorted by topic, then partition."""
     found: dict[str, list[int]] = {}
     for tp in sorted(partitions):
         found.setdefault(tp.topic, []).append(tp.partition)
@@ -79,7 +88,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...
 
 
 def each_partition(rows: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
-    """The partitions that such rows name, in their order."""
+    """Return the partitions that such rows name, in their order."""
     return tuple(TopicPartition(row.topic, partition) for row in rows for partition in row.partitions)
 
 
@@ -93,5 +102,5 @@ def _decode(cls: type[M], data: Bytes) -> M:
     reader = Reader(data)
     version = reader.int16()
     if version < 0:
-        raise DecodeError(f"{cls.__name__}: version {version}")
+        raise DecodeError(f"{cls.__name__}: version {version} is negative")
     return read(cls, reader, min(version, LATEST))

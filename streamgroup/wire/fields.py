@@ -1,4 +1,4 @@
-"""The vocabulary in which messages are declared: one function per type, called in the body of a dataclass.
+"""The functions that declare the fields of messages: one per type, called in the body of a dataclass.
 
     @message
     class FindCoordinatorRequest(Request[FindCoordinatorResponse], api_key=10, versions="0-6", flexible=3):
@@ -6,9 +6,9 @@
         key_type: int = int8("1+")
         coordinator_keys: tuple[str, ...] = array("string", "4+")
 
-The words are those of Kafka's own JSON definitions: `versions` that have the field, `nullable` versions in which it may
-be None, `tagged` versions in which it travels in the tagged section under `tag`, `default`, and `ignorable`: whether a
-version that lacks the field may drop its value silently. Without a `default` it is zero, empty or `""`.
+The arguments are those of Kafka's own JSON definitions. `versions` have the field. In `nullable` versions it may be
+None. In `tagged` versions it travels in the tagged section under `tag`. A version that lacks an `ignorable` field drops
+its value silently. A field without `default` defaults to zero, empty or `""`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """The range that `text` writes as Kafka's definitions do."""
+        """Parse a range in the notation of Kafka's definitions."""
         if text == "none":
             return NEVER
         if text.endswith("+"):
@@ -54,14 +54,14 @@ NEVER = Versions(0, -1)
 
 
 class Struct:
-    """The root of everything that is declared of fields. Equality is by value, instances are frozen."""
+    """The base class of messages and their parts. Instances are frozen and compared by value."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """One declared field: `type` is a primitive's name or a Struct class; an array of that where `is_array`."""
+    """One declared field. `type` is a primitive's name or a Struct class; `is_array` makes the field an array of it."""
 
     name: str
     type: str | type[Struct]
@@ -76,12 +76,12 @@ class FieldSpec:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def message(cls: type[C]) -> type[C]:
-    """Makes a frozen, slotted dataclass, whose fields are given by keyword, of a declaration."""
+    """Turn a declaration into a frozen, slotted, keyword-only dataclass."""
     return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
 def specs_of(cls: type[Struct]) -> tuple[FieldSpec, ...]:
-    """The declared fields of `cls` in the order in which they travel."""
+    """Return the declared fields of `cls` in wire order."""
     rows = dataclasses.fields(cls)  # type: ignore[arg-type]
     return tuple(dataclasses.replace(row.metadata[_SPEC], name=row.name) for row in rows)
 
@@ -98,7 +98,7 @@ def _declare(
     tagged: str = "none",
 ) -> Any:
     if (tag is None) != (tagged == "none"):
-        raise ValueError("a tag needs its tagged versions, and they a tag")
+        raise ValueError("invalid field declaration: `tag` and `tagged` must be given together")
     spec = FieldSpec(
         name="",
         type=type_,
@@ -116,36 +116,36 @@ def _declare(
 def boolean(
     versions: str, *, default: bool = False, ignorable: bool = False, tag: int | None = None, tagged: str = "none"
 ) -> bool:
-    """One byte; when read, all but 0 is true."""
+    """Declare a boolean of one byte; any byte but 0 is read as true."""
     return _declare("bool", versions, default, ignorable=ignorable, tag=tag, tagged=tagged)  # type: ignore[no-any-return]
 
 
 def int8(versions: str, *, default: int = 0, ignorable: bool = False) -> int:
-    """A signed byte."""
+    """Declare a signed 1-byte integer."""
     return _declare("int8", versions, default, ignorable=ignorable)  # type: ignore[no-any-return]
 
 
 def int16(
     versions: str, *, default: int = 0, ignorable: bool = False, tag: int | None = None, tagged: str = "none"
 ) -> int:
-    """A signed number of 2 bytes."""
+    """Declare a signed 2-byte integer."""
     return _declare("int16", versions, default, ignorable=ignorable, tag=tag, tagged=tagged)  # type: ignore[no-any-return]
 
 
 def int32(versions: str, *, default: int = 0, ignorable: bool = False) -> int:
-    """A signed number of 4 bytes."""
+    """Declare a signed 4-byte integer."""
     return _declare("int32", versions, default, ignorable=ignorable)  # type: ignore[no-any-return]
 
 
 def int64(
     versions: str, *, default: int = 0, ignorable: bool = False, tag: int | None = None, tagged: str = "none"
 ) -> int:
-    """A signed number of 8 bytes."""
+    """Declare a signed 8-byte integer."""
     return _declare("int64", versions, default, ignorable=ignorable, tag=tag, tagged=tagged)  # type: ignore[no-any-return]
 
 
 def uuid(versions: str, *, ignorable: bool = False, tag: int | None = None, tagged: str = "none") -> str:
-    """16 bytes, held as canonical text; NO_TOPIC_ID for the zero id."""
+    """Declare a uuid of 16 bytes, held as canonical text; the zero id is NO_TOPIC_ID."""
     return _declare("uuid", versions, NO_TOPIC_ID, ignorable=ignorable, tag=tag, tagged=tagged)  # type: ignore[no-any-return]
 
 
@@ -162,7 +162,7 @@ def string(
     tagged: str = "none",
 ) -> str | None: ...
 def string(versions: str, *, nullable: str = "none", default: str | None = "", **rest: Any) -> Any:
-    """UTF-8 of at most 32 767 bytes."""
+    """Declare a string of at most 32 767 bytes of UTF-8."""
     return _declare("string", versions, default, nullable=nullable, **rest)
 
 
@@ -171,17 +171,17 @@ def byte_string(versions: str) -> Bytes: ...
 @overload
 def byte_string(versions: str, *, nullable: str, default: Bytes | None = b"") -> Bytes | None: ...
 def byte_string(versions: str, *, nullable: str = "none", default: Bytes | None = b"") -> Any:
-    """Bytes; a view of the frame when read."""
+    """Declare a byte string; decoding returns a view of the frame."""
     return _declare("bytes", versions, default, nullable=nullable)
 
 
 def records(versions: str, *, nullable: str) -> Bytes | None:
-    """Record batches or a message set as they lie in the log; a view of the frame when read."""
+    """Declare record batches or a message set in the format of the log; decoding returns a view of the frame."""
     return _declare("records", versions, None, nullable=nullable)  # type: ignore[no-any-return]
 
 
 def struct(type_: type[S], versions: str, *, tag: int, tagged: str) -> S:
-    """A struct of its own that travels as a tagged field; its default has the defaults of all its fields."""
+    """Declare a tagged field that is a struct; its default has the defaults of all its fields."""
     return _declare(type_, versions, type_(), tag=tag, tagged=tagged)  # type: ignore[no-any-return]
 
 
@@ -196,5 +196,5 @@ def array(
 @overload
 def array(type_: type[S], versions: str, *, nullable: str, ignorable: bool = False) -> tuple[S, ...] | None: ...
 def array(type_: Any, versions: str, **rest: Any) -> Any:
-    """A sequence, held as a tuple."""
+    """Declare an array, held as a tuple."""
     return _declare(type_, versions, (), is_array=True, **rest)

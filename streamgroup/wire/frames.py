@@ -1,9 +1,9 @@
-"""Requests and responses with their headers, as they travel in one frame each.
+"""Frames of requests and responses: a 4-byte length, a header and a body.
 
-A frame is a 4-byte length and so many bytes. Request header: API key, version, correlation id, client id (v1), and a
-tagged section (v2) for flexible versions; the client id keeps its old 2-byte length, so that every broker can read the
-header of every ApiVersions request. Response header: correlation id (v0), and a tagged section (v1) for flexible
-versions, save for ApiVersions, whose answer must be readable before a version is agreed on (KIP-511).
+A request header holds API key, version, correlation id and client id (v1), and for flexible versions a tagged section
+(v2). The client id keeps its 2-byte length in flexible versions: every broker must read the header of every ApiVersions
+request. A response header holds the correlation id (v0), and for flexible versions a tagged section (v1). ApiVersions
+responses always have header v0, since the client must read them before it has negotiated a version (KIP-511).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _HEADER = struct.Struct(">hhi")
 
 
 def encode_request(request: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """One request as a whole frame, its 4-byte length included. Raises as `schema.encode` does."""
+    """Return one request as a whole frame, its 4-byte length included. Raises as `schema.encode` does."""
     return _framed(type(request), version, correlation_id, client_id, lambda out: append(out, request, version))
 
 
 def encode_body(
     api: type[Request[Any]], version: int, correlation_id: int, client_id: str | None, body: Bytes
 ) -> bytes:
-    """A frame as `encode_request` makes it, around a body that no message of `api` has."""
+    """Return a frame as `encode_request` does, around a `body` that is already encoded."""
     return _framed(api, version, correlation_id, client_id, lambda out: out.extend(body))
 
 
@@ -50,21 +50,21 @@ def _framed(
     write(out)
     size = len(out) - INT32.size
     if size > MAX_BYTES:
-        raise EncodeError(f"{api.NAME} v{version}: a request of {size} bytes, a frame has at most {MAX_BYTES}")
+        raise EncodeError(f"cannot send {api.NAME} v{version}: it has {size} bytes, a frame has at most {MAX_BYTES}")
     INT32.pack_into(out, 0, size)
     return bytes(out)
 
 
 def correlation_id_of(frame: Bytes) -> int:
-    """The id of the request that `frame` (without its length) answers. Raises Truncated below 4 bytes."""
+    """Return the correlation id in `frame` (without its length). Raises Truncated below 4 bytes."""
     return Reader(frame).int32()
 
 
 def decode_response(request_type: type[Request[R]], version: int, frame: Bytes) -> tuple[int, R]:
-    """The correlation id and the response in `frame` (without its length), the answer to a request of `version`.
+    """Return the correlation id and the response in `frame` (without its length), which answers a request of `version`.
 
-    A broker that does not know the version of an ApiVersions request answers in v0 with error 35, and from 2.4 on with
-    the versions of ApiVersions that it knows: that is what is returned then. Raises as `schema.decode` does.
+    A broker that does not support the version of an ApiVersions request answers in v0 with error 35. From 2.4 on that
+    response lists the versions of ApiVersions that the broker supports. Raises as `schema.decode` does.
     """
     reader = Reader(frame)
     correlation_id = reader.int32()

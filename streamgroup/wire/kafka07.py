@@ -2,12 +2,12 @@
 
     request  = int32 size, int16 type, body          response = int32 size, int16 error, body
 
-Numbers are big-endian, a size counts what follows it. There is no correlation id, no client id and no version: the
-broker answers in the order of the requests, PRODUCE and MULTIPRODUCE never. Offsets are byte positions in a
+Numbers are big-endian, and a size counts the bytes behind it. There is no correlation id, client id or version: the
+broker answers in the order of the requests. It never answers PRODUCE and MULTIPRODUCE. Offsets are byte positions in a
 partition's log. Sources: the wiki page "Writing a Driver for Kafka", and a running 0.7.2 where the two differ.
 
-Requests and responses have `encode() -> bytes`, the whole frame with its size. `decode_response` reads a frame as a
-client does, strictly; `decode_request` as the broker does, which ignores bytes behind a request's end.
+Requests and responses have `encode() -> bytes`, which returns the frame with its size. `decode_response` reads a frame
+strictly. `decode_request` reads one as the broker does, which ignores bytes behind a request's end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamgroup.errors import DecodeError, EncodeError, KafkaError, Refresh
 from streamgroup.wire.primitives import INT16, INT32, MAX_BYTES, Bytes, Reader, encoded_text
 
 _HEADER = struct.Struct(">ih")
-"""Of every frame: its size, then a request's type or a response's error."""
+"""The head of every frame: its size, then the type of a request or the error of a response."""
 _FETCH = struct.Struct(">iqi")
 _OFFSETS = _FETCH
 _PRODUCE = struct.Struct(">ii")
@@ -33,16 +33,16 @@ _ERROR_SIZE = INT16.size
 _EMPTY = memoryview(b"")
 
 LATEST_TIME = -1
-"""OFFSETS: the end of the log, then the starts of its segments, the newest first."""
+"""Asks OFFSETS for the end of the log, then for the starts of its segments, the newest first."""
 EARLIEST_TIME = -2
-"""OFFSETS: the start of the oldest segment, alone."""
+"""Asks OFFSETS for the start of the oldest segment only."""
 
 RANDOM_PARTITION = -1
-"""PRODUCE: the broker takes one of its own."""
+"""Lets the broker choose the partition of a PRODUCE."""
 
 
 class RequestType07(IntEnum):
-    """The type of a request, behind its size."""
+    """The types of requests, as the number behind the size."""
 
     PRODUCE = 0
     FETCH = 1
@@ -52,7 +52,7 @@ class RequestType07(IntEnum):
 
 
 class ErrorCode07(IntEnum):
-    """The error of a response. Beyond 0 and 1 the numbers mean something else than Kafka's from 0.8 on."""
+    """The errors of responses. Only 0 and 1 have the meaning that Kafka 0.8 and later give them."""
 
     UNKNOWN = -1
     NO_ERROR = 0
@@ -63,11 +63,11 @@ class ErrorCode07(IntEnum):
 
 
 NEVER_SENT = frozenset({ErrorCode07.INVALID_MESSAGE, ErrorCode07.INVALID_FETCH_SIZE})
-"""Documented, but no request makes a 0.7 broker answer so: it closes the connection, or a client finds it by itself."""
+"""Documented errors that a 0.7 broker never sends: it closes the connection, or the client detects the case itself."""
 
 _FINAL = (False, Refresh.NONE)
 _ROWS = (
-    (ErrorCode07.UNKNOWN, _FINAL, "the broker refused the request, as a rule since the topic's name is not valid"),
+    (ErrorCode07.UNKNOWN, _FINAL, "the broker refused the request; usually the topic name is invalid"),
     (ErrorCode07.NO_ERROR, _FINAL, "no error"),
     (ErrorCode07.OFFSET_OUT_OF_RANGE, _FINAL, "the log does not hold this offset, or has not flushed it yet"),
     (ErrorCode07.INVALID_MESSAGE, _FINAL, "a message is damaged"),
@@ -78,18 +78,20 @@ _ROWS = (
 ERRORS07: dict[int, KafkaError] = {
     code: KafkaError(int(code), code.name, retriable, refresh, text) for code, (retriable, refresh), text in _ROWS
 }
-"""What the codes mean, in the same terms as those of Kafka from 0.8 on: for BrokerError."""
+"""The error table of Kafka 0.7, for BrokerError."""
 
 
 def error07_of(code: int) -> KafkaError:
-    """The row of a code of 0.7; one made up for a code that is unknown, never retriable."""
+    """Return the error of a code of 0.7; an unknown code is UNKNOWN_<code> and not retriable."""
     row = ERRORS07.get(code)
     return row or KafkaError(code, f"UNKNOWN_{code}", False, Refresh.NONE, "Kafka 0.7 does not have this error code")
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest07:
-    """Messages of one partition from `offset` (bytes) on, `max_size` bytes at most: the last one may be cut."""
+    """Fetches messages of one partition from byte `offset` on, at most `max_size` bytes: the last message may be
+    partial.
+    """
 
     TYPE: ClassVar = RequestType07.FETCH
     topic: str
@@ -98,7 +100,7 @@ class FetchRequest07:
     max_size: int
 
     def encode(self) -> bytes:
-        """The request with its size. Raises EncodeError where a value does not fit."""
+        """Return the frame of the request. Raises EncodeError if a value does not fit its field."""
         return _framed(self.TYPE, self._body())
 
     def _body(self) -> bytes:
@@ -111,13 +113,13 @@ class FetchRequest07:
 
 @dataclass(frozen=True, slots=True)
 class MultiFetchRequest07:
-    """Several FETCHes, answered by one response with a part for each, in their order."""
+    """Several FETCHes, which one response answers with one part each, in their order."""
 
     TYPE: ClassVar = RequestType07.MULTIFETCH
     fetches: tuple[FetchRequest07, ...]
 
     def encode(self) -> bytes:
-        """The request with its size. Raises EncodeError where a value does not fit."""
+        """Return the frame of the request. Raises EncodeError if a value does not fit its field."""
         parts = (fetch._body() for fetch in self.fetches)
         return _framed(self.TYPE, _packed(INT16, len(self.fetches)) + b"".join(parts))
 
@@ -129,7 +131,7 @@ class MultiFetchRequest07:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRequest07:
-    """Boundaries of one partition's log as of `time` (ms since 1970, LATEST_TIME or EARLIEST_TIME), newest first."""
+    """Asks for segment boundaries of a log as of `time` (ms since 1970, LATEST_TIME or EARLIEST_TIME), newest first."""
 
     TYPE: ClassVar = RequestType07.OFFSETS
     topic: str
@@ -138,7 +140,7 @@ class OffsetsRequest07:
     max_offsets: int
 
     def encode(self) -> bytes:
-        """The request with its size. Raises EncodeError where a value does not fit."""
+        """Return the frame of the request. Raises EncodeError if a value does not fit its field."""
         return _framed(self.TYPE, _topic(self.topic) + _packed(_OFFSETS, self.partition, self.time, self.max_offsets))
 
     @classmethod
@@ -148,7 +150,7 @@ class OffsetsRequest07:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest07:
-    """A message set for one partition (RANDOM_PARTITION: any). There is no answer, not even to a bad one."""
+    """A message set for one partition (RANDOM_PARTITION: any). The broker never answers it, not even with an error."""
 
     TYPE: ClassVar = RequestType07.PRODUCE
     topic: str
@@ -156,7 +158,7 @@ class ProduceRequest07:
     messages: Bytes
 
     def encode(self) -> bytes:
-        """The request with its size. Raises EncodeError where a value does not fit."""
+        """Return the frame of the request. Raises EncodeError if a value does not fit its field."""
         return _framed(self.TYPE, self._body())
 
     def _body(self) -> bytes:
@@ -172,13 +174,13 @@ class ProduceRequest07:
 
 @dataclass(frozen=True, slots=True)
 class MultiProduceRequest07:
-    """Several PRODUCEs, done in their order up to the first bad one. There is no answer."""
+    """Several PRODUCEs, which the broker appends in order up to the first invalid one. It never answers."""
 
     TYPE: ClassVar = RequestType07.MULTIPRODUCE
     produces: tuple[ProduceRequest07, ...]
 
     def encode(self) -> bytes:
-        """The request with its size. Raises EncodeError where a value does not fit."""
+        """Return the frame of the request. Raises EncodeError if a value does not fit its field."""
         parts = (produce._body() for produce in self.produces)
         return _framed(self.TYPE, _packed(INT16, len(self.produces)) + b"".join(parts))
 
@@ -191,10 +193,8 @@ class MultiProduceRequest07:
 Request07: TypeAlias = (
     FetchRequest07 | MultiFetchRequest07 | OffsetsRequest07 | ProduceRequest07 | MultiProduceRequest07
 )
-"""Any request."""
-
 AnsweredRequest07: TypeAlias = FetchRequest07 | MultiFetchRequest07 | OffsetsRequest07
-"""A request that the broker answers."""
+"""The requests that the broker answers."""
 
 _REQUESTS: dict[int, type[Request07]] = {
     kind.TYPE: kind
@@ -204,66 +204,62 @@ _REQUESTS: dict[int, type[Request07]] = {
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse07:
-    """The answer to a FETCH: `records` is a view of the message set's bytes, unchanged; the last one may be cut."""
+    """The response to a FETCH. `records` is a view of the message set; its last message may be partial."""
 
     error: int
     records: Bytes = _EMPTY
 
     def encode(self) -> bytes:
-        """The response with its size."""
         return b"".join((_HEADER.pack(_ERROR_SIZE + len(self.records), self.error), self.records))
 
 
 @dataclass(frozen=True, slots=True)
 class MultiFetchResponse07:
-    """The answer to a MULTIFETCH: each part has its own error; the outer one is always 0."""
+    """The response to a MULTIFETCH. Each part has its own error; the outer error is always 0."""
 
     parts: tuple[FetchResponse07, ...]
     error: int = ErrorCode07.NO_ERROR
 
     def encode(self) -> bytes:
-        """The response with its size."""
         body = b"".join(part.encode() for part in self.parts)
         return _HEADER.pack(_ERROR_SIZE + len(body), self.error) + body
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsResponse07:
-    """The answer to an OFFSETS, descending. The broker sends no error: where it would, it closes the connection."""
+    """The response to an OFFSETS, descending. The broker sends no error: it closes the connection instead."""
 
     offsets: tuple[int, ...]
     error: int = ErrorCode07.NO_ERROR
 
     def encode(self) -> bytes:
-        """The response with its size."""
         body = struct.pack(f">i{len(self.offsets)}q", len(self.offsets), *self.offsets)
         return _HEADER.pack(_ERROR_SIZE + len(body), self.error) + body
 
 
 Response07: TypeAlias = FetchResponse07 | MultiFetchResponse07 | OffsetsResponse07
-"""Any response."""
 
 
 def decode_request(frame: Bytes) -> Request07:
-    """The request in `frame` (without its size), as the broker reads it: bytes behind its end are ignored.
+    """Decode the request in `frame` (without its size) as the broker does: it ignores bytes behind the request's end.
 
-    `messages` of a PRODUCE are a view of the frame and not looked at. A null topic of a PRODUCE is read as "": the
-    broker refuses both when it writes, so that parts before it stay. Raises DecodeError for an unknown type, any other
-    null topic or a negative length, Truncated where the body is too short.
+    The `messages` of a PRODUCE are a view of the frame and are not validated. A null topic of a PRODUCE is read as "":
+    the broker refuses both only when it appends, after the parts before it. Raises DecodeError for an unknown type, any
+    other null topic or a negative length, and Truncated if the body is too short.
     """
     reader = Reader(frame)
     number = reader.int16()
     kind = _REQUESTS.get(number)
     if kind is None:
-        raise DecodeError(f"a request of type {number}, which Kafka 0.7 does not have")
+        raise DecodeError(f"unknown request type {number}: Kafka 0.7 has types 0 to 4")
     return kind._read(reader)
 
 
 def decode_response(request: Request07, frame: Bytes) -> Response07:
-    """The answer to `request` in `frame` (without its size).
+    """Decode the response to `request` in `frame` (without its size).
 
-    Raises DecodeError where it does not fit the request or has bytes behind its end, Truncated where it is too short,
-    EncodeError for a request that is never answered.
+    Raises DecodeError if it does not match the request or has bytes behind its end, Truncated if it is too short, and
+    EncodeError for a request that the broker never answers.
     """
     reader = Reader(frame)
     if isinstance(request, FetchRequest07):
@@ -276,9 +272,9 @@ def decode_response(request: Request07, frame: Bytes) -> Response07:
 
 
 def message07(payload: Bytes, magic: int = 1, codec: int = 0) -> bytes:
-    """One message with its length. `codec` is the whole attributes byte: 0 none, 1 gzip, 2 snappy of `payload`.
+    """Return one message with its length. `codec` is the attributes byte: 0 none, 1 gzip, 2 snappy of `payload`.
 
-    Magic 0 has no attributes. The CRC-32 covers the payload alone, in both.
+    Magic 0 has no attributes. In both magics the CRC-32 covers only the payload.
     """
     head = struct.pack(">bB", magic, codec) if magic else struct.pack(">b", magic)
     crc = zlib.crc32(payload)
@@ -286,14 +282,14 @@ def message07(payload: Bytes, magic: int = 1, codec: int = 0) -> bytes:
 
 
 def message_set07(payloads: Iterable[Bytes], magic: int = 1) -> bytes:
-    """Messages one behind the other: what PRODUCE carries, and what a compressed message holds, compressed."""
+    """Return a message set: the content of a PRODUCE, or of a compressed message before compression."""
     return b"".join(message07(payload, magic) for payload in payloads)
 
 
 def _framed(kind: RequestType07, body: bytes) -> bytes:
     size = INT16.size + len(body)
     if size > MAX_BYTES:
-        raise EncodeError(f"{kind.name}: a request of {size} bytes, a frame has at most {MAX_BYTES}")
+        raise EncodeError(f"cannot send {kind.name}: it has {size} bytes, a frame has at most {MAX_BYTES}")
     return _HEADER.pack(size, kind) + body
 
 
@@ -306,19 +302,19 @@ def _packed(layout: struct.Struct, *values: int) -> bytes:
     try:
         return layout.pack(*values)
     except struct.error as error:
-        raise EncodeError(f"{values} do not fit Kafka 0.7's fields: {error}") from None
+        raise EncodeError(f"cannot encode {values} in the fields of Kafka 0.7: {error}") from None
 
 
 def _read_topic(reader: Reader, null: str | None = None) -> str:
     length = reader.int16()
     if length < 0 and null is not None:
         return null
-    # As Java reads it: what is no UTF-8 becomes U+FFFD, and that stands in no valid topic's name.
+    # Java replaces invalid UTF-8 by U+FFFD, which no valid topic name contains.
     return str(reader.take(length), "utf-8", "replace")
 
 
 def _read_count(reader: Reader, least: int) -> int:
-    """How many parts follow, each of `least` bytes at least."""
+    """Read the number of parts that follow, each of which has at least `least` bytes."""
     count = reader.int16()
     if count < 0 or count * least > reader.remaining:
         raise DecodeError(f"{count} parts are announced in {reader.remaining} bytes")

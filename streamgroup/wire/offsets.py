@@ -1,4 +1,4 @@
-"""OffsetFetch in one shape: up to v7 it asks for one group, from v8 for a list of groups (KIP-709)."""
+"""OffsetFetch in one shape for all versions: up to v7 it names one group, from v8 a list of groups (KIP-709)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from streamgroup.wire.messages.offsets import (
 FIRST_WITH_GROUPS = 8
 FIRST_STABLE = 7
 FIRST_WITH_ALL = 2
-"""The first version that can ask for all that a group has committed."""
+"""The first version that can ask for all commits of a group."""
 ZOOKEEPER_VERSION = 0
-"""v0 of OffsetFetch and OffsetCommit read and write the offsets that groups of 0.8 keep in ZooKeeper, through any
-broker; a partition without one is called unknown."""
+"""OffsetFetch v0 and OffsetCommit v0 read and write, through any broker, the offsets that groups of 0.8 keep in
+ZooKeeper. The broker answers UNKNOWN_TOPIC_OR_PARTITION for a partition without a commit."""
 NO_METADATA = "(OffsetFetch v0 tells no metadata)"
-"""Stands for the metadata of a commit in ZooKeeper, where there is no place for it: whose it is cannot be known."""
+"""Stands for the metadata of a commit in ZooKeeper, which has none: nothing tells who made the commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedPartition:
-    """One partition's commit, None where there is none; or why it cannot be told."""
+    """The commit of one partition, None if it has none; or the error code that OffsetFetch answered for it."""
 
     error_code: int
     committed: CommittedOffset | None
@@ -39,7 +39,7 @@ class CommittedPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffsets:
-    """What one group has committed; `error_code` is the whole group's."""
+    """The commits of one group. `error_code` concerns the whole group."""
 
     error_code: int
     partitions: Mapping[TopicPartition, CommittedPartition] = field(default_factory=dict)
@@ -53,10 +53,11 @@ def offset_fetch_request(
     known: Iterable[TopicPartition] = (),
     require_stable: bool = True,
 ) -> OffsetFetchRequest:
-    """Asks for the commits of `partitions`, or with None for all that `group` has.
+    """Build the request for the commits of `partitions`, or with None for all commits of `group`.
 
-    Below v2 nobody can ask for all: there None asks for those `known`. Stable offsets (R19, KIP-447) are asked for
-    where the version can; brokers without v7 have no pending ones to show.
+    Versions below 2 cannot ask for all commits: None then asks for the `known` partitions. `require_stable` makes the
+    broker wait for pending transactional commits, which would otherwise be read twice (R19, KIP-447). Brokers without
+    v7 never answer pending commits.
     """
     stable = require_stable and version >= FIRST_STABLE
     if partitions is None and version < FIRST_WITH_ALL:
@@ -77,7 +78,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[tuple[str, tuple[in
 
 
 def fetched_offsets(response: OffsetFetchResponse, version: int, group: str) -> FetchedOffsets:
-    """What an answer of `version` says of `group`. Raises DecodeError where it does not speak of it."""
+    """Return the commits of `group` in a response of `version`. Raises DecodeError if the response lacks the group."""
     rows: dict[TopicPartition, CommittedPartition] = {}
     if version < FIRST_WITH_GROUPS:
         for topic in response.topics:
@@ -85,7 +86,7 @@ def fetched_offsets(response: OffsetFetchResponse, version: int, group: str) -> 
         return FetchedOffsets(response.error_code, rows)
     answer = next((g for g in response.groups if g.group_id == group), None)
     if answer is None:
-        raise DecodeError(f"OffsetFetchResponse v{version}: it does not speak of group {group!r}, which was asked for")
+        raise DecodeError(f"OffsetFetchResponse v{version}: group {group!r} is missing")
     for found in answer.topics:
         rows |= {TopicPartition(found.name, p.partition_index): _row(p, version) for p in found.partitions}
     return FetchedOffsets(answer.error_code, rows)

@@ -1,7 +1,8 @@
 """The primitive types of the Kafka protocol: a bounds-checked `Reader`, and functions that append to a bytearray.
 
-Numbers are big-endian. Every length is compared with what is left before anything is made of it, so bad bytes cost a
-typed error and no memory. Sources: "A Guide To The Kafka Protocol", KIP-482 (compact types and tagged fields).
+Numbers are big-endian. Every length is checked against the bytes left before memory is allocated, so invalid bytes
+raise a typed error and cost no memory. Sources: "A Guide To The Kafka Protocol", KIP-482 (compact types and tagged
+fields).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from streamgroup.errors import DecodeError, EncodeError, TooLarge, Truncated
 from streamgroup.model import NO_TOPIC_ID
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
-"""What a `bytes` or `records` field holds: a memoryview of the frame when read, anything bytes-like when written."""
+"""The value of a `bytes` or `records` field: decoding returns a memoryview of the frame, encoding takes any."""
 
 INT8 = struct.Struct(">b")
 INT16 = struct.Struct(">h")
@@ -32,8 +33,9 @@ _ZERO_UUID = bytes(16)
 class Reader:
     """Reads primitives from `data`, in order, never beyond its end.
 
-    Raises Truncated where a value or its declared length passes the end, DecodeError where a length is negative, a
-    null stands where none may, a varint is too long or a text is no UTF-8. `position` is where the next value starts.
+    Every method raises Truncated if a value or its declared length passes the end. It raises DecodeError for a negative
+    length, a null in a field that is not nullable, an overlong varint and invalid UTF-8. `position` is where the next
+    value starts.
     """
 
     __slots__ = ("data", "end", "position")
@@ -46,11 +48,11 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """How many bytes are left."""
+        """Number of bytes left."""
         return self.end - self.position
 
     def take(self, count: int) -> memoryview:
-        """The next `count` bytes as a view, without a copy."""
+        """Read `count` bytes as a view, without a copy."""
         start = self.position
         stop = start + count
         if count < 0:
@@ -61,7 +63,7 @@ class Reader:
         return self.data[start:stop]
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """The next values of fixed width, all at once."""
+        """Read all values of a fixed layout at once."""
         start = self.position
         stop = start + layout.size
         if stop > self.end:
@@ -70,23 +72,19 @@ class Reader:
         return layout.unpack_from(self.data, start)
 
     def int8(self) -> int:
-        """A signed byte."""
         return int(self.unpack(INT8)[0])
 
     def int16(self) -> int:
-        """A signed number of 2 bytes."""
         return int(self.unpack(INT16)[0])
 
     def int32(self) -> int:
-        """A signed number of 4 bytes."""
         return int(self.unpack(INT32)[0])
 
     def int64(self) -> int:
-        """A signed number of 8 bytes."""
         return int(self.unpack(INT64)[0])
 
     def uvarint(self) -> int:
-        """An unsigned number of at most 32 bits in groups of 7, the lowest first: at most 5 bytes."""
+        """Read an unsigned number of at most 32 bits from groups of 7 bits, the lowest first: at most 5 bytes."""
         data, start, end = self.data, self.position, self.end
         value = shift = 0
         for at in range(start, min(start + 5, end)):
@@ -104,7 +102,7 @@ class Reader:
         raise DecodeError(f"at byte {start}: a varint of more than 32 bits")
 
     def uuid(self) -> str:
-        """16 bytes as canonical text, `""` for the zero id."""
+        """Read a uuid of 16 bytes as canonical text, `""` for the zero id."""
         raw = self.take(16)
         if raw == _ZERO_UUID:
             return NO_TOPIC_ID
@@ -112,15 +110,15 @@ class Reader:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def text(self, length: int) -> str:
-        """`length` bytes of UTF-8."""
+        """Read `length` bytes of UTF-8."""
         start = self.position
         try:
             return str(self.take(length), "utf-8")
         except UnicodeDecodeError as error:
-            raise DecodeError(f"at byte {start}: a text of {length} bytes is no UTF-8: {error}") from None
+            raise DecodeError(f"at byte {start}: a string of {length} bytes is not UTF-8: {error}") from None
 
     def length(self, layout: struct.Struct) -> int | None:
-        """A length of `layout`'s width; None for -1, the null."""
+        """Read a length of `layout`'s width; None for -1, the null."""
         start = self.position
         value: int = self.unpack(layout)[0]
         if value >= 0:
@@ -130,20 +128,20 @@ class Reader:
         raise DecodeError(f"at byte {start}: a length of {value}")
 
     def compact_length(self) -> int | None:
-        """A length as KIP-482 writes it: the varint of length + 1; None for 0, the null."""
+        """Read a compact length (KIP-482), the varint of length + 1; None for 0, the null."""
         value = self.uvarint()
         if value > MAX_BYTES + 1:
             raise TooLarge(f"at byte {self.position}: a length of {value - 1}")
         return value - 1 if value else None
 
     def skip_tags(self) -> None:
-        """Steps over a section of tagged fields of which none is known."""
+        """Skip a section of tagged fields."""
         for _ in range(self.tag_count()):
             self.uvarint()
             self.take(self.uvarint())
 
     def tag_count(self) -> int:
-        """How many tagged fields follow; each takes 2 bytes or more."""
+        """Read the number of tagged fields, each of which has at least 2 bytes."""
         count = self.uvarint()
         if count > self.remaining // 2:
             raise Truncated(f"at byte {self.position}: {count} tagged fields in {self.remaining} bytes")
@@ -151,7 +149,7 @@ class Reader:
 
 
 def append_uvarint(out: bytearray, value: int) -> None:
-    """Appends an unsigned varint; `value` is not negative."""
+    """Append an unsigned varint; `value` must not be negative."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -159,36 +157,36 @@ def append_uvarint(out: bytearray, value: int) -> None:
 
 
 def append_uuid(out: bytearray, text: str) -> None:
-    """Appends the 16 bytes of a uuid's text, zeros for `""`. Raises EncodeError where it is no uuid."""
+    """Append the 16 bytes of a uuid's text, zeros for `""`. Raises EncodeError for an invalid uuid."""
     try:
         out += uuid.UUID(text).bytes if text else _ZERO_UUID
     except ValueError:
-        raise EncodeError(f"not a uuid: {text!r}") from None
+        raise EncodeError(f"invalid uuid {text!r}") from None
 
 
 def append_length(out: bytearray, length: int | None, layout: struct.Struct) -> None:
-    """Appends a length of `layout`'s width, -1 for null."""
+    """Append a length of `layout`'s width, -1 for null."""
     out += layout.pack(-1 if length is None else length)
 
 
 def append_compact_length(out: bytearray, length: int | None) -> None:
-    """Appends the varint of length + 1, 0 for null."""
+    """Append a compact length (KIP-482), the varint of length + 1; 0 for null."""
     append_uvarint(out, 0 if length is None else length + 1)
 
 
 def encoded_text(value: str) -> bytes:
-    """The UTF-8 of a string field. Raises EncodeError beyond 32 767 bytes."""
+    """Return the UTF-8 of a string field. Raises EncodeError beyond 32 767 bytes."""
     try:
         data = value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise EncodeError(f"not a text: {error}") from None
+        raise EncodeError(f"invalid string: {error}") from None
     if len(data) > MAX_STRING:
-        raise EncodeError(f"a text of {len(data)} bytes, Kafka's strings have at most {MAX_STRING}")
+        raise EncodeError(f"string too long: it has {len(data)} bytes, the limit is {MAX_STRING}")
     return data
 
 
 def append_tags(out: bytearray, tagged: Iterable[tuple[int, bytes | bytearray]]) -> None:
-    """Appends a section of tagged fields, which come in ascending order of their tags."""
+    """Append a section of tagged fields; `tagged` must be in ascending order of the tags."""
     rows = list(tagged)
     append_uvarint(out, len(rows))
     for tag, payload in rows:

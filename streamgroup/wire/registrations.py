@@ -1,11 +1,11 @@
-"""What brokers write into ZooKeeper when they register themselves and their topics; the bytes of such nodes as values.
+"""The nodes that brokers write into ZooKeeper when they register themselves and their topics, decoded into values.
 
     /brokers/ids/<broker>              E  0.7: <creator>:<host>:<port>; 0.8: JSON
-    /brokers/topics/<topic>/<broker>   E  0.7: how many partitions the topic has on this broker
+    /brokers/topics/<topic>/<broker>   E  0.7: the number of partitions that the topic has on this broker
     /brokers/topics/<topic>               0.8: JSON, the partitions and their replicas
 
-E: ephemeral. A partition's `<name>` in a path is `<broker>-<partition>` in 0.7, its number in 0.8.
-Each function that reads a node raises DecodeError, which names the node, where the node holds anything else.
+E marks ephemeral nodes. In a path a partition is `<broker>-<partition>` in 0.7, its number in 0.8. Each function that
+decodes a node raises a DecodeError that names the node if its content is invalid.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ BROKERS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 
 _NODE_MOST = 1024 * 1024
-"""`jute.maxbuffer`: no node of ZooKeeper is larger."""
+"""ZooKeeper's `jute.maxbuffer`: the size limit of a node."""
 _INT_DIGITS_MOST = 19
 _NUMBER = "(?:0|[1-9][0-9]{0,9})"
-"""In the name of a node, in its one spelling: `00` beside `0` would be one broker twice."""
+"""A number in the name of a node, without leading zeros: `00` and `0` would register one broker twice."""
 _BROKER_MOST = 2048
-"""Two names of hosts are shorter; more is not held against an expression that tries many ways."""
+"""Bytes of a registration that are matched at most: the expression backtracks, and two host names are shorter."""
 _BROKER_07 = re.compile(r"(?P<creator>.+-[0-9]+|[^:]*):(?P<host>.+):(?P<port>[0-9]{1,5})")
 
 
 def is_node_name(text: str) -> bool:
-    """Whether a node can be called so: one step of a path."""
+    """Return whether `text` is a valid name of one node in a path."""
     return text not in {"", ".", ".."} and "/" not in text and text.isprintable()
 
 
 def partition_in(log_format: LogFormat, name: str) -> int:
-    """Return the number of the partition that a node is called after. Raises DecodeError."""
+    """Return the partition number that a node's name stands for. Raises DecodeError."""
     try:
         return log_format.partition_number(name)
     except ValueError as error:
-        raise DecodeError(f"invalid name of a partition's node {name[:80]!r}: {error}") from None
+        raise DecodeError(f"invalid partition node {name[:80]!r}: {error}") from None
 
 
 def dialect_of(broker: bytes) -> Dialect:
-    """Which Kafka a broker's registration is of: JSON since 0.8."""
+    """Return the dialect of a broker by its registration, which is JSON since 0.8."""
     return Dialect.KAFKA if broker.lstrip().startswith(b"{") else Dialect.KAFKA07
 
 
 def read_broker(name: str, data: bytes, protocol: str = "PLAINTEXT") -> Broker:
-    """The broker `/brokers/ids/<name>`, either dialect. Raises DecodeError.
+    """Decode the broker registered at `/brokers/ids/<name>`, in either dialect. Raises DecodeError.
 
-    `protocol` chooses among the listeners that brokers from 0.9 on tell (`endpoints`); older ones have one.
+    `protocol` selects one of the listeners that brokers from 0.9 on register (`endpoints`); older brokers have one.
     """
     where = f"{BROKERS}/{name}"
     node_id = read_number_name(name, where)
@@ -70,7 +70,10 @@ def read_broker(name: str, data: bytes, protocol: str = "PLAINTEXT") -> Broker:
 
 
 def _endpoint(value: Mapping[str, Any], protocol: str) -> tuple[str, int] | None:
-    """Of `SASL_PLAINTEXT://h:9093`, where a listener may have a name of its own (KIP-103), what speaks `protocol`."""
+    """Return host and port of the listener that speaks `protocol`, as in `SASL_PLAINTEXT://h:9093`.
+
+    A listener may have a name of its own, which a map resolves to its protocol (KIP-103).
+    """
     endpoints, names = value.get("endpoints"), value.get("listener_security_protocol_map")
     for endpoint in endpoints if isinstance(endpoints, list) else ():
         found = re.fullmatch(r"([^:/]+)://\[?([^\[\]/]*)\]?:([0-9]{1,5})", endpoint) if type(endpoint) is str else None
@@ -88,7 +91,7 @@ def _port(port: int, where: str, data: bytes) -> int:
 
 
 def read_count(topic: str, broker: str, data: bytes) -> tuple[int, ...]:
-    """0.7: the numbers of the partitions that `topic` has on `broker`. Raises DecodeError."""
+    """Decode the partition numbers that `topic` of Kafka 0.7 has on `broker`. Raises DecodeError."""
     where = f"{TOPICS}/{topic}/{broker}"
     count, node_id = read_number(read_text(data, where), where), read_number_name(broker, where)
     try:
@@ -101,7 +104,7 @@ def read_count(topic: str, broker: str, data: bytes) -> tuple[int, ...]:
 
 
 def read_partitions(topic: str, data: bytes) -> tuple[int, ...]:
-    """0.8: the numbers of the partitions of `topic`, sorted. Raises DecodeError."""
+    """Decode the partition numbers of `topic` of Kafka 0.8, sorted. Raises DecodeError."""
     where = f"{TOPICS}/{topic}"
     partitions = read_object(data, where).get("partitions")
     if not isinstance(partitions, dict):
@@ -132,20 +135,20 @@ def read_object(data: bytes, where: str) -> dict[str, Any]:
 
 
 def read_number(text: str, where: str) -> int:
-    """Digits, as Java writes them, of an int64."""
+    """Parse the digits of an int64, as Java writes them. Raises DecodeError."""
     if not (text.isascii() and text.isdigit() and len(text) <= _INT_DIGITS_MOST) or int(text) >= 2**63:
         raise garbage(where, text.encode(errors="replace"), "a number")
     return int(text)
 
 
 def read_number_name(name: str, where: str) -> int:
-    """The number that a node is called by."""
+    """Parse the number in the name of a node. Raises DecodeError."""
     if re.fullmatch(_NUMBER, name) is None:
-        raise DecodeError(f"{where}: {name[:80]!r} is not how a number is spelled in the name of a node")
+        raise DecodeError(f"invalid node {where}: {name[:80]!r} is not a number without leading zeros")
     return int(name)
 
 
 def garbage(where: str, data: bytes, wanted: str) -> DecodeError:
     """Return the error for a node that holds `data` where `wanted` is expected."""
     shown = repr(data[:80])[1:] + ("..." if len(data) > 80 else "")
-    return DecodeError(f"{where} should hold {wanted}, and holds {shown}")
+    return DecodeError(f"invalid node {where}: expected {wanted}, found {shown}")

@@ -1,7 +1,7 @@
-"""Messages, and the readers and writers that are compiled, once per class and version, from their declarations.
+"""Messages, and the readers and writers that are compiled from their declarations once per class and version.
 
-A field that a version lacks has its default when read. Writing another value than the default into such a version
-raises UnsupportedVersionError, unless the field is ignorable: what was asked for would not be done.
+Decoding gives a field that the version lacks its default. Encoding another value into such a version raises
+UnsupportedVersionError unless the field is ignorable: the broker would not do what the request asks for.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _WRITERS: dict[tuple[type[Struct], int, bool], Write] = {}
 
 
 class Message(Struct):
-    """A struct that stands alone. `versions` and `flexible` are given with the class and inherited by nobody.
+    """A request or response body. `versions` and `flexible` are class arguments and are not inherited.
 
-    `SCHEMA` are the versions that are declared, `VERSIONS` the first and last that we speak: without the latest where
-    Kafka calls it unstable. `FLEXIBLE` is the first version with compact types and tagged fields (KIP-482), or None.
+    `SCHEMA` holds the declared versions. `VERSIONS` is the first and last version that the client uses: it leaves out a
+    latest version that Kafka marks as unstable. `FLEXIBLE` is the first version with compact types and tagged fields
+    (KIP-482), or None.
     """
 
     __slots__ = ()
@@ -50,7 +51,7 @@ class Message(Struct):
 
     @classmethod
     def is_flexible(cls, version: int) -> bool:
-        """Whether `version` has compact types and tagged fields."""
+        """Return whether `version` has compact types and tagged fields (KIP-482)."""
         return cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
 
 
@@ -59,7 +60,7 @@ R = TypeVar("R", bound=Message)
 
 
 class Request(Message, Generic[R]):
-    """A message that is answered by an R. `NAME` is the API's, as in `JoinGroup`."""
+    """A message that a broker answers with an R. `NAME` is the name of the API, as in `JoinGroup`."""
 
     __slots__ = ()
     API_KEY: ClassVar[int]
@@ -74,10 +75,10 @@ class Request(Message, Generic[R]):
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The bytes of `message` in `version`.
+    """Return the bytes of `message` in `version`.
 
-    Raises UnsupportedVersionError for a version that is not declared or that lacks a field which is set, EncodeError
-    for a value that its field cannot hold.
+    Raises UnsupportedVersionError for a version that is not declared or that lacks a field with a non-default value,
+    and EncodeError for a value that its field cannot hold.
     """
     out = bytearray()
     append(out, message, version)
@@ -85,17 +86,17 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def append(out: bytearray, message: Message, version: int) -> None:
-    """Appends the bytes of `message` in `version` to `out`. Raises as `encode` does."""
+    """Append the bytes of `message` in `version` to `out`. Raises as `encode` does."""
     cls = type(message)
     _check_declared(cls, version)
     _writer(cls, version, cls.is_flexible(version))(out, message)
 
 
 def decode(cls: type[M], data: Bytes, version: int) -> M:
-    """The message that `data` holds, from its first byte to its last.
+    """Decode the message that fills all of `data`.
 
-    Raises UnsupportedVersionError for a version that is not declared, a DecodeError for bytes that do not mean a
-    message, Truncated where they end too early.
+    Raises UnsupportedVersionError for a version that is not declared, DecodeError for invalid bytes, and Truncated if
+    they end too early.
     """
     reader = Reader(data)
     message = read(cls, reader, version)
@@ -105,7 +106,7 @@ def decode(cls: type[M], data: Bytes, version: int) -> M:
 
 
 def read(cls: type[M], reader: Reader, version: int) -> M:
-    """The message that starts at `reader`'s position. Raises as `decode` does, but leaves what follows alone."""
+    """Decode the message at `reader`'s position and leave the bytes behind it unread. Raises as `decode` does."""
     _check_declared(cls, version)
     try:
         return cast(M, _reader(cls, version, cls.is_flexible(version))[0](reader))
@@ -115,7 +116,9 @@ def read(cls: type[M], reader: Reader, version: int) -> M:
 
 def _check_declared(cls: type[Message], version: int) -> None:
     if version not in cls.SCHEMA:
-        raise UnsupportedVersionError(f"{cls.__name__} v{version}: streamgroup knows the versions {cls.SCHEMA}")
+        raise UnsupportedVersionError(
+            f"{cls.__name__} v{version} is not supported: streamgroup knows versions {cls.SCHEMA}"
+        )
 
 
 def _reader(cls: type[Struct], version: int, flexible: bool) -> tuple[Read, int]:
@@ -126,7 +129,7 @@ def _reader(cls: type[Struct], version: int, flexible: bool) -> tuple[Read, int]
 
 
 def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> tuple[Read, int]:
-    """Reads one `cls`; and the fewest bytes that one takes."""
+    """Return the reader of a `cls`, and the fewest bytes that one takes."""
     specs = specs_of(cls)
     untagged = [s for s in specs if version in s.versions and version not in s.tagged]
     tagged = {s.tag: s for s in specs if version in s.versions and version in s.tagged}
@@ -148,14 +151,14 @@ def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> tuple[Re
 
 
 def _put(cls: type[Struct], name: str) -> Put:
-    """Sets a field of a new instance by its slot: `frozen` guards against everybody else."""
+    """Return the setter of a field's slot, which fills new instances although they are frozen."""
     return cast(Put, cls.__dict__[name].__set__)
 
 
 def _read_steps(
     cls: type[Struct], specs: list[FieldSpec], version: int, flexible: bool
 ) -> tuple[list[Callable[[Reader, Any], None]], int]:
-    """One step per field; neighbours of fixed width share one, which unpacks them at once."""
+    """Return one step per field. Neighbours of fixed width share one step, which unpacks them at once."""
     steps: list[Callable[[Reader, Any], None]] = []
     least = 0
     run: list[FieldSpec] = []
@@ -205,7 +208,7 @@ def _item_reader(type_: str | type[Struct], version: int, flexible: bool, nullab
 
 
 def _read_tags(reader: Reader, made: Any, known: dict[int | None, tuple[Put, Read]]) -> None:
-    """Reads the tagged section: unknown tags are a newer broker's and stepped over (KIP-482)."""
+    """Read the tagged section and skip unknown tags, which a newer broker sends (KIP-482)."""
     before = -1
     for _ in range(reader.tag_count()):
         tag = reader.uvarint()

@@ -1,4 +1,4 @@
-"""How single values and arrays travel, by the names of their types: what schemas are compiled to."""
+"""Readers and writers of single values and arrays, by type name, from which schemas are compiled."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from streamgroup.wire.primitives import (
 )
 
 FIXED = {"bool": BOOL, "int8": INT8, "int16": INT16, "int32": INT32, "int64": INT64}
-"""The types that `struct` knows."""
+"""The types of fixed width."""
 
 Read = Callable[[Reader], Any]
 Write = Callable[[bytearray, Any], None]
 
 
 def reader(type_: str, flexible: bool, nullable: bool) -> tuple[Read, int]:
-    """Reads one value of `type_`; and the fewest bytes that one takes."""
+    """Return the reader of a value of `type_`, and the fewest bytes that one takes."""
     if type_ in FIXED:
         layout = FIXED[type_]
         return lambda r: r.unpack(layout)[0], layout.size
@@ -49,7 +49,7 @@ def reader(type_: str, flexible: bool, nullable: bool) -> tuple[Read, int]:
 
 
 def array_reader(item: Read, least: int, flexible: bool, nullable: bool) -> Read:
-    """Reads an array of values that take `least` bytes or more each."""
+    """Return the reader of an array whose items take at least `least` bytes each."""
     length = _length_reader(flexible, False)
     least = max(1, least)
 
@@ -74,7 +74,7 @@ def _length_reader(flexible: bool, is_text: bool) -> Callable[[Reader], int | No
 
 
 def writer(type_: str, flexible: bool) -> Write:
-    """Appends one value of `type_`; None is written as null."""
+    """Return the writer of a value of `type_`; it writes None as null."""
     if type_ in FIXED:
         pack = FIXED[type_].pack
         return lambda out, value: out.extend(pack(value))
@@ -95,7 +95,7 @@ def writer(type_: str, flexible: bool) -> Write:
 
 
 def array_writer(item: Write, flexible: bool) -> Write:
-    """Appends an array; None is written as null."""
+    """Return the writer of an array; it writes None as null."""
     length = _length_writer(flexible, False)
 
     def write(out: bytearray, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which version of each API to speak with a broker: the highest that both know."""
+"""The negotiated version of each API: the highest that broker and client both support."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from streamgroup.wire.schema import Request
 
 @dataclass(frozen=True, slots=True)
 class BrokerVersions:
-    """The APIs of one broker: `ranges` has, by API key, its lowest and highest version. `broker` is for messages."""
+    """The API versions of one broker: `ranges` has, by API key, the lowest and highest.
+
+    `broker` is its name in errors.
+    """
 
     broker: str
     ranges: Mapping[int, tuple[int, int]]
     release: str = ""
-    """`0.9` and the like of a broker that knows no ApiVersions; empty where the broker itself told its ranges."""
+    """The release (`0.9`) of a broker that does not support ApiVersions; empty if the ranges are from ApiVersions."""
 
     @classmethod
     def of(cls, response: ApiVersionsResponse, broker: str) -> BrokerVersions:
-        """What a broker's answer to ApiVersions says."""
+        """Return the versions in a broker's response to ApiVersions."""
         return cls(broker, {api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
 
     def speaks(self, request_type: type[Request[Any]], version: int) -> bool:
-        """Whether the broker knows this version of the API."""
+        """Return whether the broker supports this version of the API."""
         lowest, highest = self.ranges.get(request_type.API_KEY, (0, -1))
         return lowest <= version <= highest
 
     def highest(self, request_type: type[Request[Any]], ceiling: int | None = None) -> int:
-        """The highest common version, not above `ceiling`.
+        """Return the highest common version, not above `ceiling`.
 
-        Raises UnsupportedVersionError where there is none, naming the broker, the API and both ranges.
+        Raises UnsupportedVersionError, which names broker, API and both ranges, if there is none.
         """
         lowest, highest = request_type.VERSIONS
         if ceiling is not None:

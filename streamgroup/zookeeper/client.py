@@ -37,7 +37,7 @@ class _Muted(logging.Filter):
     """What kazoo says of connections is DEBUG; what it says at DEBUG and below is not said at all."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether `record`, at its new level, is to be written."""
+        """Return whether `record`, at its new level, is to be written."""
         if record.levelno < logging.INFO:
             return False
         if record.levelno <= logging.WARNING:
@@ -58,7 +58,7 @@ class OneSession(SequentialThreadingHandler):  # type: ignore[misc]
         self.connect_timeout_s = connect_timeout_s
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """A connection to one server. Raises OSError where none can be made, or is to be made."""
+        """Return a connection to one server. Raises OSError where none can be made, or is to be made."""
         if self.over:
             raise OSError("this session is over")
         return super().create_connection(*args, **{**kwargs, "timeout": self.connect_timeout_s})
@@ -95,7 +95,7 @@ class OneClient(KazooClient):  # type: ignore[misc]
 
 
 def client_of(options: ZooKeeperOptions) -> OneClient:
-    """A client that is not started yet. Raises ConfigError where the password cannot be had."""
+    """Return a client that is not started yet. Raises ConfigError where the password cannot be had."""
     session_s = options.session_timeout_ms / 1000
     auth = None
     if options.username:
@@ -114,7 +114,7 @@ def client_of(options: ZooKeeperOptions) -> OneClient:
 
 
 def addresses(options: ZooKeeperOptions) -> str:
-    """The servers as an operator writes them, without the chroot."""
+    """Return the servers as an operator writes them, without the chroot."""
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in options.servers)
 
 

@@ -43,7 +43,7 @@ class Reader:
         self._wait = wait
 
     def read(self, subtrees: Iterable[Subtree]) -> dict[str, ZNode]:
-        """All nodes by their path, without what does not exist. Raises DeniedError.
+        """Return all nodes by their path, without what does not exist. Raises DeniedError.
 
         It takes as many round trips as the deepest subtree has levels, however many subtrees there are.
         """
@@ -65,7 +65,7 @@ class Reader:
             level = below
 
     def _level(self, places: list[_Place]) -> Iterator[tuple[_Place, ZNode]]:
-        """The nodes of one level. A node that is deleted and made anew between its two answers is read again."""
+        """Return the nodes of one level. A node that is deleted and made anew between its two answers is read again."""
         while places:
             asked = [
                 (place, *self._ask(place.path, place.subtree, with_children=place.remaining > 0)) for place in places
@@ -93,7 +93,7 @@ class Reader:
         return data, self._client.get_children_async(path, watch, include_data=True) if with_children else None
 
     def _come_to_be(self, absent: list[Subtree]) -> list[Subtree]:
-        """Those that are there by now; the coming to be of the others is watched from now on."""
+        """Return those that are there by now; the coming to be of the others is watched from now on."""
         asked = []
         for subtree in absent:
             self._watches.arm(subtree.path, Aspect.DATA, subtree.path)
@@ -102,12 +102,12 @@ class Reader:
 
 
 def join(path: str, child: str) -> str:
-    """The path of a child."""
+    """Return the path of a child."""
     return f"{path.rstrip('/')}/{child}"
 
 
 def _node(data: Any, children: Any) -> ZNode | None:
-    """The node of two answers, each true at its time; None where they are of two nodes.
+    """Return the node of two answers, each true at its time; None where they are of two nodes.
 
     Names and `pzxid` are of one answer: an assignment is computed from the names and called by the number.
     """

@@ -211,7 +211,7 @@ class Session:
     def transact_each(
         self, transactions: Sequence[tuple[Sequence[Operation], Iterable[str]]], deadline: float
     ) -> list[RefusedError | UnansweredError | CredentialsError | None]:
-        """Several transactions, in order and each for itself, without waiting for one before the next is sent.
+        """Return several transactions, in order and each for itself, without waiting for one before the next is sent.
 
         For each None, or what `transact` would raise.
         """
@@ -325,7 +325,7 @@ class _Life:
             log.debug("closing a session with ZooKeeper: %r", error)
 
     def has_multi(self) -> bool:
-        """Whether the server knows transactions: before 3.4 it does not, and would not even say so."""
+        """Return whether the server knows transactions: before 3.4 it does not, and would not even say so."""
         if self._multi is None:
             try:
                 version = _VERSION.match(self.client.command(b"srvr"))

@@ -165,7 +165,7 @@ def test_a_later_kafka_where_a_0_7_is_registered(place: Place, kafka41: KafkaSer
 
 
 @pytest.mark.parametrize(
-    ("missing", "words"), [("brokers", "has no brokers: there is no node /brokers/ids"), ("brokers/ids/0", "no broker")]
+    ("missing", "words"), [("brokers", "node /brokers/ids does not exist"), ("brokers/ids/0", "no broker")]
 )
 def test_a_zookeeper_without_brokers(place: Place, missing: str, words: str) -> None:
     place.begins()
@@ -234,7 +234,7 @@ def test_a_commit_inside_of_a_message(place: Place) -> None:
 def says_where(text: str, place: Place, position: int) -> None:
     assert f"{place.topic} 0-0" in text
     assert f"position {position}: " in text
-    assert "Positions of Kafka 0.7 are bytes" in text
+    assert "Offsets of Kafka 0.7 are byte positions" in text
     assert f"/consumers/{GROUP}/offsets/" in text
 
 

@@ -190,7 +190,7 @@ class PositionChecks:
 
 
 def _walk(wanted: tuple[OffsetRange, ...], cluster: Cluster, deadline: float, *, checked: bool) -> Walked:
-    return kafka07_of(cluster, deadline).boundaries(wanted, deadline, BUDGET_S, checked=checked)
+    return kafka07_of(cluster, deadline).boundaries(wanted, deadline, BUDGET_S, check_crc=checked)
 
 
 def require_boundaries(cluster: Cluster, ranges: Iterable[OffsetRange], logs: Logs, deadline: float) -> None:

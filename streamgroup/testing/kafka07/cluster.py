@@ -71,7 +71,7 @@ class Kafka07Server(KafkaServer):
         return self.data_dir / self.brokers[broker].name / "data"
 
     def registered(self) -> frozenset[int]:
-        """The ids of the brokers that ZooKeeper has now. Raises TransportError where it does not answer."""
+        """Return the ids of the brokers that ZooKeeper has now. Raises TransportError where it does not answer."""
         with zookeeper_client(self.zookeeper_connect) as client:
             return frozenset(map(int, client.get_children("/brokers/ids")))
 

@@ -28,7 +28,7 @@ _SNAPPY_RATIO = 22
 
 
 def compress_gzip(data: bytes) -> bytes:
-    """One member; the same bytes each time."""
+    """Return one member; the same bytes each time."""
     return gzip.compress(data, mtime=0)
 
 
@@ -40,7 +40,7 @@ def compress_snappy(data: bytes) -> bytes:
 
 
 def compress_snappy_raw(data: bytes) -> bytes:
-    """One block without a frame."""
+    """Return one block without a frame."""
     return bytes(cramjam.snappy.compress_raw(data))
 
 
@@ -53,7 +53,7 @@ def decompress(codec: int, data: bytes) -> bytes:
 
 
 def _gunzip(data: bytes) -> bytes:
-    """All members; what follows the last one is ignored, as by Java's GZIPInputStream."""
+    """Return all members; what follows the last one is ignored, as by Java's GZIPInputStream."""
     inflated, rest = bytearray(), data
     while True:
         member = zlib.decompressobj(wbits=31)

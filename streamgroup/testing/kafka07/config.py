@@ -58,7 +58,7 @@ class BrokerConfig:
     connection_timeout_ms: float = 6_000
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions `topic` has on this broker, whether it exists or not."""
+        """Return how many partitions `topic` has on this broker, whether it exists or not."""
         return self.topic_partitions.get(topic, self.num_partitions)
 
 
@@ -79,7 +79,10 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
-    """The configuration that `properties` hold. Raises ConfigError for what is missing, unknown or no such value."""
+    """Return the configuration that `properties` hold.
+
+    Raises ConfigError for what is missing, unknown or no such value.
+    """
     values: dict[str, Any] = {}
     for name, text in properties.items():
         if name not in _PROPERTIES:

@@ -78,7 +78,7 @@ class Handler:
         return Reply(FetchResponse07(ErrorCode07.NO_ERROR, records).encode())
 
     def _multi_fetch(self, request: MultiFetchRequest07) -> Reply:
-        """One answer after the other; what the header says of their sizes is computed before, nonsense included."""
+        """Return one answer after the other; what the header says of their sizes is computed before, nonsense included."""
         parts = []
         size = 2
         for fetch in request.fetches:

@@ -118,7 +118,7 @@ class Log:
                 self._flush()
 
     def read(self, offset: int, max_size: int) -> bytes:
-        """The bytes from `offset` on; empty at the end. Raises OffsetOutOfRange and NegativeSize."""
+        """Return the bytes from `offset` on; empty at the end. Raises OffsetOutOfRange and NegativeSize."""
         with self._lock:
             first, last = self._segments[0], self._segments[-1]
             if not first.start <= offset <= last.end:
@@ -223,7 +223,10 @@ def _new_segment(directory: Path, start: int) -> Segment:
 
 
 def _load(directory: Path) -> list[Segment]:
-    """The segments in `directory`, a first one where there are none. Raises DamagedLog where they leave a gap."""
+    """Return the segments in `directory`, a first one where there are none.
+
+    Raises DamagedLog where they leave a gap.
+    """
     segments = sorted((Segment(path, int(path.stem)) for path in directory.glob(f"*{SUFFIX}")), key=lambda s: s.start)
     for before, after in itertools.pairwise(segments):
         if before.end != after.start:

@@ -55,13 +55,16 @@ class Logs:
             return sorted(self._logs)
 
     def find(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition, None where nothing was produced to it. Raises IllegalTopic and WrongPartition."""
+        """Return the log of a partition, None where nothing was produced to it.
+
+        Raises IllegalTopic and WrongPartition.
+        """
         self._check(topic, partition)
         with self._lock:
             return self._logs.get(topic, {}).get(partition)
 
     def find_or_make(self, topic: str, partition: int) -> Log:
-        """The log of a partition, RANDOM_PARTITION for any. Raises IllegalTopic and WrongPartition."""
+        """Return the log of a partition, RANDOM_PARTITION for any. Raises IllegalTopic and WrongPartition."""
         if partition == RANDOM_PARTITION:
             partition = random.randrange(self._config.partitions_of(topic))
         self._check(topic, partition)

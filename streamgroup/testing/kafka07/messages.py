@@ -49,7 +49,7 @@ def check_set(data: Bytes, max_payload: int) -> Checked | None:
 
 
 def messages_of(data: Bytes) -> Iterator[Message]:
-    """The whole messages of a set, not unpacked, each checked when it is reached.
+    """Return the whole messages of a set, not unpacked, each checked when it is reached.
 
     Raises Truncated where there is but a part of one, ChecksumMismatch, UnsupportedMagic, DecodeError.
     """
@@ -78,7 +78,7 @@ def _message(body: bytes, at: int) -> Message:
 
 
 def _count(message: Message, levels: int) -> int:
-    """How many messages a consumer gets out of this one."""
+    """Return how many messages a consumer gets out of this one."""
     if message.codec == NONE:
         return 1
     if not levels:

@@ -55,7 +55,7 @@ Payload: TypeAlias = bytes | Compressed
 
 
 def message_set(payloads: Iterable[Payload], magic: int = 1) -> bytes:
-    """The bytes of a message set. Raises ConfigError for an unknown codec."""
+    """Return the bytes of a message set. Raises ConfigError for an unknown codec."""
     return b"".join(_message(payload, magic) for payload in payloads)
 
 

@@ -154,7 +154,7 @@ class BrokerServer:
 
 
 def _exactly(connection: socket.socket, count: int) -> memoryview:
-    """The next `count` bytes. Raises EOFError where the stream ends before."""
+    """Return the next `count` bytes. Raises EOFError where the stream ends before."""
     data = memoryview(bytearray(count))
     filled = 0
     while filled < count:

@@ -1,4 +1,4 @@
-"""What administrators ask: CreateTopics, ListGroups, DescribeGroups."""
+"""The admin APIs: CreateTopics, ListGroups, DescribeGroups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CreatableTopicConfigs(Struct):
 
 @message
 class CreatableTopicResult(Struct):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = string("0+")
     topic_id: str = uuid("7+", ignorable=True)
@@ -61,7 +61,10 @@ class CreatableTopicConfig(Struct):
 
 @message
 class CreatableTopic(Struct):
-    """A topic to create; with assignments, partitions and replication factor are -1. v4 takes -1 as broker defaults."""
+    """A topic to create.
+
+    With assignments, partitions and replication factor must be -1; v4 takes -1 as broker defaults.
+    """
 
     name: str = string("0+")
     num_partitions: int = int32("0+")
@@ -72,7 +75,7 @@ class CreatableTopic(Struct):
 
 @message
 class CreateTopicsRequest(Request[CreateTopicsResponse], api_key=19, versions="0-7", flexible=5):
-    """To the controller; brokers since 2.8 forward it there."""
+    """Sent to the controller; brokers since 2.8 forward it."""
 
     topics: tuple[CreatableTopic, ...] = array(CreatableTopic, "0+")
     timeout_ms: int = int32("0+", default=60_000)
@@ -81,7 +84,7 @@ class CreateTopicsRequest(Request[CreateTopicsResponse], api_key=19, versions="0
 
 @message
 class ListedGroup(Struct):
-    """A group; state and type are `""` where the version has none."""
+    """A group. State and type are `""` in versions that lack them."""
 
     group_id: str = string("0+")
     protocol_type: str = string("0+")
@@ -91,7 +94,7 @@ class ListedGroup(Struct):
 
 @message
 class ListGroupsResponse(Message, versions="0-5", flexible=3):
-    """The groups that this broker coordinates: ask every broker."""
+    """The groups that the answering broker coordinates: a full list takes a request to every broker."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
@@ -100,7 +103,7 @@ class ListGroupsResponse(Message, versions="0-5", flexible=3):
 
 @message
 class ListGroupsRequest(Request[ListGroupsResponse], api_key=16, versions="0-5", flexible=3):
-    """Empty filters let everything through (KIP-518, KIP-848)."""
+    """Empty filters match every group (KIP-518, KIP-848)."""
 
     states_filter: tuple[str, ...] = array("string", "4+")
     types_filter: tuple[str, ...] = array("string", "5+")
@@ -108,7 +111,7 @@ class ListGroupsRequest(Request[ListGroupsResponse], api_key=16, versions="0-5",
 
 @message
 class DescribedGroupMember(Struct):
-    """A member; metadata and assignment are those of its protocol, empty while the group rebalances."""
+    """A member. Metadata and assignment are in the format of its protocol, empty while the group rebalances."""
 
     member_id: str = string("0+")
     group_instance_id: str | None = string("4+", nullable="4+", default=None, ignorable=True)
@@ -120,7 +123,7 @@ class DescribedGroupMember(Struct):
 
 @message
 class DescribedGroup(Struct):
-    """A group; up to v5 one that does not exist is Dead and has no error."""
+    """A group. Up to v5 a group that does not exist is Dead and has no error."""
 
     error_code: int = int16("0+")
     error_message: str | None = string("6+", nullable="6+", default=None)
@@ -142,7 +145,7 @@ class DescribeGroupsResponse(Message, versions="0-6", flexible=5):
 
 @message
 class DescribeGroupsRequest(Request[DescribeGroupsResponse], api_key=15, versions="0-6", flexible=5):
-    """To the coordinator of the groups."""
+    """Sent to the coordinator of the groups."""
 
     groups: tuple[str, ...] = array("string", "0+")
     include_authorized_operations: bool = boolean("3+")

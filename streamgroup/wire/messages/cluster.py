@@ -1,4 +1,4 @@
-"""What the cluster is and speaks: ApiVersions, Metadata."""
+"""Brokers, topics and supported versions: ApiVersions, Metadata."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from streamgroup.wire.fields import Struct, array, boolean, int16, int32, int64,
 from streamgroup.wire.schema import Message, Request
 
 NO_OPERATIONS = -(2**31)
-"""The authorized operations of an answer that was not asked for them."""
+"""The authorized operations of a response to a request that did not ask for them."""
 
 
 @message
 class ApiVersion(Struct):
-    """The versions of one API that a broker speaks."""
+    """The versions of one API that a broker supports."""
 
     api_key: int = int16("0+")
     min_version: int = int16("0+")
@@ -20,7 +20,7 @@ class ApiVersion(Struct):
 
 @message
 class SupportedFeatureKey(Struct):
-    """A feature that a broker could use, with its levels (KIP-584)."""
+    """A feature that a broker supports, with its levels (KIP-584)."""
 
     name: str = string("3+")
     min_version: int = int16("3+")
@@ -29,7 +29,7 @@ class SupportedFeatureKey(Struct):
 
 @message
 class FinalizedFeatureKey(Struct):
-    """A feature that the whole cluster uses, with its levels (KIP-584)."""
+    """A feature that the cluster has finalized, with its levels (KIP-584)."""
 
     name: str = string("3+")
     max_version_level: int = int16("3+")
@@ -38,7 +38,7 @@ class FinalizedFeatureKey(Struct):
 
 @message
 class ApiVersionsResponse(Message, versions="0-4", flexible=3):
-    """Its header is never flexible, so that an unknown version can be refused; v4 allows features from version 0."""
+    """The supported versions. Its header is never flexible, so that every client can read a refusal (KIP-511)."""
 
     error_code: int = int16("0+")
     api_keys: tuple[ApiVersion, ...] = array(ApiVersion, "0+")
@@ -55,7 +55,7 @@ class ApiVersionsResponse(Message, versions="0-4", flexible=3):
 
 @message
 class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=18, versions="0-4", flexible=3):
-    """Which APIs does this broker speak? v3 names the client's software (KIP-511)."""
+    """Asks for the API versions that a broker supports. v3 names the client's software (KIP-511)."""
 
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)
@@ -63,7 +63,7 @@ class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=18, versions="0-4
 
 @message
 class MetadataResponseBroker(Struct):
-    """A broker as clients reach it on the listener that was asked."""
+    """A broker, with the address that it advertises on the listener that received the request."""
 
     node_id: int = int32("0+")
     host: str = string("0+")
@@ -86,7 +86,7 @@ class MetadataResponsePartition(Struct):
 
 @message
 class MetadataResponseTopic(Struct):
-    """One topic; `name` is None where a topic was asked for by an id that the broker does not know (v12)."""
+    """One topic. `name` is None if the request named the topic by an id that the broker does not know (v12)."""
 
     error_code: int = int16("0+")
     name: str | None = string("0+", nullable="12+")
@@ -98,7 +98,7 @@ class MetadataResponseTopic(Struct):
 
 @message
 class MetadataResponse(Message, versions="0-13", flexible=9):
-    """Brokers, leaders, and the topics that were asked for."""
+    """Brokers, leaders, and the requested topics."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     brokers: tuple[MetadataResponseBroker, ...] = array(MetadataResponseBroker, "0+")
@@ -119,7 +119,7 @@ class MetadataRequestTopic(Struct):
 
 @message
 class MetadataRequest(Request[MetadataResponse], api_key=3, versions="0-13", flexible=9):
-    """Topics: None are all of them and `()` none; v0 has no None, and there `()` are all."""
+    """`topics` None asks for all topics and `()` for none. v0 has no None: its `()` asks for all topics."""
 
     topics: tuple[MetadataRequestTopic, ...] | None = array(MetadataRequestTopic, "0+", nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)

@@ -1,4 +1,4 @@
-"""Where a group's coordinator is: FindCoordinator."""
+"""FindCoordinator, which names the broker that coordinates a group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from streamgroup.wire.schema import Message, Request
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
-"""What a coordinator is sought for."""
+"""Key types: a group id or a transactional id."""
 
 
 @message

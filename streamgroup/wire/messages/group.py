@@ -1,4 +1,4 @@
-"""Membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+"""The membership APIs: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class JoinGroupResponseMember(Struct):
 
 @message
 class JoinGroupResponse(Message, versions="0-9", flexible=6):
-    """The new generation; `members` only for the leader, which is the member whose id is `leader`."""
+    """The new generation. Only the member whose id is `leader` receives `members`."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     error_code: int = int16("0+")
@@ -33,7 +33,7 @@ class JoinGroupResponse(Message, versions="0-9", flexible=6):
 
 @message
 class JoinGroupRequestProtocol(Struct):
-    """A strategy that the member knows, with its subscription for it."""
+    """An assignment strategy that the member supports, with its subscription for it."""
 
     name: str = string("0+")
     metadata: Bytes = byte_string("0+")
@@ -41,9 +41,11 @@ class JoinGroupRequestProtocol(Struct):
 
 @message
 class JoinGroupRequest(Request[JoinGroupResponse], api_key=11, versions="0-9", flexible=6):
-    """Answered when the group has gathered. v0 has no rebalance timeout, the session timeout counts (R26).
+    """Asks to join. The coordinator answers when all members have joined.
 
-    v4 answers a first join with MEMBER_ID_REQUIRED and the id to join with (KIP-394); v5 has static members (KIP-345).
+    v0 has no rebalance timeout: the coordinator uses the session timeout (R26).
+
+    v4 answers the first JoinGroup with MEMBER_ID_REQUIRED and a member id (KIP-394). v5 has static members (KIP-345).
     """
 
     group_id: str = string("0+")
@@ -69,7 +71,7 @@ class SyncGroupResponse(Message, versions="0-5", flexible=4):
 
 @message
 class SyncGroupRequestAssignment(Struct):
-    """What one member gets."""
+    """The assignment of one member."""
 
     member_id: str = string("0+")
     assignment: Bytes = byte_string("0+")
@@ -77,7 +79,7 @@ class SyncGroupRequestAssignment(Struct):
 
 @message
 class SyncGroupRequest(Request[SyncGroupResponse], api_key=14, versions="0-5", flexible=4):
-    """From the leader with assignments, from everybody else without."""
+    """Asks for the assignment. Only the group leader sends `assignments`."""
 
     group_id: str = string("0+")
     generation_id: int = int32("0+")
@@ -90,7 +92,7 @@ class SyncGroupRequest(Request[SyncGroupResponse], api_key=14, versions="0-5", f
 
 @message
 class HeartbeatResponse(Message, versions="0-4", flexible=4):
-    """REBALANCE_IN_PROGRESS asks the member to join again."""
+    """REBALANCE_IN_PROGRESS tells the member to rejoin."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
@@ -98,7 +100,7 @@ class HeartbeatResponse(Message, versions="0-4", flexible=4):
 
 @message
 class HeartbeatRequest(Request[HeartbeatResponse], api_key=12, versions="0-4", flexible=4):
-    """The member is alive."""
+    """Keeps the session of a member alive."""
 
     group_id: str = string("0+")
     generation_id: int = int32("0+")
@@ -108,7 +110,7 @@ class HeartbeatRequest(Request[HeartbeatResponse], api_key=12, versions="0-4", f
 
 @message
 class MemberResponse(Struct):
-    """What became of one member's leaving."""
+    """The result for one leaving member."""
 
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", nullable="3+")
@@ -117,7 +119,7 @@ class MemberResponse(Struct):
 
 @message
 class LeaveGroupResponse(Message, versions="0-5", flexible=4):
-    """From v3 each member has an error of its own."""
+    """The result of LeaveGroup; from v3 one per member."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")

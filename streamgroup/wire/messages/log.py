@@ -1,4 +1,4 @@
-"""What lies in the logs of a leader: ListOffsets, OffsetForLeaderEpoch, Fetch."""
+"""The APIs of partition leaders: ListOffsets, OffsetForLeaderEpoch, Fetch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 """Isolation levels (KIP-98)."""
 CONSUMER_REPLICA_ID = -1
-"""What every client that is no broker calls itself."""
+"""The replica id of clients that are not brokers."""
 
 
 @message
 class ListOffsetsPartitionResponse(Struct):
-    """The offset found, or -1; v0 answers `old_style_offsets`, the starts of segments."""
+    """The offset found, or -1. v0 answers `old_style_offsets`, the starts of segments."""
 
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
@@ -61,8 +61,8 @@ class ListOffsetsTopic(Struct):
 
 @message
 class ListOffsetsRequest(Request[ListOffsetsResponse], api_key=2, versions="0-10", flexible=6):
-    """To leaders. With READ_COMMITTED the latest offset is the last stable one; brokers without v2 know none other than
-    the high watermark, and no transactions."""
+    """Sent to leaders. With READ_COMMITTED the latest offset is the last stable offset. Brokers without v2 have no
+    transactions and always answer the high watermark."""
 
     replica_id: int = int32("0+")
     isolation_level: int = int8("2+", ignorable=True)
@@ -72,7 +72,7 @@ class ListOffsetsRequest(Request[ListOffsetsResponse], api_key=2, versions="0-10
 
 @message
 class EpochEndOffset(Struct):
-    """Where the largest epoch not above the one asked for ends."""
+    """The end offset of the largest epoch not above the requested one."""
 
     error_code: int = int16("0+")
     partition: int = int32("0+")
@@ -98,7 +98,7 @@ class OffsetForLeaderEpochResponse(Message, versions="0-4", flexible=4):
 
 @message
 class OffsetForLeaderPartition(Struct):
-    """`leader_epoch` is asked about; `current_leader_epoch` fences, -1 does not."""
+    """Asks for the end of `leader_epoch`. `current_leader_epoch` fences the request, -1 does not."""
 
     partition: int = int32("0+")
     current_leader_epoch: int = int32("2+", default=-1, ignorable=True)
@@ -115,7 +115,7 @@ class OffsetForLeaderTopic(Struct):
 
 @message
 class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse], api_key=23, versions="0-4", flexible=4):
-    """To leaders: has a log been truncated below a position (KIP-320)? Clients give CONSUMER_REPLICA_ID."""
+    """Asks leaders whether they have truncated a log below a position (KIP-320). Clients send CONSUMER_REPLICA_ID."""
 
     replica_id: int = int32("3+", default=-2, ignorable=True)
     topics: tuple[OffsetForLeaderTopic, ...] = array(OffsetForLeaderTopic, "0+")
@@ -123,7 +123,7 @@ class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse], api_key
 
 @message
 class DivergingEpoch(Struct):
-    """The largest epoch, and its end, that the leader's log shares with the fetched position (KIP-595)."""
+    """The largest epoch that the leader's log shares with the fetched position, and its end (KIP-595)."""
 
     epoch: int = int32("12+", default=-1)
     end_offset: int = int64("12+", default=-1)
@@ -131,7 +131,7 @@ class DivergingEpoch(Struct):
 
 @message
 class LeaderIdAndEpoch(Struct):
-    """Where the leader is now; known only with some errors."""
+    """The current leader, which brokers send with some errors only."""
 
     leader_id: int = int32("12+", default=-1)
     leader_epoch: int = int32("12+", default=-1)
@@ -139,7 +139,7 @@ class LeaderIdAndEpoch(Struct):
 
 @message
 class SnapshotId(Struct):
-    """For the replicas of the metadata log only."""
+    """A snapshot of the metadata log; only its replicas use it."""
 
     end_offset: int = int64("0+", default=-1)
     epoch: int = int32("0+", default=-1)
@@ -147,7 +147,7 @@ class SnapshotId(Struct):
 
 @message
 class AbortedTransaction(Struct):
-    """A producer whose records from `first_offset` to its abort marker do not count."""
+    """An aborted transaction: consumers skip the producer's records from `first_offset` to its abort marker."""
 
     producer_id: int = int64("4+")
     first_offset: int = int64("4+")
@@ -155,7 +155,7 @@ class AbortedTransaction(Struct):
 
 @message
 class PartitionData(Struct):
-    """The answer for one partition. `records` may end within a batch; None is as good as empty."""
+    """The response for one partition. `records` may end with a partial batch; None means empty."""
 
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
@@ -193,7 +193,7 @@ class NodeEndpoint(Struct):
 
 @message
 class FetchResponse(Message, versions="0-18", flexible=12):
-    """Records of the partitions, in the order in which they were asked for."""
+    """Records of the partitions, in the order of the request."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("7+", ignorable=True)
@@ -204,7 +204,7 @@ class FetchResponse(Message, versions="0-18", flexible=12):
 
 @message
 class ReplicaState(Struct):
-    """Who fetches; clients leave it alone."""
+    """The fetching replica; clients keep the defaults."""
 
     replica_id: int = int32("15+", default=-1)
     replica_epoch: int = int64("15+", default=-1)
@@ -212,7 +212,7 @@ class ReplicaState(Struct):
 
 @message
 class FetchPartition(Struct):
-    """Where to read on in one partition, and how many bytes at most; a first batch beyond that comes whole (KIP-74)."""
+    """The fetch position in one partition, and a limit in bytes. A larger first batch is returned whole (KIP-74)."""
 
     partition: int = int32("0+")
     current_leader_epoch: int = int32("9+", default=-1, ignorable=True)
@@ -235,7 +235,7 @@ class FetchTopic(Struct):
 
 @message
 class ForgottenTopic(Struct):
-    """What an incremental fetch session is to forget (KIP-227)."""
+    """Partitions to remove from an incremental fetch session (KIP-227)."""
 
     topic: str = string("7-12", ignorable=True)
     topic_id: str = uuid("13+", ignorable=True)
@@ -244,7 +244,7 @@ class ForgottenTopic(Struct):
 
 @message
 class FetchRequest(Request[FetchResponse], api_key=1, versions="0-18", flexible=12):
-    """To leaders. The defaults of session id and epoch ask without a session (KIP-227)."""
+    """Sent to leaders. The defaults of session id and epoch fetch without a session (KIP-227)."""
 
     cluster_id: str | None = string("12+", nullable="12+", default=None, ignorable=True, tag=0, tagged="12+")
     replica_id: int = int32("0-14", default=CONSUMER_REPLICA_ID)

@@ -6,12 +6,12 @@ from streamgroup.wire.fields import Struct, array, boolean, int16, int32, int64,
 from streamgroup.wire.schema import Message, Request
 
 NO_COMMIT = -1
-"""The offset that OffsetFetch answers for a partition without a commit."""
+"""The offset in an OffsetFetch response for a partition without a commit."""
 
 
 @message
 class OffsetCommitResponsePartition(Struct):
-    """Whether one partition was committed."""
+    """The result for one partition."""
 
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
@@ -28,7 +28,7 @@ class OffsetCommitResponseTopic(Struct):
 
 @message
 class OffsetCommitResponse(Message, versions="0-10", flexible=8, latest_unstable=True):
-    """One answer per partition: each may fail alone."""
+    """One result per partition: each may fail alone."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: tuple[OffsetCommitResponseTopic, ...] = array(OffsetCommitResponseTopic, "0+")
@@ -56,7 +56,10 @@ class OffsetCommitRequestTopic(Struct):
 
 @message
 class OffsetCommitRequest(Request[OffsetCommitResponse], api_key=8, versions="0-10", flexible=8, latest_unstable=True):
-    """v0 stored offsets in ZooKeeper; without a member the generation is -1 and the member id `""`."""
+    """Commits offsets. v0 stores them in ZooKeeper.
+
+    A client that is not a member sends generation -1 and member id `""`.
+    """
 
     group_id: str = string("0+")
     generation_id_or_member_epoch: int = int32("1+", default=-1, ignorable=True)
@@ -68,7 +71,7 @@ class OffsetCommitRequest(Request[OffsetCommitResponse], api_key=8, versions="0-
 
 @message
 class OffsetFetchResponsePartition(Struct):
-    """The commit of one partition up to v7; `committed_offset` is NO_COMMIT where there is none."""
+    """The commit of one partition up to v7; `committed_offset` is NO_COMMIT if it has none."""
 
     partition_index: int = int32("0-7")
     committed_offset: int = int64("0-7")
@@ -87,7 +90,7 @@ class OffsetFetchResponseTopic(Struct):
 
 @message
 class OffsetFetchResponsePartitions(Struct):
-    """The commit of one partition from v8; `committed_offset` is NO_COMMIT where there is none."""
+    """The commit of one partition from v8; `committed_offset` is NO_COMMIT if it has none."""
 
     partition_index: int = int32("8+")
     committed_offset: int = int64("8+")
@@ -143,7 +146,7 @@ class OffsetFetchRequestTopics(Struct):
 
 @message
 class OffsetFetchRequestGroup(Struct):
-    """One group (v8); `topics` None are all that it has committed."""
+    """One group (v8). `topics` None asks for all its commits."""
 
     group_id: str = string("8+")
     member_id: str | None = string("9+", nullable="9+", default=None, ignorable=True)
@@ -153,9 +156,9 @@ class OffsetFetchRequestGroup(Struct):
 
 @message
 class OffsetFetchRequest(Request[OffsetFetchResponse], api_key=9, versions="0-10", flexible=6, latest_unstable=True):
-    """One group up to v7, several from v8; `wire.offsets` makes the one that a version wants.
+    """Asks for the commits of one group up to v7, of several from v8; `wire.offsets` builds both.
 
-    `require_stable` (v7, KIP-447) waits for pending transactional commits (R19).
+    `require_stable` (v7, KIP-447) makes the broker wait for pending transactional commits.
     """
 
     group_id: str = string("0-7")

@@ -80,7 +80,7 @@ def test_who_is_late_holds_up_nobody_and_is_heard_with_the_next_question(
     ask(fanout, quick)
     late, prompt = ask(fanout, slow, quick, timeout=0.1)
     assert isinstance(late, Pending)
-    assert "no answer to Metadata after 0.1 s; it is waited for" in str(late)
+    assert f"no response yet from broker 127.0.0.1:{slow.port} to Metadata after 0.1 s" in str(late)
     assert said([prompt]) == [3]
     assert said(ask(fanout, slow, quick, timeout=2)) == [1, 3]
     assert len(slow.asked("Metadata")) == 1  # not again what is on its way
@@ -109,7 +109,7 @@ def test_who_never_answers_is_reset_at_its_deadline_and_asked_anew_on_another_co
     fanout, silent = BrokerFanout(options(request_timeout_ms=300), time.monotonic), answering(SILENCE, NEWS[0])
     assert isinstance(ask(fanout, silent, timeout=0.05)[0], Pending)
     (error,) = ask(fanout, silent)
-    assert "no answer to Metadata in time" in str(error)
+    assert f"no response from broker 127.0.0.1:{silent.port} to Metadata in time" in str(error)
     assert not isinstance(error, Pending)
     assert said(ask(fanout, silent)) == [1]
     assert silent.connections == 2
@@ -150,14 +150,14 @@ def test_nobody_is_asked_nothing(fanout: BrokerFanout) -> None:
     assert fanout.call_each({}, soon()) == {}
 
 
-# -- several questions at one broker -----------------------------------------------------------------------------------
+# -- several requests at one broker -----------------------------------------------------------------------------------
 
 
 def test_one_broker_may_be_asked_many_things(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
     one, two = answering(metadata({})), answering(metadata({}))
-    questions = [(address(one), ASKED), (address(one), OTHER), (address(two), ASKED)]
-    found = fanout.call_all(questions, soon())
-    assert list(found) == questions
+    requests = [(address(one), ASKED), (address(one), OTHER), (address(two), ASKED)]
+    found = fanout.call_all(requests, soon())
+    assert list(found) == requests
     assert not any(isinstance(answer, Exception) for answer in found.values())
     assert len(one.asked("Metadata")) == 2
 
@@ -186,5 +186,5 @@ def test_a_connection_to_what_is_no_broker_any_more_ends(
     stays, goes = answering(*NEWS), answering(*NEWS)
     ask(fanout, stays, goes)
     fanout.keep([address(stays)])
-    assert list(fanout._lines) == [address(stays)]
+    assert list(fanout._links) == [address(stays)]
     assert said(ask(fanout, goes, stays)) == [2, 2], "it is asked anew, should it come back"

@@ -163,5 +163,5 @@ def test_a_description_waits_for_its_coordinator(code: int, broker: Start, optio
 @pytest.mark.parametrize("code", [29, 30])
 def test_a_description_that_is_forbidden_is_an_error_with_the_group(code: int, broker: Start, options: Options) -> None:
     fake = keeper(broker, DescribeGroups=lambda *_: described(code))
-    with pytest.raises(BrokerError, match=f"group 'g': its description: {error_of(code).name}"):
+    with pytest.raises(BrokerError, match=f"cannot describe group 'g': {error_of(code).name}"):
         describe_groups(KafkaCluster(options(fake.port)), ["g"], soon())

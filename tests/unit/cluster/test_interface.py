@@ -1,4 +1,4 @@
-"""Which cluster is opened, and what becomes of it: scripted registries, and brokers that are never asked."""
+"""Which cluster is resolve, and what becomes of it: scripted registries, and brokers that are never asked."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeCluster, "dead", set())
 
 
-def its_broker_dies(opened: RegisteredCluster) -> None:
+def its_broker_dies(resolve: RegisteredCluster) -> None:
     """The one of `new(9092)`; that has been noticed."""
     FakeCluster.dead.add(("127.0.0.1", 9092))
     with pytest.raises(TransportError):
-        opened.snapshot(None, soon())
+        resolve.snapshot(None, soon())
 
 
 def test_bootstrap_servers_are_taken_at_their_word() -> None:
@@ -56,84 +56,84 @@ def test_bootstrap_servers_are_taken_at_their_word() -> None:
 
 
 def test_with_zookeeper_alone_nothing_connects_before_a_question() -> None:
-    opened = open_cluster(client07())
-    assert isinstance(opened, RegisteredCluster)
-    opened.close()
+    resolve = open_cluster(client07())
+    assert isinstance(resolve, RegisteredCluster)
+    resolve.close()
 
 
 def test_a_kafka_07_is_read_through_its_registry() -> None:
-    opened = RegisteredCluster(client07(), FakeNodes(OLD))
-    assert isinstance(kafka07_of(opened, soon()), Kafka07Cluster)
-    assert [p.partition for p in opened.snapshot(["t"], soon()).topics["t"].partitions] == [0]
-    assert opened.epoch_ends({}, soon()) == {}
-    with pytest.raises(ConfigError, match="know no groups"):
-        kafka_of(opened, soon())
-    opened.close()
+    resolve = RegisteredCluster(client07(), FakeNodes(OLD))
+    assert isinstance(kafka07_of(resolve, soon()), Kafka07Cluster)
+    assert [p.partition for p in resolve.snapshot(["t"], soon()).topics["t"].partitions] == [0]
+    assert resolve.epoch_ends({}, soon()) == {}
+    with pytest.raises(ConfigError, match="cannot use groups of the brokers"):
+        kafka_of(resolve, soon())
+    resolve.close()
 
 
 def test_a_later_kafka_is_reached_through_the_brokers_found() -> None:
-    opened = RegisteredCluster(client07(), FakeNodes(new(9092, 9093)))
-    inner = kafka_of(opened, soon())
+    resolve = RegisteredCluster(client07(), FakeNodes(new(9092, 9093)))
+    inner = kafka_of(resolve, soon())
     assert inner.options.bootstrap_servers == (("127.0.0.1", 9092), ("127.0.0.1", 9093))
     with pytest.raises(ConfigError, match="not of Kafka 0"):
-        kafka07_of(opened, soon())
+        kafka07_of(resolve, soon())
 
 
 def test_brokers_are_looked_for_anew_when_all_that_were_known_are_gone(fake: None) -> None:
     nodes = FakeNodes(new(9092))
-    opened = RegisteredCluster(client07(), nodes)
-    opened.snapshot(None, soon())
-    its_broker_dies(opened)
+    resolve = RegisteredCluster(client07(), nodes)
+    resolve.snapshot(None, soon())
+    its_broker_dies(resolve)
     nodes.data = new(9099)
-    opened.snapshot(None, soon())
-    assert kafka_of(opened, soon()).options.bootstrap_servers == (("127.0.0.1", 9099),)
+    resolve.snapshot(None, soon())
+    assert kafka_of(resolve, soon()).options.bootstrap_servers == (("127.0.0.1", 9099),)
 
 
 def test_while_zookeeper_is_away_the_brokers_known_are_asked_on(fake: None) -> None:
     nodes = FakeNodes(new(9092))
-    opened = RegisteredCluster(client07(), nodes)
-    opened.snapshot(None, soon())
-    its_broker_dies(opened)
+    resolve = RegisteredCluster(client07(), nodes)
+    resolve.snapshot(None, soon())
+    its_broker_dies(resolve)
     nodes.away = True
     FakeCluster.dead.clear()
-    opened.snapshot(None, soon())
+    resolve.snapshot(None, soon())
 
 
 def test_brokers_that_have_not_changed_keep_their_connections(fake: None) -> None:
-    opened = RegisteredCluster(client07(), FakeNodes(new(9092)))
-    inner = kafka_of(opened, soon())
-    its_broker_dies(opened)
-    assert kafka_of(opened, soon()) is inner
+    resolve = RegisteredCluster(client07(), FakeNodes(new(9092)))
+    inner = kafka_of(resolve, soon())
+    its_broker_dies(resolve)
+    assert kafka_of(resolve, soon()) is inner
 
 
 def test_a_registry_that_has_become_another_clusters_ends_the_run(fake: None) -> None:
     nodes = FakeNodes(new(9092))
-    opened = RegisteredCluster(client07(), nodes)
-    opened.snapshot(None, soon())
-    its_broker_dies(opened)
+    resolve = RegisteredCluster(client07(), nodes)
+    resolve.snapshot(None, soon())
+    its_broker_dies(resolve)
     nodes.data = OLD
-    with pytest.raises(ConfigError, match="by now: start again"):
-        opened.snapshot(None, soon())
+    with pytest.raises(ConfigError, match="Restart the query"):
+        resolve.snapshot(None, soon())
 
 
 def test_brokers_that_come_late_are_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     nodes = FakeNodes({"/brokers/ids": b""})
-    opened = RegisteredCluster(client07(), nodes)
-    with pytest.raises(TransportError, match="nothing is registered"):
-        opened.snapshot(None, time.monotonic() + 0.3)
+    resolve = RegisteredCluster(client07(), nodes)
+    with pytest.raises(TransportError, match="no registration below"):
+        resolve.snapshot(None, time.monotonic() + 0.3)
     back = threading.Timer(0.4, lambda: nodes.data.update(OLD))
     back.start()
-    assert opened.snapshot(None, soon()).brokers
+    assert resolve.snapshot(None, soon()).brokers
     back.join()
     assert caplog.text.count("waiting for them") == 2
 
 
 def test_deadlines_are_those_of_the_options() -> None:
-    opened = RegisteredCluster(client07(default_api_timeout_ms=7_000), FakeNodes(OLD), clock=lambda: 100.0)
-    assert (opened.deadline(), opened.deadline(500)) == (107.0, 100.5)
+    resolve = RegisteredCluster(client07(default_api_timeout_ms=7_000), FakeNodes(OLD), clock=lambda: 100.0)
+    assert (resolve.deadline(), resolve.deadline(500)) == (107.0, 100.5)
 
 
 def test_security_that_07_does_not_have() -> None:
-    opened = RegisteredCluster(client07(security_protocol="SASL_PLAINTEXT"), FakeNodes(OLD))
-    with pytest.raises(ConfigError, match="knows only PLAINTEXT"):
-        opened.snapshot(None, soon())
+    resolve = RegisteredCluster(client07(security_protocol="SASL_PLAINTEXT"), FakeNodes(OLD))
+    with pytest.raises(ConfigError, match="supports only PLAINTEXT"):
+        resolve.snapshot(None, soon())

@@ -141,7 +141,7 @@ def test_a_broker_that_hangs_up_at_one_partition_is_asked_for_the_others_first(s
         found |= listed
     assert found.keys() == set(places)
     assert any("hangs up on an OFFSETS" in cause for cause in causes)
-    with pytest.raises(TransportError, match=r"no offsets of events 0-7, events 0-8"):
+    with pytest.raises(TransportError, match=r"cannot list offsets of events 0-7, events 0-8"):
         opened.list_offsets(where, NONE, soon(0.3))
 
 
@@ -192,7 +192,7 @@ def test_while_zookeeper_is_away_the_last_snapshot_holds(
         assert opened.snapshot(["events"], soon(), refresh=True) == before
         assert opened.snapshot(["events"], soon(), refresh=True) == before
     assert opened.list_offsets({where: LATEST}, NONE, soon())[where].offset == 11
-    assert caplog.text.count("going on with the brokers") == 1
+    assert caplog.text.count("using the brokers and topics read") == 1
     with pytest.raises(TransportError, match="no connection"):
         opened.snapshot(["another"], soon())
     nodes.away = False
@@ -206,7 +206,7 @@ def test_a_zookeeper_that_was_only_slow_is_asked_again_and_what_it_says_is_told(
     start: Start, cluster: Of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No event ends a slow answer, so nobody else would ask again for minutes."""
-    monkeypatch.setattr(module, "_AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr(module, "_ZOOKEEPER_RETRY_INTERVAL_S", 0.0)
     brokers = [start(node) for node in (0, 1)]
     nodes = FakeNodes(registered(brokers[:1]))
     opened = cluster(nodes=nodes)
@@ -220,7 +220,7 @@ def test_a_zookeeper_that_was_only_slow_is_asked_again_and_what_it_says_is_told(
     assert nodes.changes == 1
     looks = len(nodes.looks)
     opened.snapshot(["events"], soon())
-    assert (nodes.changes, len(nodes.looks)) == (1, looks), "once is enough"
+    assert (nodes.changes, len(nodes.looks)) == (1, looks), "once is budget_end"
 
 
 # -- walking -----------------------------------------------------------------------------------------------------------
@@ -270,12 +270,12 @@ def test_a_walk_of_many_messages_keeps_some_the_first_and_the_last(start: Start,
 
 
 def test_a_walk_goes_no_further_than_its_most(start: Start, cluster: Of, monkeypatch: Any) -> None:
-    monkeypatch.setattr(boundary_scan, "MOST_BYTES", 100)
+    monkeypatch.setattr(boundary_scan, "MAX_BYTES", 100)
     broker = start()
     where = broker.produce(0, *values(100))
     opened = cluster(broker)
     monkeypatch.setattr(boundary_scan, "PIECE", 64)
-    monkeypatch.setattr(boundary_scan, "_LEAST_PIECE", 64)
+    monkeypatch.setattr(boundary_scan, "_MIN_PIECE", 64)
     assert walked(opened, where, 0, broker.end(where)) == tuple(broker.ends[where][1:5])
 
 
@@ -283,14 +283,14 @@ def test_a_walk_goes_no_further_than_its_most(start: Start, cluster: Of, monkeyp
 def test_a_start_that_is_no_boundary_is_an_error_that_names_it(shift: int, start: Start, cluster: Of) -> None:
     broker = start()
     where = broker.produce(0, *values(10))
-    with pytest.raises(DecodeError, match=rf"events 0-0: position {30 + shift}\b.*are bytes") as raised:
+    with pytest.raises(DecodeError, match=rf"events 0-0: position {30 + shift}\b.*byte positions") as raised:
         walked(cluster(broker), where, 30 + shift, 200)
     assert raised.value.base_offset == 30 + shift
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_a_damaged_message_is_a_message(first: int, start: Start, cluster: Of, tmp_path: Path) -> None:
-    """What tells of its damage, and how to step over it, is the task that reads it."""
+    """What tells of its damage, and how to step done it, is the task that reads it."""
     broker = start()
     where = broker.produce(0, *values(5))
     ends = broker.ends[where]
@@ -325,11 +325,11 @@ def test_a_check_reads_a_large_message_as_a_whole(sound: bool, start: Start, clu
     opened = cluster(broker)
     asked = [OffsetRange(where, position, position + 1)]
     if sound:
-        assert opened.boundaries(asked, soon(), 2.0, checked=True) == {where: (broker.ends[where][2],)}
+        assert opened.boundaries(asked, soon(), 2.0, check_crc=True) == {where: (broker.ends[where][2],)}
         return
     assert opened.boundaries(asked, soon(), 2.0), "a length alone is believed"
     with pytest.raises(DecodeError, match=rf"position {position}\b"):
-        opened.boundaries(asked, soon(), 2.0, checked=True)
+        opened.boundaries(asked, soon(), 2.0, check_crc=True)
 
 
 def test_what_retention_has_taken_is_not_walked(start: Start, cluster: Of) -> None:
@@ -341,7 +341,7 @@ def test_what_retention_has_taken_is_not_walked(start: Start, cluster: Of) -> No
 
 def test_a_partition_that_the_broker_refuses_is_an_error(start: Start, cluster: Of) -> None:
     broker = start(partitions=1)
-    with pytest.raises(BrokerError, match=r"walking events 0-7 .*WRONG_PARTITION"):
+    with pytest.raises(BrokerError, match=r"cannot scan events 0-7 .*WRONG_PARTITION"):
         cluster(nodes=FakeNodes(registered([broker], partitions=9))).boundaries(
             [OffsetRange(tp(0, 7), 0, 50)], soon(), 1.0
         )

@@ -125,7 +125,7 @@ def test_a_server_of_0_7_that_swallows_metadata_as_an_empty_multiproduce_hangs_u
     broker: Start, options: Options
 ) -> None:
     fake = broker({MetadataRequest: lambda *_: SILENCE})
-    with pytest.raises(TransportError, match=r"Kafka 0\.7 \(then give 'zookeeper\.connect'"):
+    with pytest.raises(TransportError, match=r"Kafka 0\.7 \(then set 'zookeeper\.connect'"):
         connected(fake.port, options)
 
 
@@ -138,7 +138,7 @@ def test_metadata_v0_read_as_a_multiproduce_of_0_7_writes_nothing() -> None:
 
 def test_who_is_silent_may_be_a_0_7(broker: Start, options: Options) -> None:
     fake = broker({ApiVersionsRequest: lambda *_: SILENCE})
-    with pytest.raises(TransportError, match=r"within 0\.1 s .*asked: ApiVersions v3.*Kafka 0\.7"):
+    with pytest.raises(TransportError, match=r"within 0\.1 s .*pending: ApiVersions v3.*Kafka 0\.7"):
         Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=100)).connect(soon())
 
 
@@ -196,7 +196,7 @@ def test_a_slow_broker_that_does_not_know_the_newest_handshake_is_asked_in_the_o
 @pytest.mark.usefixtures("impatient")
 def test_who_answers_no_probe_either_is_waited_for_and_not_remembered(broker: Start, options: Options) -> None:
     fake = broker({api: lambda *_: SILENCE for api in (ApiVersionsRequest, ListGroupsRequest)})
-    with pytest.raises(TransportError, match=r"within 0\.5 s .*asked: ApiVersions v3 .*ListGroups v0 .*Kafka 0\.7"):
+    with pytest.raises(TransportError, match=r"within 0\.5 s .*pending: ApiVersions v3 .*ListGroups v0 .*Kafka 0\.7"):
         Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=500)).connect(soon())
     assert fake.connections == 1
     assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
@@ -204,7 +204,7 @@ def test_who_answers_no_probe_either_is_waited_for_and_not_remembered(broker: St
 
 def test_an_answer_to_a_probe_that_makes_no_sense_is_an_error(broker: Start, options: Options) -> None:
     fake = broker({ListGroupsRequest: lambda *_: Raw(struct.pack(">ii", 6, 1) + b"\0\0")})
-    with pytest.raises(DecodeError, match=r"ListGroups v0 cannot be read.*Kafka 0\.7"):
+    with pytest.raises(DecodeError, match=r"invalid response to ListGroups v0.*Kafka 0\.7"):
         connected(fake.port, options)
     assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 
@@ -219,7 +219,7 @@ def test_an_upgraded_broker_is_asked_anew_after_the_first_connection_that_fails(
         ApiVersionsRequest: lambda *_: API_VERSIONS,
         MetadataRequest: lambda _, version: METADATA if version else CLOSE,  # v0 is gone, as in Kafka 4
     }
-    with pytest.raises(TransportError, match="unanswered: Metadata v0"):
+    with pytest.raises(TransportError, match="pending: Metadata v0"):
         metadata_of(connected(fake.port, options))
     connection = connected(fake.port, options)
     assert connection.versions.release == ""
@@ -231,7 +231,7 @@ def test_a_broker_that_was_rolled_back_is_asked_anew(broker: Start, options: Opt
     connected(fake.port, options).close()
     older = old_broker(broker, "0.8.1")
     fake.handlers, fake._by_key = older.handlers, older._by_key
-    with pytest.raises(TransportError, match="unanswered: ListGroups v0"):
+    with pytest.raises(TransportError, match="pending: ListGroups v0"):
         connected(fake.port, options).call(ListGroupsRequest(), soon())
     assert connected(fake.port, options).versions.release == "0.8.1"
 
@@ -251,7 +251,7 @@ def test_a_broker_that_ends_an_idle_connection_is_asked_anew(broker: Start, opti
     connection = connected(fake.port, options)
     metadata_of(connection)
     fake.hang_up()
-    with pytest.raises(TransportError, match="unanswered: nothing"):
+    with pytest.raises(TransportError, match="pending: nothing"):
         connection.receive(soon())
     assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 

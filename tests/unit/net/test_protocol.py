@@ -93,7 +93,7 @@ def test_an_answer_out_of_order_ends_it_all(order: tuple[int, ...]) -> None:
     protocol = ready()
     for _ in range(2):
         protocol.send(EVERYTHING)
-    with pytest.raises(DecodeError, match=r"b:1: an answer with correlation id \d came, but Metadata v13"):
+    with pytest.raises(DecodeError, match=r"broker b:1 with correlation id \d; expected: Metadata v13"):
         deliver(protocol, b"".join(map(answer_to, order)))
 
 
@@ -104,7 +104,7 @@ def test_answers_before_a_bad_one_are_handed_out_and_the_rest_is_unanswered() ->
     space = protocol.space()
     space[: len(data)] = data
     answers: list[Answer] = []
-    with pytest.raises(DecodeError, match=rf"the answer to Metadata v13 \(correlation id {second}\) cannot be read"):
+    with pytest.raises(DecodeError, match=rf"response from broker b:1 to Metadata v13 \(correlation id {second}\)"):
         protocol.received(len(data), answers)
     assert [a.correlation_id for a in answers] == [first]
     assert protocol.unanswered == (second, third)

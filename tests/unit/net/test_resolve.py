@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.net.resolve import UNRESOLVED_S, require_resolvable
+from streamgroup.net.resolve import RESOLVE_TIMEOUT_S, require_resolvable
 
 KNOWN = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9092))]
 SERVERS = (("kafka-1", 9092), ("kafka-2", 9093))
@@ -67,7 +67,7 @@ def test_names_that_nobody_knows_are_an_error_within_seconds_that_names_them_all
     told = str(caught.value)
     assert "cannot resolve any name in kafka.bootstrap.servers" in told
     assert all(f"{host}:{port}: [Errno -2] Name or service not known" in told for host, port in SERVERS)
-    assert UNRESOLVED_S <= clock.now <= UNRESOLVED_S + 1
+    assert RESOLVE_TIMEOUT_S <= clock.now <= RESOLVE_TIMEOUT_S + 1
     assert asked.count("kafka-1") >= 3, "a name service may stumble once"
 
 
@@ -82,7 +82,7 @@ def test_a_name_service_that_stumbles_once_is_asked_again(looks_up: Install) -> 
     clock = Clock()
     looks_up(lambda host: KNOWN if clock.now else unknown(host))
     required(clock)
-    assert 0 < clock.now < UNRESOLVED_S
+    assert 0 < clock.now < RESOLVE_TIMEOUT_S
 
 
 def test_a_slow_name_holds_up_no_other_and_proves_nothing_at_the_deadline(looks_up: Install) -> None:

@@ -112,5 +112,5 @@ def test_zookeepers_unknown_partition_is_one_without_a_commit() -> None:
 
 
 def test_an_answer_about_another_group_is_an_error() -> None:
-    with pytest.raises(DecodeError, match="does not speak of group 'mine'"):
+    with pytest.raises(DecodeError, match="group 'mine' is missing"):
         fetched_offsets(answer(8), 8, "mine")

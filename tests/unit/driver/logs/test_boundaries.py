@@ -229,7 +229,7 @@ class Brokers(Kafka07Cluster):
         return position % 30 == 0
 
     def boundaries(
-        self, wanted: Any, deadline: float, budget: float, *, checked: bool = False
+        self, wanted: Any, deadline: float, budget: float, *, check_crc: bool = False
     ) -> dict[TopicPartition, tuple[int, ...]]:
         return {r.partition: tuple(range(r.start + 30, r.until + 1, 30)) for r in wanted}
 
