@@ -3,23 +3,23 @@
     StreamGroupError
     +-- ConfigError                 an option, a file or a combination that cannot work; never retried
     +-- TransportError              a connection failed or a deadline passed; the caller may retry
-    +-- DecodeError                 bytes that do not mean what they should; never wrong rows instead
-    |   +-- Truncated               the bytes end too early
+    +-- DecodeError                 invalid bytes; never decoded into wrong rows
+    |   +-- Truncated               the bytes end before the value does
     |   +-- ChecksumMismatch
-    |   +-- TooLarge                a declared size is beyond its cap
+    |   +-- TooLarge                a size exceeds its limit
     |   +-- UnsupportedCodec
-    |   +-- UnsupportedMagic        a format of records that this version does not read
+    |   +-- UnsupportedMagic        an unsupported format of records
     +-- EncodeError                 a value that the protocol cannot carry
     +-- BrokerError                 an error code in a response
-    +-- UnsupportedVersionError     the broker and we share no version of an API
+    +-- UnsupportedVersionError     broker and client share no version of an API
     +-- FencedError                 another member has taken this one's place
-    +-- DrainedError                a drain has ended the query, as it was asked to
-    +-- DataLossError               records that should be there are gone
+    +-- DrainedError                a drain has ended the query on request
+    +-- DataLossError               records have been lost
     +-- AuthError
     +-- OffsetStoreError
 
-Then the table of Kafka's error codes: what each means, whether the same request may be sent again, and what has to be
-looked up anew before that. A leaf: imports nothing of ours.
+The table of Kafka's error codes gives, for each code, its meaning, whether a retry may succeed, and the data to refresh
+before that. A leaf module: it imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from enum import Enum, IntEnum
 
 
 class StreamGroupError(Exception):
-    """The root. The message says what happened, to which group, topic-partition and offset, and what to do next."""
+    """The base of all errors. Messages name the failure, the group, topic-partition or offset, and the next step."""
 
 
 class ConfigError(StreamGroupError):
@@ -41,10 +41,10 @@ class TransportError(StreamGroupError):
 
 
 class DecodeError(StreamGroupError):
-    """Bytes that do not mean what they should.
+    """Invalid bytes.
 
-    Where the bytes are a record batch: `base_offset` is its first offset and `next_offset` the one that steps over it
-    (None where even that cannot be told).
+    If the bytes are a record batch, `base_offset` is its first offset and `next_offset` the offset behind it, None if
+    it is unknown.
     """
 
     base_offset: int | None = None
@@ -56,27 +56,27 @@ class Truncated(DecodeError):
 
 
 class ChecksumMismatch(DecodeError):
-    """The bytes are not those that were written."""
+    """A checksum does not match: the bytes are damaged."""
 
 
 class TooLarge(DecodeError):
-    """A declared or reached size is beyond its cap."""
+    """A declared or actual size exceeds its limit."""
 
 
 class UnsupportedCodec(DecodeError):
-    """A compression codec that nobody knows."""
+    """An unknown compression codec."""
 
 
 class UnsupportedMagic(DecodeError):
-    """A format of records that this version does not read."""
+    """An unsupported format of records."""
 
 
 class EncodeError(StreamGroupError):
-    """A value that the protocol cannot carry: a number beyond its width, a text beyond 32 767 bytes, a null."""
+    """A value that a field cannot hold: a number beyond its width, a string beyond 32 767 bytes, a null."""
 
 
 class BrokerError(StreamGroupError):
-    """An error code in a response. `error` is a code or its row; `context` says what was asked, of whom, about what."""
+    """An error code in a response. `error` is the code or its row; `context` says what failed, for which object."""
 
     def __init__(self, error: int | KafkaError, context: str) -> None:
         self.error = error_of(error) if isinstance(error, int) else error
@@ -88,27 +88,25 @@ class BrokerError(StreamGroupError):
 
     @property
     def code(self) -> int:
-        """Kafka's number."""
         return self.error.code
 
     @property
     def name(self) -> str:
-        """Kafka's name of the code."""
         return self.error.name
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later."""
+        """Whether a retry of the same request may succeed."""
         return self.error.retriable
 
     @property
     def refresh(self) -> Refresh:
-        """What has to be looked up anew before it is sent again."""
+        """The data to refresh before a retry."""
         return self.error.refresh
 
 
 class UnsupportedVersionError(StreamGroupError):
-    """The broker and streamgroup share no version of an API."""
+    """Broker and client share no version of an API."""
 
 
 class FencedError(StreamGroupError):
@@ -116,15 +114,15 @@ class FencedError(StreamGroupError):
 
 
 class DrainedError(StreamGroupError):
-    """A drain has ended the query, as somebody outside of the application asked: no failure."""
+    """A drain that another process requested has ended the query. This is not a failure."""
 
 
 class DataLossError(StreamGroupError):
-    """Records that should be there are gone."""
+    """Records have been lost before they were read."""
 
 
 class AuthError(StreamGroupError):
-    """The broker did not accept the credentials."""
+    """The broker rejected the credentials."""
 
 
 class OffsetStoreError(StreamGroupError):
@@ -132,7 +130,7 @@ class OffsetStoreError(StreamGroupError):
 
 
 class Refresh(Enum):
-    """What has to be looked up anew before a request is sent again."""
+    """The data to refresh before a request is retried."""
 
     NONE = "nothing"
     METADATA = "metadata"
@@ -141,7 +139,7 @@ class Refresh(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KafkaError:
-    """One error code. `retriable` is as in Kafka's own clients: whether the same request may succeed later."""
+    """One error code. `retriable` is as in Kafka's own clients: a retry of the same request may succeed."""
 
     code: int
     name: str
@@ -151,7 +149,7 @@ class KafkaError:
 
 
 class ErrorCode(IntEnum):
-    """The codes that code asks for by name; the table below has them all."""
+    """The codes that this package refers to by name. The table below has all codes."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -350,10 +348,7 @@ KAFKA_ERRORS: dict[int, KafkaError] = {
 
 
 def error_of(code: int) -> KafkaError:
-    """Return the row of `code`.
-
-    One that only a newer broker knows is UNKNOWN_<code>, and not retriable: nobody knows how.
-    """
+    """Return the row of `code`. An unknown code of a newer broker is UNKNOWN_<code>, which is not retriable."""
     known = KAFKA_ERRORS.get(code)
     if known is not None:
         return known
@@ -361,13 +356,13 @@ def error_of(code: int) -> KafkaError:
 
 
 def is_unexpected(code: int) -> bool:
-    """Return whether the broker failed without telling the client what to do about it.
+    """Return whether `code` tells the client nothing about how to react.
 
-    Java's clients take a code that only a newer broker knows for UNKNOWN_SERVER_ERROR, too.
+    Java's clients, too, treat the unknown code of a newer broker as UNKNOWN_SERVER_ERROR.
     """
     return code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.BROKER_NOT_AVAILABLE) or code not in KAFKA_ERRORS
 
 
 def may_succeed_later(code: int) -> bool:
-    """Return whether the same request may succeed later, as far as anybody can tell from `code`."""
+    """Return whether a retry of the same request may succeed after `code`."""
     return is_unexpected(code) or error_of(code).retriable

@@ -2,22 +2,22 @@
 
     group orders: generation 4 is lost (session over), 3 partitions: rejoining | event=fence group=orders generation=4
 
-A value is bare where it holds nothing but letters, digits and `_.:/+@-`; anything else is a JSON string. `event` comes
-first and is one of rebalance, fence, replay, skip, repeat, data_loss. The other keys, each only where it is known:
+A value of letters, digits and `_.:/+@-` is written bare; any other value is a JSON string. `event` comes first and is
+one of rebalance, fence, replay, skip, repeat, data_loss. The other keys are present only if their value is known:
 
-| key | is |
+| key | meaning |
 |---|---|
-| `group`, `run`, `member`, `generation` | whose event it is |
-| `count` | how many partitions (rebalance, fence) or offsets (the others) it is about; absent: nobody knows |
+| `group`, `run`, `member`, `generation` | the group, run, member and generation of the event |
+| `count` | number of partitions (rebalance, fence) or offsets (other events); absent if unknown |
 | `unit` | `bytes` where the offsets are positions of Kafka 0.7: `count` and `of` are bytes, not records |
-| `of` | replay: how many offsets the document has |
-| `kept` | rebalance: how many of the partitions were held before, without a gap |
-| `partition`, `from`, `to` | data_loss: where reading stood, where it goes on |
+| `of` | replay: number of offsets in the document |
+| `kept` | rebalance: number of partitions that the member held before, without a gap |
+| `partition`, `from`, `to` | data_loss: the position before and after the lost records |
 | `document` | replay, skip, repeat: the number of the document |
-| `failed` | `true` where the query ends with it |
-| `reason` | in a few words of ours |
+| `failed` | `true` if the event ends the query |
+| `reason` | the cause in a few words |
 
-A leaf: imports nothing of ours, since the driver and the tasks, which share no other room, both write such lines.
+A leaf module: it imports nothing of this package. The driver and the tasks, which share no other module, both use it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _BARE = re.compile(r"[A-Za-z0-9_.:/+@-]+")
 _PAIR = re.compile(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[A-Za-z0-9_.:/+@-]+)(?: |$)')
 
 
-def render(words: str, event: str, **fields: Any) -> str:
-    """Return one line: `words` and the fields that are not None, in the order given."""
-    told = {"event": event, **{key: value for key, value in fields.items() if value is not None}}
-    pairs = " ".join(f"{key}={_value(value)}" for key, value in told.items())
-    plain = " ".join(words.split()).replace(_MARK, " / event=")
+def render(message: str, event: str, **fields: Any) -> str:
+    """Return a line of `message` and the fields that are not None, in the given order."""
+    present = {"event": event, **{key: value for key, value in fields.items() if value is not None}}
+    pairs = " ".join(f"{key}={_value(value)}" for key, value in present.items())
+    plain = " ".join(message.split()).replace(_MARK, " / event=")
     return f"{plain} | {pairs}"
 
 
 def parse(line: str) -> dict[str, str]:
-    """Return the fields of a line that `render` made, values as text; empty for any other line."""
+    """Parse the fields of a line that `render` made, with values as text; empty for any other line."""
     _, mark, pairs = line.rstrip().partition(_MARK)
     if not mark:
         return {}
@@ -50,7 +50,7 @@ def parse(line: str) -> dict[str, str]:
 
 
 def message_of(line: str) -> str:
-    """Return the line without its fields."""
+    """Return the message of a line, without its fields."""
     return line.partition(_MARK)[0]
 
 

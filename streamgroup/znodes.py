@@ -1,7 +1,7 @@
-"""ZooKeeper's nodes as plain values: what is read and what is written, without a client.
+"""ZooKeeper's nodes and operations as plain values, without a client.
 
-A leaf: imports nothing of ours.
-`group/registry/` decides in these words, `zookeeper/` carries them out, the simulation plays them.
+`group/registry/` decides with these values, `zookeeper/` executes them, and the simulation replays them. A leaf module:
+it imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ NOT_EPHEMERAL = 0
 
 @dataclass(frozen=True, slots=True)
 class ZNode:
-    """A node as it was read. `zxid`s are ZooKeeper's transaction ids: one order for all that is written anywhere.
+    """A node as it was read. `zxid`s are ZooKeeper's transaction ids, which order all writes.
 
-    `pzxid` is that of the last child created or deleted. `owner` is the session of an ephemeral node.
+    `pzxid` is the zxid of the last child that was created or deleted. `owner` is the session of an ephemeral node.
     """
 
     data: bytes
@@ -27,15 +27,15 @@ class ZNode:
     pzxid: int
     owner: int = NOT_EPHEMERAL
     children: tuple[str, ...] = ()
-    """Names, sorted; empty for a node whose children were not asked for."""
+    """Sorted names; empty if the read did not include children."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subtree:
-    """Read `path` and what is below it down to `depth` levels (0: the node alone).
+    """A read of `path` and `depth` levels below it (0: the node only).
 
-    With `watch`, any later change of what was read (children, data, a node that was absent coming to be) is told once.
-    Nodes that vanish while they are read are absent from the answer.
+    With `watch`, the session reports the next change of children or data, or the creation of an absent node, once.
+    Nodes that are deleted during the read are absent from its result.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Subtree:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`path` exists, in this version."""
+    """Requires that `path` exists, in this version."""
 
     path: str
     version: int = ANY_VERSION
@@ -53,7 +53,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A new node; its parent must exist."""
+    """Creates a node, whose parent must exist."""
 
     path: str
     data: bytes = b""
@@ -62,7 +62,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """New data for `path`, if it is in this version."""
+    """Sets the data of `path` if it has this version."""
 
     path: str
     data: bytes
@@ -71,7 +71,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """`path` goes, if it is in this version."""
+    """Deletes `path` if it has this version."""
 
     path: str
     version: int = ANY_VERSION
@@ -81,10 +81,10 @@ Operation = Check | Create | Set | Delete
 
 
 class Refusal(Enum):
-    """Why a transaction was refused: all of it, nothing was written."""
+    """Why ZooKeeper refused a transaction, of which no operation took effect."""
 
-    NO_NODE = "there is no such node"
-    NODE_EXISTS = "there is such a node already"
-    BAD_VERSION = "the node has been written since"
+    NO_NODE = "the node does not exist"
+    NODE_EXISTS = "the node exists already"
+    BAD_VERSION = "the node has been written since it was read"
     NOT_EMPTY = "the node has children"
     NO_AUTH = "its access control list forbids it"

@@ -1,16 +1,16 @@
-"""kazoo's client, as one session needs it: one session a client, no secret in any log, no retries of its own.
+"""kazoo's client for a single session: no second session, no secret in any log, no retries of operations.
 
-Four things are otherwise than kazoo has them:
+It differs from kazoo's own client in four points:
 
-- **A client is one session's.** kazoo goes on with a new session after an expiry, and what was asked in between may be
-  carried out under the new one. A commit of a member that is none any more must never be: after the end of its session
-  a client connects no more.
-- **Its log is muted.** At DEBUG kazoo logs what it sends, credentials too; and what it warns of, a lost connection, is
-  said by those who know what follows from it.
-- **A try to connect** takes the session timeout divided by the number of servers, as Java's client has it: one that
-  swallows packets must not use up the session.
-- **The granted time is kept.** A server may grant a shorter or longer session than it is asked for (2 to 20 of its
-  ticks). kazoo goes by what it was granted, and keeps it to itself: it is read off the answer to the handshake.
+- **One client, one session.** After an expiry kazoo opens a new session and may send pending operations in it. A commit
+  of a member that has lost its session must never be sent. This client therefore never connects again after the end of
+  its session.
+- **kazoo's log is muted.** At DEBUG kazoo logs what it sends, credentials included. Its warnings about lost connections
+  are left to the callers, who log the consequences.
+- **A connection attempt** takes the session timeout divided by the number of servers, as in Java's client: a server
+  that drops packets must not use up the session.
+- **The negotiated session timeout is kept.** A server may grant a shorter or longer timeout than requested (2 to 20 of
+  its ticks). kazoo applies that value but does not expose it, so it is read from the ConnectResponse.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAF
 
 from streamgroup.options.types import ZooKeeperOptions
 
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 1.0
-"""Between two rounds through all servers: it doubles, spread by 40 % either way."""
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 1.0
+"""Seconds between two rounds through all servers: doubled each time, with 40 % jitter."""
 
-_SPREAD = 0.4
+_JITTER = 0.4
 
 
-class _Muted(logging.Filter):
-    """What kazoo says of connections is DEBUG; what it says at DEBUG and below is not said at all."""
+class _MutedFilter(logging.Filter):
+    """Lowers kazoo's records up to WARNING to DEBUG, and drops its own DEBUG records."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether `record`, at its new level, is to be written."""
         if record.levelno < logging.INFO:
             return False
         if record.levelno <= logging.WARNING:
@@ -46,40 +45,43 @@ class _Muted(logging.Filter):
 
 
 _log = logging.getLogger("streamgroup.zookeeper.kazoo")
-_log.addFilter(_Muted())
+_log.addFilter(_MutedFilter())
 
 
-class OneSession(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads and sockets for one session: once it is `over`, nothing connects any more."""
+class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads and sockets for one session: once it `is_over`, they make no connection."""
 
     def __init__(self, connect_timeout_s: float) -> None:
         super().__init__()
-        self.over = False
+        self.is_over = False
         self.connect_timeout_s = connect_timeout_s
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a connection to one server. Raises OSError where none can be made, or is to be made."""
-        if self.over:
-            raise OSError("this session is over")
+        """Return a connection to one server. Raises OSError if that fails or the session is over."""
+        if self.is_over:
+            raise OSError("cannot connect to ZooKeeper: the session is over")
         return super().create_connection(*args, **{**kwargs, "timeout": self.connect_timeout_s})
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection; `_invoke` is how it shakes hands. A kazoo that does so otherwise leaves `granted_ms` at 0."""
+    """kazoo's connection, which keeps the timeout that `_invoke` negotiates.
+
+    Another kazoo may leave `granted_ms` at 0.
+    """
 
     granted_ms = 0
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
-        if isinstance(request, Connect) and answer[0].time_out > 0:  # else the session has expired
+        if isinstance(request, Connect) and answer[0].time_out > 0:  # 0 means that the session has expired
             self.granted_ms = answer[0].time_out
             share_s = self.granted_ms / 1000 / len(self.client.hosts)
             self.handler.connect_timeout_s = min(self.handler.connect_timeout_s, share_s)
         return answer
 
 
-class OneClient(KazooClient):  # type: ignore[misc]
-    """See the module."""
+class SingleSessionClient(KazooClient):  # type: ignore[misc]
+    """kazoo's client for one session."""
 
     _connection: Any
 
@@ -89,40 +91,40 @@ class OneClient(KazooClient):  # type: ignore[misc]
 
     @property
     def granted_ms(self) -> int:
-        """How long a session the server has granted at the last handshake; 0 before the first."""
+        """The session timeout in ms that the server granted in the last handshake; 0 before the first."""
         granted_ms: int = self._connection.granted_ms
         return granted_ms
 
 
-def client_of(options: ZooKeeperOptions) -> OneClient:
-    """Return a client that is not started yet. Raises ConfigError where the password cannot be had."""
+def client_of(options: ZooKeeperOptions) -> SingleSessionClient:
+    """Return a client that is not started. Raises ConfigError if the password cannot be read."""
     session_s = options.session_timeout_ms / 1000
     auth = None
     if options.username:
         password = "" if options.password is None else options.password.reveal("zookeeper.password")
         auth = [("digest", f"{options.username}:{password}")]
-    return OneClient(
+    return SingleSessionClient(
         hosts=addresses(options) + options.chroot,
         timeout=session_s,
-        handler=OneSession(session_s / len(options.servers)),
+        handler=SingleSessionHandler(session_s / len(options.servers)),
         auth_data=auth,
         connection_retry=KazooRetry(
-            max_tries=-1, delay=FIRST_WAIT_S, max_delay=LONGEST_WAIT_S, max_jitter=_SPREAD, ignore_expire=False
+            max_tries=-1, delay=FIRST_BACKOFF_S, max_delay=MAX_BACKOFF_S, max_jitter=_JITTER, ignore_expire=False
         ),
         logger=_log,
     )
 
 
 def addresses(options: ZooKeeperOptions) -> str:
-    """Return the servers as an operator writes them, without the chroot."""
+    """Return the servers in the notation of `zookeeper.connect`, without the chroot."""
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in options.servers)
 
 
 def acl_of(options: ZooKeeperOptions, path: str) -> list[ACL]:
-    """Who may do what with a node made at `path`.
+    """Return the ACL of a node created at `path`.
 
-    What lies directly below the root, such as `/consumers`, is everybody's, as Kafka itself has it: groups of other
-    users register there too.
+    Nodes directly below the root, such as `/consumers`, are open to everybody, as in Kafka: groups of other users
+    register below them too.
     """
     if not options.creator_only or path.count("/") < 2:
         return list(OPEN_ACL_UNSAFE)

@@ -1,4 +1,4 @@
-"""What a ZooKeeper did not do, as exceptions of ours: kazoo's never leave this room."""
+"""The errors of ZooKeeper operations. Exceptions of kazoo never leave this package."""
 
 from __future__ import annotations
 
@@ -7,28 +7,25 @@ from streamgroup.znodes import Refusal
 
 
 class RefusedError(StreamGroupError):
-    """ZooKeeper refused an operation because of the node `path`: nothing was read or written."""
+    """ZooKeeper refused an operation because of the node `path`. It read and wrote nothing."""
 
     def __init__(self, path: str, refusal: Refusal, where: str) -> None:
         self.path = path
         self.refusal = refusal
         advice = _NO_AUTH if refusal is Refusal.NO_AUTH else ""
-        super().__init__(f"{where}: {path}: {refusal.value}{advice}")
+        super().__init__(f"operation on {path} refused by {where}: {refusal.value}{advice}")
 
 
 class UnansweredError(TransportError):
-    """No answer: the connection was lost, or the deadline has passed. What was to be written may have been."""
+    """No response before the deadline or the loss of the connection. A write may have taken effect."""
 
 
 class SessionOverError(UnansweredError):
-    """The session has expired or was closed: its ephemeral nodes are gone, or will be."""
+    """The session has expired or was closed: its ephemeral nodes are deleted, or soon will be."""
 
 
 class CredentialsError(AuthError):
-    """ZooKeeper did not accept the credentials themselves."""
+    """ZooKeeper rejected the credentials."""
 
 
-_NO_AUTH = (
-    ": give zookeeper.username and zookeeper.password of a user whom it allows, or have an operator change the list "
-    "(setAcl)"
-)
+_NO_AUTH = ". Set zookeeper.username and zookeeper.password of a user whom the ACL allows, or change the ACL (setAcl)"

@@ -1,4 +1,4 @@
-"""Reading subtrees: level by level, all nodes of a level of all subtrees in one go on the connection."""
+"""Reads subtrees level by level: the requests for one level of all subtrees are pipelined."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamgroup.zookeeper.watches import Aspect, Watches
 
 T = TypeVar("T")
 Wait = Callable[[Any], Any]
-"""The value of one of kazoo's asynchronous results, or its exception."""
+"""Waits for an asynchronous result of kazoo, and returns its value or raises its exception."""
 
 
 class DeniedError(Exception):
@@ -26,8 +26,8 @@ class DeniedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A node to read, as a part of `subtree`; `remaining` levels of it are below."""
+class _Target:
+    """A node of `subtree` to read, with `remaining` levels below it."""
 
     path: str
     subtree: Subtree
@@ -35,7 +35,7 @@ class _Place:
 
 
 class Reader:
-    """Reads for one session. `wait` bounds every wait by the deadline of the whole."""
+    """Reads subtrees in one session. `wait` bounds every wait by the deadline of the read."""
 
     def __init__(self, client: KazooClient, watches: Watches, wait: Wait) -> None:
         self._client = client
@@ -43,47 +43,48 @@ class Reader:
         self._wait = wait
 
     def read(self, subtrees: Iterable[Subtree]) -> dict[str, ZNode]:
-        """Return all nodes by their path, without what does not exist. Raises DeniedError.
+        """Return all existing nodes by path. Raises DeniedError.
 
-        It takes as many round trips as the deepest subtree has levels, however many subtrees there are.
+        The read takes one round trip per level of the deepest subtree, however many subtrees there are.
         """
         nodes: dict[str, ZNode] = {}
         wanted = list(subtrees)
         while wanted:
-            self._levels(wanted, nodes)
-            wanted = self._come_to_be([s for s in wanted if s.watch and s.path not in nodes])
+            self._read_levels(wanted, nodes)
+            wanted = self._watch_absent([s for s in wanted if s.watch and s.path not in nodes])
         return nodes
 
-    def _levels(self, subtrees: list[Subtree], nodes: dict[str, ZNode]) -> None:
-        level = [_Place(subtree.path, subtree, subtree.depth) for subtree in subtrees]
+    def _read_levels(self, subtrees: list[Subtree], nodes: dict[str, ZNode]) -> None:
+        level = [_Target(subtree.path, subtree, subtree.depth) for subtree in subtrees]
         while level:
             below = []
-            for place, node in self._level(level):
-                known = nodes.get(place.path)
-                nodes[place.path] = node if node.children or known is None else replace(node, children=known.children)
-                below += [_Place(join(place.path, c), place.subtree, place.remaining - 1) for c in node.children]
+            for target, node in self._read_level(level):
+                known = nodes.get(target.path)
+                nodes[target.path] = node if node.children or known is None else replace(node, children=known.children)
+                below += [_Target(join(target.path, c), target.subtree, target.remaining - 1) for c in node.children]
             level = below
 
-    def _level(self, places: list[_Place]) -> Iterator[tuple[_Place, ZNode]]:
-        """Return the nodes of one level. A node that is deleted and made anew between its two answers is read again."""
-        while places:
+    def _read_level(self, level: list[_Target]) -> Iterator[tuple[_Target, ZNode]]:
+        """Yield the nodes of one level. A node that is recreated between its two responses is read again."""
+        while level:
             asked = [
-                (place, *self._ask(place.path, place.subtree, with_children=place.remaining > 0)) for place in places
+                (target, *self._request(target.path, target.subtree, with_children=target.remaining > 0))
+                for target in level
             ]
-            places = []
-            for place, data, children in asked:
+            level = []
+            for target, data, children in asked:
                 try:
                     node = _node(self._wait(data), None if children is None else self._wait(children))
                 except NoNodeError:
                     continue
                 except NoAuthError:
-                    raise DeniedError(place.path) from None
+                    raise DeniedError(target.path) from None
                 if node is None:
-                    places.append(place)
+                    level.append(target)
                 else:
-                    yield place, node
+                    yield target, node
 
-    def _ask(self, path: str, subtree: Subtree, *, with_children: bool) -> tuple[Any, Any]:
+    def _request(self, path: str, subtree: Subtree, *, with_children: bool) -> tuple[Any, Any]:
         watch = self._watches.fired if subtree.watch else None
         if watch is not None:
             self._watches.arm(path, Aspect.DATA, subtree.path)
@@ -92,8 +93,8 @@ class Reader:
         data = self._client.get_async(path, watch)
         return data, self._client.get_children_async(path, watch, include_data=True) if with_children else None
 
-    def _come_to_be(self, absent: list[Subtree]) -> list[Subtree]:
-        """Return those that are there by now; the coming to be of the others is watched from now on."""
+    def _watch_absent(self, absent: list[Subtree]) -> list[Subtree]:
+        """Watch the creation of `absent` subtrees, and return those that exist by now."""
         asked = []
         for subtree in absent:
             self._watches.arm(subtree.path, Aspect.DATA, subtree.path)
@@ -107,9 +108,10 @@ def join(path: str, child: str) -> str:
 
 
 def _node(data: Any, children: Any) -> ZNode | None:
-    """Return the node of two answers, each true at its time; None where they are of two nodes.
+    """Return the node of a getData and a getChildren response; None if it was recreated between the two.
 
-    Names and `pzxid` are of one answer: an assignment is computed from the names and called by the number.
+    The names of children and `pzxid` are from one response: a group identifies the assignment that it computes from the
+    names by `pzxid`.
     """
     content, stat = data
     names, listed = ([], stat) if children is None else children

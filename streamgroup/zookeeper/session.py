@@ -1,8 +1,8 @@
-"""A session with ZooKeeper: subtrees read, transactions carried out, and what happens to it told as events.
+"""A session with ZooKeeper: reads subtrees, runs transactions, and reports its own state as events.
 
-One thread owns a session: it opens it, calls `look` and `transact`, which block until a deadline, and closes it. What
-happens by itself comes from kazoo's threads, by `on_event`, which has to leave it for the owner: no call of ZooKeeper
-is ever made from there (it would wait for the very thread that it runs in). Deadlines are seconds on `time.monotonic`.
+One thread owns a session. It opens it, calls `read` and `transact`, which block until a deadline, and closes it.
+kazoo's threads report events to `on_event`, which must pass them on to the owner. It must never call ZooKeeper: the
+call would wait for the thread that it runs in. Deadlines are seconds on `time.monotonic`.
 
     session = Session(options)
     session.connect(deadline)                                   # or open(), and wait for SessionStarted
@@ -28,7 +28,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.znodes import Operation, Refusal, Subtree, ZNode
-from streamgroup.zookeeper.client import OneClient, addresses, client_of
+from streamgroup.zookeeper.client import SingleSessionClient, addresses, client_of
 from streamgroup.zookeeper.errors import CredentialsError, RefusedError, SessionOverError, UnansweredError
 from streamgroup.zookeeper.reading import DeniedError, Reader, Wait
 from streamgroup.zookeeper.watches import Watches
@@ -44,8 +44,8 @@ _ENDS = {
     KeeperState.EXPIRED_SESSION: "the session has expired",
     KeeperState.AUTH_FAILED: "the credentials were not accepted",
 }
-_GLANCE_S = 0.1
-"""How often a wait looks whether the connection is still there."""
+_POLL_S = 0.1
+"""Seconds between two checks of the connection during a wait."""
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ _GLANCE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """A new session. `session_id` is the `owner` of its ephemeral nodes, `timeout_ms` what the server grants."""
+    """A new session. `session_id` is the `owner` of its ephemeral nodes, `timeout_ms` the granted session timeout."""
 
     session_id: int
     timeout_ms: int
@@ -61,23 +61,23 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The connection is lost; the session may live. What is asked now is unanswered."""
+    """The connection is lost; the session may still be alive. Operations fail as unanswered."""
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The same session is connected again. A `NodeChanged` follows for each subtree that was watched."""
+    """The same session is connected again. A `NodeChanged` follows for each watched subtree."""
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The session has ended, by itself: `open` begins another one. Its id is 0 where it never began.
+    """The session has expired or failed; `open` starts another. Its id is 0 if it never started.
 
-    It may be heard when the next session is there already: `connect` goes on by itself.
+    The event may arrive after the next session has started, since `connect` opens one by itself.
     """
 
     session_id: int
@@ -86,7 +86,7 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """Something watched at `path` has changed: told once, until it is read again. Also where that may only be so."""
+    """A watched node at `path` has changed, or may have. Reported once until the node is read again."""
 
     path: str
 
@@ -95,114 +95,115 @@ SessionEvent = SessionStarted | Suspended | Resumed | SessionEnded | NodeChanged
 
 
 def _ignore(event: SessionEvent) -> None:
-    """For who only reads."""
+    """Ignore all events, for sessions that only read."""
 
 
 # -- the session ------------------------------------------------------------------------------------------------------
 
 
 class Session:
-    """See the module. `on_event` is called from other threads: it must not block, nor call this session."""
+    """A session with ZooKeeper. Other threads call `on_event`, which must not block or call this session."""
 
     def __init__(self, options: ZooKeeperOptions, on_event: Callable[[SessionEvent], None] = _ignore) -> None:
         self._options = options
         self._on_event = on_event
         self.where = f"ZooKeeper {addresses(options)}{options.chroot}"
-        """As messages name it."""
-        self._life: _Life | None = None
-        self._chroot_seen = False
+        """The name of this ZooKeeper in messages."""
+        self._current: _ClientSession | None = None
+        self._chroot_exists = False
 
-    # --- beginning and end -------------------------------------------------------------------------------------------
+    # --- connecting and closing --------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Begin to connect, without an end of trying: `SessionStarted` follows. Does nothing while there is a session.
+        """Start connecting, and retry without end until `SessionStarted`. Does nothing while there is a session.
 
-        Raises ConfigError where the password cannot be had.
+        Raises ConfigError if the password cannot be read.
         """
-        if self._life is None or self._life.over:
+        if self._current is None or self._current.over:
             self._discard()
-            self._life = _Life(client_of(self._options), self._on_event, self._options.session_timeout_ms)
-            self._life.begin()
+            self._current = _ClientSession(client_of(self._options), self._on_event, self._options.session_timeout_ms)
+            self._current.begin()
 
     def connect(self, deadline: float | None = None) -> None:
-        """Be connected until `deadline` (`zookeeper.connection.timeout.ms` from now), in a new session where need be.
+        """Wait until the session is connected, until `deadline` (`zookeeper.connection.timeout.ms` from now).
 
-        Raises TransportError where no server can be reached, ConfigError where the chroot does not exist.
+        Opens a new session if the last one has ended. Raises TransportError if no server can be reached, ConfigError if
+        the chroot does not exist.
         """
         if deadline is None:
             deadline = time.monotonic() + self._options.connection_timeout_ms / 1000
         self.open()
-        while not self._now.connected.wait(max(0.0, min(_GLANCE_S, deadline - time.monotonic()))):
+        while not self._client_session.connected.wait(max(0.0, min(_POLL_S, deadline - time.monotonic()))):
             if self.refused:
-                raise CredentialsError(self._not_accepted())
+                raise CredentialsError(self._credentials_rejected())
             if time.monotonic() >= deadline:
                 raise TransportError(
-                    f"{self.where}: no connection: is it running, and is zookeeper.connect what this machine reaches "
-                    "it by?"
+                    f"cannot connect to {self.where}: no server answered in time. Check that it runs and that this "
+                    "machine can reach the addresses of zookeeper.connect"
                 )
             self.open()
-        self._see_chroot(deadline)
+        self._check_chroot(deadline)
 
     def close(self, timeout: float = 1.0) -> None:
-        """End the session in order: its ephemeral nodes go at once. Returns after `timeout` seconds at the latest."""
+        """Close the session, which deletes its ephemeral nodes at once. Returns after at most `timeout` seconds."""
         closing = self._discard()
         if closing is not None:
             closing.join(timeout)
 
     def _discard(self) -> threading.Thread | None:
-        life, self._life = self._life, None
+        life, self._current = self._current, None
         return None if life is None else life.end()
 
-    def _see_chroot(self, deadline: float) -> None:
-        if self._chroot_seen or not self._options.chroot:
+    def _check_chroot(self, deadline: float) -> None:
+        if self._chroot_exists or not self._options.chroot:
             return
         if not self.read([Subtree("/", depth=0, watch=False)], deadline):
             raise ConfigError(
-                f"ZooKeeper {addresses(self._options)} has no node {self._options.chroot}: mend the path at the end of "
-                "zookeeper.connect: it is the one that the brokers have there, and none where they have none"
+                f"invalid chroot {self._options.chroot} of ZooKeeper {addresses(self._options)}: it does not exist. "
+                "Set the path at the end of zookeeper.connect to the one that the brokers have, if any"
             )
-        self._chroot_seen = True
+        self._chroot_exists = True
 
-    # --- what is known -----------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def connected(self) -> bool:
-        """Whether there is a session, and a connection for it."""
-        return self._life is not None and self._life.connected.is_set()
+        """Whether there is a session with a live connection."""
+        return self._current is not None and self._current.connected.is_set()
 
     @property
     def session_id(self) -> int:
-        """Of the session; 0 before the first."""
-        return 0 if self._life is None else self._life.session_id
+        """The id of the session; 0 before the first."""
+        return 0 if self._current is None else self._current.session_id
 
     @property
     def timeout_ms(self) -> int:
-        """After how long without a sign of life the server ends the session; what is asked for, before it began."""
-        return self._options.session_timeout_ms if self._life is None else self._life.timeout_ms
+        """The session timeout that the server granted; the requested one before the session starts."""
+        return self._options.session_timeout_ms if self._current is None else self._current.timeout_ms
 
     @property
     def refused(self) -> bool:
-        """Whether the last session ended because its credentials were not accepted."""
-        return self._life is not None and self._life.refused
+        """Whether ZooKeeper rejected the credentials of the last session."""
+        return self._current is not None and self._current.refused
 
     # --- operations --------------------------------------------------------------------------------------------------
 
     def read(self, subtrees: Iterable[Subtree], deadline: float) -> Mapping[str, ZNode]:
-        """Read; the nodes by their path, without those that do not exist.
+        """Read subtrees, and return the existing nodes by path.
 
-        Raises UnansweredError, SessionOverError, and RefusedError for what may not be read.
+        Raises UnansweredError, SessionOverError, and RefusedError for a node that may not be read.
         """
         try:
-            with self._told(deadline) as wait:
-                return Reader(self._now.client, self._now.watches, wait).read(subtrees)
+            with self._translated_errors(deadline) as wait:
+                return Reader(self._client_session.client, self._client_session.watches, wait).read(subtrees)
         except DeniedError as error:
             raise RefusedError(error.path, Refusal.NO_AUTH, self.where) from None
 
     def transact(self, operations: Sequence[Operation], ensured: Iterable[str], deadline: float) -> None:
-        """Make the nodes `ensured`, then carry out all of `operations` or none.
+        """Create the nodes `ensured` if missing, then apply all `operations` or none.
 
-        Raises RefusedError for the first that cannot be. UnansweredError and SessionOverError say nothing about
-        whether it was carried out. A ZooKeeper before 3.4 carries them out one after the other (see `writing`).
+        Raises RefusedError for the first refused operation. After UnansweredError and SessionOverError the transaction
+        may or may not have taken effect. A ZooKeeper before 3.4 applies the operations one by one (see `writing`).
         """
         (error,) = self.transact_each([(operations, ensured)], deadline)
         if error is not None:
@@ -211,15 +212,15 @@ class Session:
     def transact_each(
         self, transactions: Sequence[tuple[Sequence[Operation], Iterable[str]]], deadline: float
     ) -> list[RefusedError | UnansweredError | CredentialsError | None]:
-        """Return several transactions, in order and each for itself, without waiting for one before the next is sent.
+        """Run several transactions, pipelined in order; each succeeds or fails alone.
 
-        For each None, or what `transact` would raise.
+        Returns for each None, or the error that `transact` would raise.
         """
         asked = [(operations, list(ensured)) for operations, ensured in transactions]
         answers: list[RefusedError | UnansweredError | CredentialsError | None] = []
         try:
-            with self._told(deadline) as wait:
-                for refused in self._transact_each(Writer(self._now.client, self._options, wait), asked):
+            with self._translated_errors(deadline) as wait:
+                for refused in self._transact_each(Writer(self._client_session.client, self._options, wait), asked):
                     answers.append(None if refused is None else RefusedError(*refused, self.where))
         except (UnansweredError, CredentialsError) as error:
             answers += [error] * (len(asked) - len(answers))
@@ -231,47 +232,49 @@ class Session:
         missing = writer.ensure(path for _, ensured in asked for path in ensured)
         refused = [next((missing[path] for path in ensured if path in missing), None) for _, ensured in asked]
         wanted = [operations if stop is None else () for (operations, _), stop in zip(asked, refused, strict=True)]
-        if not any(wanted) or not self._now.has_multi():
+        if not any(wanted) or not self._client_session.has_multi():
             for operations, stop in zip(wanted, refused, strict=True):
-                yield stop or writer.one_after_the_other(operations)
+                yield stop or writer.apply_one_by_one(operations)
             return
         begun = [writer.begin(operations) if operations else None for operations in wanted]
         for operations, answer, stop in zip(wanted, begun, refused, strict=True):
             yield stop if answer is None else writer.end(operations, answer)
 
-    def _not_accepted(self) -> str:
-        return f"{self.where}: zookeeper.username and zookeeper.password are not accepted"
+    def _credentials_rejected(self) -> str:
+        return f"{self.where} rejected the credentials. Check zookeeper.username and zookeeper.password"
 
     @property
-    def _now(self) -> _Life:
-        if self._life is None:
-            raise SessionOverError(f"{self.where}: the session is closed")
-        return self._life
+    def _client_session(self) -> _ClientSession:
+        if self._current is None:
+            raise SessionOverError(f"the session with {self.where} is closed")
+        return self._current
 
     @contextlib.contextmanager
-    def _told(self, deadline: float) -> Any:
-        """kazoo's errors as ours; what is not connected is not asked."""
-        life = self._now
+    def _translated_errors(self, deadline: float) -> Any:
+        """Translate kazoo's exceptions into those of `errors`. Raises at once if the session is not connected."""
+        life = self._client_session
         if life.over:
-            raise SessionOverError(f"{self.where}: the session has expired")
+            raise SessionOverError(f"the session with {self.where} has expired")
         if not life.client.connected:
-            raise UnansweredError(f"{self.where}: the connection is lost")
+            raise UnansweredError(f"the connection to {self.where} is lost")
         try:
-            yield _waits(life.client, deadline)
+            yield _wait_until(life.client, deadline)
         except AuthFailedError:
-            raise CredentialsError(self._not_accepted()) from None
+            raise CredentialsError(self._credentials_rejected()) from None
         except SessionExpiredError:
-            raise SessionOverError(f"{self.where}: the session has expired") from None
+            raise SessionOverError(f"the session with {self.where} has expired") from None
         except KazooTimeoutError:
-            raise UnansweredError(f"{self.where}: no answer in time") from None
+            raise UnansweredError(f"no response from {self.where} in time") from None
         except KazooException as error:
-            raise UnansweredError(f"{self.where}: {type(error).__name__} {error}".rstrip()) from None
+            raise UnansweredError(
+                f"operation failed in {self.where}: {type(error).__name__} {error}".rstrip()
+            ) from None
 
 
-def _waits(client: KazooClient, deadline: float) -> Wait:
+def _wait_until(client: KazooClient, deadline: float) -> Wait:
     def wait(result: Any) -> Any:
-        """What is asked while the connection breaks may be left lying until the next one: it is not waited for."""
-        while not result.wait(max(0.0, min(_GLANCE_S, deadline - time.monotonic()))):
+        """Wait while the client is connected: kazoo may keep an operation of a lost connection for the next one."""
+        while not result.wait(max(0.0, min(_POLL_S, deadline - time.monotonic()))):
             if not client.connected or time.monotonic() >= deadline:
                 break
         return result.get_nowait()
@@ -279,87 +282,86 @@ def _waits(client: KazooClient, deadline: float) -> Wait:
     return wait
 
 
-class _Life:
-    """One session, from its first connection to its expiry or end. What kazoo's threads tell comes here."""
+class _ClientSession:
+    """One session, from its first connection to its end. kazoo's threads report its state to it."""
 
-    def __init__(self, client: OneClient, on_event: Callable[[SessionEvent], None], asked_ms: int) -> None:
+    def __init__(self, client: SingleSessionClient, on_event: Callable[[SessionEvent], None], asked_ms: int) -> None:
         self.client = client
         self._asked_ms = asked_ms
         self.connected = threading.Event()
         self.over = False
         self.refused = False
-        """The credentials were not accepted."""
+        """Whether ZooKeeper rejected the credentials."""
         self.session_id = 0
-        self._ends = threading.Lock()
-        self._ending: threading.Thread | None = None
+        self._end_lock = threading.Lock()
+        self._closing: threading.Thread | None = None
         self._on_event = on_event
         self._multi: bool | None = None
-        self.watches = Watches(lambda path: self._tell(NodeChanged(path)))
+        self.watches = Watches(lambda path: self._notify(NodeChanged(path)))
 
     @property
     def timeout_ms(self) -> int:
-        """What the server grants; before it has said so, what it is asked for."""
+        """The session timeout that the server granted; the requested one before that."""
         return self.client.granted_ms or self._asked_ms
 
     def begin(self) -> None:
-        """Start kazoo's threads."""
-        self.client.add_listener(self._hear)
+        self.client.add_listener(self._on_kazoo_state)
         self.client.start_async()
 
     def end(self) -> threading.Thread:
-        """Close the session, in a thread of its own: a server that does not answer holds kazoo up for long."""
+        """Close the session in a thread of its own, since kazoo waits long for a server that does not answer."""
         with (
-            self._ends
-        ):  # kazoo's thread and the owner may come at once, and who comes second waits for a thread that runs
-            if self._ending is None:
-                self._ending = threading.Thread(target=self._close, name="streamgroup-zookeeper-end", daemon=True)
+            self._end_lock
+        ):  # kazoo's thread and the owner may call this at once: the second waits for the started thread
+            if self._closing is None:
+                self._closing = threading.Thread(target=self._close, name="streamgroup-zookeeper-end", daemon=True)
                 self.connected.clear()
-                self._ending.start()
-            return self._ending
+                self._closing.start()
+            return self._closing
 
     def _close(self) -> None:
         try:
             self.client.stop()
             self.client.close()
-        except Exception as error:  # it ends by its timeout then
-            log.debug("closing a session with ZooKeeper: %r", error)
+        except Exception as error:  # the session then ends by its timeout
+            log.debug("cannot close a session with ZooKeeper: %r", error)
 
     def has_multi(self) -> bool:
-        """Return whether the server knows transactions: before 3.4 it does not, and would not even say so."""
+        """Return whether the server supports multi. ZooKeeper before 3.4 does not, and never answers one."""
         if self._multi is None:
             try:
                 version = _VERSION.match(self.client.command(b"srvr"))
-            except (KazooException, OSError, AttributeError):  # gone in this moment: the next operation finds out
+            except (KazooException, OSError, AttributeError):  # the connection was just lost: the next operation fails
                 return True
             self._multi = version is None or (int(version[1]), int(version[2])) >= FIRST_WITH_MULTI
             if not self._multi:
                 log.warning(
-                    "this ZooKeeper is older than 3.4 and has no transactions: commits of a member that has lost its "
-                    "place are refused only as far as reading before writing can tell"
+                    "ZooKeeper before 3.4 has no transactions: commits of a member that has lost its session are "
+                    "detected only by a read before each write"
                 )
         return self._multi
 
-    def _hear(self, state: str) -> None:
-        """kazoo's state listener: called in the thread that serves the connection."""
+    def _on_kazoo_state(self, state: str) -> None:
+        """Handle a change of kazoo's state, in the thread that serves the connection."""
         if state == KazooState.CONNECTED:
             first = not self.session_id
             if first:
                 self.session_id = self.client.client_id[0]
-            self._tell(SessionStarted(self.session_id, self.timeout_ms) if first else Resumed(self.session_id))
+            self._notify(SessionStarted(self.session_id, self.timeout_ms) if first else Resumed(self.session_id))
             self.connected.set()
             self.watches.connected()
         elif state == KazooState.SUSPENDED:
             self.connected.clear()
-            self._tell(Suspended(self.session_id))
+            self._notify(Suspended(self.session_id))
             self.watches.disconnected()
         else:
-            self.client.handler.over = self.over = True
+            self.client.handler.is_over = self.over = True
             self.refused = self.client.client_state == KeeperState.AUTH_FAILED
             self.connected.clear()
             reason = _ENDS.get(self.client.client_state, "its connection has failed for good")
-            self._tell(SessionEnded(self.session_id, reason))
-            self.end()  # else kazoo would go on trying
+            self._notify(SessionEnded(self.session_id, reason))
+            self.end()  # stops kazoo's attempts to reconnect
 
-    def _tell(self, event: SessionEvent) -> None:
-        if self._ending is None:
+    def _notify(self, event: SessionEvent) -> None:
+        if self._closing is None:
             self._on_event(event)

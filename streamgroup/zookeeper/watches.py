@@ -1,7 +1,7 @@
-"""Which nodes are watched, and what is told when they change: each watch once, a lost one as a change.
+"""The watches of a session: each change is reported once, and a lost watch counts as a change.
 
-ZooKeeper keeps a watch per session and path, kazoo a set of callbacks for it. Here is the only callback; so reading a
-path again and again arms one watch, and leaves nothing behind.
+ZooKeeper keeps one watch per session and path, and kazoo a set of callbacks for it. This module registers one callback
+for all paths, so reading a path repeatedly arms one watch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kazoo.protocol.states import EventType, WatchedEvent
 
 
 class Aspect(Enum):
-    """What of a node is watched."""
+    """The aspects of a node that a watch covers."""
 
     DATA = "its data, and whether it exists"
     CHILDREN = "its children"
@@ -29,37 +29,37 @@ _FIRES = {
 
 
 class Watches:
-    """Armed by the owner's thread, fired by kazoo's. `tell` is called with a path, from any thread."""
+    """The watches that the owner's thread arms and kazoo's threads fire. Any thread may call `notify` with a path."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
         self._lock = threading.Lock()
         self._armed: dict[tuple[str, Aspect], str] = {}
-        """With the root of the subtree that was read. Bounded by the nodes that this session has read and that still
-        exist: deleting one fires its watches."""
+        """The root of the subtree that was read, by path and aspect. Bounded by the existing nodes that the session has
+        read, since the deletion of a node fires its watches."""
         self._lost: set[str] = set()
 
     def arm(self, path: str, aspect: Aspect, root: str) -> None:
-        """A watch is about to be set, by reading `path` as a part of the subtree of `root`."""
+        """Record a watch before reading `path` in the subtree of `root`, which sets it."""
         with self._lock:
             self._armed[path, aspect] = root
 
     def fired(self, event: WatchedEvent) -> None:
-        """kazoo's callback. What it tells of a lost connection (NONE) is told by `connected`."""
+        """Handle kazoo's watch event. `connected` reports watches lost with the connection (NONE events)."""
         with self._lock:
             armed = [self._armed.pop((event.path, aspect), None) for aspect in _FIRES.get(event.type, ())]
         if any(root is not None for root in armed):
-            self._tell(event.path)
+            self._notify(event.path)
 
     def disconnected(self) -> None:
-        """The connection is lost, and kazoo sets no watch again."""
+        """Mark all watches as lost with the connection: kazoo does not set them again."""
         with self._lock:
             self._lost.update(self._armed.values())
             self._armed.clear()
 
     def connected(self) -> None:
-        """The session is connected again: whatever was watched may have changed, and can be looked at now."""
+        """Report the roots of all lost watches as changed, now that the session can read them again."""
         with self._lock:
             lost, self._lost = self._lost, set()
         for root in sorted(lost):
-            self._tell(root)
+            self._notify(root)

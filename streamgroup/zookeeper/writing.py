@@ -1,8 +1,8 @@
-"""Transactions: all operations or none, by ZooKeeper's multi.
+"""Transactions by ZooKeeper's multi: all operations take effect, or none.
 
-A ZooKeeper before 3.4 has no multi, and answers one with silence. There the operations are judged by what can be read,
-then carried out one after the other: who is killed in between leaves a part of them, and what others write between the
-judging and the writing is not noticed but for versions and for nodes that are there already.
+ZooKeeper before 3.4 has no multi and never answers one. The operations are then checked against a read and applied one
+by one. A process that dies in between leaves a part of them. Writes of others between the check and the operations are
+only detected by versions and by existing nodes.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _REFUSALS: dict[type[ZookeeperError], Refusal] = {
     NotEmptyError: Refusal.NOT_EMPTY,
     NoAuthError: Refusal.NO_AUTH,
 }
-_BYSTANDERS = (RolledBackError, RuntimeInconsistency)
-"""What a multi says of the operations beside the one that failed."""
+_NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
+"""The results that a multi gives to the operations besides the failed one."""
 
 
 Refused = tuple[str, Refusal]
-"""The path that stood in the way, and how."""
+"""The path of the refused operation, and the reason."""
 
 
 class Writer:
-    """Writes for one session. What was refused is returned; what was not answered raises."""
+    """Writes in one session. Refusals are returned; missing responses raise."""
 
     def __init__(self, client: KazooClient, options: ZooKeeperOptions, wait: Wait) -> None:
         self._client = client
@@ -51,11 +51,11 @@ class Writer:
         self._wait = wait
 
     def ensure(self, paths: Iterable[str]) -> dict[str, Refused]:
-        """Make persistent nodes, with their parents, where they do not exist; those of `paths` that cannot be made."""
+        """Create missing persistent nodes with their parents, and return the refusals by path."""
         asked = [(path, self._client.exists_async(path)) for path in dict.fromkeys(paths)]
         refused = {}
         for path in [path for path, answer in asked if self._wait(answer) is None]:
-            for step in _down_to(path):
+            for step in _ancestors(path):
                 refusal = self._ensure(step)
                 if refusal is not None:
                     refused[path] = step, refusal
@@ -68,12 +68,12 @@ class Writer:
         except NodeExistsError:
             return None
         except (NoNodeError, NoAuthError) as error:
-            # Who may not create a node may well use it: ZooKeeper looks at the list before it looks for the node.
+            # The node may exist all the same: ZooKeeper checks the ACL of the parent before it looks for the node.
             return None if self._wait(self._client.exists_async(path)) is not None else _REFUSALS[type(error)]
         return None
 
     def begin(self, operations: Sequence[Operation]) -> Any:
-        """Send a multi; `end` takes its answer. Others may be sent before: a session's are carried out in order."""
+        """Send a multi, whose response `end` awaits. Several may be in flight: ZooKeeper applies them in order."""
         transaction = self._client.transaction()
         for operation in operations:
             match operation:
@@ -88,38 +88,38 @@ class Writer:
         return transaction.commit_async()
 
     def end(self, operations: Sequence[Operation], begun: Any) -> Refused | None:
-        """What became of a multi."""
+        """Wait for the response of a multi, and return the refusal, if any."""
         results = self._wait(begun)
         for operation, result in zip(operations, results, strict=True):
-            if isinstance(result, Exception) and not isinstance(result, _BYSTANDERS):
+            if isinstance(result, Exception) and not isinstance(result, _NOT_THE_CAUSE):
                 return operation.path, _refusal(result)
         return None
 
-    def one_after_the_other(self, operations: Sequence[Operation]) -> Refused | None:
-        """Without multi: see the module."""
-        refused = self._judge(operations)
+    def apply_one_by_one(self, operations: Sequence[Operation]) -> Refused | None:
+        """Check all operations, then apply them one by one, for a ZooKeeper without multi."""
+        refused = self._check_all(operations)
         if refused is not None:
             return refused
         for operation in operations:
             try:
-                self._carry_out(operation)
+                self._apply(operation)
             except tuple(_REFUSALS) as error:
                 return operation.path, _refusal(error)
         return None
 
-    def _judge(self, operations: Sequence[Operation]) -> Refused | None:
+    def _check_all(self, operations: Sequence[Operation]) -> Refused | None:
         asked = [(o.path, self._client.exists_async(o.path)) for o in operations]
         versions: dict[str, int | None] = {}
         for path, answer in asked:
             stat = self._wait(answer)
             versions[path] = None if stat is None else stat.version
         for operation in operations:
-            refusal = _judged(operation, versions)
+            refusal = _refusal_of(operation, versions)
             if refusal is not None:
                 return operation.path, refusal
         return None
 
-    def _carry_out(self, operation: Operation) -> None:
+    def _apply(self, operation: Operation) -> None:
         match operation:
             case Create(path, data, ephemeral):
                 self._wait(self._client.create_async(path, data, acl_of(self._options, path), ephemeral))
@@ -129,8 +129,8 @@ class Writer:
                 self._wait(self._client.delete_async(path, version))
 
 
-def _judged(operation: Operation, versions: dict[str, int | None]) -> Refusal | None:
-    """What a multi would say of `operation`, as far as versions tell; they are as after it then."""
+def _refusal_of(operation: Operation, versions: dict[str, int | None]) -> Refusal | None:
+    """Return the refusal that a multi would give, as far as `versions` tell; apply the operation to `versions`."""
     path, found = operation.path, versions[operation.path]
     if isinstance(operation, Create):
         versions[path] = 0
@@ -147,14 +147,14 @@ def _judged(operation: Operation, versions: dict[str, int | None]) -> Refusal | 
 
 
 def _refusal(error: Any) -> Refusal:
-    """Raises `error` where it is none of the node's."""
+    """Return the refusal that `error` stands for. Raises `error` if it does not concern the node."""
     refusal = _REFUSALS.get(type(error))
     if refusal is None:
         raise error
     return refusal
 
 
-def _down_to(path: str) -> Iterator[str]:
-    """`/a`, `/a/b`, `/a/b/c` of `/a/b/c`."""
+def _ancestors(path: str) -> Iterator[str]:
+    """Yield `/a`, `/a/b` and `/a/b/c` for `/a/b/c`."""
     steps = path.strip("/").split("/")
     return ("/" + "/".join(steps[: n + 1]) for n in range(len(steps)))

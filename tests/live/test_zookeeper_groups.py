@@ -351,7 +351,7 @@ def test_two_members_with_one_checkpoint_are_told_apart(cluster: InProcess) -> N
 
 def test_a_chroot_that_is_not_the_brokers_is_told(cluster: InProcess) -> None:
     for connect, said in (
-        (f"{cluster.kafka.zookeeper_connect}/kafka", "has no node /kafka"),
+        (f"{cluster.kafka.zookeeper_connect}/kafka", "invalid chroot /kafka"),
         (f"{cluster.kafka.zookeeper_connect}/zookeeper", "no brokers in "),
     ):
         query = cluster.query("a", zookeeper__connect=connect)

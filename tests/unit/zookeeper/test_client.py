@@ -14,7 +14,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from streamgroup.errors import ConfigError
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ZooKeeperOptions
-from streamgroup.zookeeper.client import OneSession, acl_of, addresses, client_of
+from streamgroup.zookeeper.client import SingleSessionHandler, acl_of, addresses, client_of
 
 OPTIONS = ZooKeeperOptions((("zk1", 2181), ("::1", 2182)), "/kafka")
 BOB = ZooKeeperOptions((("zk1", 2181),), username="bob", password=Secret("env:BOBS"), creator_only=True)
@@ -67,11 +67,11 @@ def test_kazoo_says_nothing_at_debug_and_the_rest_at_debug(caplog: pytest.LogCap
 
 
 def test_after_the_end_of_its_session_nothing_connects_any_more() -> None:
-    handler = OneSession(0.5)
+    handler = SingleSessionHandler(0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         handler.create_connection(server.getsockname(), timeout=99).close()
-        handler.over = True
-        with pytest.raises(OSError, match="over"):
+        handler.is_over = True
+        with pytest.raises(OSError, match="the session is over"):
             handler.create_connection(server.getsockname())
 
 
@@ -97,7 +97,7 @@ def test_what_the_server_grants_is_known_when_the_session_begins(granted_ms: int
             answer = struct.pack(">iiqi", 0, granted_ms, 0x77, 16) + bytes(17)
             connection.sendall(struct.pack(">i", len(answer)) + answer)
             assert begun.wait(5)
-            client.handler.over = True
+            client.handler.is_over = True
         ending = threading.Thread(target=client.stop, daemon=True)
         ending.start()
         ending.join(10)

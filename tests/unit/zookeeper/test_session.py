@@ -16,7 +16,7 @@ from streamgroup.zookeeper.session import (
     SessionEvent,
     SessionStarted,
     Suspended,
-    _Life,
+    _ClientSession,
 )
 from streamgroup.zookeeper.watches import Aspect
 
@@ -28,7 +28,7 @@ class Scripted:
         self.client_id = (7, b"")
         self.granted_ms = 4_000
         self.client_state = KeeperState.EXPIRED_SESSION
-        self.handler = SimpleNamespace(over=False)
+        self.handler = SimpleNamespace(is_over=False)
         self.serves = threading.current_thread()
         self.called: list[str] = []
 
@@ -51,20 +51,20 @@ def told() -> list[SessionEvent]:
 
 
 @pytest.fixture
-def life(client: Scripted, told: list[SessionEvent]) -> _Life:
-    return _Life(client, told.append, 6_000)  # type: ignore[arg-type]
+def life(client: Scripted, told: list[SessionEvent]) -> _ClientSession:
+    return _ClientSession(client, told.append, 6_000)  # type: ignore[arg-type]
 
 
 def test_the_state_listener_and_the_watches_never_call_zookeeper(
-    client: Scripted, life: _Life, told: list[SessionEvent]
+    client: Scripted, life: _ClientSession, told: list[SessionEvent]
 ) -> None:
     life.watches.arm("/g/ids", Aspect.CHILDREN, "/g")
-    life._hear(KazooState.CONNECTED)
+    life._on_kazoo_state(KazooState.CONNECTED)
     life.watches.fired(WatchedEvent(EventType.CHILD, KeeperState.CONNECTED, "/g/ids"))
     life.watches.arm("/g/ids", Aspect.CHILDREN, "/g")
-    life._hear(KazooState.SUSPENDED)
-    life._hear(KazooState.CONNECTED)
-    life._hear(KazooState.LOST)
+    life._on_kazoo_state(KazooState.SUSPENDED)
+    life._on_kazoo_state(KazooState.CONNECTED)
+    life._on_kazoo_state(KazooState.LOST)
     assert told == [
         *(SessionStarted(7, 4_000), NodeChanged("/g/ids"), Suspended(7), Resumed(7), NodeChanged("/g")),
         SessionEnded(7, "the session has expired"),
@@ -74,29 +74,31 @@ def test_the_state_listener_and_the_watches_never_call_zookeeper(
 
 
 def test_a_server_that_does_not_say_what_it_grants_is_taken_at_what_it_was_asked_for(
-    client: Scripted, life: _Life, told: list[SessionEvent]
+    client: Scripted, life: _ClientSession, told: list[SessionEvent]
 ) -> None:
     client.granted_ms = 0
-    life._hear(KazooState.CONNECTED)
+    life._on_kazoo_state(KazooState.CONNECTED)
     assert told == [SessionStarted(7, 6_000)]
 
 
-def test_after_the_end_of_its_session_a_client_may_connect_no_more(client: Scripted, life: _Life) -> None:
-    life._hear(KazooState.CONNECTED)
-    assert not client.handler.over
-    life._hear(KazooState.LOST)
-    assert (client.handler.over, life.over, life.connected.is_set(), life.refused) == (True, True, False, False)
+def test_after_the_end_of_its_session_a_client_may_connect_no_more(client: Scripted, life: _ClientSession) -> None:
+    life._on_kazoo_state(KazooState.CONNECTED)
+    assert not client.handler.is_over
+    life._on_kazoo_state(KazooState.LOST)
+    assert (client.handler.is_over, life.over, life.connected.is_set(), life.refused) == (True, True, False, False)
 
 
-def test_credentials_that_are_refused_are_noted(client: Scripted, life: _Life, told: list[SessionEvent]) -> None:
+def test_credentials_that_are_refused_are_noted(
+    client: Scripted, life: _ClientSession, told: list[SessionEvent]
+) -> None:
     client.client_state = KeeperState.AUTH_FAILED
-    life._hear(KazooState.LOST)
+    life._on_kazoo_state(KazooState.LOST)
     assert life.refused
     assert told == [SessionEnded(0, "the credentials were not accepted")]
 
 
 def test_an_end_that_both_sides_find_at_once_can_be_waited_for_by_both(
-    life: _Life, monkeypatch: pytest.MonkeyPatch
+    life: _ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kazoo's thread tells that the session is over while its owner closes it."""
     begun, may_start = threading.Event(), threading.Event()
@@ -125,7 +127,7 @@ def test_an_end_that_both_sides_find_at_once_can_be_waited_for_by_both(
     assert sorted(joined) == ["kazoo", "owner"]
 
 
-def test_what_comes_after_the_own_end_is_told_to_nobody(life: _Life, told: list[SessionEvent]) -> None:
+def test_what_comes_after_the_own_end_is_told_to_nobody(life: _ClientSession, told: list[SessionEvent]) -> None:
     life.end().join(5)
-    life._hear(KazooState.LOST)
+    life._on_kazoo_state(KazooState.LOST)
     assert told == []

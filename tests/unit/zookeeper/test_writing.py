@@ -78,7 +78,7 @@ def test_what_can_be_judged_is_carried_out_in_order() -> None:
         Create("/b"),
         Create("/a/c"),
     ]
-    assert writer(nodes).one_after_the_other(operations) is None
+    assert writer(nodes).apply_one_by_one(operations) is None
     assert nodes.written == ["set /a", "set /a", "delete /b", "create /b", "create /a/c"]
 
 
@@ -95,7 +95,7 @@ def test_what_can_be_judged_is_carried_out_in_order() -> None:
 )
 def test_what_would_be_refused_keeps_all_from_being_written(operation: Operation, refusal: Refusal) -> None:
     nodes = Nodes("/a")
-    refused = writer(nodes).one_after_the_other([Set("/a", b"x"), operation])
+    refused = writer(nodes).apply_one_by_one([Set("/a", b"x"), operation])
     assert refused == (operation.path, refusal)
     assert nodes.written == []
 
@@ -110,7 +110,7 @@ def test_what_another_writes_in_between_is_noticed_by_its_version() -> None:
         return lambda: stat
 
     nodes.exists_async = seen  # type: ignore[method-assign]
-    assert writer(nodes).one_after_the_other([Set("/a", b"x", 0)]) == ("/a", Refusal.BAD_VERSION)
+    assert writer(nodes).apply_one_by_one([Set("/a", b"x", 0)]) == ("/a", Refusal.BAD_VERSION)
 
 
 def test_missing_nodes_are_made_with_their_parents_and_what_may_not_be_is_named() -> None:
