@@ -1,7 +1,4 @@
-"""The values that every room shares: frozen, without behaviour beyond their own shape.
-
-A leaf: imports only `logformat`, which is one, too.
-"""
+"""The frozen values that all packages share. A leaf module: it imports only `logformat`."""
 
 from __future__ import annotations
 
@@ -15,18 +12,18 @@ from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 NO_LEADER = -1
 UNKNOWN_EPOCH = -1
 NO_TOPIC_ID = ""
-"""A topic without an id: brokers before 2.8 (Metadata below v10) have none."""
+"""The topic id of brokers before 2.8 (Metadata below v10), which have none."""
 
 EARLIEST = -2
 LATEST = -1
-"""Kafka's own numbers for the ends of a log, as in `{"orders": {"0": -2}}`."""
+"""Kafka's numbers for the start and the end of a log, as in `{"orders": {"0": -2}}`."""
 
 
 class Dialect(Enum):
     """Which of Kafka's two protocols a cluster speaks."""
 
     KAFKA07 = "0.7"
-    """Kafka 0.7: no correlation ids, no versions, offsets are byte positions, brokers and topics stand in ZooKeeper."""
+    """Kafka 0.7: no correlation ids, no versions, offsets are byte positions, brokers and topics stand in ZooStoredIn."""
     KAFKA = "kafka"
     """Kafka 0.8 and everything after it."""
 
@@ -42,8 +39,8 @@ _LOG_FORMATS = {Dialect.KAFKA07: KAFKA07_LOG, Dialect.KAFKA: KAFKA_LOG}
 class TopicPartition(NamedTuple):
     """One partition of one topic; sorts by topic, then partition.
 
-    A named tuple, since it is the key of nearly every map: hashing and comparing one takes a fraction of the time that
-    a dataclass takes, whose `__hash__` and `__lt__` are Python.
+    A named tuple, since it is the key of nearly every map: hashing and comparing it takes a fraction of the time of a
+    dataclass, whose `__hash__` and `__lt__` run in Python.
     """
 
     topic: str
@@ -63,7 +60,7 @@ class OffsetRange:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.until:
-            raise ValueError(f"{self.partition}: not a range of offsets: [{self.start}, {self.until})")
+            raise ValueError(f"invalid range of offsets of {self.partition}: [{self.start}, {self.until})")
 
     def __len__(self) -> int:
         return self.until - self.start
@@ -74,7 +71,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker as clients reach it."""
+    """A broker and its address for clients."""
 
     node_id: int
     host: str
@@ -87,19 +84,19 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition in a Metadata answer. `leader` is NO_LEADER during an election."""
+    """One partition in a Metadata response. `leader` is NO_LEADER during an election."""
 
     partition: int
     leader: int
     leader_epoch: int = UNKNOWN_EPOCH
-    # For the command line only: a replica that falls behind changes nothing for a query.
+    # Not compared: a replica that falls behind must not look like a change to a query.
     replicas: tuple[int, ...] = field(default=(), compare=False)
     in_sync: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic in a Metadata answer. `topic_id` is a UUID's text, or NO_TOPIC_ID."""
+    """One topic in a Metadata response. `topic_id` is the text of a UUID, or NO_TOPIC_ID."""
 
     name: str
     partitions: tuple[PartitionInfo, ...]
@@ -108,19 +105,19 @@ class TopicInfo:
     _by_number: Mapping[int, PartitionInfo] | None = field(default=None, init=False, repr=False, compare=False)
 
     def partition(self, number: int) -> PartitionInfo | None:
-        """Return partition `number`, or None where the topic does not have it."""
+        """Return partition `number`, or None if the topic does not have it."""
         if 0 <= number < len(self.partitions) and self.partitions[number].partition == number:
-            return self.partitions[number]  # numbered from 0 without a gap, as nearly all are
+            return self.partitions[number]  # most topics number partitions from 0 without a gap
         by_number = self._by_number
-        if by_number is None:  # Kafka 0.7 numbers by broker; and a deleted partition is looked for again and again
+        if by_number is None:  # Kafka 0.7 numbers by broker; callers repeat look-ups of deleted partitions
             by_number = {p.partition: p for p in self.partitions}
-            object.__setattr__(self, "_by_number", by_number)  # complete when other threads first see it
+            object.__setattr__(self, "_by_number", by_number)  # other threads see the map only when it is complete
         return by_number.get(number)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """The cluster as one Metadata answer showed it. Topics that do not exist are absent."""
+    """The cluster in one Metadata response. Topics that do not exist are absent."""
 
     brokers: Mapping[int, Broker]
     topics: Mapping[str, TopicInfo]
@@ -135,19 +132,19 @@ class ClusterSnapshot:
         return self.dialect.log_format
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
-        """Return the partition `tp`, or None where the topic or the partition does not exist."""
+        """Return partition `tp`, or None if it does not exist."""
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.partition(tp.partition)
 
     def leader(self, tp: TopicPartition) -> Broker | None:
-        """Return the broker that leads `tp`, or None where there is none at the moment."""
+        """Return the leader of `tp`, or None if it has none at the moment."""
         info = self.partition(tp)
         return None if info is None else self.brokers.get(info.leader)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Where to start or to end. For each partition the first of these fields that names it counts.
+    """The starting or ending offsets: for each partition the first of these that names it.
 
     `timestamp` (all partitions) over `timestamps` (per partition) over `offsets` (per partition, EARLIEST and LATEST
     allowed) over `default` (EARLIEST or LATEST).
@@ -158,7 +155,8 @@ class OffsetSpec:
     timestamps: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp: int | None = None
     no_match_is_latest: bool = False
-    """`startingOffsetsByTimestampStrategy=latest`; else a start beyond the last record is an error. Always for ends."""
+    """Whether a timestamp beyond the last record means the end of the log (`startingOffsetsByTimestampStrategy=latest`,
+    and always for ending offsets); otherwise it is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The next offset to read of a partition, with the topic id and leader epoch under which it was taken (R1)."""
+    """The next offset to read of a partition, with the topic id and leader epoch that were current at that time."""
 
     offset: int
     topic_id: str = NO_TOPIC_ID
@@ -193,11 +191,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An end document, which describes its batch completely (R1).
+    """An end document, which describes its batch completely: Spark replays it without any other state (R1).
 
-    `lineage` is made once, at the first commit or document, and carried on; `run` is made at each start of a
-    coordinator; `sequence` grows by one with each document of a lineage (R3). `ranges` are this batch's; `positions`
-    hold, for every partition held, the next position after this batch. `streamgroup.planning.document` writes its text.
+    `lineage` is created with the first commit or document and copied to every later one. Each start of a coordinator
+    creates a `run`. `sequence` grows by one with each document of a lineage. `ranges` are those of this batch.
+    `positions` hold the position after this batch of every held partition. `streamgroup.planning.document` writes the
+    text.
     """
 
     group: str
@@ -209,12 +208,12 @@ class Document:
 
 
 INITIAL_DOCUMENT = Document(group="", lineage="", run="", sequence=0)
-"""R2: the constant that every query starts from. It makes no connection and has no ranges."""
+"""The constant that every query starts from. It has no ranges, so Spark can replay batch 0 with it (R2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRange:
-    """One planned range with all that an executor needs to fetch it, so that the task looks nothing up."""
+    """One planned range with the data to fetch it, so that the task needs no metadata request."""
 
     range: OffsetRange
     leader: Broker | None
@@ -224,10 +223,10 @@ class FetchRange:
 
 @dataclass(frozen=True, slots=True)
 class FetchTask:
-    """The ranges that one Spark task reads: one large range or several small ones.
+    """The ranges of one Spark task: one large range or several small ones.
 
-    `brokers` are asked, beside those of the options, when a leader has moved: the options may name ZooKeeper only.
-    `releases` are those of the leaders that know no ApiVersions, by `host:port`, as the driver has found out.
+    When a leader has moved, the task asks `brokers` besides those of the options, which may name only ZooStoredIn.
+    `releases` has, by `host:port`, the releases of leaders without ApiVersions that the driver has identified.
     """
 
     ranges: tuple[FetchRange, ...]

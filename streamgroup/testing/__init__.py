@@ -1,9 +1,9 @@
-"""Real Kafka and ZooKeeper servers as local processes, for the demo, our tests and yours.
+"""Real Kafka and ZooKeeper servers as local processes, for the demo and for tests.
 
     with KafkaServer(version="4.1.1") as kafka:
         print(kafka.bootstrap_servers)
 
-The names load when they are first used: the pytest plugin must not cost those who do not use it.
+The names are imported on first use: the pytest plugin must cost nothing for test suites that do not use it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One Kafka in the background of a user's machine: what `streamgroup kafka up`, `down` and `status` share.
+"""The Kafka cluster that runs in the background of a user's machine, for `streamgroup kafka up`, `down` and `status`.
 
-What runs is kept in a state file. A process is ours only if its command line names the configuration file that we
-wrote for it, and on Linux if it also began when ours did: a number alone may long be another's.
+A state file records its processes. A recorded process is ours only if its command line names the configuration file
+that this package wrote for it and, on Linux, if its start time matches: its pid may have been reused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class BackgroundNode:
-    """One process. `began` is its start time in the kernel's ticks; None where the system does not tell."""
+    """One process. `began` is its start time in kernel ticks, None on systems that do not expose it."""
 
     name: str
     pid: int
@@ -39,30 +39,30 @@ class BackgroundNode:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process runs."""
+        """Whether this process runs, and not another with its pid."""
         return self.properties in command_line(self.pid) and start_ticks(self.pid) == self.began
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundKafka:
-    """A cluster in the background. `keep` is set where the data directory is the user's own."""
+    """A cluster in the background. `keep` is set if the user gave the data directory."""
 
     version: str
     bootstrap_servers: str
     data_dir: str
     keep: bool
     nodes: tuple[BackgroundNode, ...]
-    """Its ZooKeeper, where it has one of its own, and then the brokers."""
+    """The processes: its own ZooKeeper, if any, then the brokers."""
     zookeeper_connect: str = ""
-    """Empty where brokers are not registered in ZooKeeper."""
+    """Empty in KRaft mode."""
 
     @property
     def running(self) -> bool:
-        """Whether any of its processes does."""
+        """Whether any of its processes runs."""
         return any(node.alive for node in self.nodes)
 
     def as_json(self) -> dict[str, Any]:
-        """For the state file and `--json`."""
+        """Return the values for the state file and `--json`."""
         return {**asdict(self), "nodes": [asdict(node) for node in self.nodes]}
 
 
@@ -76,9 +76,9 @@ def up(
     zookeeper: str | None = None,
     zookeeper_port: int | None = None,
 ) -> tuple[BackgroundKafka, bool]:
-    """Start a cluster that outlives this process; the second value tells whether one of that kind ran already.
+    """Start a cluster that outlives this process. Return it, and whether it was running before.
 
-    Raises StreamGroupError where one of another version or size runs, ServerStartError with the end of the log.
+    Raises StreamGroupError if a cluster of another version or size runs, ServerStartError with the end of the log.
     """
     with _state_locked():
         known = load()
@@ -86,15 +86,15 @@ def up(
             size = sum(node.name.startswith("broker-") for node in known.nodes)
             if (known.version, size) != (version, brokers):
                 raise StreamGroupError(
-                    f"Kafka {known.version} with {size} brokers runs already at {known.bootstrap_servers}; "
-                    "end it first: streamgroup kafka down"
+                    f"cannot start Kafka {version}: Kafka {known.version} with {size} brokers runs at "
+                    f"{known.bootstrap_servers}. Stop it first: streamgroup kafka down"
                 )
             return known, True
         if known is not None:
             _forget(known)
         directory = data_dir or state_directory() / "kafka-data"
         if data_dir is None:
-            shutil.rmtree(directory, ignore_errors=True)  # left by a start that failed; its log was shown
+            shutil.rmtree(directory, ignore_errors=True)  # left by a failed start, whose log was shown
         server = KafkaServer(
             version,
             brokers,
@@ -118,9 +118,9 @@ def up(
 
 
 def down() -> BackgroundKafka | None:
-    """End the cluster in the background and remove its data, unless they lie in a directory of the user's.
+    """Stop the cluster and remove its data, unless the user gave the data directory.
 
-    Returns what was known of it; None where nothing was.
+    Returns the recorded cluster, or None if there is none.
     """
     with _state_locked():
         known = load()
@@ -132,7 +132,7 @@ def down() -> BackgroundKafka | None:
 
 
 def load() -> BackgroundKafka | None:
-    """What the state file says; None where there is none."""
+    """Return the recorded cluster, or None if there is no state file."""
     try:
         values = json.loads(_state_file().read_text())
     except FileNotFoundError:
@@ -142,7 +142,7 @@ def load() -> BackgroundKafka | None:
 
 
 def command_line(pid: int) -> str:
-    """Return the command line of a process; empty where it does not exist or has ended."""
+    """Return the command line of a process, empty if it does not exist or has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -159,7 +159,7 @@ def command_line(pid: int) -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks since boot; None off Linux or where it does not exist."""
+    """Return the start time of a process in kernel ticks since boot; None off Linux or if it does not exist."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -169,7 +169,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def _nodes_of(server: KafkaServer) -> Iterator[BackgroundNode]:
-    """Return all processes, each after those that it needs."""
+    """Yield all processes, each after those that it needs."""
     processes = [(node.name, node.pid, node.properties) for node in server.nodes]
     if server.zookeeper is not None:
         processes.insert(0, ("zookeeper", server.zookeeper.pid, server.zookeeper.configuration))
@@ -179,7 +179,7 @@ def _nodes_of(server: KafkaServer) -> Iterator[BackgroundNode]:
 
 
 def _end(node: BackgroundNode) -> None:
-    """SIGTERM, then SIGKILL. Paused processes hear a SIGTERM only once they go on."""
+    """Send SIGTERM, then SIGKILL. A paused process receives SIGTERM only after SIGCONT."""
     for signals in ((signal.SIGCONT, signal.SIGTERM), (signal.SIGKILL,)):
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         for number in signals:
@@ -190,7 +190,7 @@ def _end(node: BackgroundNode) -> None:
                 break
             time.sleep(_POLL_S)
     if node.alive:
-        raise StreamGroupError(f"{node.name} (pid {node.pid}) does not end, not even by SIGKILL")
+        raise StreamGroupError(f"cannot stop {node.name}: process {node.pid} survives SIGKILL")
 
 
 def _forget(known: BackgroundKafka) -> None:

@@ -1,4 +1,4 @@
-"""Where the user's cache and state lie, and the lock that keeps two processes apart there."""
+"""The cache and state directories of the user, and a file lock between processes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ _LOCK_POLL_S = 0.1
 
 
 def cache_directory() -> Path:
-    """`$STREAMGROUP_CACHE`, else `$XDG_CACHE_HOME/streamgroup`, else `~/.cache/streamgroup`: may be removed anytime."""
+    """Return `$STREAMGROUP_CACHE`, else `$XDG_CACHE_HOME/streamgroup`, else `~/.cache/streamgroup`.
+
+    It may be removed anytime.
+    """
     return _user_directory("STREAMGROUP_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def require_own(path: Path) -> None:
-    """Raise ConfigError if anybody but this user and root may write to `path`: this user runs the jars in it."""
+    """Raise ConfigError if a user other than this one and root may write to `path`: this user runs the jars in it."""
     found = path.stat()
     if found.st_uid not in (os.geteuid(), 0):
         raise ConfigError(
@@ -35,7 +38,7 @@ def require_own(path: Path) -> None:
 
 
 def state_directory() -> Path:
-    """`$STREAMGROUP_STATE`, else `$XDG_STATE_HOME/streamgroup`, else `~/.local/state/streamgroup`."""
+    """Return `$STREAMGROUP_STATE`, else `$XDG_STATE_HOME/streamgroup`, else `~/.local/state/streamgroup`."""
     return _user_directory("STREAMGROUP_STATE", "XDG_STATE_HOME", ".local/state")
 
 
@@ -44,14 +47,14 @@ def _user_directory(own_variable: str, xdg_variable: str, below_home: str) -> Pa
     if own:
         return Path(own).expanduser().absolute()
     xdg = os.environ.get(xdg_variable)
-    # The XDG specification has relative paths ignored.
+    # The XDG specification requires that relative paths are ignored.
     base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / below_home
     return base / "streamgroup"
 
 
 @contextlib.contextmanager
 def file_lock(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold `path` exclusively among processes; the kernel lets go of it when its holder dies.
+    """Lock `path` exclusively among processes. The kernel releases the lock when its holder dies.
 
     Raises TransportError after `timeout_s`.
     """
@@ -65,7 +68,7 @@ def file_lock(path: Path, timeout_s: float) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     message = (
-                        f"{path}: another process has held this lock for {timeout_s:.0f} s; try again when it ends"
+                        f"cannot lock {path}: another process holds it, for {timeout_s:.0f} s now. Try again later"
                     )
                     raise TransportError(message) from None
                 time.sleep(_LOCK_POLL_S)

@@ -1,7 +1,7 @@
-"""What a `Proxy` does to the bytes of one direction of one connection, without a socket or a clock.
+"""The effect of a fault on the bytes of one direction of one connection, without a socket or a clock.
 
-`put` what came, send what `piece` gives, tell `sent`. Bytes are never changed nor reordered: a fault does what a
-network may do.
+Pass received bytes to `put`, send the bytes of `piece`, and pass their number to `sent`. Bytes are never changed or
+reordered: a fault does only what a network may do.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from dataclasses import dataclass
 from enum import Enum
 
 CAPACITY = 256 * 1024
-"""Bytes that a flow holds at most; whoever sends more waits, as on any network."""
+"""Bytes that a flow buffers at most; a faster sender is blocked, as by TCP."""
 
 _LENGTH = 4
 _NOTHING = memoryview(b"")
 _BURST_S = 0.02
-"""A throttled flow may send at once what it saved up in this time."""
+"""Seconds of unused rate that a throttled flow may send at once."""
 
 
 class End(Enum):
-    """How a flow comes to an end."""
+    """The ways in which a flow ends."""
 
-    STALL = "nothing passes any more, nothing is lost: it goes on when the fault is lifted"
-    RESET = "both sides get RST"
-    FIN = "the receiver gets FIN; what is left is thrown away"
-    HALF_OPEN = "what is sent vanishes and nobody is told, not even that the other side is gone"
+    STALL = "no bytes pass and none are lost: the flow continues when the fault is lifted"
+    RESET = "both sides receive RST"
+    FIN = "the receiver gets FIN; bytes in transit are discarded"
+    HALF_OPEN = "sent bytes vanish, and no side learns that the other one has closed"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to the bytes of one direction; without arguments they pass as they come.
+    """A fault in one direction of a connection; without arguments bytes pass unchanged.
 
-    `delay_s` after their arrival they go on, at most `bytes_per_s` of them, in writes of at most `split` bytes.
-    With `end` nothing more passes: from now on or, `mid_frame`, from the middle of the next Kafka frame (a 4-byte
-    length and so many bytes) whose length is at least `min_frame`.
+    Bytes are delayed by `delay_s`, limited to `bytes_per_s`, and written in pieces of at most `split` bytes. With `end`
+    no bytes pass: at once or, with `mid_frame`, from the middle of the next Kafka frame (a 4-byte length and that many
+    bytes) whose length is at least `min_frame`.
     """
 
     delay_s: float = 0.0
@@ -46,20 +46,20 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.delay_s < 0 or (self.bytes_per_s is not None and self.bytes_per_s <= 0):
-            raise ValueError(f"a delay is at least 0 and a rate above it: {self}")
+            raise ValueError(f"invalid {self}: delay_s must be at least 0 and bytes_per_s above 0")
         if self.split is not None and self.split < 1:
-            raise ValueError(f"a piece has at least one byte: {self}")
+            raise ValueError(f"invalid {self}: split must be at least 1")
         if (self.mid_frame or self.min_frame) and self.end is None:
-            raise ValueError(f"mid_frame and min_frame say where an end comes; which one? {self}")
+            raise ValueError(f"invalid {self}: mid_frame and min_frame need end")
         if self.min_frame and not self.mid_frame:
-            raise ValueError(f"min_frame says in which frame the end comes: it needs mid_frame: {self}")
+            raise ValueError(f"invalid {self}: min_frame needs mid_frame")
 
 
 CLEAN = Fault()
 
 
 class Frames:
-    """Where in Kafka's frames a stream of bytes stands."""
+    """The position of a byte stream within Kafka's frames."""
 
     __slots__ = ("_header", "_left", "_size")
 
@@ -72,13 +72,12 @@ class Frames:
         return self._size >= smallest and 0 < self._left <= self._size - self._size // 2
 
     def pass_over(self, data: memoryview) -> None:
-        """`data` has passed."""
+        """Advance past `data`."""
         self._walk(data, None)
 
     def until_middle(self, data: memoryview, smallest: int) -> int:
-        """Return how many bytes of `data` pass before the middle of a frame of `smallest` bytes or more; all, if none
-        is.
-        """
+        """Return how many bytes of `data` precede the middle of a frame of at least `smallest` bytes; all without such
+        a frame."""
         ahead = Frames()
         ahead._header, ahead._size, ahead._left = self._header, self._size, self._left
         return ahead._walk(data, smallest)
@@ -113,7 +112,7 @@ class Flow:
     def __init__(self, fault: Fault, now: float) -> None:
         self.fault = fault
         self._chunks: deque[tuple[float, memoryview]] = deque()
-        """What waits, each with the moment before which it may not go on."""
+        """The buffered chunks, each with the time before which it may not be sent."""
         self._held = 0
         self._closes_at: float | None = None
         self._frames = Frames()
@@ -121,40 +120,40 @@ class Flow:
 
     @property
     def ended(self) -> End | None:
-        """The end that the fault has brought, if it has."""
+        """The end that the fault has caused, if any."""
         fault = self.fault
         return fault.end if not fault.mid_frame or self._frames.is_in_middle(fault.min_frame) else None
 
     @property
     def hungry(self) -> bool:
-        """Whether the source is to be read."""
+        """Whether to read from the source."""
         if self._closes_at is not None:
             return False
         return self.ended is End.HALF_OPEN or (self.ended is not End.STALL and self._held < CAPACITY)
 
     @property
     def held(self) -> int:
-        """How many bytes wait here."""
+        """Number of buffered bytes."""
         return self._held
 
     def put(self, data: bytes, now: float) -> None:
-        """`data` came from the source."""
+        """Buffer `data` from the source."""
         if self.ended in (None, End.STALL):
             self._chunks.append((now + self.fault.delay_s, memoryview(data)))
             self._held += len(data)
 
     def close(self, now: float) -> None:
-        """The source sends no more."""
+        """Record that the source has closed its side."""
         self._closes_at = now + self.fault.delay_s
 
     def finished(self, now: float) -> bool:
-        """Return whether the receiver is to be told that nothing more comes."""
+        """Return whether to close the receiver's side."""
         if self.ended is not None:
             return self.ended is End.FIN
         return self._closes_at is not None and not self._chunks and now >= self._closes_at
 
     def piece(self, now: float) -> memoryview:
-        """What may be sent now, in one write; empty where nothing may."""
+        """Return the bytes to send now in one write; empty if none may be sent."""
         if self.ended is not None or not self._chunks or self._chunks[0][0] > now:
             return _NOTHING
         fault = self.fault
@@ -167,7 +166,7 @@ class Flow:
         return data
 
     def sent(self, count: int) -> None:
-        """The first `count` bytes of the last piece are on their way."""
+        """Remove the first `count` bytes of the last piece, which the socket has accepted."""
         due, data = self._chunks.popleft()
         self._frames.pass_over(data[:count])
         if count < len(data):
@@ -177,7 +176,7 @@ class Flow:
             self._tokens -= count
 
     def due(self, now: float) -> float | None:
-        """When time alone lets something pass; None where nothing waits for time."""
+        """Return when the next bytes may be sent; None if no buffered bytes wait for time."""
         if self.ended is not None:
             return None
         if not self._chunks:

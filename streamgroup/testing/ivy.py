@@ -1,4 +1,4 @@
-"""One run of the Ivy that lies in PySpark's jars, with Ivy's own settings and nothing beside them."""
+"""Runs the Ivy of PySpark's jars, with Ivy's default settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ivy_command(coordinate: Coordinate, into: Path, *, transitive: bool) -> list
 
 
 def run_ivy(coordinate: Coordinate, into: Path, *, transitive: bool, timeout_s: float, shown: Progress) -> None:
-    """Bring the jars of `coordinate` into `into`.
+    """Download the jars of `coordinate` into `into`.
 
     Raises TransportError without a network or after `timeout_s`, ConfigError for a module that does not exist.
     """
@@ -47,7 +47,7 @@ def run_ivy(coordinate: Coordinate, into: Path, *, transitive: bool, timeout_s: 
             while process.poll() is None:
                 if time.monotonic() >= deadline:
                     raise TransportError(
-                        f"{coordinate}: not here after {timeout_s:.0f} s; try again, what has arrived is kept.\n"
+                        f"cannot download {coordinate} in {timeout_s:.0f} s. Try again: finished files are kept.\n"
                         + _tail(log)
                     )
                 shown.update(*stage_of(log.read_text(errors="replace")))
@@ -61,9 +61,9 @@ def run_ivy(coordinate: Coordinate, into: Path, *, transitive: bool, timeout_s: 
 
 
 def stage_of(output: str) -> tuple[str, int, int | None]:
-    """Where Ivy is, told from what it has printed: what it does, how many are done, of how many.
+    """Parse Ivy's output so far. Return the current step, the number of finished items, and their total.
 
-    The number of jars is known only once the last dependency was found, which is when the first download begins.
+    The number of jars is known only when all dependencies are found, which is when the first download starts.
     """
     lines = output.splitlines()
     found = sum(line.startswith("\tfound ") for line in lines)
@@ -74,16 +74,16 @@ def stage_of(output: str) -> tuple[str, int, int | None]:
 
 
 def failure_of(coordinate: Coordinate, output: str) -> ConfigError | TransportError:
-    """What went wrong, told from what Ivy has printed."""
+    """Return the error that Ivy's output stands for."""
     tail = "\n".join(line for line in output.splitlines()[-_TAIL_LINES:] if line.strip())
     if _UNREACHABLE in output:
         return TransportError(
-            f"{coordinate}: its repository cannot be reached. The first use needs a network, later ones do not; "
+            f"cannot download {coordinate}: its repository is unreachable. Only the first use needs a network; "
             f"behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...\n{tail}"
         )
     if _ABSENT in output:
-        return ConfigError(f"{coordinate}: no such module or version in Ivy's repositories.\n{tail}")
-    return TransportError(f"{coordinate}: Ivy could not resolve it. Its last words:\n{tail}")
+        return ConfigError(f"cannot download {coordinate}: Ivy's repositories do not have it.\n{tail}")
+    return TransportError(f"cannot resolve {coordinate} with Ivy. The end of its output:\n{tail}")
 
 
 def _tail(log: Path) -> str:

@@ -1,8 +1,8 @@
-"""Jars in the user's cache: resolved once by Ivy, checked, and from then on taken without a network.
+"""Jars in the user's cache, which Ivy resolves once; later uses need no network.
 
-A module's directory `<cache>/<module>-<revision>/` appears by one rename, complete, with a manifest of its files' sizes
-and SHA-256. The sums of the modules that this project uses are pinned in `jars.sha256`; of any other module they are
-those of its manifest, which tell of damage but not of another jar in the repository.
+A module's directory `<cache>/<module>-<revision>/` is renamed into place when it is complete, with a manifest of the
+sizes and SHA-256 of its files. `jars.sha256` pins the sums of the modules that this project uses. For other modules the
+sums of the manifest detect damage, but not a replaced jar in the repository.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ RESOLVE_TIMEOUT_S = 900.0
 def resolve(
     organisation: str, module: str, revision: str, *, transitive: bool = True, timeout_s: float = RESOLVE_TIMEOUT_S
 ) -> tuple[Path, ...]:
-    """Return the jars of a module and (unless `transitive` is off) of all that it depends on, sorted by name.
+    """Return the jars of a module and (unless `transitive` is off) of its dependencies, sorted by name.
 
-    From the cache where they are there; else Ivy brings them, which takes a network and a minute.
-    Raises TransportError (no network, too slow), ConfigError (no Java, no such module, a cache that others may write
-    to), ChecksumMismatch (a jar is not the one that is pinned, or not the one that was resolved).
+    Takes them from the cache, or downloads them with Ivy, which needs a network and about a minute. Raises
+    TransportError (no network, too slow), ConfigError (no Java, unknown module, a cache that others may write to), and
+    ChecksumMismatch (a jar differs from the pinned or the resolved one).
     """
     coordinate = Coordinate(organisation, module, revision)
     cache = cache_directory()
@@ -47,20 +47,20 @@ def resolve(
     if not (directory / MANIFEST).exists():
         deadline = time.monotonic() + timeout_s
         with file_lock(directory.with_name(directory.name + ".lock"), timeout_s):
-            # Another process may have brought them while this one waited.
+            # Another process may have downloaded them while this one waited for the lock.
             if not (directory / MANIFEST).exists():
                 left = max(1.0, deadline - time.monotonic())
-                _bring(coordinate, directory, transitive=transitive, timeout_s=left)
+                _download(coordinate, directory, transitive=transitive, timeout_s=left)
     return verified(directory)
 
 
 def directory_name(coordinate: Coordinate, *, transitive: bool) -> str:
-    """Where in the cache a module's jars are, with those that it depends on or alone."""
+    """Return the name of a module's directory in the cache, with its dependencies or alone."""
     return f"{coordinate.module}-{coordinate.revision}" + ("" if transitive else "-alone")
 
 
 def verified(directory: Path) -> tuple[Path, ...]:
-    """Return the jars of a resolved directory, each checked to be this user's alone and to have its SHA-256."""
+    """Return the jars of a resolved directory, with a valid SHA-256 and not writable by other users."""
     require_own(directory)
     pins = pins_of(directory.name)
     if pins is None:
@@ -69,36 +69,36 @@ def verified(directory: Path) -> tuple[Path, ...]:
     for name, sha256 in expected.items():
         file = directory / name
         if not file.is_file():
-            raise ChecksumMismatch(f"{file} is missing. Remove {directory} and try again: it is then resolved anew.")
+            raise ChecksumMismatch(f"missing jar {file}. Remove {directory} and try again, which downloads it")
         require_own(file)
         found = _sum_of(file, _identity(file))
         if found != sha256:
             raise ChecksumMismatch(
-                f"{file}: SHA-256 is {found}, expected {sha256} {whose}. "
-                f"Remove {directory} and try again: it is then resolved anew."
+                f"wrong SHA-256 of {file}: it is {found}, expected {sha256} {whose}. "
+                f"Remove {directory} and try again, which downloads it again"
             )
     return tuple(directory / name for name in sorted(expected))
 
 
 def manifest_sums(directory: Path) -> dict[str, str]:
-    """Return the SHA-256 of a directory's jars by name, as they were when they were resolved."""
+    """Return the SHA-256 of a directory's jars by name, as of their resolution."""
     entries = json.loads((directory / MANIFEST).read_text())["files"]
     return {str(entry["name"]): str(entry["sha256"]) for entry in entries}
 
 
 def _identity(file: Path) -> tuple[int, ...]:
-    """What changes when the content does. A user cannot set the time of the last change (ctime), as mtime can be."""
+    """Return a key that changes with the content. Unlike mtime, a user cannot set the ctime."""
     found = file.stat()
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @functools.cache
 def _sum_of(file: Path, identity: tuple[int, ...]) -> str:
-    """Return the SHA-256 of a file, computed once in a process for each state of the file."""
+    """Return the SHA-256 of a file, computed once per process and state of the file."""
     return _sha256(file)
 
 
-def _bring(coordinate: Coordinate, directory: Path, *, transitive: bool, timeout_s: float) -> None:
+def _download(coordinate: Coordinate, directory: Path, *, transitive: bool, timeout_s: float) -> None:
     began = time.monotonic()
     work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
@@ -110,7 +110,7 @@ def _bring(coordinate: Coordinate, directory: Path, *, transitive: bool, timeout
         if pins is not None:
             _require_pinned(coordinate, manifest_sums(jars), pins)
         if directory.exists():
-            shutil.rmtree(directory)  # without a manifest: nobody can have taken it
+            shutil.rmtree(directory)  # it has no manifest, so nobody uses it
         jars.rename(directory)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -120,7 +120,10 @@ def _bring(coordinate: Coordinate, directory: Path, *, transitive: bool, timeout
 
 
 def retrieve(coordinate: Coordinate, into: Path, *, transitive: bool, timeout_s: float, shown: Progress) -> None:
-    """Have Ivy bring a module's jars into the new directory `into`, where nobody else may write, whatever the umask."""
+    """Download a module's jars with Ivy into the new directory `into`.
+
+    Only this user may write to the directory and the files, whatever the umask is.
+    """
     into.mkdir(mode=0o755)
     run_ivy(coordinate, into, transitive=transitive, timeout_s=timeout_s, shown=shown)
     for file in into.iterdir():
@@ -131,25 +134,25 @@ def _require_pinned(coordinate: Coordinate, found: Mapping[str, str], pins: Mapp
     others = sorted(name for name in found.keys() | pins.keys() if found.get(name) != pins.get(name))
     if others:
         raise ChecksumMismatch(
-            f"{coordinate}: not the jars that are pinned in {PINS}: {', '.join(others)}. Ivy's repository, a mirror or "
-            "a proxy serves others, or Ivy's cache (~/.ivy2/cache) holds others: remove them there and try again"
+            f"jars of {coordinate} differ from those pinned in {PINS}: {', '.join(others)}. Ivy's repository, "
+            "a mirror, a proxy or Ivy's cache has other jars. Remove them from ~/.ivy2/cache and try again"
         )
 
 
 def write_manifest(coordinate: Coordinate, directory: Path) -> int:
-    """Check that every jar is a whole zip file, write the manifest, return the sum of the sizes in bytes."""
+    """Check that every jar is a complete zip file, write the manifest, and return the total size in bytes."""
     entries = []
     for file in sorted(directory.glob("*.jar")):
         try:
             with zipfile.ZipFile(file) as archive:
                 broken = archive.testzip()
         except zipfile.BadZipFile as error:
-            raise TransportError(f"{coordinate}: {file.name} arrived damaged ({error}); try again") from error
+            raise TransportError(f"damaged download of {coordinate}: {file.name}: {error}. Try again") from error
         if broken is not None:
-            raise TransportError(f"{coordinate}: {file.name} arrived damaged (in {broken}); try again")
+            raise TransportError(f"damaged download of {coordinate}: {file.name}: {broken} is broken. Try again")
         entries.append({"name": file.name, "size": file.stat().st_size, "sha256": _sha256(file)})
     if not entries:
-        raise TransportError(f"{coordinate}: Ivy brought no jar; try again")
+        raise TransportError(f"no jars in the download of {coordinate}. Try again")
     manifest = {"module": str(coordinate), "files": entries}
     (directory / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
     (directory / MANIFEST).chmod(0o644)

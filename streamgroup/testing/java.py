@@ -1,4 +1,4 @@
-"""The Java that runs the servers, and the jars that PySpark brings with it."""
+"""The Java that runs the servers, and the jars that PySpark ships."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from pathlib import Path
 from streamgroup.errors import ConfigError
 
 MINIMUM_JAVA = 17
-"""What Spark 4 and Kafka 4 need."""
+"""The Java release that Spark 4 and Kafka 4 need."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _VERSION_TIMEOUT_S = 30
 
 
 def java_executable() -> Path:
-    """Return the `java` that Spark would take: `$JAVA_HOME/bin/java`, else the first on the PATH.
+    """Return the `java` that Spark would use: `$JAVA_HOME/bin/java`, else the first on the PATH.
 
-    Raises ConfigError where there is none or it is older than MINIMUM_JAVA.
+    Raises ConfigError if there is none or it is older than MINIMUM_JAVA.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if found is None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
-        raise ConfigError(f"no Java: {where}. Install Java {MINIMUM_JAVA} or newer, or set JAVA_HOME.")
+        raise ConfigError(f"cannot find Java: {where}. Install Java {MINIMUM_JAVA} or newer, or set JAVA_HOME.")
     version = _java_version(found)
     if version < MINIMUM_JAVA:
-        raise ConfigError(f"{found} is Java {version}; Java {MINIMUM_JAVA} or newer is needed. Set JAVA_HOME.")
+        raise ConfigError(
+            f"unsupported Java {version} at {found}: Java {MINIMUM_JAVA} or newer is needed. Set JAVA_HOME."
+        )
     return Path(found)
 
 
@@ -44,41 +46,41 @@ def _java_version(executable: str) -> int:
             [executable, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"{executable} does not run: {error}. Install Java, or set JAVA_HOME.") from error
+        raise ConfigError(f"cannot run {executable}: {error}. Install Java, or set JAVA_HOME.") from error
     return parse_java_version(executable, shown.stderr + shown.stdout)
 
 
 def parse_java_version(executable: str, text: str) -> int:
-    """Return the feature release in what `java -version` printed. Raises ConfigError where there is none."""
+    """Parse the feature release in the output of `java -version`. Raises ConfigError if it has none."""
     match = _VERSION.search(text)
     if match is None:
-        raise ConfigError(f"{executable} -version does not name its version: {text.strip()[:200]!r}. Set JAVA_HOME.")
+        raise ConfigError(f"cannot read the version of {executable}: {text.strip()[:200]!r}. Set JAVA_HOME.")
     return int(match[1])
 
 
 def pyspark_jars() -> Path:
-    """Return the directory of PySpark's jars, found without importing PySpark."""
+    """Return the directory of PySpark's jars without importing PySpark. Raises ConfigError if it is not installed."""
     spec = importlib.util.find_spec("pyspark")
     jars = Path(spec.origin).parent / "jars" if spec is not None and spec.origin else None
     if jars is None or not jars.is_dir():
-        raise ConfigError("PySpark with its jars is not installed here (`pip install 'pyspark>=4.2'`)")
+        raise ConfigError("cannot find the jars of PySpark: it is not installed. Run: pip install 'pyspark>=4.2'")
     return jars
 
 
 def pyspark_jar_files(*patterns: str) -> tuple[Path, ...]:
-    """PySpark's jars that match the globs. Raises ConfigError for a pattern that matches none."""
+    """Return the jars of PySpark that match the globs. Raises ConfigError for a pattern without a match."""
     directory = pyspark_jars()
     files: list[Path] = []
     for pattern in patterns:
         matching = sorted(directory.glob(pattern))
         if not matching:
-            raise ConfigError(f"PySpark has no {pattern} in {directory}; is its installation complete?")
+            raise ConfigError(f"cannot find {pattern} of PySpark in {directory}. Reinstall PySpark")
         files.extend(matching)
     return tuple(files)
 
 
 def logging_jars() -> tuple[Path, ...]:
-    """slf4j bound to log4j2, with the bridge for log4j 1.2: one logging for servers of every age."""
+    """Return the jars of slf4j with log4j2 and the log4j 1.2 bridge, which log for servers of every release."""
     return pyspark_jar_files(
         "slf4j-api-*.jar", "log4j-api-*.jar", "log4j-core-*.jar", "log4j-slf4j2-*.jar", "log4j-1.2-*"
     )

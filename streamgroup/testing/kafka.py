@@ -1,4 +1,4 @@
-"""A real Kafka on the loopback."""
+"""A real Kafka cluster on the loopback interface."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streamgroup.testing.zookeeper import ZooKeeperServer
 from streamgroup.testing.zookeeper_mode import ZooKeeperMode
 
 JVM_FLAGS = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Small and quick to start; for a benchmark take `jvm_flags=("-Xmx1g",)`."""
+"""Small heaps that start fast; for a benchmark use `jvm_flags=("-Xmx1g",)`."""
 
 _POLL_S = 0.05
 _MAIN_CLASS = "kafka.Kafka"
@@ -42,17 +42,17 @@ class KafkaServer:
             kafka.brokers[1].kill()
             kafka.brokers[1].restart()
 
-    One broker is a process that is its own controller. Several have their controller in a process apart
-    (`controller`), so that any of them may be killed. Broker ids are 0, 1, ... Releases before 3 register in
-    ZooKeeper (`zookeeper_connect`): in one that is started with them, on `zookeeper_port` or a free one, or in that at
+    A single broker is a process that is also its controller. With several brokers the controller is a separate process
+    (`controller`), so that any broker can be killed. Broker ids are 0, 1, ... Releases before 3 run in ZooKeeper mode
+    (`zookeeper_connect`): with a ZooKeeper of their own, on `zookeeper_port` or a free port, or with the one at
     `zookeeper="host:port/chroot"`.
 
-    `config` overrides the brokers' configuration (Kafka's names; see `kraft.defaults`). `port` fixes the first
-    broker's port, the next ones follow it. A `data_dir` is kept and may be started again; without one everything lies
-    in a temporary directory that goes with the server (unless its start failed, when it is kept for its logs).
-    With `detached` the processes outlive this one. With `proxied` clients reach each broker through a `Proxy` of its
-    own (`proxies`, by broker id), since that is what the brokers advertise. What begins at `direct_servers` goes past
-    the proxies, as the brokers do among themselves; 0.8 and 0.9 have one address for all, that of the proxy.
+    `config` overrides the brokers' configuration (Kafka's names; see `kraft.defaults`). `port` is the first broker's
+    port; the others follow it. A given `data_dir` is kept and can be started again. Without one the data lie in a
+    temporary directory, which is removed with the server; after a failed start it is kept for its logs. `detached`
+    processes outlive this one. With `proxied`, brokers advertise a `Proxy` each (`proxies`, by broker id).
+    `direct_servers` bypass the proxies, as the brokers do among themselves. Brokers of 0.8 and 0.9 have one listener,
+    so they use the proxies too.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class KafkaServer:
     ) -> None:
         if proxied and detached:
             raise ConfigError(
-                "proxied=True with detached=True: the proxies are threads of this process and end with it"
+                "invalid proxied=True with detached=True: the proxies are threads of this process and end with it"
             )
         if brokers < 1:
-            raise ConfigError(f"brokers={brokers}: at least one is needed")
+            raise ConfigError(f"invalid brokers={brokers}: at least one is needed")
         self._release = release_of(version)
         self._mode = _metadata_mode_of(
             self._release,
@@ -106,9 +106,9 @@ class KafkaServer:
 
     @property
     def controller(self) -> KafkaNode:
-        """The process that holds the metadata: the broker itself where there is one.
+        """The process of the active controller; in ZooKeeper mode the elected broker.
 
-        Of brokers that register in ZooKeeper the one that they have elected: another one after it has died.
+        A single broker in KRaft mode is its own controller. After the elected broker has died another one is returned.
         """
         nodes = self._started()
         elected = self._mode.controller([node.plan for node in nodes])
@@ -116,30 +116,30 @@ class KafkaServer:
 
     @property
     def zookeeper_connect(self) -> str:
-        """`host:port` of the ZooKeeper, with its chroot, that the brokers register in; empty under KRaft."""
+        """`zookeeper.connect` of the brokers; empty in KRaft mode."""
         self._started()
         return self._mode.zookeeper_connect
 
     @property
     def zookeeper(self) -> ZooKeeperServer | None:
-        """The ZooKeeper that was started for the brokers; None under KRaft and where `zookeeper=` was given."""
+        """The ZooKeeper that was started for the brokers; None in KRaft mode or if `zookeeper=` was given."""
         self._started()
         return self._mode.server if isinstance(self._mode, ZooKeeperMode) else None
 
     @property
     def nodes(self) -> tuple[KafkaNode, ...]:
-        """All processes, a controller apart first; without ZooKeeper."""
+        """All processes except ZooKeeper, a separate controller first."""
         return self._nodes
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port,...` of all brokers, dead ones too."""
+        """`host:port,...` of all brokers, stopped ones included."""
         self._started()
         return ",".join(broker.address for broker in self.brokers)
 
     @property
     def direct_servers(self) -> str:
-        """`host:port,...` of all brokers, past their proxies: for what a test itself writes and asks."""
+        """`host:port,...` of all brokers without their proxies, for a test's own clients."""
         self._started()
         return ",".join(broker.direct_address for broker in self.brokers)
 
@@ -150,7 +150,7 @@ class KafkaServer:
 
     @property
     def data_dir(self) -> Path:
-        """Where data, configuration and logs lie, a directory per process."""
+        """The directory of data, configuration and logs, with a subdirectory per process."""
         self._started()
         assert self._dir is not None
         return self._dir
@@ -158,11 +158,11 @@ class KafkaServer:
     def start(self) -> Self:
         """Start all processes and wait until every broker serves and knows all others.
 
-        Raises ServerStartError with the end of the log, TransportError and ConfigError of `resolve` where the jars
-        are not there yet.
+        Raises ServerStartError with the end of the log; TransportError and ConfigError as `resolve` if it must download
+        jars.
         """
         if any(node.alive for node in self._nodes):
-            raise ConfigError(f"Kafka {self.version} at {self.bootstrap_servers} runs already")
+            raise ConfigError(f"cannot start Kafka {self.version}: it runs at {self.bootstrap_servers}")
         classpath = () if self._release.emulated else kafka_classpath(self.version)
         self._dir = home = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-kafka-"))
 
@@ -182,10 +182,10 @@ class KafkaServer:
         return self
 
     def stop(self) -> None:
-        """End all processes; without a `data_dir` of the caller's own, remove everything."""
+        """Stop all processes, and remove the data unless the caller gave a `data_dir`."""
         keep = self._given_dir is not None
         for node in reversed(self._nodes):
-            # What is thrown away needs no good order.
+            # Data that are removed next need no clean shutdown.
             node.stop() if keep or self._mode.needs_clean_shutdown else node.kill()
         self._mode.close(keep=keep)
         for proxy in self._proxies:
@@ -194,19 +194,16 @@ class KafkaServer:
             shutil.rmtree(self._dir, ignore_errors=True)
 
     def kill(self) -> None:
-        """`kill()` every process."""
         self._each(KafkaNode.kill)
 
     def pause(self) -> None:
-        """`pause()` every process."""
         self._each(KafkaNode.pause)
 
     def resume(self) -> None:
-        """`resume()` every process."""
         self._each(KafkaNode.resume)
 
     def restart(self) -> None:
-        """Start all processes again with their data on their ports; stop those first that run."""
+        """Restart all processes with their data and ports, after stopping the running ones."""
         for node in reversed(self._started()):
             if node.alive:
                 node.stop()
@@ -224,20 +221,20 @@ class KafkaServer:
 
     def _started(self) -> tuple[KafkaNode, ...]:
         if not self._nodes:
-            raise ConfigError("this KafkaServer was not started: use it in a `with` statement, or call start()")
+            raise ConfigError("this KafkaServer is not started: use it in a `with` statement, or call start()")
         return self._nodes
 
     def _start_nodes(self) -> None:
-        """Launch all, then wait for all: they need each other."""
+        """Launch all processes before waiting for any: they need each other."""
         with _all_killed_on_error(self._nodes):
             for node in self._nodes:
                 node.launch()
             for node in self._nodes:
                 node.process.await_ready()
-            self._await_acquaintance()
+            self._await_all_brokers_known()
 
-    def _await_acquaintance(self) -> None:
-        """Wait until each broker has heard from the controller that all are in service."""
+    def _await_all_brokers_known(self) -> None:
+        """Wait until each broker knows all others from the controller."""
         everybody = {broker.node_id for broker in self.brokers}
         deadline = time.monotonic() + self._start_timeout_s
         for broker in self.brokers:
@@ -256,9 +253,9 @@ class KafkaServer:
         return java_command(_MAIN_CLASS, [str(properties)], classpath=classpath, flags=flags)
 
     def _serves(self, plan: NodePlan) -> bool:
-        """Return a broker serves when it answers and knows of itself.
+        """Return whether a broker lists itself in its Metadata response.
 
-        A controller apart speaks no Metadata; that it works shows when its brokers are in service.
+        A separate controller does not answer Metadata. It serves when its brokers are in service.
         """
         return plan.port is None or plan.node_id in self._mode.brokers_known_to(plan)
 
@@ -301,7 +298,7 @@ def _metadata_mode_of(
         )
     for name, given in (("zookeeper", zookeeper), ("zookeeper_port", zookeeper_port)):
         if given is not None:
-            raise ConfigError(f"{name}={given}: Kafka {release.version} runs without ZooKeeper here")
+            raise ConfigError(f"invalid {name}={given}: Kafka {release.version} runs in KRaft mode")
     return KRaftMode(release.version, brokers)
 
 
@@ -316,5 +313,5 @@ def _all_killed_on_error(nodes: Iterable[KafkaNode]) -> Iterator[None]:
 
 
 def _property(value: object) -> str:
-    """As Kafka writes it: `true`, not `True`."""
+    """Return a property value in Kafka's notation: `true`, not `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""A cluster that keeps its own metadata (KRaft): properties, and the files that formatting a node leaves."""
+"""KRaft mode: properties of nodes, and the files that formatting a node creates."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ RESERVED = frozenset(
         "zookeeper.connect",
     }
 )
-"""What follows from where the processes are put, and so is not for `config`."""
+"""Properties that KafkaServer sets itself and `config` must not contain."""
 
 
 class KRaftMode:
-    """The `MetadataMode` of a cluster whose controllers keep its metadata.
+    """The `MetadataMode` of KRaft.
 
-    One broker is a process that is its own controller. Several have their controller in a process apart, so that any
-    of them may be killed.
+    A single broker is a process that is also its controller. With several brokers the controller is a separate process,
+    so that any broker can be killed.
     """
 
     reserved = RESERVED
@@ -62,12 +62,12 @@ class KRaftMode:
         self._cluster_id = ""
 
     def open(self, home: Path, classpath: Sequence[Path]) -> None:
-        """Have the first metadata of a new cluster, and the id of this one."""
+        """Prepare the bootstrap metadata of a new cluster, and read the cluster id."""
         self._bootstrap = bootstrap_checkpoint(self._version, classpath)
         self._cluster_id = check_data_dir(home, self._brokers, "kraft", {"cluster_id": random_id()})["cluster_id"]
 
     def plan(self, first_port: int | None, proxies: Sequence[int]) -> tuple[NodePlan, ...]:
-        """Return the controller apart first, where there is one."""
+        """Plan the processes, a separate controller first, if there is one."""
         controller_port, *ports = free_ports(1 + len(proxies) + self._brokers)
         internal, ports = ports[: len(proxies)], ports[len(proxies) :]
         if first_port is not None:
@@ -77,31 +77,31 @@ class KRaftMode:
     def properties(
         self, node: NodePlan, nodes: Sequence[NodePlan], home: Path, config: Mapping[str, str]
     ) -> dict[str, str]:
-        """Of one node, formatted."""
+        """Return the properties of one node, and format its directory."""
         format_node(node, home / "data", self._cluster_id, self._bootstrap)
         return properties(node, nodes, home / "data", config)
 
     def await_vacancy(self, node: NodePlan) -> None:
-        """A broker waits by itself until the session of its predecessor is over."""
+        """Do nothing: the controller fences the old session of a restarting broker."""
 
     def brokers_known_to(self, node: NodePlan) -> frozenset[int]:
-        """Return a broker lists those that are not fenced."""
+        """Return the brokers that are not fenced."""
         return brokers_known_to(LOOPBACK, node.port or 0)
 
     def controller(self, nodes: Sequence[NodePlan]) -> int:
-        """Return the only one that there is."""
+        """Return the only controller."""
         return nodes[0].node_id
 
     def close(self, *, keep: bool) -> None:
-        """There is nothing beside the nodes."""
+        """Do nothing: KRaft has no processes besides the nodes."""
 
 
 def plan_nodes(
     ports: Sequence[int], controller_port: int, advertised: Sequence[int] = (), internal: Sequence[int] = ()
 ) -> tuple[NodePlan, ...]:
-    """Return one process that is both for one broker; else a controller apart, so that any broker may die.
+    """Plan one combined process for one broker, else a separate controller, so that any broker can be killed.
 
-    `advertised` and `internal` are a port per broker, or both empty.
+    `advertised` and `internal` have a port per broker, or are both empty.
     """
     behind: Sequence[tuple[int | None, int | None]] = list(zip(advertised, internal, strict=True))
     behind = behind or [(None, None)] * len(ports)
@@ -143,7 +143,7 @@ def defaults(brokers: int) -> dict[str, str]:
 
 
 def properties(node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Mapping[str, str]) -> dict[str, str]:
-    """Return the `server.properties` of one node: the defaults, over them `config`, over it what follows from the plan."""
+    """Return the `server.properties` of one node: the defaults, overridden by `config`, overridden by the plan."""
     brokers = [each for each in nodes if each.port is not None]
     voters = [each for each in nodes if each.controller_port is not None]
     listeners = {"PLAINTEXT": node.port, "INTERNAL": node.internal_port, "CONTROLLER": node.controller_port}
@@ -172,7 +172,7 @@ def random_id() -> str:
 
 
 def format_node(node: NodePlan, data: Path, cluster_id: str, bootstrap: Path) -> None:
-    """Format the data directory of one node, unless it is: what `kafka-storage.sh format` would leave there."""
+    """Format the data directory of one node unless it is formatted, as `kafka-storage.sh format` does."""
     meta = data / "meta.properties"
     if meta.exists():
         return
@@ -183,9 +183,9 @@ def format_node(node: NodePlan, data: Path, cluster_id: str, bootstrap: Path) ->
 
 
 def bootstrap_checkpoint(version: str, classpath: Sequence[Path]) -> Path:
-    """Return the first metadata (feature levels) of a cluster, written by Kafka's own StorageTool once per version.
+    """Return the bootstrap metadata (feature levels) of a release, which Kafka's StorageTool writes once per version.
 
-    It holds nothing of a particular node or cluster, so later formats copy it and save the start of a JVM.
+    It does not depend on the node or cluster. Later formats copy it and save the start of a JVM.
     """
     kept = cache_directory() / f"kafka-{version}-{_BOOTSTRAP}"
     if kept.exists():
@@ -201,9 +201,9 @@ def bootstrap_checkpoint(version: str, classpath: Sequence[Path]) -> Path:
         try:
             ran = subprocess.run(argv, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, cwd=work, check=False)
         except subprocess.TimeoutExpired as error:
-            raise ServerStartError(f"Kafka {version}: formatting took longer than {_FORMAT_TIMEOUT_S} s") from error
+            raise ServerStartError(f"cannot format Kafka {version} within {_FORMAT_TIMEOUT_S} s") from error
         made = work / "data" / _BOOTSTRAP
         if ran.returncode != 0 or not made.exists():
-            raise ServerStartError(f"Kafka {version}: formatting failed:\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
+            raise ServerStartError(f"cannot format Kafka {version}:\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
         made.replace(kept)
     return kept

@@ -1,4 +1,4 @@
-"""The log4j2 configuration of the servers: to standard output, which goes into the log file of the process."""
+"""The log4j2 configuration of the servers, which log to standard output and so to the log file of the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ appender.out.layout.pattern=[%d] %p %m (%c)%n%throwable
 
 
 def write_log4j2(directory: Path, level: str = "info") -> str:
-    """Write the configuration into `directory`; returns the JVM flag that names it."""
+    """Write the configuration into `directory`, and return the JVM flag that names it."""
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "log4j2.properties"
     file.write_text(LOG4J2.format(level=level))

@@ -1,4 +1,4 @@
-"""The one seam between kinds of clusters: KRaft has their metadata (`kraft.py`), or ZooKeeper has (`registered.py`)."""
+"""The interface of the two metadata modes: KRaft mode (`kraft.py`) and ZooKeeper mode (`zookeeper_mode.py`)."""
 
 from __future__ import annotations
 
@@ -14,65 +14,67 @@ _NOTE = "streamgroup.json"
 
 
 class MetadataMode(Protocol):
-    """What differs between clusters whose metadata KRaft keeps and those that register in ZooKeeper."""
+    """The operations that differ between KRaft mode and ZooKeeper mode."""
 
     @property
     def reserved(self) -> Collection[str]:
-        """Properties that follow from where the processes are put, and so are not for `config`."""
+        """Properties that KafkaServer sets itself and `config` must not contain."""
         ...
 
     @property
     def zookeeper_connect(self) -> str:
-        """What the brokers have as `zookeeper.connect`; empty under KRaft."""
+        """`zookeeper.connect` of the brokers; empty in KRaft mode."""
         ...
 
     @property
     def needs_clean_shutdown(self) -> bool:
-        """Whether brokers whose data nobody wants must end in good order all the same."""
+        """Whether brokers need a clean shutdown even if their data are removed."""
         ...
 
     def open(self, home: Path, classpath: Sequence[Path]) -> None:
-        """Before any node is planned: what the cluster in `home` needs, and what is known of it."""
+        """Prepare the cluster in `home` before its nodes are planned."""
         ...
 
     def plan(self, first_port: int | None, proxies: Sequence[int]) -> tuple[NodePlan, ...]:
-        """Where the processes are put, on ports that are free now; `proxies` has a port per broker or is empty."""
+        """Plan the processes on free ports. `proxies` has a port per broker or is empty."""
         ...
 
     def properties(
         self, node: NodePlan, nodes: Sequence[NodePlan], home: Path, config: Mapping[str, str]
     ) -> dict[str, str]:
-        """Return the `server.properties` of one node, whose directory `home` is then ready for its start."""
+        """Return the `server.properties` of one node, and prepare its directory `home` for the start."""
         ...
 
     def await_vacancy(self, node: NodePlan) -> None:
-        """Wait until the cluster would have this node, which does not run. Raises ServerStartError at a deadline."""
+        """Wait until the stopped `node` may join the cluster. Raises ServerStartError after the start timeout."""
         ...
 
     def brokers_known_to(self, node: NodePlan) -> frozenset[int]:
-        """Return the ids of the brokers in service as this broker knows them; empty before it serves."""
+        """Return the ids of the brokers that this broker knows; empty before it serves."""
         ...
 
     def controller(self, nodes: Sequence[NodePlan]) -> int:
-        """Return the id of the node that is the controller now."""
+        """Return the id of the active controller."""
         ...
 
     def close(self, *, keep: bool) -> None:
-        """After all nodes have ended; with `keep` the data are to be started again."""
+        """Clean up after all nodes have stopped; `keep` means that the data will be started again."""
         ...
 
 
 def refuse_reserved(reserved: Collection[str], config: Mapping[str, object]) -> None:
-    """Raise ConfigError for a key of `config` that is not for the caller."""
+    """Raise ConfigError if `config` has a reserved property."""
     refused = sorted(set(reserved) & config.keys())
     if refused:
-        raise ConfigError(f"config: {', '.join(refused)}: set by KafkaServer itself; use brokers=, port=, data_dir=")
+        raise ConfigError(
+            f"invalid config {', '.join(refused)}: KafkaServer sets it itself. Use brokers=, port= or data_dir="
+        )
 
 
 def check_data_dir(home: Path, brokers: int, kind: str, fresh: Mapping[str, str]) -> dict[str, str]:
-    """What the cluster in `home` was made with: `fresh`, noted there, where it is empty.
+    """Return the recorded settings of the cluster in `home`; record `fresh` if it is new.
 
-    Raises ConfigError where the cluster there has another number of brokers or is of another kind.
+    Raises ConfigError if the cluster there has another number of brokers or another metadata mode.
     """
     note = home / _NOTE
     if not note.exists():
@@ -82,12 +84,12 @@ def check_data_dir(home: Path, brokers: int, kind: str, fresh: Mapping[str, str]
     known = json.loads(note.read_text())
     if known["brokers"] != brokers:
         raise ConfigError(
-            f"{home} holds a cluster of {known['brokers']} brokers, not {brokers}; "
-            f"start it with brokers={known['brokers']} or give another data_dir"
+            f"cannot start {brokers} brokers in {home}: its cluster has {known['brokers']}. "
+            f"Start it with brokers={known['brokers']} or give another data_dir"
         )
     if known.get("kind", kind) != kind:
         raise ConfigError(
-            f"{home} holds a cluster whose metadata are kept by {known['kind']}, not {kind}; "
-            "start it with the version that made it or give another data_dir"
+            f"cannot start a cluster of {kind} in {home}: its cluster was created with {known['kind']}. "
+            "Start it with the version that made it or give another data_dir"
         )
     return {key: str(known[key]) for key in fresh}

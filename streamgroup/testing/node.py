@@ -1,4 +1,4 @@
-"""One process of a cluster: where it is put, and what a test may do to it."""
+"""One process of a cluster: its ports, and the operations of a test on it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from streamgroup.testing.processes import ServerProcess
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """Where one process is put. A port of None: it does not have that role."""
+    """The id and ports of one process. A port of None means that it does not have that role."""
 
     node_id: int
     port: int | None
     controller_port: int | None = None
-    """Of KRaft's; a broker that registers in ZooKeeper has none, controller or not."""
+    """The port of a KRaft controller; None for brokers in ZooKeeper mode."""
     advertised_port: int | None = None
-    """Where clients are sent instead of to `port`: a proxy."""
+    """The port of the proxy that clients connect to instead of `port`."""
     internal_port: int | None = None
-    """Where brokers behind proxies reach each other."""
+    """The port at which brokers behind proxies reach each other."""
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """As in `process.roles`."""
+        """The value of `process.roles`."""
         return (("broker",) if self.port is not None else ()) + (("controller",) if self.controller_port else ())
 
     @property
     def name(self) -> str:
-        """Of its directory and in messages."""
+        """The name of its directory, also used in messages."""
         return f"broker-{self.node_id}" if self.port is not None else "controller"
 
 
@@ -51,17 +51,17 @@ class KafkaNode:
 
     @property
     def name(self) -> str:
-        """`broker-0`, `controller`."""
+        """The name of the process, such as `broker-0` or `controller`."""
         return self.properties.parent.name
 
     @property
     def address(self) -> str:
-        """`host:port` for clients, of its proxy where it has one; of a controller apart, empty."""
+        """`host:port` for clients, that of the proxy if there is one; empty for a separate controller."""
         return "" if self._shown is None else f"{LOOPBACK}:{self._shown}"
 
     @property
     def direct_address(self) -> str:
-        """`host:port` of a listener past its proxy."""
+        """`host:port` of a listener without a proxy."""
         return "" if self._internal is None else f"{LOOPBACK}:{self._internal}"
 
     @property
@@ -76,32 +76,32 @@ class KafkaNode:
 
     @property
     def log(self) -> Path:
-        """Where it logs."""
+        """The log file."""
         return self.process.log
 
     def launch(self) -> None:
-        """Start the process without waiting until it serves; first wait until its cluster would have it."""
+        """Start the process without waiting until it serves, as soon as it may join its cluster."""
         self._await_vacancy()
         self.process.launch()
 
     def kill(self) -> None:
-        """SIGKILL: a crash. Data and port stay."""
+        """Kill the process (SIGKILL), as a crash does. Data and port stay."""
         self.process.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nobody answers."""
+        """Pause the process (SIGSTOP). Its connections stay open and nothing answers."""
         self.process.pause()
 
     def resume(self) -> None:
-        """SIGCONT, after `pause`."""
+        """Resume a paused process (SIGCONT)."""
         self.process.resume()
 
     def stop(self) -> None:
-        """SIGTERM: hands its partitions over first."""
+        """Stop the process (SIGTERM). A broker moves its leaderships away first."""
         self.process.stop()
 
     def restart(self) -> None:
-        """Start it again with its data on its port, and wait until it serves; stop it first if it runs."""
+        """Restart the process with its data and port, and wait until it serves. A running process is stopped first."""
         if self.alive:
             self.stop()
         self.launch()
@@ -113,11 +113,11 @@ class KafkaNode:
 
 
 def properties_text(values: Mapping[str, str]) -> str:
-    """As Java reads it: backslashes doubled, line ends escaped."""
+    """Return `values` as a properties file: backslashes are doubled, line ends escaped."""
     escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in values.items()}
     return "".join(f"{key}={value}\n" for key, value in escaped.items())
 
 
 def listeners_text(ports: Mapping[str, int | None]) -> str:
-    """As in `listeners`, without those that have no port."""
+    """Return the value of `listeners` for the ports that are set."""
     return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items() if port is not None)

@@ -13,7 +13,7 @@ FILE = Path(__file__).with_name("jars.sha256")
 
 
 def pins_of(directory: str, file: Path = FILE) -> Mapping[str, str] | None:
-    """Return the sums of the jars in one directory of the cache, by name; None where that is not pinned."""
+    """Return the sums of the jars in one directory of the cache, by name; None if it is not pinned."""
     return _read(file).get(directory)
 
 
@@ -23,7 +23,7 @@ def pinned(file: Path = FILE) -> frozenset[str]:
 
 
 def write_pins(sums: Mapping[str, Mapping[str, str]], file: Path = FILE) -> None:
-    """Write the sums of all directories, in an order of their own: a change of one jar is a change of one line."""
+    """Write the sums of all directories, sorted by path, so that a changed jar changes one line."""
     lines = sorted(
         (f"{directory}/{name}", sum_) for directory, of_jars in sums.items() for name, sum_ in of_jars.items()
     )

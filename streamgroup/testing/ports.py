@@ -1,4 +1,4 @@
-"""Free ports on the loopback."""
+"""Free ports on the loopback interface."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from streamgroup.errors import TransportError
 LOOPBACK = "127.0.0.1"
 
 _PORTS = range(12_000, 32_000)
-"""Below the range from which Linux, macOS and Windows take the local ports of outgoing connections: a server that is
-down keeps its port free for its restart."""
+"""Below the ephemeral port ranges of Linux, macOS and Windows: no outgoing connection takes the port of a stopped
+server."""
 
 _ATTEMPTS = 1_000
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """`count` different ports that nobody listens on at this moment. Raises TransportError where none is found."""
-    chance = random.SystemRandom()
+    """Return `count` different ports without a listener. Raises TransportError if there are too few."""
+    rng = random.SystemRandom()
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         for _ in range(_ATTEMPTS):
             if len(ports) == count:
                 return tuple(ports)
-            port = chance.choice(_PORTS)
+            port = rng.choice(_PORTS)
             listener = held.enter_context(socket.socket())
             try:
                 listener.bind((LOOPBACK, port))
@@ -33,5 +33,5 @@ def free_ports(count: int) -> tuple[int, ...]:
                 continue
             ports.append(port)
     raise TransportError(
-        f"no {count} free ports on {LOOPBACK} after {_ATTEMPTS} attempts; are other servers left over?"
+        f"cannot find {count} free ports on {LOOPBACK} in {_ATTEMPTS} attempts. Stop servers that are left over"
     )

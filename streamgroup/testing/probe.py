@@ -1,7 +1,7 @@
-"""Whether a server serves, asked in its own protocol.
+"""Readiness probes of servers, in their own protocols.
 
-Independent of `streamgroup.wire` and `streamgroup.net` on purpose: a fault there must not look like a server that does
-not start.
+This module does not use `streamgroup.wire` and `streamgroup.net`: a bug there must not look like a server that does not
+start.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 
 _TIMEOUT_S = 2.0
 _METADATA_V0 = struct.pack(">hhih5s", 3, 0, 0, 5, b"probe")
-"""The header of Metadata v0 (api key, version, correlation id, client id): every Kafka since 0.8 answers it."""
+"""The header of Metadata v0 (api key, version, correlation id, client id), which every Kafka since 0.8 answers."""
 
 _NO_TOPIC_NAMED = struct.pack(">i", 0)
 
@@ -20,9 +20,7 @@ _MAX_ANSWER = 64 * 1024
 
 
 def brokers_known_to(host: str, port: int) -> frozenset[int]:
-    """Return the ids of the brokers that are in service as the broker at `host:port` knows them; empty where it is
-    silent.
-    """
+    """Return the ids of the brokers that the broker at `host:port` knows; empty if it does not answer."""
     answer = _metadata(host, port, _NO_TOPIC_NAMED)
     try:
         # The brokers stand first; the topics after them may be many and do not matter.
@@ -32,7 +30,7 @@ def brokers_known_to(host: str, port: int) -> frozenset[int]:
 
 
 def accepts(host: str, port: int) -> bool:
-    """Return whether anybody listens at `host:port`; all that can be asked of Kafka 0.7."""
+    """Return whether a process listens at `host:port`, the only probe that Kafka 0.7 allows."""
     try:
         socket.create_connection((host, port), _TIMEOUT_S).close()
     except OSError:
@@ -41,15 +39,18 @@ def accepts(host: str, port: int) -> bool:
 
 
 def answers_metadata(host: str, port: int) -> bool:
-    """Return whether a broker answers at `host:port`.
+    """Return whether a broker at `host:port` answers Metadata.
 
-    One of 0.8 knows no brokers, not even itself, before the first topic.
+    A broker of 0.8 lists no brokers, not even itself, before the first topic.
     """
     return _metadata(host, port, _NO_TOPIC_NAMED) is not None
 
 
 def leaders_known_to(host: str, port: int, topic: str) -> dict[int, int]:
-    """Return the leaders of a topic's partitions as the broker at `host:port` knows them; without those that have none."""
+    """Return the leaders of a topic's partitions that the broker at `host:port` knows.
+
+    Partitions without a leader are absent.
+    """
     name = topic.encode()
     answer = _metadata(host, port, struct.pack(f">ih{len(name)}s", 1, len(name), name))
     try:
@@ -59,15 +60,12 @@ def leaders_known_to(host: str, port: int, topic: str) -> dict[int, int]:
 
 
 def broker_ids(answer: bytes) -> frozenset[int]:
-    """Return the broker ids in a Metadata v0 answer without its length. Raises struct.error where it is too short."""
+    """Return the broker ids in a Metadata v0 response without its length. Raises struct.error if it is too short."""
     return frozenset(_brokers(answer)[0])
 
 
 def partition_leaders(answer: bytes) -> dict[int, int]:
-    """Return the leaders of the partitions of the only topic in a Metadata v0 answer.
-
-    Raises struct.error as `broker_ids`.
-    """
+    """Return the partition leaders of the only topic in a Metadata v0 response. Raises struct.error as `broker_ids`."""
     _, at = _brokers(answer)
     topics, error, name_length = struct.unpack_from(">ihh", answer, at)
     if topics != 1 or error:
@@ -88,7 +86,7 @@ def partition_leaders(answer: bytes) -> dict[int, int]:
 
 
 def _brokers(answer: bytes) -> tuple[list[int], int]:
-    """Return the ids, and where what stands after the brokers begins."""
+    """Return the broker ids and the position behind the brokers."""
     _, count = struct.unpack_from(">ii", answer)
     ids, at = [], 8
     for _ in range(_counted(count)):
@@ -107,9 +105,9 @@ def _counted(count: int) -> int:
 
 
 def zookeeper_serves(host: str, port: int, data: str) -> bool:
-    """Return whether a ZooKeeper serves at `host:port`, and is the one whose data directory is `data`.
+    """Return whether the ZooKeeper with the data directory `data` serves at `host:port`.
 
-    It answers `conf` with its configuration once it serves, with a sentence before.
+    It answers `conf` with its configuration once it serves, and with a sentence before that.
     """
     try:
         with socket.create_connection((host, port), _TIMEOUT_S) as connection:
@@ -124,7 +122,7 @@ def zookeeper_serves(host: str, port: int, data: str) -> bool:
 
 
 def _metadata(host: str, port: int, topics: bytes) -> bytes | None:
-    """Return the beginning of an answer without its length; None where nobody answers."""
+    """Return the start of the response without its length; None without a response."""
     try:
         with socket.create_connection((host, port), _TIMEOUT_S) as connection:
             connection.settimeout(_TIMEOUT_S)
@@ -135,7 +133,7 @@ def _metadata(host: str, port: int, topics: bytes) -> bytes | None:
 
 
 def _read(connection: socket.socket) -> bytes:
-    """Return the first _MAX_ANSWER bytes of one answer, without its length."""
+    """Read the first _MAX_ANSWER bytes of a response without its length."""
     (size,) = struct.unpack(">i", _exactly(connection, 4))
     return _exactly(connection, min(size, _MAX_ANSWER))
 

@@ -1,8 +1,8 @@
-"""One server process: started, watched, and stopped in all the ways that a server can stop.
+"""A server process, and the ways in which a server can stop.
 
-A server is the leader of a session of its own, so that a Ctrl-C meant for the tests does not reach it. Instead a
-watchdog (a shell that waits for the end of a pipe that only this process holds) kills it when this process is gone,
-however it died. Linux's PR_SET_PDEATHSIG is not used: it fires when the *thread* that started the child ends.
+A server leads a session of its own, so that a Ctrl-C meant for the tests does not reach it. A watchdog kills it when
+this process is gone, however that died: a shell that waits for the end of a pipe that only this process holds.
+PR_SET_PDEATHSIG of Linux is not used, since it fires when the *thread* that started the child ends.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _ADDRESS_IN_USE = ("Address already in use", "java.net.BindException")
 
 
 class ServerStartError(StreamGroupError):
-    """A server did not start, or not in time; the message ends with the end of its log."""
+    """A server failed to start in time. The message ends with the end of its log."""
 
 
 class PortTakenError(ServerStartError):
-    """A server did not start because its port is another's."""
+    """A server failed to start because another process holds its port."""
 
 
 def on_free_ports(start: Callable[[], None], *, fixed: bool) -> None:
-    """Call `start`, which looks for free ports and has servers bind them; again where somebody took one in between.
+    """Call `start`, which binds servers to free ports, and retry if another process takes a port in between.
 
-    Where the caller has `fixed` the ports there are no others to try. Raises the last attempt's PortTakenError.
+    There is no retry if the caller has `fixed` the ports. Raises the PortTakenError of the last attempt.
     """
     for left in reversed(range(1 if fixed else _PORT_ATTEMPTS)):
         try:
@@ -51,12 +51,11 @@ def on_free_ports(start: Callable[[], None], *, fixed: bool) -> None:
 
 
 class ServerProcess:
-    """A local server: its process, its log and the probe that tells when it serves.
+    """A local server: its process, its log, and the probe that tells when it serves.
 
-    `ready` is called until it returns True or the deadline has passed; it must not block for more than a moment. Where
-    it could be another server on the same port that answers, `announces` is what this one logs once it has started.
-    The log holds the standard output and error of every start. With `detached` the server outlives this process.
-    Not for use by several threads at once.
+    `ready` is called until it returns True or the deadline passes; it must not block for long. If another server might
+    answer on the same port, `announces` is the text that this one logs once it has started. The log has the standard
+    output and error of every start. A `detached` server outlives this process. Not thread-safe.
     """
 
     def __init__(
@@ -94,13 +93,13 @@ class ServerProcess:
         """Whether the process exists (it may be paused)."""
         if self._process is None or self._process.poll() is None:
             return self._process is not None
-        self._dismiss_watchdog()  # from here on its process id may become another's
+        self._dismiss_watchdog()  # its pid may be reused from now on
         return False
 
     def launch(self) -> None:
-        """Start the process without waiting for it; `await_ready` must follow. Its deadline begins here."""
+        """Start the process and its deadline without waiting for it. Call `await_ready` next."""
         if self.alive:
-            raise StreamGroupError(f"{self.name} runs already (pid {self.pid})")
+            raise StreamGroupError(f"cannot start {self.name}: it runs already (pid {self.pid})")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._log_start = log.tell()
@@ -120,7 +119,7 @@ class ServerProcess:
     def await_ready(self) -> None:
         """Wait until the launched process serves.
 
-        Raises ServerStartError, or PortTakenError, when it ends or its deadline passes; it is then dead.
+        Raises ServerStartError or PortTakenError if it ends or its deadline passes; the process is then killed.
         """
         while not (self._ready() and self._announces in self._log_of_this_start()):
             if not self.alive:
@@ -135,20 +134,20 @@ class ServerProcess:
         self.await_ready()
 
     def kill(self) -> None:
-        """End it at once (SIGKILL), as a crash would. Its data and its port stay its own."""
+        """Kill the process (SIGKILL), as a crash does. Data and port stay."""
         self._signal(signal.SIGKILL)
         self._reap()
 
     def pause(self) -> None:
-        """Stop it from running without ending it (SIGSTOP): its connections stay open and nobody answers."""
+        """Pause the process (SIGSTOP). Its connections stay open and nothing answers."""
         self._signal(signal.SIGSTOP, must_run=True)
 
     def resume(self) -> None:
-        """Let it run on after `pause`."""
+        """Resume a paused process (SIGCONT)."""
         self._signal(signal.SIGCONT, must_run=True)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End it in good order (SIGTERM); kill it when that takes longer than `timeout_s`."""
+        """Stop the process (SIGTERM), and kill it if that takes longer than `timeout_s`."""
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)
         if self._process is not None:
@@ -157,7 +156,7 @@ class ServerProcess:
         self.kill()
 
     def restart(self) -> None:
-        """Start it again where it was, on the same port with the same data; stop it first if it runs."""
+        """Restart the process on its port with its data. A running process is stopped first."""
         if self.alive:
             self.stop()
         self.start()
@@ -168,7 +167,7 @@ class ServerProcess:
             return log.read().decode(errors="replace")
 
     def log_tail(self, lines: int = _LOG_LINES) -> str:
-        """Return the last lines that the latest start has logged."""
+        """Return the last log lines of the latest start."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:
@@ -178,7 +177,7 @@ class ServerProcess:
 
     def _failed(self, how: str) -> ServerStartError:
         self.kill()
-        # Not only in the tail: the bind error may stand far above it.
+        # Searches the whole log: the bind error may be far above the tail.
         log = self._log_of_this_start()
         taken = any(sign in log for sign in _ADDRESS_IN_USE)
         kind = PortTakenError if taken else ServerStartError
@@ -189,10 +188,10 @@ class ServerProcess:
 
     def _signal(self, number: signal.Signals, *, must_run: bool = False) -> None:
         if self.alive and self._process is not None:
-            # While it is not reaped its id cannot be another's.
+            # Its pid cannot be reused before it is reaped.
             os.killpg(self._process.pid, number)
         elif must_run:
-            raise StreamGroupError(f"{self.name} does not run: {number.name} has nobody to reach; restart() it first")
+            raise StreamGroupError(f"cannot send {number.name} to {self.name}: it is not running. Call restart() first")
 
     def _reap(self) -> None:
         if self._process is not None:

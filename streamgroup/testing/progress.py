@@ -1,4 +1,4 @@
-"""What a user sees on standard error while jars arrive: a plain line, and on a terminal a bar."""
+"""Progress of downloads on standard error: a plain line, and a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Told what has happened so far."""
+    """Shows the state of a task."""
 
     def update(self, step: str, done: int, total: int | None) -> None:
-        """`step` is under way; `total` is None while nobody knows it."""
+        """Show the current `step`; `total` is None while it is unknown."""
 
 
 class _Plain:
     def update(self, step: str, done: int, total: int | None) -> None:
-        """A log needs no intermediate states."""
+        """Do nothing: a log needs no intermediate states."""
 
 
 @contextlib.contextmanager

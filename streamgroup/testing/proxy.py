@@ -1,4 +1,4 @@
-"""A TCP proxy on the loopback that misbehaves as networks do, switchable while connections run through it.
+"""A TCP proxy on the loopback interface that causes network faults, also on open connections.
 
     with Proxy((host, port)) as proxy:
         proxy.set(Fault(delay_s=0.05))                              # both directions, all connections
@@ -6,7 +6,7 @@
         proxy.heal()
         proxy.cut()
 
-`KafkaServer(proxied=True)` puts one before each of its brokers.
+`KafkaServer(proxied=True)` puts one in front of each broker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _READ = 64 * 1024
 _WRITES = 16
-"""How many pieces of one flow one turn sends at most: other connections have their turn, too."""
+"""Pieces of one flow that are sent per turn at most, so that it does not starve other connections."""
 _RESET = struct.pack("ii", 1, 0)
 _COMMAND_TIMEOUT_S = 10.0
 _LONGEST_WAIT_S = 5.0
@@ -42,7 +42,7 @@ _NONE = memoryview(b"")
 
 
 class Direction(Flag):
-    """Which bytes a fault concerns."""
+    """The direction that a fault affects."""
 
     TO_SERVER = auto()
     TO_CLIENT = auto()
@@ -50,7 +50,7 @@ class Direction(Flag):
 
 
 class Which(Enum):
-    """Which connections a fault concerns."""
+    """The connections that a fault affects."""
 
     ALL = "those that are open and those to come"
     OPEN = "those that are open now"
@@ -61,18 +61,18 @@ Faults = dict[Direction, Fault]
 
 
 class Proxy:
-    """Listens on `port` of 127.0.0.1 (a free one unless given) and carries bytes to and from `upstream`.
+    """Listens on `port` of 127.0.0.1 (by default a free one) and forwards bytes to and from `upstream`.
 
-    One thread carries all connections. Every method may be called from any thread and has taken effect when it returns.
-    A connection for which `upstream` has no listener is reset.
+    One thread serves all connections. Every method is thread-safe and has taken effect when it returns. The proxy
+    resets a connection for which `upstream` has no listener.
     """
 
     def __init__(self, upstream: Address | None = None, *, port: int = 0) -> None:
         self.upstream = upstream
         self.accepted = 0
-        """Connections made so far."""
+        """Number of accepted connections so far."""
         self.ended = 0
-        """Flows (directions of connections) that a fault has brought to an end so far."""
+        """Number of flows (directions of connections) that faults have ended so far."""
         self._listener = socket.create_server((LOOPBACK, port), backlog=_BACKLOG)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -88,26 +88,26 @@ class Proxy:
 
     @property
     def address(self) -> Address:
-        """Where clients connect."""
+        """The address for clients."""
         return LOOPBACK, self.port
 
     @property
     def open(self) -> int:
-        """How many connections run through it."""
+        """Number of open connections."""
         return self._command(lambda: len(self._pairs))
 
     @property
     def held(self) -> int:
-        """How many bytes it holds back at this moment, of all connections."""
+        """Number of bytes that all connections hold back."""
         return self._command(lambda: sum(flow.held for pair in self._pairs for flow in pair.flows.values()))
 
     def start(self) -> Self:
-        """Begin to serve."""
+        """Start accepting connections."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Reset all connections and listen no more."""
+        """Reset all connections and stop listening."""
         self._stopping = True
         self._wake()
         if self._thread.is_alive():
@@ -116,7 +116,7 @@ class Proxy:
             self._close()
 
     def set(self, fault: Fault, direction: Direction = Direction.BOTH, which: Which = Which.ALL) -> None:
-        """Let `fault` happen, in the place of what was set for that direction of those connections before."""
+        """Set `fault`, which replaces the previous fault of that direction of those connections."""
 
         def change() -> None:
             faults = dict.fromkeys(direction, fault)
@@ -131,12 +131,12 @@ class Proxy:
         self._command(change)
 
     def heal(self) -> None:
-        """Lift all faults. What was stalled goes on; connections from which bytes have vanished are reset."""
+        """Remove all faults. Stalled flows continue; connections that have lost bytes are reset."""
         self._command(self._next.clear)
         self.set(CLEAN)
 
     def cut(self, end: End = End.RESET) -> int:
-        """End all open connections now, by RST (or `end`); how many there were. New ones are not concerned."""
+        """End all open connections by RST (or `end`), and return their number. New connections are not affected."""
         count = self.open
         self.set(Fault(end=end), which=Which.OPEN)
         return count
@@ -150,7 +150,7 @@ class Proxy:
     # --- any thread --------------------------------------------------------------------------------------------------
 
     def _command(self, act: Callable[[], T]) -> T:
-        """Have the proxy's thread do something, and wait for it."""
+        """Run `act` in the proxy's thread, and wait for its result."""
         done: Future[T] = Future()
 
         def carry_out() -> None:
@@ -161,16 +161,16 @@ class Proxy:
 
         with self._lock:
             if self._over or not self._thread.is_alive():
-                raise ConfigError(f"the proxy at {LOOPBACK}:{self.port} does not run: use it in a `with` statement")
+                raise ConfigError(f"the proxy at {LOOPBACK}:{self.port} is not running: use it in a `with` statement")
             self._commands.append(carry_out)
         self._wake()
         try:
             return done.result(_COMMAND_TIMEOUT_S)
         except TimeoutError:
-            raise StreamGroupError(f"the proxy at {LOOPBACK}:{self.port} has not answered for 10 s") from None
+            raise StreamGroupError(f"no answer from the proxy at {LOOPBACK}:{self.port} within 10 s") from None
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # a full pipe wakes as well, a closed proxy needs no waking
+        with contextlib.suppress(OSError):  # a full pipe ends the wait as well, and a closed proxy has none
             self._waker.send(b"\0")
 
     # --- the proxy's thread ------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Proxy:
             each.close()
 
     def _poll(self) -> frozenset[int]:
-        """Wait for sockets, for time or for a command; the descriptors that are ready."""
+        """Wait for sockets, a due time or a command, and return the ready descriptors."""
         now = time.monotonic()
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
@@ -205,7 +205,7 @@ class Proxy:
             for fd, events in pair.interests(now):
                 poll.register(fd, events)
             due = min(due, pair.due(now))
-        # Rounded up: to wake a fraction too early would be to turn in vain.
+        # Rounded up: a wake-up before the due time would be a turn without work.
         ready = frozenset(fd for fd, _ in poll.poll(max(0, int((due - now) * 1000 + 0.999))))
         if self._woken.fileno() in ready:
             with contextlib.suppress(BlockingIOError):
@@ -229,7 +229,7 @@ class Proxy:
     def _accept(self) -> None:
         try:
             client, _ = self._listener.accept()
-        except OSError:  # it went away before we looked
+        except OSError:  # the client closed before the accept
             return
         self.accepted += 1
         faults, self._next = self._faults | self._next, {}
@@ -243,21 +243,21 @@ class Proxy:
         self._count(before, pair)
 
     def _count(self, before: tuple[End | None, ...], pair: _Pair) -> None:
-        """Ends that have come since; one that takes another's place is a new one."""
+        """Count the new ends; an end that replaces another one counts."""
         self.ended += sum(now not in (None, was) for was, now in zip(before, pair.ends(), strict=True))
 
 
 class _Pair:
-    """A client's connection and the one to the server that belongs to it."""
+    """A client's connection and its connection to the server."""
 
     def __init__(self, client: socket.socket, upstream: Address | None, faults: Faults, now: float) -> None:
         self.over = False
         self.flows = {direction: Flow(faults[direction], now) for direction in Direction.BOTH}
         self._client, self._server = client, socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._shut: set[Direction] = set()
-        """Directions in which the receiver was told that nothing more comes."""
+        """Directions whose receiver has got a FIN."""
         self._dead: set[socket.socket] = set()
-        """Sockets whose peer is gone, which the other side must not hear of."""
+        """Sockets whose peer is gone, while the other side must not notice."""
         for each in (self._client, self._server):
             each.setblocking(False)
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -267,11 +267,11 @@ class _Pair:
             self.end(reset=True)
 
     def ends(self) -> tuple[End | None, ...]:
-        """To which ends faults have brought its flows."""
+        """Return the ends that faults have caused, per flow."""
         return tuple(flow.ended for flow in self.flows.values())
 
     def put(self, faults: Faults) -> None:
-        """Change the faults. Where bytes have vanished the stream cannot go on."""
+        """Replace the faults. A stream that has lost bytes is reset."""
         for direction, fault in faults.items():
             flow = self.flows[direction]
             if flow.ended is End.HALF_OPEN and fault.end is not End.HALF_OPEN:
@@ -287,7 +287,7 @@ class _Pair:
             each.close()
 
     def interests(self, now: float) -> Iterable[tuple[int, int]]:
-        """Descriptors, and what to poll them for."""
+        """Return the descriptors and their poll events."""
         wanted = {self._client: 0, self._server: 0}
         if self._connecting:
             wanted[self._server] |= select.POLLOUT
@@ -300,7 +300,7 @@ class _Pair:
         return [(each.fileno(), events) for each, events in wanted.items() if events]
 
     def due(self, now: float) -> float:
-        """When something is to be done though no socket is ready."""
+        """Return when to advance even without a socket event."""
         times = [
             due
             for direction, flow in self.flows.items()
@@ -309,7 +309,7 @@ class _Pair:
         return min(times, default=now + _LONGEST_WAIT_S)
 
     def advance(self, ready: frozenset[int], now: float) -> None:
-        """Do all that can be done without waiting."""
+        """Do everything that is possible without waiting."""
         if self.over or (self._connecting and not self._connected(ready)):
             return
         for direction, flow in self.flows.items():
@@ -327,7 +327,7 @@ class _Pair:
             self.end(reset=not closed)
 
     def _connected(self, ready: frozenset[int]) -> bool:
-        """Return whether the server is reached; where it is not, the client is reset."""
+        """Return whether the server is connected. If the attempt failed, reset the client."""
         if self._server.fileno() not in ready:
             return False
         code = self._server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -337,7 +337,7 @@ class _Pair:
         return not code
 
     def _sides(self, direction: Direction) -> tuple[socket.socket, socket.socket]:
-        """Who sends and who receives."""
+        """Return source and sink of a direction."""
         return (self._client, self._server) if direction is Direction.TO_SERVER else (self._server, self._client)
 
     def _read(self, source: socket.socket, flow: Flow, now: float) -> None:
@@ -358,7 +358,7 @@ class _Pair:
             self._dead.add(source)
 
     def _write(self, sink: socket.socket, flow: Flow, now: float) -> None:
-        # A small piece must have left before the next one comes: one a turn.
+        # One small piece per turn, so that it is sent before the next one.
         for _ in range(1 if flow.fault.split else _WRITES):
             piece = _NONE if self.over or sink in self._dead else flow.piece(now)
             if not piece:
@@ -377,7 +377,7 @@ class _Pair:
             self._gone(sink)
 
     def _gone(self, side: socket.socket) -> None:
-        """The peer has reset `side`: so is the other, unless it must not hear of it."""
+        """Handle a reset of `side`: reset the other side, unless it must not notice."""
         if End.HALF_OPEN in {flow.ended for flow in self.flows.values()}:
             self._dead.add(side)
         else:

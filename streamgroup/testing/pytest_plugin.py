@@ -1,6 +1,6 @@
 """Fixtures for tests that need real servers.
 
-Loaded by every pytest run of an environment that has streamgroup: imports nothing that costs before a fixture is used.
+Every pytest run of an environment with streamgroup loads this module, so expensive imports happen only in the fixtures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def streamgroup_kafka(pytestconfig: pytest.Config) -> Iterator[KafkaServer]:
-    """A real Kafka of one broker for the whole session (per worker under pytest-xdist)."""
+    """A real Kafka of one broker for the whole session, one per worker under pytest-xdist."""
     from streamgroup.testing import KafkaServer  # noqa: PLC0415
     from streamgroup.testing.releases import DEFAULT_VERSION  # noqa: PLC0415
 
@@ -37,7 +37,7 @@ def streamgroup_kafka(pytestconfig: pytest.Config) -> Iterator[KafkaServer]:
 
 @pytest.fixture(scope="session")
 def streamgroup_zookeeper() -> Iterator[ZooKeeperServer]:
-    """A real ZooKeeper for the whole session (per worker under pytest-xdist)."""
+    """A real ZooKeeper for the whole session, one per worker under pytest-xdist."""
     from streamgroup.testing import ZooKeeperServer  # noqa: PLC0415
 
     with ZooKeeperServer() as server:

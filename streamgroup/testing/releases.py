@@ -1,4 +1,4 @@
-"""The Kafka releases that can be started here: one row each."""
+"""The Kafka releases that this package can start, one row each."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ class Coordinate:
 
 
 class Quorum(Enum):
-    """Who keeps a cluster's metadata."""
+    """The system that keeps a cluster's metadata."""
 
     KRAFT = "kraft"
     ZOOKEEPER = "zookeeper"
 
 
 class Listeners(Enum):
-    """How a broker is told where it listens, and where it tells others to come."""
+    """The properties that configure where a broker listens and which address it advertises."""
 
     HOST_NAME = "hostname, port"
-    """Of Kafka 0.7; only the emulated one can send clients elsewhere."""
+    """Kafka 0.7; only the emulator can advertise another port."""
     HOST_AND_PORT = "host.name, port"
     ONE = "listeners"
-    """One per security protocol: the brokers meet where clients do."""
+    """One listener per security protocol, which brokers and clients share."""
     NAMED = "listeners, listener.security.protocol.map"
-    """KIP-103: the brokers may meet apart."""
+    """Named listeners (KIP-103): brokers may use one of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """How one Kafka version is had and started."""
+    """The jars and properties of one Kafka release."""
 
     version: str
     scala: str
     quorum: Quorum
     extra: tuple[Coordinate, ...] = ()
-    """Jars that it needs on today's Java beyond its own dependencies."""
+    """Jars that it needs on a current Java beyond its own dependencies."""
     tools_apart: bool = True
     listeners: Listeners = Listeners.NAMED
     emulated: bool = False
-    """Not to be had: `testing/kafka07/` does what its brokers do."""
+    """Emulated by `testing/kafka07/`: no registry has its jars."""
 
     @property
     def number(self) -> tuple[int, ...]:
-        """For comparisons: (0, 8, 2, 2)."""
+        """The version as numbers for comparisons, such as (0, 8, 2, 2)."""
         return tuple(map(int, self.version.split(".")))
 
     @property
     def announcement(self) -> str:
-        """What a broker logs once it has started."""
+        """The log line of a started broker."""
         if self.emulated:
             return "Kafka server started"
         if self.quorum is Quorum.KRAFT:
@@ -69,17 +69,17 @@ class Release:
 
     @property
     def coordinate(self) -> Coordinate:
-        """The broker's module; its dependencies bring the rest."""
+        """The module of the broker, which depends on all others."""
         return Coordinate("org.apache.kafka", f"kafka_{self.scala}", self.version)
 
     @property
     def tools(self) -> Coordinate | None:
-        """The module of the command line tools; None where they lie among the broker's own classes."""
+        """The module of the command line tools; None if the broker's jars contain them."""
         return Coordinate("org.apache.kafka", "kafka-tools", self.version) if self.tools_apart else None
 
 
 def _registered(version: str, *, extra: tuple[Coordinate, ...] = (), listeners: Listeners = Listeners.NAMED) -> Release:
-    """Return a release whose brokers and topics are in ZooKeeper; its tools lie among the broker's classes."""
+    """Return a release in ZooKeeper mode, whose broker jars contain the tools."""
     return Release(version, "2.11", Quorum.ZOOKEEPER, extra, tools_apart=False, listeners=listeners)
 
 
@@ -99,8 +99,8 @@ DEFAULT_VERSION = "4.1.1"
 
 
 def release_of(version: str) -> Release:
-    """Return the row of `version`. Raises ConfigError naming those that there are."""
+    """Return the row of `version`. Raises ConfigError with the available ones."""
     release = RELEASES.get(version)
     if release is None:
-        raise ConfigError(f"Kafka {version} cannot be started here; these can: {', '.join(RELEASES)}")
+        raise ConfigError(f"unsupported Kafka {version}: available are {', '.join(RELEASES)}")
     return release

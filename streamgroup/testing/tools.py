@@ -1,4 +1,4 @@
-"""Kafka's classes: those that a broker runs from, and its own tools."""
+"""The class paths of Kafka's brokers and command line tools."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ _OWN_LOGGING = ("slf4j-api", "log4j", "slf4j-log4j", "slf4j-reload4j", "reload4j
 
 
 def kafka_classpath(version: str) -> tuple[Path, ...]:
-    """Return the jars of a Kafka version, resolved if they are not in the cache, with PySpark's logging instead of its
-    own.
-    """
+    """Return the jars of a Kafka version, downloaded if they are not cached, with PySpark's logging jars."""
     release = release_of(version)
     if release.emulated:
-        raise ConfigError(f"Kafka {version} is emulated here, by a program in Python: it has neither jars nor tools")
+        raise ConfigError(f"no jars of Kafka {version}: it is emulated in Python, without tools")
     jars = list(_jars(release.coordinate))
     for extra in release.extra:
         jars.extend(_jars(extra, transitive=False))
@@ -30,11 +28,11 @@ def java_tool(version: str, main_class: str, *arguments: str, jvm_flags: Sequenc
     """Return the argv of one of Kafka's own tools, for `subprocess`.
 
     For instance `org.apache.kafka.tools.consumer.ConsoleConsumer` and
-    `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand`, which the shell scripts of a Kafka start too. Before
-    3.x they are `kafka.tools.ConsoleConsumer`, `kafka.admin.ConsumerGroupCommand` and their kin.
+    `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand`, which Kafka's shell scripts start too. Before 3.x they
+    are `kafka.tools.ConsoleConsumer`, `kafka.admin.ConsumerGroupCommand` and so on.
     """
     tools = release_of(version).tools
-    # Alone: of its dependencies the tools that talk to brokers need none that the broker does not have.
+    # Without its dependencies: the tools that call brokers need only those of the broker.
     own = () if tools is None else _jars(tools, transitive=False)
     flags = (*jvm_flags, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
     return java_command(main_class, arguments, classpath=(*kafka_classpath(version), *own), flags=flags)

@@ -1,6 +1,7 @@
-"""Topics of a cluster that is registered in ZooKeeper, made as Kafka's own TopicCommand makes them: by two nodes there.
+"""Creates topics in ZooKeeper mode as Kafka's TopicCommand does: by two nodes in ZooKeeper.
 
-Brokers before 0.10.1 have no request for it. The brokers must be 0.8.1 or later: 0.8.0 has no configuration of topics.
+Brokers before 0.10.1 have no CreateTopics request. The brokers must be 0.8.1 or later: 0.8.0 has no topic
+configuration.
 """
 
 from __future__ import annotations
@@ -33,27 +34,29 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     timeout_s: float = _TIMEOUT_S,
 ) -> None:
-    """Make a topic and wait until every broker that runs knows a leader of each of its partitions.
+    """Create a topic and wait until every running broker knows a leader of each partition.
 
-    Raises ConfigError where it exists, where there are fewer brokers than replicas, or under KRaft (use the
-    AdminClient of any client library); ServerStartError where a partition has no leader after `timeout_s`.
+    Raises ConfigError if the topic exists, if there are fewer brokers than replicas, or in KRaft mode (use the
+    AdminClient of any client library); ServerStartError if a partition has no leader after `timeout_s`.
     """
     if not server.zookeeper_connect:
-        raise ConfigError(f"topic {name}: Kafka {server.version} is not registered in ZooKeeper; use an AdminClient")
+        raise ConfigError(f"cannot create topic {name}: Kafka {server.version} runs in KRaft mode. Use an AdminClient")
     if release_of(server.version).number < (0, 8):
-        raise ConfigError(f"topic {name}: in Kafka {server.version} a topic comes with what is first produced to it")
+        raise ConfigError(
+            f"cannot create topic {name}: Kafka {server.version} creates topics only by the first produce"
+        )
     ids = [broker.node_id for broker in server.brokers]
     if not 1 <= replication <= len(ids):
-        raise ConfigError(f"topic {name}: {replication} replicas on {len(ids)} brokers")
+        raise ConfigError(f"cannot create topic {name}: {replication} replicas on {len(ids)} brokers")
     assignment = {str(p): replicas for p, replicas in enumerate(spread(ids, partitions, replication))}
     with zookeeper_client(server.zookeeper_connect) as client:
         try:
-            # The configuration first: the controller acts on the second node.
+            # The controller reacts to the second node, so the configuration must exist before.
             client.ensure_path("/config/topics")
             _put(client, f"/config/topics/{name}", {"version": 1, "config": dict(config or {})})
             client.create(f"/brokers/topics/{name}", _json({"version": 1, "partitions": assignment}))
         except NodeExistsError as error:
-            raise ConfigError(f"topic {name} exists at {server.zookeeper_connect}") from error
+            raise ConfigError(f"cannot create topic {name}: it exists at {server.zookeeper_connect}") from error
     _await_leaders(server, name, partitions, timeout_s)
 
 
@@ -80,7 +83,7 @@ def _await_leaders(server: KafkaServer, name: str, partitions: int, timeout_s: f
         while len(found := leaders_known_to(LOOPBACK, broker.port or 0, name)) < partitions:
             if time.monotonic() >= deadline:
                 raise ServerStartError(
-                    f"topic {name}: {broker.name} knows leaders of {len(found)} of {partitions} partitions after "
-                    f"{timeout_s:.0f} s. The end of its log, {broker.log}:\n{broker.process.log_tail()}"
+                    f"no leaders of topic {name}: {broker.name} knows those of {len(found)} of {partitions} partitions "
+                    f"after {timeout_s:.0f} s. The end of its log, {broker.log}:\n{broker.process.log_tail()}"
                 )
             time.sleep(_POLL_S)

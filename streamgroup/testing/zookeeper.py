@@ -1,4 +1,4 @@
-"""A real ZooKeeper on the loopback, from the jars of PySpark; or the one that Kafka 0.7 and 0.8.0 were run with."""
+"""A real ZooKeeper on the loopback interface, from the jars of PySpark or of the release of Kafka 0.7's time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ JVM_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _CONFIGURATION = "zoo.cfg"
 _MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 VERSIONS_APART = ("3.3.6",)
-"""Versions that are resolved. This one has no transactions (3.4), and drops the request without an answer."""
+"""Versions that Ivy downloads. 3.3.6 has no transactions (multi, since 3.4) and drops the request without a response.
+"""
 
 _JARS = ("zookeeper-*.jar", "netty-*.jar", "metrics-core-*.jar", "snappy-java-*.jar", "commons-io-*.jar")
 
@@ -34,9 +35,9 @@ class ZooKeeperServer:
         with ZooKeeperServer() as zookeeper:
             KazooClient(zookeeper.connect_string)
 
-    `tick_time_ms` bounds the sessions: from 2 to 20 ticks. A `data_dir` is kept and may be started again; without one
-    everything lies in a temporary directory that goes with the server (unless its start failed). `version` is 3.3.6,
-    or None for PySpark's.
+    `tick_time_ms` bounds session timeouts: 2 to 20 ticks. A given `data_dir` is kept and can be started again. Without
+    one the data lie in a temporary directory, which is removed with the server unless its start failed. `version` is
+    3.3.6, or None for PySpark's.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class ZooKeeperServer:
     ) -> None:
         if version is not None and version not in VERSIONS_APART:
             raise ConfigError(
-                f"ZooKeeper {version} cannot be started here; these can: {', '.join(VERSIONS_APART)}, PySpark's"
+                f"unsupported ZooKeeper {version}: available are {', '.join(VERSIONS_APART)} and PySpark's"
             )
         self._version = version
         self._tick_time_ms = tick_time_ms
@@ -88,13 +89,13 @@ class ZooKeeperServer:
 
     @property
     def log(self) -> Path:
-        """Where it logs."""
+        """The log file."""
         return self._started().log
 
     def start(self) -> Self:
-        """Start it and wait until it serves. Raises ServerStartError with the end of the log."""
+        """Start the server and wait until it serves. Raises ServerStartError with the end of the log."""
         if self.alive:
-            raise ConfigError(f"ZooKeeper at {self.connect_string} runs already")
+            raise ConfigError(f"cannot start ZooKeeper: it runs at {self.connect_string}")
         self._dir = home = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-zookeeper-"))
 
         def start_process() -> None:
@@ -106,26 +107,26 @@ class ZooKeeperServer:
         return self
 
     def stop(self) -> None:
-        """End it; without a `data_dir` of the caller's own, remove everything."""
+        """Stop the server, and remove its data unless the caller gave a `data_dir`."""
         if self._process is not None:
             self._process.stop() if self._given_dir else self._process.kill()
         if self._dir is not None and self._given_dir is None:
             shutil.rmtree(self._dir, ignore_errors=True)
 
     def kill(self) -> None:
-        """SIGKILL: a crash. Data and port stay."""
+        """Kill the process (SIGKILL), as a crash does. Data and port stay."""
         self._started().kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nobody answers."""
+        """Pause the process (SIGSTOP). Its connections stay open and nothing answers."""
         self._started().pause()
 
     def resume(self) -> None:
-        """SIGCONT, after `pause`."""
+        """Resume a paused process (SIGCONT)."""
         self._started().resume()
 
     def restart(self) -> None:
-        """Start it again with its data on its port, and wait until it serves; stop it first if it runs."""
+        """Restart the process with its data and port, and wait until it serves. A running process is stopped first."""
         self._started().restart()
 
     def __enter__(self) -> Self:
@@ -136,7 +137,7 @@ class ZooKeeperServer:
 
     def _started(self) -> ServerProcess:
         if self._process is None:
-            raise ConfigError("this ZooKeeperServer was not started: use it in a `with` statement, or call start()")
+            raise ConfigError("this ZooKeeperServer is not started: use it in a `with` statement, or call start()")
         return self._process
 
     def _make_process(self, directory: Path, port: int) -> ServerProcess:
@@ -145,7 +146,7 @@ class ZooKeeperServer:
         file.write_text(properties_text(configuration(directory / "data", port, self._tick_time_ms)))
         flags = (*self._jvm_flags, write_log4j2(directory))
         jars = zookeeper_jars(self._version)
-        (directory / "data").mkdir(exist_ok=True)  # 3.3 does not make it
+        (directory / "data").mkdir(exist_ok=True)  # 3.3 does not create it
         return ServerProcess(
             "ZooKeeper",
             java_command(_MAIN_CLASS, [str(file)], classpath=(*logging_jars(), *jars), flags=flags),
@@ -157,10 +158,10 @@ class ZooKeeperServer:
 
 
 def zookeeper_jars(version: str | None) -> tuple[Path, ...]:
-    """What a server of this version runs from, beside its logging."""
+    """Return the jars of a server of this version, without logging."""
     if version is None:
         return pyspark_jar_files(*_JARS)
-    # Alone: its dependencies are its logging and what Sun's JMX needed before it came with Java.
+    # Without its dependencies: those are logging, and jars of JMX that Java has contained since.
     return resolve("org.apache.zookeeper", "zookeeper", version, transitive=False)
 
 

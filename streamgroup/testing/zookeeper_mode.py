@@ -1,4 +1,4 @@
-"""A cluster whose brokers and topics are registered in ZooKeeper: every Kafka before KRaft."""
+"""ZooKeeper mode: brokers and topics are registered in ZooKeeper, as in every Kafka before KRaft."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ RESERVED = frozenset(
         "zookeeper.connect",
     }
 )
-"""What follows from where the processes are put, and so is not for `config`."""
+"""Properties that KafkaServer sets itself and `config` must not contain."""
 
 _KAFKA07: Mapping[str, str] = {
-    # What was produced is there at once (Kafka: after 500 messages or 3 s).
+    # Flushes, and so exposes, each message at once (default: after 500 messages or 3 s).
     "log.flush.interval": "1",
     "zk.sessiontimeout.ms": "4000",
     "zk.connectiontimeout.ms": "30000",
@@ -65,12 +65,12 @@ _SINCE: Sequence[tuple[tuple[int, ...], Mapping[str, str]]] = (
             "num.partitions": "1",
             "offsets.topic.num.partitions": "4",
             "controlled.shutdown.enable": "true",
-            # The last broker of a cluster tries three times to hand over what nobody can take (Kafka: every 5 s).
+            # The last broker of a cluster retries three times to move its leaderships (default: every 5 s).
             "controlled.shutdown.retry.backoff.ms": "200",
             "num.network.threads": "2",
             "num.io.threads": "4",
             "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
-            # How long a killed broker's restart waits until its ephemeral node has gone (Kafka: 6 s).
+            # A restart waits until the node of the killed broker has expired (default: 6 s).
             "zookeeper.session.timeout.ms": "4000",
             "zookeeper.connection.timeout.ms": "30000",
         },
@@ -86,7 +86,7 @@ _SINCE: Sequence[tuple[tuple[int, ...], Mapping[str, str]]] = (
         },
     ),
 )
-"""What makes a small cluster quick and strict, and since which version; `config` overrides any of it."""
+"""Defaults, by the release that introduced them, that make a small cluster fast and strict; `config` overrides them."""
 
 _NAMES = ("broker.id", "log.dirs", "zookeeper.connect")
 _NAMES07 = ("brokerid", "log.dir", "zk.connect")
@@ -99,7 +99,7 @@ _REPLICAS_SINCE: Mapping[str, tuple[int, ...]] = {
 
 
 class ZooKeeperMode:
-    """The `MetadataMode` of a cluster that ZooKeeper keeps: a server of its own, or the one at `zookeeper`."""
+    """The `MetadataMode` of ZooKeeper, with a server of its own or the one at `zookeeper`."""
 
     reserved = RESERVED
 
@@ -115,7 +115,7 @@ class ZooKeeperMode:
     ) -> None:
         if zookeeper is not None and zookeeper_port is not None:
             raise ConfigError(
-                f"zookeeper={zookeeper} with zookeeper_port={zookeeper_port}: the port is for one that is started here"
+                f"invalid zookeeper={zookeeper} with zookeeper_port={zookeeper_port}: the port is for a new ZooKeeper"
             )
         self._release = release
         self._brokers = brokers
@@ -127,18 +127,18 @@ class ZooKeeperMode:
 
     @property
     def zookeeper_connect(self) -> str:
-        """`host:port/chroot` of the ZooKeeper given, else `host:port` of the own one."""
+        """`host:port/chroot` of the given ZooKeeper, else `host:port` of its own."""
         if self._given is not None:
             return self._given
         return "" if self.server is None else self.server.connect_string
 
     @property
     def needs_clean_shutdown(self) -> bool:
-        """In a ZooKeeper that goes on, the nodes of brokers that were killed would stay for a while."""
+        """True for a given ZooKeeper, which keeps the nodes of killed brokers until their sessions expire."""
         return self._given is not None
 
     def open(self, home: Path, classpath: Sequence[Path]) -> None:
-        """Start the own ZooKeeper, or make the chroot in the one given."""
+        """Start a ZooKeeper, or create the chroot in the given one."""
         check_data_dir(home, self._brokers, "zookeeper", {})
         if self._given is not None:
             hosts, slash, chroot = self._given.partition("/")
@@ -154,7 +154,10 @@ class ZooKeeperMode:
             self.server = server.start()
 
     def plan(self, first_port: int | None, proxies: Sequence[int]) -> tuple[NodePlan, ...]:
-        """Brokers that can have two listeners meet each other past their proxies, the older ones through them."""
+        """Plan the processes.
+
+        Brokers with named listeners reach each other without their proxies; older ones use them.
+        """
         apart = len(proxies) if self._release.listeners is Listeners.NAMED else 0
         ports = list(free_ports(self._brokers + apart))
         internal, ports = ports[:apart], ports[apart:]
@@ -173,30 +176,30 @@ class ZooKeeperMode:
     def properties(
         self, node: NodePlan, nodes: Sequence[NodePlan], home: Path, config: Mapping[str, str]
     ) -> dict[str, str]:
-        """Of one broker; it makes its directories itself."""
+        """Return the properties of one broker, which creates its directories itself."""
         names = _NAMES07 if self._release.number < (0, 8) else _NAMES
         values = (str(node.node_id), str(home / "data"), self.zookeeper_connect)
         own = {**dict(zip(names, values, strict=True)), **places(node, self._release.listeners)}
         return {**defaults(self._release, len(nodes)), **config, **own}
 
     def await_vacancy(self, node: NodePlan) -> None:
-        """Wait until no broker of this id is registered: since 0.9 a broker ends itself where its own last one is."""
+        """Wait until no broker of this id is registered: since 0.9 a broker exits if its old node still exists."""
         path = f"/brokers/ids/{node.node_id}"
         deadline = time.monotonic() + self._start_timeout_s
         with zookeeper_client(self.zookeeper_connect) as client:
             while (found := node_data(client, path)) is not None:
                 if time.monotonic() >= deadline:
                     raise ServerStartError(
-                        f"broker {node.node_id} is registered in ZooKeeper at {self.zookeeper_connect} for "
-                        f"{self._start_timeout_s:.0f} s now ({path}: {found!r}), by a broker that runs or a session "
-                        "that does not end; end it, or give another chroot"
+                        f"cannot start broker {node.node_id}: it is still registered in ZooKeeper at "
+                        f"{self.zookeeper_connect} after {self._start_timeout_s:.0f} s ({path}: {found!r}), by a "
+                        "running broker or a live session. End it, or use another chroot"
                     )
                 time.sleep(_POLL_S)
 
     def brokers_known_to(self, node: NodePlan) -> frozenset[int]:
-        """As it says itself; before 0.9, those registered.
+        """Return the brokers that this broker knows; before 0.9 the registered ones.
 
-        A broker of 0.8 hears of others, and of itself, with the first topic, and one of 0.7 of nobody.
+        A broker of 0.8 learns of others, and of itself, with the first topic. A broker of 0.7 knows only itself.
         """
         port = node.port or 0
         if self._release.number >= (0, 9):
@@ -211,35 +214,35 @@ class ZooKeeperMode:
                 return frozenset()
 
     def controller(self, nodes: Sequence[NodePlan]) -> int:
-        """Elected among the brokers."""
+        """Return the broker that the others have elected."""
         with zookeeper_client(self.zookeeper_connect) as client:
             found = node_data(client, "/controller")
         if found is None:
-            raise ConfigError(f"no broker registered at {self.zookeeper_connect} is the controller at this moment")
+            raise ConfigError(f"no active controller among the brokers at {self.zookeeper_connect}")
         return int(json.loads(found)["brokerid"])
 
     def close(self, *, keep: bool) -> None:
-        """End the own ZooKeeper; its data lie with those of the brokers."""
+        """Stop its own ZooKeeper, whose data are in the directory of the brokers."""
         if self.server is not None:
             self.server.stop() if keep else self.server.kill()
 
 
 @contextmanager
 def zookeeper_client(connect: str) -> Iterator[KazooClient]:
-    """A session for a question or two. Raises TransportError where ZooKeeper cannot be reached or refuses."""
+    """Yield a short session. Raises TransportError if ZooKeeper cannot be reached or refuses."""
     client = KazooClient(connect, timeout=10.0)
     try:
         client.start(CONNECT_TIMEOUT_S)
         yield client
     except (KazooException, KazooTimeoutError) as error:
-        raise TransportError(f"ZooKeeper at {connect}: {type(error).__name__}: {error}") from error
+        raise TransportError(f"cannot use ZooKeeper at {connect}: {type(error).__name__}: {error}") from error
     finally:
         client.stop()
         client.close()
 
 
 def node_data(client: KazooClient, path: str) -> bytes | None:
-    """What a node holds; None where it is gone."""
+    """Return the data of a node; None if it does not exist."""
     try:
         data: bytes = client.get(path)[0]
     except NoNodeError:
@@ -248,7 +251,7 @@ def node_data(client: KazooClient, path: str) -> bytes | None:
 
 
 def defaults(release: Release, brokers: int) -> dict[str, str]:
-    """What a broker of this release is told unless `config` says otherwise."""
+    """Return the defaults for a broker of this release, which `config` overrides."""
     if release.number < (0, 8):
         return dict(_KAFKA07)
     replicas = str(min(brokers, 3))
@@ -258,7 +261,7 @@ def defaults(release: Release, brokers: int) -> dict[str, str]:
 
 
 def places(node: NodePlan, listeners: Listeners) -> dict[str, str]:
-    """Where a broker listens and where it sends clients and other brokers, in the words of its age."""
+    """Return the properties for listening and advertised addresses, in the form of the release."""
     shown = node.advertised_port or node.port
     if listeners is Listeners.HOST_NAME:
         return {"hostname": LOOPBACK, "port": str(node.port), "advertised.port": str(shown)}

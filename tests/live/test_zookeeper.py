@@ -261,7 +261,7 @@ def test_a_paused_zookeeper_suspends_the_session_and_what_is_asked_fails_at_once
         assert time.monotonic() - asked < 4.0, "long before its deadline"
         assert client.next() == Suspended(client.session.session_id)
         asked = time.monotonic()
-        with pytest.raises(UnansweredError, match="the connection to .* is lost"):
+        with pytest.raises(UnansweredError, match=r"the connection to .* is lost"):
             client.write(Create("/paused-x"))
         assert time.monotonic() - asked < 0.5
     while (event := client.next()) == Suspended(client.session.session_id):

@@ -1,11 +1,12 @@
-"""An emulated Kafka 0.7: no registry of packages has the real one, so this does what was seen of it, byte by byte.
+"""An emulated Kafka 0.7, which reproduces the observed behaviour of real brokers byte by byte: no registry has its
+jars.
 
     with Kafka07Server(brokers=2, config={"num.partitions": 3}) as kafka:
         with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
             producer.produce("events", [b"one", b"two"], codec="gzip")
 
-Brokers are processes of their own with their nodes in a real ZooKeeper. Without processes: `BrokerServer`, whose
-threads and port are of this process, and `Handler`, which has no sockets at all.
+Brokers are processes of their own, registered in a real ZooKeeper. `BrokerServer` is a broker in threads of this
+process, and `Handler` one without sockets.
 """
 
 from __future__ import annotations

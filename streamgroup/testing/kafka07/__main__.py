@@ -1,4 +1,4 @@
-"""`python -m streamgroup.testing.kafka07 server.properties`: one emulated broker, until a SIGTERM or Ctrl-C."""
+"""`python -m streamgroup.testing.kafka07 server.properties` runs one emulated broker until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USAGE = "usage: python -m streamgroup.testing.kafka07 server.properties"
 
 
 def main(arguments: list[str]) -> int:
-    """Run a broker; the exit code is 1 where it could not start, 2 where it was not told what to start."""
+    """Run a broker. The exit code is 1 if it could not start, 2 for a wrong command line."""
     if len(arguments) != 1:
         print(USAGE, file=sys.stderr)
         return 2
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
 
 
 def report(line: str) -> None:
-    """One line of the broker's log."""
+    """Print one line of the broker's log."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
     print(f"[{stamp},{int(now * 1000) % 1000:03}] {line}", flush=True)

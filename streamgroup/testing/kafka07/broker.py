@@ -1,4 +1,4 @@
-"""A whole broker: its server and its registration, from start to stop."""
+"""A complete broker: its server and its registration, from start to stop."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from streamgroup.testing.kafka07.registry import Registry
 from streamgroup.testing.kafka07.server import BrokerServer
 
 STARTED = "Kafka server started"
-"""What is reported once the broker is registered and answers."""
+"""The log line of a broker that is registered and serves."""
 
 
 def serve(config: BrokerConfig, stop: threading.Event, report: Callable[[str], None]) -> None:
-    """Run a broker until `stop` is set. `report` is called with the lines of its log, from any thread.
+    """Run a broker until `stop` is set. `report` receives the lines of its log, from any thread.
 
-    Raises OSError where its port is taken, DamagedLog, AlreadyRegistered, and TransportError without ZooKeeper.
+    Raises OSError if its port is taken, DamagedLog, AlreadyRegistered, and TransportError without ZooKeeper.
     """
     server = BrokerServer(config, report)
     try:
@@ -29,7 +29,7 @@ def serve(config: BrokerConfig, stop: threading.Event, report: Callable[[str], N
     except BaseException:
         server.stop()
         raise
-    # In the order of the real one: clients find the port closed while the nodes still stand.
+    # As in the real broker, the port closes before the nodes are deleted.
     server.stop()
     if registry is not None:
         registry.stop()

@@ -1,4 +1,4 @@
-"""A cluster of emulated 0.7 brokers, as processes: `KafkaServer` of version 0.7, and what only tests of 0.7 ask for."""
+"""A cluster of emulated 0.7 brokers as processes: a `KafkaServer` of version 0.7 with additions for tests of 0.7."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ VERSION = "0.7"
 
 
 class Kafka07Server(KafkaServer):
-    """A cluster of emulated 0.7 brokers, as local processes on free ports of 127.0.0.1, with ids from 0 on.
+    """A cluster of emulated 0.7 brokers, as local processes on free ports of 127.0.0.1, with ids from 0.
 
         with Kafka07Server(brokers=2, config={"num.partitions": 3}) as kafka:
             kafka.brokers[1].kill()
             kafka.brokers[1].restart()
 
-    A `KafkaServer` whose brokers may differ: `broker_configs` goes before `config`, by broker. Both have the names of
-    Kafka 0.7's `server.properties`; see `testing/kafka07/config.py` for those that the emulator knows.
+    A `KafkaServer` whose brokers may configs_by_broker: `broker_configs` overrides `config` for single brokers. Both
+    use the names of Kafka 0.7's `server.properties`; `testing/kafka07/config.py` has those that the emulator supports.
 
-    A broker that was killed stays in ZooKeeper until its session has expired; `restart` waits for that, as an operator
-    has to. `brokers[1].process.start()` does not, and raises ServerStartError, as the real broker refuses.
+    A killed broker stays registered until its session expires. `restart` waits for that, as an operator must.
+    `brokers[1].process.start()` does not wait and raises ServerStartError, as the real broker refuses to start.
     """
 
     def __init__(
@@ -60,31 +60,33 @@ class Kafka07Server(KafkaServer):
         )
         unknown = sorted((broker_configs or {}).keys() - set(range(brokers)))
         if unknown:
-            raise ConfigError(f"broker_configs: {unknown[0]}: there are brokers 0 to {brokers - 1}")
-        mode.differ = {broker: _texts(values) for broker, values in (broker_configs or {}).items()}
-        for values in ({}, *mode.differ.values()):
+            raise ConfigError(
+                f"invalid broker_configs: unknown broker {unknown[0]}, the brokers are 0 to {brokers - 1}"
+            )
+        mode.configs_by_broker = {broker: _texts(values) for broker, values in (broker_configs or {}).items()}
+        for values in ({}, *mode.configs_by_broker.values()):
             _check({**self._config, **values})
         self._mode = mode
 
     def log_dir(self, broker: int) -> Path:
-        """Where a broker's logs lie: a directory for each partition, a `.kafka` file for each segment."""
+        """Return the log directory of a broker: a directory per partition, a `.kafka` file per segment."""
         return self.data_dir / self.brokers[broker].name / "data"
 
     def registered(self) -> frozenset[int]:
-        """Return the ids of the brokers that ZooKeeper has now. Raises TransportError where it does not answer."""
+        """Return the ids of the registered brokers. Raises TransportError if ZooKeeper does not answer."""
         with zookeeper_client(self.zookeeper_connect) as client:
             return frozenset(map(int, client.get_children("/brokers/ids")))
 
 
 class _ZooKeeperMode07(ZooKeeperMode):
-    """Brokers that need not be alike."""
+    """ZooKeeper mode with a configuration per broker."""
 
-    differ: Mapping[int, Mapping[str, str]]
+    configs_by_broker: Mapping[int, Mapping[str, str]]
 
     def properties(
         self, node: NodePlan, nodes: Sequence[NodePlan], home: Path, config: Mapping[str, str]
     ) -> dict[str, str]:
-        return super().properties(node, nodes, home, {**config, **self.differ.get(node.node_id, {})})
+        return super().properties(node, nodes, home, {**config, **self.configs_by_broker.get(node.node_id, {})})
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
@@ -92,9 +94,9 @@ def _texts(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def _check(config: Mapping[str, str]) -> None:
-    """Raises ConfigError for what a broker would refuse, before anything is started."""
+    """Raise ConfigError before the start for a configuration that a broker would refuse."""
     refuse_reserved(RESERVED, config)
     try:
         broker_config({**config, "brokerid": "0", "log.dir": "-", "zk.connect": "-"})
     except ConfigError as error:
-        raise ConfigError(f"config: {error}") from error
+        raise ConfigError(f"invalid config: {error}") from error

@@ -1,6 +1,6 @@
-"""gzip and snappy as Kafka 0.7 has them.
+"""gzip and snappy in the format of Kafka 0.7.
 
-Apart from `streamgroup.records` on purpose: broker and client must not share a fault.
+This module does not use `streamgroup.records`: broker and client must not share a bug.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
 NONE, GZIP, SNAPPY = range(3)
 
 MAX_INFLATED = 256 << 20
-"""Bytes that one message may expand to; Java's heap would set a bound about there."""
+"""Bytes that one message may expand to at most; the heap of a real broker sets a similar limit."""
 
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
 _CHUNK = 1 << 20
 _SNAPPY_RATIO = 22
-"""A copy of 64 bytes takes 3."""
+"""The maximum compression ratio of snappy: 3 bytes copy 64."""
 
 
 def compress_gzip(data: bytes) -> bytes:
-    """Return one member; the same bytes each time."""
+    """Compress into one gzip member, deterministically."""
     return gzip.compress(data, mtime=0)
 
 
 def compress_snappy(data: bytes) -> bytes:
-    """In the blocks of snappy-java's streams, as Kafka's own clients write it."""
+    """Compress into the blocks of snappy-java's streams, as Kafka's own clients do."""
     blocks = (data[at : at + _XERIAL_BLOCK] for at in range(0, len(data), _XERIAL_BLOCK))
     packed = (compress_snappy_raw(block) for block in blocks)
     return _XERIAL_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in packed)
 
 
 def compress_snappy_raw(data: bytes) -> bytes:
-    """Return one block without a frame."""
+    """Compress into one block without framing."""
     return bytes(cramjam.snappy.compress_raw(data))
 
 
 def decompress(codec: int, data: bytes) -> bytes:
-    """What `data` holds. Raises UnsupportedCodec, TooLarge beyond MAX_INFLATED, DecodeError where it is damaged."""
+    """Decompress `data`. Raises UnsupportedCodec, TooLarge beyond MAX_INFLATED, DecodeError for damaged data."""
     inflate = _INFLATE.get(codec)
     if inflate is None:
         raise UnsupportedCodec(f"compressed by codec {codec}; Kafka 0.7 has 1 gzip and 2 snappy")
@@ -53,7 +53,7 @@ def decompress(codec: int, data: bytes) -> bytes:
 
 
 def _gunzip(data: bytes) -> bytes:
-    """Return all members; what follows the last one is ignored, as by Java's GZIPInputStream."""
+    """Decompress all members; bytes behind the last are ignored, as in Java's GZIPInputStream."""
     inflated, rest = bytearray(), data
     while True:
         member = zlib.decompressobj(wbits=31)
@@ -74,7 +74,7 @@ def _gunzip(data: bytes) -> bytes:
 
 
 def _unsnap(data: bytes) -> bytes:
-    """Framed or raw: the broker takes both."""
+    """Decompress framed or raw snappy: the broker accepts both."""
     if not data.startswith(_XERIAL):
         return _unsnap_block(data)
     if len(data) < len(_XERIAL_HEADER):

@@ -1,7 +1,7 @@
-"""The configuration of an emulated broker, in the names of Kafka 0.7's `server.properties`.
+"""The configuration of an emulated broker, with the names of Kafka 0.7's `server.properties`.
 
-Times may be fractions here (`log.retention.hours=0.001`), so that tests need not wait for hours. A name that the
-emulator does not act on is refused, not ignored.
+Times may be fractions (`log.retention.hours=0.001`), so that tests do not wait for hours. Properties that the emulator
+does not support are refused.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """What one broker goes by; the defaults are Kafka 0.7's. The maps are by topic."""
+    """The configuration of one broker, with the defaults of Kafka 0.7. The maps are by topic."""
 
     broker_id: int
     log_dir: Path
     port: int = 6667
-    """0: a free one, for a broker without ZooKeeper inside of a test."""
+    """0 selects a free port, for a broker without ZooKeeper in a test."""
     host: str = LOOPBACK
-    """As registered. Whatever it is, the emulator listens on the loopback only."""
+    """The registered host. The emulator always listens on the loopback interface."""
     advertised_port: int = 0
-    """The emulator's own: registered instead of `port` where a proxy stands in front of it."""
+    """Not a property of Kafka: the port to register instead of `port`, that of a proxy."""
 
     num_partitions: int = 1
     topic_partitions: Mapping[str, int] = field(default_factory=dict)
@@ -38,9 +38,9 @@ class BrokerConfig:
     max_request_bytes: int = 104_857_600
 
     log_file_size: int = 1 << 30
-    """Bytes beyond which the next message set goes to a new segment."""
+    """Size in bytes from which the next message set starts a new segment."""
     flush_interval: int = 500
-    """Messages."""
+    """Messages until a flush."""
     flush_interval_ms: float = 3_000
     topic_flush_intervals_ms: Mapping[str, float] = field(default_factory=dict)
     flush_scheduler_ms: float = 3_000
@@ -48,7 +48,7 @@ class BrokerConfig:
     retention_ms: float = 168 * _HOUR_MS
     topic_retention_ms: Mapping[str, float] = field(default_factory=dict)
     retention_bytes: int = -1
-    """Of each log; -1: no bound."""
+    """Size limit of each log; -1 means none."""
     cleanup_interval_ms: float = 10 * _MINUTE_MS
 
     use_zookeeper: bool = True
@@ -58,12 +58,12 @@ class BrokerConfig:
     connection_timeout_ms: float = 6_000
 
     def partitions_of(self, topic: str) -> int:
-        """Return how many partitions `topic` has on this broker, whether it exists or not."""
+        """Return the number of partitions that `topic` has, or would have, on this broker."""
         return self.topic_partitions.get(topic, self.num_partitions)
 
 
 def read_properties(text: str) -> dict[str, str]:
-    r"""`name=value` lines, `\\` for a backslash; those that are empty or begin with `#` are skipped.
+    r"""Parse `name=value` lines with `\\` for a backslash, skipping empty lines and comments (`#`).
 
     Raises ConfigError.
     """
@@ -73,34 +73,31 @@ def read_properties(text: str) -> dict[str, str]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if not equals:
-            raise ConfigError(f"line {number} is not of the form name=value: {line!r}")
+            raise ConfigError(f"invalid line {number}: expected name=value, found {line!r}")
         found[name.strip()] = value.strip().replace("\\\\", "\\")
     return found
 
 
 def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
-    """Return the configuration that `properties` hold.
-
-    Raises ConfigError for what is missing, unknown or no such value.
-    """
+    """Return the configuration in `properties`. Raises ConfigError for missing, unknown or invalid properties."""
     values: dict[str, Any] = {}
     for name, text in properties.items():
         if name not in _PROPERTIES:
-            raise ConfigError(f"{name}: the emulated Kafka 0.7 does not have it; it knows {', '.join(_PROPERTIES)}")
+            raise ConfigError(f"unsupported property {name}: the emulated Kafka 0.7 supports {', '.join(_PROPERTIES)}")
         attribute, parse = _PROPERTIES[name]
         try:
             values[attribute] = parse(text)
         except ValueError as error:
-            raise ConfigError(f"{name}={text}: {error}") from error
+            raise ConfigError(f"invalid {name}={text}: {error}") from error
     for name in ("brokerid", "log.dir"):
         if _PROPERTIES[name][0] not in values:
-            raise ConfigError(f"{name} is missing: a broker needs it")
-    # As in Kafka: whoever asks for a quicker flush of old messages has the scheduler look as often.
+            raise ConfigError(f"missing property {name}")
+    # As in Kafka, the flush interval defaults to the scheduler's interval.
     if "flush_scheduler_ms" in values:
         values.setdefault("flush_interval_ms", values["flush_scheduler_ms"])
     config = BrokerConfig(**values)
     if config.use_zookeeper and not config.zookeeper:
-        raise ConfigError("zk.connect is missing: give it, or enable.zookeeper=false")
+        raise ConfigError("missing property zk.connect: set it, or enable.zookeeper=false")
     return config
 
 
@@ -120,14 +117,14 @@ def _by_topic(parse: Callable[[str], Any]) -> Callable[[str], dict[str, Any]]:
 
 def _boolean(text: str) -> bool:
     if text not in ("true", "false"):
-        raise ValueError("true or false")
+        raise ValueError("expected true or false")
     return text == "true"
 
 
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
-        raise ValueError("at least 1")
+        raise ValueError("the minimum is 1")
     return value
 
 

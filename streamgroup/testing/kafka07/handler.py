@@ -1,6 +1,6 @@
-"""What a 0.7 broker does with one request: answers, is silent, or closes the connection.
+"""The reaction of a 0.7 broker to one request: a response, silence, or a closed connection.
 
-No sockets: a frame in, a `Reply` out. Whatever a request does wrong that FETCH has no error for ends the connection.
+It has no sockets: a frame in, a `Reply` out. An error that FETCH has no code for closes the connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ERRORS: dict[type[Exception], ErrorCode07] = {
 
 
 class Reply(NamedTuple):
-    """What the broker sends, and whether it closes the connection after that; `why` is for its log."""
+    """The bytes that the broker sends, and whether it then closes the connection; `why` is for its log."""
 
     data: bytes = b""
     close: bool = False
@@ -44,13 +44,13 @@ class Reply(NamedTuple):
 
 
 class Handler:
-    """The requests of any number of connections against one broker's logs. For use by several threads."""
+    """Handles the requests of all connections to one broker. Thread-safe."""
 
     def __init__(self, logs: Logs) -> None:
         self._logs: Final = logs
 
     def handle(self, frame: Bytes) -> Reply:
-        """Do what `frame` (a request without its size) asks. Raises OSError where the disk fails."""
+        """Handle `frame`, a request without its size. Raises OSError if the disk fails."""
         try:
             request = decode_request(frame)
             return _HANDLERS[type(request)](self, request)
@@ -71,14 +71,17 @@ class Handler:
             log = self._logs.find(request.topic, request.partition)
             records = b"" if log is None else log.read(request.offset, request.max_size)
         except NegativeSize as error:
-            # The size of the answer is computed and sent before anybody looks at it.
+            # The broker computes and sends the size of the response before it validates the request.
             return Reply(_HEADER.pack(error.size + 2, ErrorCode07.NO_ERROR), close=True, why=str(error))
         except tuple(_ERRORS) as error:
             return Reply(FetchResponse07(_ERRORS[type(error)]).encode())
         return Reply(FetchResponse07(ErrorCode07.NO_ERROR, records).encode())
 
     def _multi_fetch(self, request: MultiFetchRequest07) -> Reply:
-        """Return one answer after the other; what the header says of their sizes is computed before, nonsense included."""
+        """Answer each part in order.
+
+        The size in the header is computed first, as in the real broker, even if it is wrong.
+        """
         parts = []
         size = 2
         for fetch in request.fetches:
@@ -99,7 +102,7 @@ class Handler:
         if log is not None:
             offsets = log.offsets(request.time, request.max_offsets)
         else:
-            # Without a log nobody looks at the maximum.
+            # Without a log the broker ignores the maximum.
             offsets = [0] if request.time in (LATEST_TIME, EARLIEST_TIME) else []
         return Reply(OffsetsResponse07(tuple(offsets)).encode())
 

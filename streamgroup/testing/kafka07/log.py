@@ -1,7 +1,7 @@
-"""One partition's log: its segments as Kafka 0.7 keeps them on disk.
+"""The log of one partition, in the segments that Kafka 0.7 keeps on disk.
 
-`<log.dir>/<topic>-<partition>/<start offset, 20 digits>.kafka` holds the very bytes that came, from that offset on.
-What has been appended is visible once it is flushed. A `Log` may be used by several threads.
+`<log.dir>/<topic>-<partition>/<start offset, 20 digits>.kafka` has the received bytes from that offset on. Appended
+bytes become visible when they are flushed. `Log` is thread-safe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OffsetOutOfRange(StreamGroupError):
 
 
 class NegativeSize(StreamGroupError):
-    """A FETCH of fewer than no bytes: the broker notices only while it sends."""
+    """A FETCH with a negative size, which the broker notices only while it sends."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"a FETCH of {size} bytes")
@@ -36,11 +36,11 @@ class NegativeSize(StreamGroupError):
 
 
 class DamagedLog(StreamGroupError):
-    """The segments on disk do not follow on each other, or one has a magic that is unknown: Kafka refuses to start."""
+    """The segments on disk leave a gap, or have an unknown magic: Kafka refuses to start."""
 
 
 class Segment:
-    """One file. `size` bytes are written, the first `visible` of them flushed; offsets begin at `start`."""
+    """One file of `size` written bytes, the first `visible` of them flushed; offsets begin at `start`."""
 
     __slots__ = ("path", "size", "start", "visible")
 
@@ -51,15 +51,15 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The offset behind what is visible of it."""
+        """The offset behind the visible bytes."""
         return self.start + self.visible
 
     def modified_ms(self) -> int:
-        """When it was last written to."""
+        """Return the time of the last write in ms."""
         return self.path.stat().st_mtime_ns // 1_000_000
 
     def read(self, offset: int, max_size: int) -> bytes:
-        """At most `max_size` bytes from `offset` on: never beyond what is visible, nor beyond the segment."""
+        """Read at most `max_size` visible bytes of this segment from `offset` on."""
         if max_size < 0:
             raise NegativeSize(max_size)
         with self.path.open("rb", buffering=0) as file:
@@ -67,7 +67,7 @@ class Segment:
 
 
 class Log:
-    """The segments of one partition, the oldest first; there is always one, and only the last is written to."""
+    """The segments of one partition, the oldest first. There is at least one, and appends go to the last."""
 
     def __init__(
         self,
@@ -78,7 +78,10 @@ class Log:
         recover: bool,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open what is there, or make it. With `recover` the last segment ends with its last good message."""
+        """Open the segments, or create the first.
+
+        `recover` truncates the last segment behind its last valid message.
+        """
         self.topic: Final = topic
         self._directory: Final = directory
         self._config: Final = config
@@ -94,14 +97,14 @@ class Log:
 
     @property
     def end(self) -> int:
-        """The offset behind what is visible."""
+        """The offset behind the visible bytes."""
         with self._lock:
             return self._segments[-1].end
 
     def append(self, messages: Bytes) -> None:
-        """Check a message set and append its whole messages; drop it where a payload is too large.
+        """Validate a message set and append its complete messages; drop it if a payload is too large.
 
-        Raises DecodeError where anything in it is damaged: then nothing is appended.
+        Raises DecodeError, and appends nothing, if any message is damaged.
         """
         checked = check_set(messages, self._config.max_message_size)
         if checked is None:
@@ -118,7 +121,7 @@ class Log:
                 self._flush()
 
     def read(self, offset: int, max_size: int) -> bytes:
-        """Return the bytes from `offset` on; empty at the end. Raises OffsetOutOfRange and NegativeSize."""
+        """Read the bytes from `offset` on; empty at the end. Raises OffsetOutOfRange and NegativeSize."""
         with self._lock:
             first, last = self._segments[0], self._segments[-1]
             if not first.start <= offset <= last.end:
@@ -129,9 +132,9 @@ class Log:
             return segment.read(offset, max_size)
 
     def offsets(self, at_ms: int, most: int) -> list[int]:
-        """Boundaries as of a time, newest first: the log's end, which is as new as can be, and the segments' starts.
+        """Return boundaries as of a time, newest first: the log's end, which counts as new, and the segments' starts.
 
-        Raises ValueError where `most` is negative.
+        Raises ValueError if `most` is negative.
         """
         if most < 0:
             raise ValueError(f"an OFFSETS of {most} offsets")
@@ -148,14 +151,14 @@ class Log:
         return [offset for offset, _ in reversed(known)][:most]
 
     def flush_if_due(self) -> None:
-        """Flush where the last flush is older than the interval of this topic."""
+        """Flush if the last flush is older than this topic's interval."""
         interval = self._config.topic_flush_intervals_ms.get(self.topic, self._config.flush_interval_ms)
         with self._lock:
             if (self._clock() - self._flushed_at) * 1000 >= interval:
                 self._flush()
 
     def clean_up(self) -> int:
-        """Remove the oldest segments, by age and then by size, as long as they are too many; how many were."""
+        """Remove the oldest segments beyond the limits of age and then of size, and return their number."""
         oldest_ms = self._clock() * 1000 - self._config.topic_retention_ms.get(self.topic, self._config.retention_ms)
         with self._lock:
             expired = self._remove_while(lambda segment: segment.modified_ms() < oldest_ms)
@@ -170,15 +173,15 @@ class Log:
             return expired + (self._remove_while(too_much) if most >= 0 and surplus >= 0 else 0)
 
     def close(self) -> None:
-        """Flush and let go of the file."""
+        """Flush and close the file."""
         with self._lock:
             self._flush()
             self._file.close()
 
     def _flush(self) -> None:
-        """Make visible what was appended: nothing, where that are no messages.
+        """Make appended messages visible.
 
-        Nothing is forced to the disk: what is written outlives the process, and no test pulls the plug.
+        Bytes are not forced to the disk: they outlive the process, and no test cuts the power.
         """
         if self._unflushed:
             self._segments[-1].visible = self._segments[-1].size
@@ -186,7 +189,7 @@ class Log:
             self._flushed_at = self._clock()
 
     def _roll(self) -> None:
-        """Begin a new segment where the last one ends."""
+        """Start a new segment at the end of the last one."""
         self._flush()
         last = self._segments[-1]
         self._file.close()
@@ -223,10 +226,7 @@ def _new_segment(directory: Path, start: int) -> Segment:
 
 
 def _load(directory: Path) -> list[Segment]:
-    """Return the segments in `directory`, a first one where there are none.
-
-    Raises DamagedLog where they leave a gap.
-    """
+    """Return the segments in `directory`, or create a first one. Raises DamagedLog if they leave a gap."""
     segments = sorted((Segment(path, int(path.stem)) for path in directory.glob(f"*{SUFFIX}")), key=lambda s: s.start)
     for before, after in itertools.pairwise(segments):
         if before.end != after.start:
@@ -235,10 +235,10 @@ def _load(directory: Path) -> list[Segment]:
 
 
 def _recover(segment: Segment) -> None:
-    """Cut a segment behind its last whole and good message: a crash may have left a part of one.
+    """Truncate a segment behind its last complete and valid message: a crash may have left a partial one.
 
-    Raises DamagedLog for a whole message whose magic is unknown: Kafka checks its checksum, does not know where that
-    stands, and refuses to start.
+    Raises DamagedLog for a complete message with an unknown magic, whose checksum Kafka cannot locate: it refuses to
+    start.
     """
     good = 0
     try:

@@ -1,4 +1,4 @@
-"""All logs of one broker: found on disk at the start, made by the first PRODUCE."""
+"""All logs of one broker, opened from disk at the start and created by the first PRODUCE."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from streamgroup.testing.kafka07.log import Log
 from streamgroup.wire.kafka07 import RANDOM_PARTITION
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-"""In `log.dir` while a broker that ended in good order is down; without it the logs are recovered."""
+"""A marker in `log.dir` after a clean shutdown; without it the broker recovers the logs."""
 
 _LONGEST_TOPIC = 255
 _ILLEGAL = re.compile(r"[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
 class IllegalTopic(StreamGroupError):
-    """A name that the broker refuses."""
+    """An invalid topic name."""
 
 
 class WrongPartition(StreamGroupError):
-    """A number that no partition of the topic has on this broker."""
+    """A partition number that the topic does not have on this broker."""
 
 
 class Logs:
-    """The logs below `log.dir`. `on_new_topic` is called with the name of a topic when its first log is made."""
+    """The logs below `log.dir`. `on_new_topic` is called with a topic's name when its first log is created."""
 
     def __init__(self, config: BrokerConfig, *, clock: Callable[[], float] = time.time) -> None:
-        """Open all that is there. Raises DamagedLog."""
+        """Open all logs. Raises DamagedLog."""
         self.on_new_topic: Callable[[str], None] = lambda topic: None
         self._config: Final = config
         self._clock: Final = clock
@@ -50,15 +50,12 @@ class Logs:
 
     @property
     def topics(self) -> list[str]:
-        """Those that have a log here, in order."""
+        """The topics with a log, sorted."""
         with self._lock:
             return sorted(self._logs)
 
     def find(self, topic: str, partition: int) -> Log | None:
-        """Return the log of a partition, None where nothing was produced to it.
-
-        Raises IllegalTopic and WrongPartition.
-        """
+        """Return the log of a partition, None if nothing was produced to it. Raises IllegalTopic and WrongPartition."""
         self._check(topic, partition)
         with self._lock:
             return self._logs.get(topic, {}).get(partition)
@@ -76,16 +73,16 @@ class Logs:
         return log
 
     def flush_due(self) -> None:
-        """Flush every log whose last flush is too long ago."""
+        """Flush every log whose flush is due."""
         for log in self._all():
             log.flush_if_due()
 
     def clean_up(self) -> int:
-        """Remove what is too old or too much of every log; how many segments that were."""
+        """Apply retention to every log, and return the number of removed segments."""
         return sum(log.clean_up() for log in self._all())
 
     def close(self) -> None:
-        """End in good order: all is flushed, and the next start need not look for damage."""
+        """Close with a clean shutdown: flush all logs, so that the next start needs no recovery."""
         for log in self._all():
             log.close()
         self._marker.touch()
@@ -102,7 +99,7 @@ class Logs:
 
     def _check(self, topic: str, partition: int) -> None:
         if not 0 < len(topic) <= _LONGEST_TOPIC or topic in (".", "..") or _ILLEGAL.search(topic):
-            raise IllegalTopic(f"{topic[:_LONGEST_TOPIC]!r} is no name of a topic")
+            raise IllegalTopic(f"{topic[:_LONGEST_TOPIC]!r} is not a valid topic name")
         if not 0 <= partition < self._config.partitions_of(topic):
             count = self._config.partitions_of(topic)
-            raise WrongPartition(f"{topic} has {count} partitions here, there is no {partition}")
+            raise WrongPartition(f"invalid partition {partition}: {topic} has {count} partitions on this broker")

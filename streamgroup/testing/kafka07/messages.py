@@ -1,4 +1,4 @@
-"""Message sets as the broker checks them before it appends them, one message at a time."""
+"""Validation of message sets before the broker appends them, one message at a time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from streamgroup.wire.primitives import Bytes
 
 _LENGTH = 4
 _MAGICS = {0: 5, 1: 6}
-"""Bytes before the payload, the checksum last."""
+"""Size of the header by magic; the checksum comes last."""
 _LEAST_HEADER = min(_MAGICS.values())
 _CODEC_MASK = 3
 _MOST_LEVELS = 32
-"""Wrappers within wrappers; the broker's own bound is its stack."""
+"""Limit of nested compressed messages; the real broker's limit is its stack."""
 
 
 class Message(NamedTuple):
-    """`size` counts the length field too: the next message stands so many bytes further."""
+    """One message. `size` includes the length field."""
 
     codec: int
     payload: bytes
@@ -28,17 +28,17 @@ class Message(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """`valid` bytes of whole messages stand at the front of the set, which make `messages` for a consumer."""
+    """The result for a set: `valid` bytes of complete messages, which contain `messages` for a consumer."""
 
     valid: int
     messages: int
 
 
 def check_set(data: Bytes, max_payload: int) -> Checked | None:
-    """Check a set as PRODUCE brings it; None where a payload is beyond `max_payload` bytes: the set is to be dropped.
+    """Validate the set of a PRODUCE. Return None if a payload exceeds `max_payload` bytes, which drops the set.
 
-    A message cut off at the end is left out. Raises DecodeError where anything, at any depth, is not as it should be.
-    The size is that of the outer messages, and comes before any look into them.
+    A partial message at the end is left out. Raises DecodeError for a damaged message at any depth. The size limit
+    applies to the outer messages and is checked first.
     """
     outer = []
     for message in messages_of(data):
@@ -49,9 +49,9 @@ def check_set(data: Bytes, max_payload: int) -> Checked | None:
 
 
 def messages_of(data: Bytes) -> Iterator[Message]:
-    """Return the whole messages of a set, not unpacked, each checked when it is reached.
+    """Yield the complete messages of a set without decompressing them, validating each.
 
-    Raises Truncated where there is but a part of one, ChecksumMismatch, UnsupportedMagic, DecodeError.
+    Raises Truncated if the set is a single partial message, ChecksumMismatch, UnsupportedMagic, DecodeError.
     """
     view, at = memoryview(data), 0
     while len(view) - at >= _LENGTH:
@@ -78,7 +78,7 @@ def _message(body: bytes, at: int) -> Message:
 
 
 def _count(message: Message, levels: int) -> int:
-    """Return how many messages a consumer gets out of this one."""
+    """Return the number of messages that a consumer reads from this one."""
     if message.codec == NONE:
         return 1
     if not levels:

@@ -1,4 +1,4 @@
-"""A producer for Kafka 0.7: what tests and users fill emulated brokers with."""
+"""A producer for Kafka 0.7, with which tests and users fill emulated brokers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from streamgroup.wire.kafka07 import (
 
 TIMEOUT_S = 10.0
 MAX_MESSAGE_SIZE = 1_000_000
-"""The payload that a broker takes unless its `max.message.size` says otherwise, in bytes, compressed."""
+"""The default of a broker's `max.message.size`: bytes of a payload, after compression."""
 
 _HEADER = 10
-"""Before the payload, in magic 1."""
+"""Header size of magic 1."""
 
 _CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     "gzip": (1, compress_gzip),
@@ -41,9 +41,9 @@ _CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """One message that holds others, compressed: `gzip`, `snappy` (in blocks, as Kafka's clients) or `snappy-raw`.
+    """One message that contains others, compressed: `gzip`, `snappy` (in blocks, as Kafka's clients) or `snappy-raw`.
 
-    What is in it may be compressed again. `magic` is that of the payloads directly in it; a wrapper itself has 1.
+    Its payloads may be compressed messages too. `magic` is that of its direct payloads; the wrapper itself has 1.
     """
 
     codec: str
@@ -63,19 +63,19 @@ def _message(payload: Payload, magic: int) -> bytes:
     if isinstance(payload, bytes):
         return message07(payload, magic)
     if payload.codec not in _CODECS:
-        raise ConfigError(f"{payload.codec}: no codec of Kafka 0.7; known are {', '.join(_CODECS)}")
+        raise ConfigError(f"unknown codec {payload.codec}: Kafka 0.7 has {', '.join(_CODECS)}")
     number, compress = _CODECS[payload.codec]
     return message07(compress(message_set(payload.payloads, payload.magic)), codec=number)
 
 
 class Producer07:
-    """Writes to one broker (`address`), or to all that a ZooKeeper has.
+    """Writes to one broker (`address`), or to all brokers registered in a ZooKeeper.
 
         with Producer07(zookeeper="127.0.0.1:2181") as producer:
             producer.produce("events", [b"plain", Compressed("gzip", [b"a", b"b"])], partition=2, broker=0)
 
-    The broker never answers a PRODUCE. So each call asks a question behind it, whose answer tells that it is done. A
-    message beyond its `max.message.size` it would drop without a word: `max_message_size` has to be no larger.
+    The broker never answers a PRODUCE, so each call sends a request behind it, whose response confirms the PRODUCE. The
+    broker silently drops messages beyond its `max.message.size`: `max_message_size` must not be larger.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Producer07:
         max_message_size: int = MAX_MESSAGE_SIZE,
     ) -> None:
         if (address is None) == (zookeeper is None):
-            raise ConfigError("a Producer07 needs either the address of a broker or a ZooKeeper")
+            raise ConfigError("invalid Producer07: give either the address of a broker or a ZooKeeper")
         self._address = address
         self._timeout_s = timeout_s
         self._max_message_size = max_message_size
@@ -107,11 +107,11 @@ class Producer07:
         broker: int | None = None,
         magic: int = 1,
     ) -> None:
-        """Write one message set, as one compressed message where a `codec` is given; return when it is in the log.
+        """Write one message set, compressed into one message if `codec` is given, and return when it is in the log.
 
-        Without a partition any is taken, through ZooKeeper as the real producer does it: of a topic that it does not
-        know partition 0 of any broker. Raises TransportError where the broker refuses it (it hangs up), is not there
-        or does not answer, EncodeError where a message is too large, ConfigError for an unknown codec.
+        Without a partition any is chosen. With ZooKeeper, as in the real producer, an unknown topic goes to partition 0
+        of any broker. Raises TransportError if the broker refuses the set (it closes the connection), is offline or
+        does not answer, EncodeError for a message that is too large, and ConfigError for an unknown codec.
         """
         sent = list(payloads)
         data = self._message_set([Compressed(codec, sent, magic)] if codec else sent, magic)
@@ -119,7 +119,7 @@ class Producer07:
         self._send(address, topic, ProduceRequest07(topic, partition, data).encode())
 
     def produce_many(self, parts: Iterable[tuple[str, int, Iterable[Payload]]], *, broker: int | None = None) -> None:
-        """Write several sets (topic, partition, payloads) by one MULTIPRODUCE to one broker; raises as `produce`."""
+        """Write several sets (topic, partition, payloads) in one MULTIPRODUCE to one broker. Raises as `produce`."""
         produces = tuple(
             ProduceRequest07(topic, partition, self._message_set(each, 1)) for topic, partition, each in parts
         )
@@ -128,7 +128,7 @@ class Producer07:
         self._send(address, topic, MultiProduceRequest07(produces).encode())
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -147,23 +147,23 @@ class Producer07:
         largest = max(map(len, messages), default=0) - _HEADER
         if largest > self._max_message_size:
             raise EncodeError(
-                f"a message of {largest} bytes, the broker drops what is beyond {self._max_message_size}: send fewer "
-                "payloads in one compressed message, or raise max.message.size there and max_message_size here"
+                f"cannot produce a message of {largest} bytes: the broker drops more than {self._max_message_size}. "
+                "Send fewer payloads in one compressed message, or raise max.message.size there and max_message_size here"
             )
         return b"".join(messages)
 
     def _send(self, address: str, topic: str, request: bytes) -> None:
-        # Partition 0 is there on every broker; where the name is refused the broker has hung up before.
-        question = OffsetsRequest07(topic, 0, EARLIEST_TIME, 1).encode()
+        # Every broker has partition 0. For an invalid name it has closed the connection by then.
+        confirmation = OffsetsRequest07(topic, 0, EARLIEST_TIME, 1).encode()
         try:
             connection = self._connect(address)
-            connection.sendall(request + question)
+            connection.sendall(request + confirmation)
             _read(connection, int.from_bytes(_read(connection, 4), "big"))
         except (OSError, EOFError) as error:
             self._connections.pop(address).close() if address in self._connections else None
             raise TransportError(
-                f"broker {address} did not take the messages for {topic}: {error or 'it closed the connection'}. "
-                "Look into its log for the reason"
+                f"cannot produce to {topic} at broker {address}: {error or 'it closed the connection'}. "
+                "Its log has the reason"
             ) from error
 
     def _connect(self, address: str) -> socket.socket:
@@ -175,13 +175,15 @@ class Producer07:
         return connection
 
     def _place(self, topic: str, broker: int | None, partition: int) -> tuple[str, int]:
-        """Where to: an address and a partition there."""
+        """Return the address and partition to write to."""
         if self._client is None:
             assert self._address is not None
             return self._address, partition
         brokers = self._brokers(self._client)
         if broker is not None and broker not in brokers:
-            raise TransportError(f"broker {broker} is not registered in ZooKeeper; there are {sorted(brokers)}")
+            raise TransportError(
+                f"cannot produce to broker {broker}: only {sorted(brokers)} are registered in ZooKeeper"
+            )
         if partition != RANDOM_PARTITION:
             chosen = broker if broker is not None else random.choice(list(brokers))
             return brokers[chosen], partition

@@ -1,10 +1,10 @@
-"""What a 0.7 broker writes into ZooKeeper: itself, and its partitions of every topic, all as ephemeral nodes.
+"""The registration of a 0.7 broker in ZooKeeper: itself and its partitions of every topic, as ephemeral nodes.
 
     /brokers/ids/<id>              <host>-<start in ms>:<host>:<port>
     /brokers/topics/<topic>/<id>   the number of partitions
 
-A topic is written a moment after its first PRODUCE, by a thread; after the session has expired everything is, anew.
-Parents have null data, as the real broker's client makes them.
+A thread registers a topic shortly after its first PRODUCE, and everything again after a session has expired. Parents
+have null data, as those of the real broker's client.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _STOP_TIMEOUT_S = 10.0
 
 
 class AlreadyRegistered(StreamGroupError):
-    """Another broker has this id, or this one's last session has not expired yet."""
+    """Another broker has this id, or this broker's last session has not expired yet."""
 
 
 class _Task:
-    """What the thread is told beside the names of topics."""
+    """The tasks of the thread besides names of topics."""
 
     NEW_SESSION = object()
     STOP = object()
 
 
 class Registry:
-    """One broker's session with ZooKeeper. `topics` tells those it has; `port` is what clients are to connect to."""
+    """One broker's session with ZooKeeper. `topics` returns its topics; `port` is the port to register."""
 
     def __init__(
         self, config: BrokerConfig, port: int, topics: Callable[[], list[str]], report: Callable[[str], None]
@@ -64,30 +64,34 @@ class Registry:
     def start(self) -> None:
         """Connect, and register the broker and its topics.
 
-        Raises AlreadyRegistered, and TransportError where ZooKeeper does not answer in time.
+        Raises AlreadyRegistered, and TransportError if ZooKeeper does not answer in time.
         """
-        self._client.add_listener(self._heard)
+        self._client.add_listener(self._on_state)
         try:
             self._client.start(self._config.connection_timeout_ms / 1000)
             self._register_all()
         except KazooTimeoutError as error:
             self._close()
             where, limit = self._config.zookeeper, self._config.connection_timeout_ms
-            raise TransportError(f"no ZooKeeper at {where} within {limit:.0f} ms: is it running?") from error
+            raise TransportError(
+                f"cannot connect to ZooKeeper at {where} within {limit:.0f} ms. Check that it runs"
+            ) from error
         except KazooException as error:
             self._close()
-            raise TransportError(f"ZooKeeper at {self._config.zookeeper}: {type(error).__name__}: {error}") from error
+            raise TransportError(
+                f"cannot use ZooKeeper at {self._config.zookeeper}: {type(error).__name__}: {error}"
+            ) from error
         except BaseException:
             self._close()
             raise
         self._thread.start()
 
     def announce(self, topic: str) -> None:
-        """Have `topic` registered soon."""
+        """Register `topic` in the background."""
         self._tasks.put(topic)
 
     def stop(self) -> None:
-        """End the session: all nodes go at once."""
+        """Close the session, which deletes all nodes at once."""
         if self._thread.is_alive():
             self._tasks.put(_Task.STOP)
             self._thread.join(_STOP_TIMEOUT_S)
@@ -97,7 +101,7 @@ class Registry:
         self._client.stop()
         self._client.close()
 
-    def _heard(self, state: str) -> None:
+    def _on_state(self, state: str) -> None:
         # kazoo calls this from its own thread, which must not wait for ZooKeeper.
         if state == KazooState.LOST:
             self._lost = True
@@ -146,7 +150,7 @@ class Registry:
         self._report(f"registered {path}: {count}")
 
     def _create(self, path: str, data: str) -> None:
-        """An ephemeral node, and its parents where they are not there yet. Raises NodeExistsError."""
+        """Create an ephemeral node, and its parents if missing. Raises NodeExistsError."""
         try:
             self._retried(self._client.create, path, data.encode(), ephemeral=True)
         except NoNodeError:
@@ -160,9 +164,11 @@ class Registry:
 
 
 def _make(client: KazooClient, path: str) -> None:
-    """A persistent node without data, and its parents."""
+    """Create a persistent node without data, and its parents."""
     if path == "/":
-        raise ConfigError(f"ZooKeeper has no {client.chroot}: the chroot of zk.connect has to be made first")
+        raise ConfigError(
+            f"invalid zk.connect: the chroot {client.chroot} does not exist in ZooKeeper. Create it first"
+        )
     try:
         client.create(path, None)
     except NodeExistsError:

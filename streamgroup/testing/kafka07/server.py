@@ -1,4 +1,5 @@
-"""The sockets of an emulated broker: a thread that accepts, a thread per connection, and the broker's own chores."""
+"""The sockets of an emulated broker: an acceptor thread, a thread per connection, and threads for flushes and
+retention."""
 
 from __future__ import annotations
 
@@ -25,20 +26,20 @@ Report = Callable[[str], None]
 
 
 def _silent(line: str) -> None:
-    """Reports to nobody."""
+    """Discard the lines of the log."""
 
 
 class BrokerServer:
-    """One broker without ZooKeeper: its logs, its port on 127.0.0.1 and its chores, as threads of this process.
+    """One broker without ZooKeeper, as threads of this process: its logs, and its port on 127.0.0.1.
 
         with BrokerServer(BrokerConfig(broker_id=0, log_dir=directory, port=0)) as broker:
             socket.create_connection((LOOPBACK, broker.port))
 
-    Nothing is answered before `open()`: the real broker listens before it has registered itself, and answers after.
+    It answers no request before `open()`: the real broker listens before it is registered, and answers after.
     """
 
     def __init__(self, config: BrokerConfig, report: Report = _silent) -> None:
-        """Raises DamagedLog where the logs are, OSError where the port is taken."""
+        """Raises DamagedLog for damaged logs, OSError if the port is taken."""
         self.logs: Final = Logs(config)
         self._config: Final = config
         self._report: Final = report
@@ -59,7 +60,7 @@ class BrokerServer:
     def start(self) -> Self:
         """Accept connections, whose requests wait for `open()`."""
         if self._threads:
-            raise ConfigError(f"the broker at {self.address} runs already")
+            raise ConfigError(f"cannot start the broker at {self.address}: it runs already")
         first_cleanup_s = min(_FIRST_CLEANUP_S, self._config.cleanup_interval_ms / 1000)
         flush_s, cleanup_s = self._config.flush_scheduler_ms / 1000, self._config.cleanup_interval_ms / 1000
         self._begin(self._accept, "kafka07-acceptor")
@@ -68,11 +69,11 @@ class BrokerServer:
         return self
 
     def open(self) -> None:
-        """Answer from now on."""
+        """Start answering requests."""
         self._opened.set()
 
     def stop(self) -> None:
-        """Close all connections, then the logs, in good order. A second call does nothing."""
+        """Close all connections, then the logs with a clean shutdown. A second call does nothing."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -80,7 +81,7 @@ class BrokerServer:
         with self._lock:
             sockets, threads = [self._listener, *self._connections], list(self._threads)
         for each in sockets:
-            # Wakes the thread that waits in it, as a close would not; the thread then closes it.
+            # Unlike close, this wakes the thread that waits on the socket, which then closes it.
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         for thread in threads:
@@ -123,7 +124,7 @@ class BrokerServer:
             self._begin(functools.partial(self._serve, connection), "kafka07-connection")
 
     def _serve(self, connection: socket.socket) -> None:
-        """One request after the other: the next is read when the answer is on its way."""
+        """Handle requests one by one: the next is read when the response has been sent."""
         try:
             peer = "{}:{}".format(*connection.getpeername())
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -144,17 +145,17 @@ class BrokerServer:
     def _next_reply(self, connection: socket.socket) -> Reply:
         size = int.from_bytes(_exactly(connection, _LENGTH), "big", signed=True)
         if not 0 < size <= self._config.max_request_bytes:
-            return Reply(close=True, why=f"a request of {size} bytes; {self._config.max_request_bytes} are allowed")
+            return Reply(close=True, why=f"a request of {size} bytes, the limit is {self._config.max_request_bytes}")
         frame = _exactly(connection, size)
         try:
             return self._handler.handle(frame)
         except OSError as error:
-            # The real one halts.
+            # The real broker halts.
             return Reply(close=True, why=f"the disk has failed: {error}")
 
 
 def _exactly(connection: socket.socket, count: int) -> memoryview:
-    """Return the next `count` bytes. Raises EOFError where the stream ends before."""
+    """Receive exactly `count` bytes. Raises EOFError if the stream ends before."""
     data = memoryview(bytearray(count))
     filled = 0
     while filled < count:

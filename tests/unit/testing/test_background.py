@@ -107,6 +107,6 @@ def test_down_leaves_a_process_that_is_not_ours(node: BackgroundNode, state: Pat
 
 def test_up_beside_one_of_another_version_is_refused(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
     known = remember(state, node, tmp_path / "data", keep=True)
-    with pytest.raises(StreamGroupError, match=r"4\.1\.1 with 1 brokers runs already .* kafka down"):
+    with pytest.raises(StreamGroupError, match=r"4\.1\.1 with 1 brokers runs at .* kafka down"):
         background.up("3.9.1", 1, {}, None, None)
     assert background.up("4.1.1", 1, {}, None, None) == (known, True)

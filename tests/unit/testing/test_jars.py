@@ -81,7 +81,9 @@ def test_the_manifest_holds_sizes_and_sums_and_no_work_files_remain(cache: Path,
 def test_a_jar_that_changed_its_size_is_found_at_every_use(fake_ivy: FakeIvy) -> None:
     _, jar = jars.resolve(*WHAT)
     jar.write_bytes(jar.read_bytes() + b"x")
-    with pytest.raises(ChecksumMismatch, match=r"thing-1\.0\.jar: SHA-256 is .* Remove .*thing-1\.0 and try again"):
+    with pytest.raises(
+        ChecksumMismatch, match=r"wrong SHA-256 of .*thing-1\.0\.jar: .* Remove .*thing-1\.0 and try again"
+    ):
         jars.resolve(*WHAT)
 
 
@@ -111,7 +113,7 @@ def test_a_jar_of_the_same_size_and_time_with_other_bytes_is_found_at_every_use(
 def test_a_jar_that_is_gone_is_named(fake_ivy: FakeIvy) -> None:
     _, jar = jars.resolve(*WHAT)
     jar.unlink()
-    with pytest.raises(ChecksumMismatch, match=r"thing-1\.0\.jar is missing"):
+    with pytest.raises(ChecksumMismatch, match=r"missing jar .*thing-1\.0\.jar"):
         jars.resolve(*WHAT)
 
 
@@ -151,7 +153,7 @@ def test_jars_that_are_not_the_pinned_ones_never_enter_the_cache(
 ) -> None:
     change(pinned)
     with pytest.raises(
-        ChecksumMismatch, match=r"org\.example:thing:1\.0: not the jars that are pinned in .*: \w+-1\.0"
+        ChecksumMismatch, match=r"jars of org\.example:thing:1\.0 differ from those pinned in .*: \w+-1\.0"
     ):
         jars.resolve(*WHAT)
     assert not (cache / "thing-1.0").exists()
@@ -165,7 +167,9 @@ def test_sums_beside_the_jars_do_not_stand_in_for_the_pins(cache: Path, pinned: 
     changed = hashlib.sha256(jar.read_bytes()).hexdigest()
     manifest.write_text(manifest.read_text().replace(pinned["thing-1.0.jar"], changed))
     jars._sum_of.cache_clear()
-    with pytest.raises(ChecksumMismatch, match=rf"thing-1\.0\.jar: SHA-256 is {changed}, expected \w+ as pinned"):
+    with pytest.raises(
+        ChecksumMismatch, match=rf"wrong SHA-256 of .*thing-1\.0\.jar: it is {changed}, expected \w+ as pinned"
+    ):
         jars.resolve(*WHAT)
 
 
@@ -245,7 +249,7 @@ def test_a_damaged_jar_never_enters_the_cache(
     cache: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
 ) -> None:
     monkeypatch.setattr(jars, "run_ivy", FakeIvy(damage))
-    with pytest.raises(TransportError, match="arrived damaged"):
+    with pytest.raises(TransportError, match="damaged download"):
         jars.resolve(*WHAT)
     assert [p.name for p in cache.iterdir()] == ["thing-1.0.lock"]
 

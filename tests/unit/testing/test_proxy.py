@@ -265,7 +265,7 @@ def test_a_stopped_proxy_resets_its_connections_and_listens_no_more(server: sock
         client.recv(1)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(proxy.address, SOON)
-    with pytest.raises(ConfigError, match="does not run"):
+    with pytest.raises(ConfigError, match="is not running"):
         proxy.heal()
 
 

@@ -14,5 +14,5 @@ def test_leaders_and_replicas_go_round() -> None:
 
 @pytest.mark.parametrize("version", ["0.8.2.2", "4.1.1"])
 def test_a_server_that_was_not_started_says_so(version: str) -> None:
-    with pytest.raises(ConfigError, match="was not started"):
+    with pytest.raises(ConfigError, match="is not started"):
         create_topic(KafkaServer(version), "t")

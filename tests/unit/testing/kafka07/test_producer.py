@@ -70,7 +70,7 @@ def test_several_partitions_in_one_request(broker: BrokerServer) -> None:
 def test_a_refusal_is_an_error_and_the_next_call_connects_again(broker: BrokerServer) -> None:
     with Producer07(broker.address) as producer:
         producer.produce("t", [b"a"], partition=0)
-        with pytest.raises(TransportError, match=rf"broker {broker.address} did not take the messages for a/b: .*log"):
+        with pytest.raises(TransportError, match=rf"cannot produce to a/b at broker {broker.address}: .*log"):
             producer.produce("a/b", [b"x"])
         producer.produce("t", [b"b"], partition=0)
     assert fetched(broker, "t") == message_set07([b"a", b"b"])
@@ -86,7 +86,7 @@ def test_no_broker_is_an_error() -> None:
 
 def test_a_message_that_the_broker_would_drop_is_an_error(broker: BrokerServer) -> None:
     with Producer07(broker.address, max_message_size=100) as producer:
-        with pytest.raises(EncodeError, match="a message of 101 bytes, the broker drops what is beyond 100"):
+        with pytest.raises(EncodeError, match="cannot produce a message of 101 bytes: the broker drops more than 100"):
             producer.produce("t", [b"x", bytes(101)], partition=0)
         producer.produce("t", [bytes(100)], partition=0)
         producer.produce("t", [bytes(100)] * 100, codec="gzip", partition=0)
@@ -99,7 +99,7 @@ def test_a_producer_goes_to_one_broker_or_to_those_of_a_zookeeper(given: dict[st
 
 
 def test_an_unknown_codec_is_an_error(broker: BrokerServer) -> None:
-    with Producer07(broker.address) as producer, pytest.raises(ConfigError, match="zstd: no codec of Kafka"):
+    with Producer07(broker.address) as producer, pytest.raises(ConfigError, match="unknown codec zstd"):
         producer.produce("t", [b"a"], codec="zstd")
 
 

@@ -229,7 +229,7 @@ def test_a_connection_that_is_closed_for_a_reason_is_reported(tmp_path: Path) ->
         connection.sendall(ProduceRequest07("t", 9, A).encode())
         assert read(connection, 1) == b""
     (line,) = lines
-    assert "WrongPartition: t has 3 partitions here, there is no 9" in line
+    assert "WrongPartition: invalid partition 9: t has 3 partitions" in line
 
 
 def test_a_disk_that_fails_closes_the_connection(tmp_path: Path) -> None:
