@@ -148,7 +148,7 @@ class Producer07:
         if largest > self._max_message_size:
             raise EncodeError(
                 f"cannot produce a message of {largest} bytes: the broker drops more than {self._max_message_size}. "
-                "Send fewer payloads in one compressed message, or raise max.message.size there and max_message_size here"
+                "Send fewer payloads in one compressed message, or raise max.message.size and max_message_size"
             )
         return b"".join(messages)
 

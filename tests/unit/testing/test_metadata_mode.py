@@ -17,7 +17,7 @@ def test_what_a_cluster_was_made_with_is_told_at_its_next_start(tmp_path: Path) 
 
 def test_a_directory_of_the_other_kind_is_refused(tmp_path: Path) -> None:
     check_data_dir(tmp_path, 1, "kraft", {"cluster_id": "x"})
-    with pytest.raises(ConfigError, match="created with kraft. Start it with the version that made it"):
+    with pytest.raises(ConfigError, match=r"created with kraft. Start it with the version that made it"):
         check_data_dir(tmp_path, 1, "zookeeper", {})
 
 
