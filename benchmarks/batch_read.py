@@ -1,9 +1,9 @@
-"""Batch read into the noop sink, beside Spark's own Kafka connector: one run, alternating pairs, medians and ratio.
+"""Batch reads into the noop sink, compared with Spark's own Kafka connector: alternating pairs, medians and ratios.
 
     python -m benchmarks.batch_read [--pairs 5] [--records 2000000] [--json]
 
-Both read the same topics of one embedded broker in one Spark session. The first pair of each case warms up and does not
-count. Ratios are taken pair by pair, so that they hold when the machine's speed drifts.
+Both read the same topics of one local broker in one Spark session. The first pair of each case is a warm-up and does
+not count. Ratios are computed pair by pair, so that a drift of the machine's speed does not affect them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONNECTOR = (
 
 @dataclass(frozen=True)
 class Case:
-    """One topic: `share` of the records asked for, of `size` bytes each."""
+    """One topic: `share` of the requested records, of `size` bytes each."""
 
     name: str
     size: int
@@ -55,12 +55,12 @@ CASES = (Case("100 B", 100, 1.0), Case("1000 B", 1000, 0.25), Case("100 B lz4", 
 
 
 def connector_jars() -> str:
-    """Spark's own connector and what it needs, as spark.jars wants it."""
+    """Return the jars of Spark's own connector and its dependencies, in the format of spark.jars."""
     return ",".join(str(jar) for module in CONNECTOR for jar in resolve(*module, transitive=False))
 
 
 def fill(server: KafkaServer, case: Case, records: int) -> None:
-    """Write the records of one case, values as hard to compress as text is."""
+    """Write the records of one case; values compress as well as text."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
     admin.create_topics([NewTopic(case.topic, PARTITIONS, 1)], operation_timeout=20)[case.topic].result(20)
     producer = Producer(
@@ -87,7 +87,7 @@ def fill(server: KafkaServer, case: Case, records: int) -> None:
 
 
 def read(spark: SparkSession, source: str, server: KafkaServer, topic: str) -> float:
-    """Seconds to read all of `topic` into the noop sink."""
+    """Return the seconds to read all of `topic` into the noop sink."""
     began = time.perf_counter()
     (
         spark.read.format(source)
@@ -120,7 +120,7 @@ def session() -> SparkSession:
 
 
 def measure(spark: SparkSession, server: KafkaServer, case: Case, records: int, pairs: int) -> dict[str, object]:
-    """Return the times of `pairs` alternating pairs after one that warms up."""
+    """Return the times of `pairs` alternating pairs after a warm-up pair."""
     times: dict[str, list[float]] = {"streamgroup": [], "kafka": []}
     for pair in range(pairs + 1):
         order = ("streamgroup", "kafka") if pair % 2 else ("kafka", "streamgroup")
@@ -140,7 +140,7 @@ def measure(spark: SparkSession, server: KafkaServer, case: Case, records: int, 
 
 
 def show(results: list[dict[str, object]]) -> None:
-    """The table for people."""
+    """Print the results as a table."""
     table = Table(title=f"records/s into the noop sink, local[2], {PARTITIONS} partitions, kernel: {kernel.name()}")
     for column in ("case", "records", "streamgroup", "Spark's connector", "ratio (median)", "min - max"):
         table.add_column(column, justify="left" if column == "case" else "right")

@@ -2,8 +2,8 @@
 
     python benchmarks/decode.py [--fetch BYTES] [--batch BYTES] [--seconds S] [--keys] [--headers N]
 
-One fetch of about `--fetch` uncompressed bytes, in batches of `--batch` bytes, is decoded over and over, checksums and
-all, by one thread; its CPU time is taken, and the best of many runs shown: the others measure the neighbours.
+One thread decodes a fetch of about `--fetch` uncompressed bytes, in batches of `--batch` bytes, repeatedly and with
+checksums. The output is the least CPU time of many runs: slower runs measure other load on the machine.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ def batch(base: int, records: list[bytes], codec: str) -> bytes:
 
 
 def fetch(arguments: argparse.Namespace, size: int, codec: str) -> tuple[bytes, int]:
-    """Return one partition's bytes of a fetch, and how many records they hold."""
-    chance = random.Random(size)
-    words = [chance.randbytes(chance.randrange(3, 9)).hex().encode() for _ in range(400)]
+    """Return the record batches of one partition in a fetch, and their number of records."""
+    rng = random.Random(size)
+    words = [rng.randbytes(rng.randrange(3, 9)).hex().encode() for _ in range(400)]
     batches, base, filled = [], 0, 0
     while filled < arguments.fetch:
         records: list[bytes] = []
         bytes_left = arguments.batch
         while bytes_left > 0:
-            value = b" ".join(chance.choices(words, k=size // 6 + 1))[:size]
+            value = b" ".join(rng.choices(words, k=size // 6 + 1))[:size]
             key = b"key-%d" % (base + len(records)) if arguments.keys else None
             records.append(record(len(records), key, value, arguments.headers))
             bytes_left -= len(records[-1])
@@ -76,7 +76,7 @@ def fetch(arguments: argparse.Namespace, size: int, codec: str) -> tuple[bytes, 
 
 
 def best(data: bytes, options: DecodeOptions, seconds: float) -> float:
-    """Return the least time of its core that one fetch took, in seconds."""
+    """Return the least CPU seconds that one fetch took."""
     times, end = [], time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
         began = time.thread_time()

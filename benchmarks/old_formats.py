@@ -1,11 +1,11 @@
-"""What decoding the formats before record batches costs beside record batches v2, in one run.
+"""Cost of decoding the formats before record batches, compared with record batches v2, in one run.
 
     python -m benchmarks.old_formats [--fetch BYTES] [--batch BYTES] [--size BYTES] [--rounds N] [--kernel NAME]
 
-The same values as record batches v2, as messages of magic 1 and 0, and as messages of Kafka 0.7: one fetch of about
-`--fetch` uncompressed bytes each, plain or in batches (wrappers) of `--batch` bytes. One thread walks its frames
-and decodes it into Arrow record batches, checksums and all. The formats take turns, round by round, so that a busy
-machine is busy for all; what is shown is the best round of each, and its rate as a share of that of v2.
+Each format has the same values: record batches v2, messages of magic 1 and 0, and messages of Kafka 0.7. A fetch has
+about `--fetch` uncompressed bytes, plain or in batches (wrappers) of `--batch` bytes. One thread walks its frames and
+decodes it into Arrow record batches, checksums included. The formats take turns, so that other load on the machine
+affects all of them. The output is the best round of each, and its rate as a share of that of v2.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OPTIONS = DecodeOptions()
 
 
 class Format(NamedTuple):
-    """How a format is written, given values, and read."""
+    """A format: the writer of a fetch and its reader."""
 
     name: str
     codecs: tuple[str, ...]
@@ -87,7 +87,7 @@ def write_messages(magic: int) -> Callable[[list[list[bytes]], str], bytes]:
 
 
 def broken_lz4(frame: bytes) -> bytes:
-    """With the header checksum that clients wrote before 0.10 (KIP-57)."""
+    """Return `frame` with the header checksum that clients wrote before 0.10 (KIP-57)."""
     at = 6 + (8 if frame[4] & 8 else 0)
     return frame[:at] + bytes([xxh32(frame[:at]) >> 8 & 0xFF]) + frame[at + 1 :]
 
@@ -114,18 +114,18 @@ FORMATS = (
 
 
 def values(fetch: int, batch_bytes: int, size: int) -> list[list[bytes]]:
-    """Values of `size` bytes, of words that compress as text does, in batches."""
-    chance = random.Random(size)
-    words = [chance.randbytes(chance.randrange(3, 9)).hex().encode() for _ in range(400)]
+    """Return values of `size` bytes in batches, of words that compress as well as text."""
+    rng = random.Random(size)
+    words = [rng.randbytes(rng.randrange(3, 9)).hex().encode() for _ in range(400)]
     each = max(1, batch_bytes // size)
     return [
-        [b" ".join(chance.choices(words, k=size // 6 + 1))[:size] for _ in range(each)]
+        [b" ".join(rng.choices(words, k=size // 6 + 1))[:size] for _ in range(each)]
         for _ in range(max(1, fetch // (each * size)))
     ]
 
 
 def best_rounds(codec: str, batches: list[list[bytes]], rounds: int) -> dict[str, float]:
-    """Return the least seconds of its core that each format took."""
+    """Return the least CPU seconds that each format took."""
     rows = sum(map(len, batches))
     formats = [f for f in FORMATS if codec in f.codecs]
     written = [(f, f.write(batches, codec)) for f in formats]

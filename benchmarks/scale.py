@@ -1,10 +1,11 @@
-"""Measure the CPU time of each step that walks over all partitions of a group, with n and with 8n partitions.
+"""CPU time of each step that iterates over all partitions of a group, with n and with 8n partitions.
 
     python -m benchmarks.scale [--partitions N] [--only TEXT]
 
-A step that is linear in the partitions takes 8 times as long for 8 times as many, one that sorts them a little longer.
-The last row is a poll of a query that has read all there is: Spark polls every 10 ms then. `tests/timing/test_scale.py`
-holds the growth of the same steps, `tests/unit/test_scale.py` that of the lines they execute.
+A step that is linear in the partitions takes 8 times as long for 8 times as many; one that sorts them takes a little
+longer. The last row is a poll of a query that has read everything, which Spark makes every 10 ms.
+`tests/timing/test_scale.py` limits the growth of the same steps, `tests/unit/test_scale.py` that of the lines they
+execute.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ GROWTH = 8
 MEMBERS = 60
 
 Step = Callable[[], object]
-"""Timed; what it works on is made before."""
+"""The timed part of a step, whose input is made before."""
 
 
 def rows(n: int, topics: int = 1) -> list[TopicPartition]:
@@ -150,7 +151,7 @@ def memory_store(n: int) -> Step:
 
 
 def refuse(n: int) -> Step:
-    """Return all partitions of a topic were deleted but one."""
+    """Handle a refused commit after half of the partitions have been deleted."""
     partitions = rows(n)
     offsets = dict.fromkeys(partitions, CommittedOffset(1))
     rows_of = tuple(OffsetCommitResponsePartition(partition_index=i, error_code=3) for i in range(n))
@@ -249,14 +250,14 @@ def packing(size: int, min_partitions_per_range: int = 0) -> Callable[[int], Ste
 
 
 def divide(n: int) -> Step:
-    """Return one log of Kafka 0.7 with `n` segments."""
+    """Divide one log of Kafka 0.7 with `n` segments."""
     ranges = [FetchRange(OffsetRange(TopicPartition("t", 0), 0, 100 * n), None)]
     segments = {ranges[0].range.partition: range(0, 100 * n, 100)}
     return lambda: pack(ranges, KAFKA07_LOG, min_partitions=n // 2, segments=segments)
 
 
 def progress(n: int) -> Step:
-    """Return a task reads `n` small ranges: each is handed out by itself."""
+    """Track the progress of a task that reads `n` small ranges, each of which is handed out by itself."""
     options = parse_source({"subscribe": "t", "kafka.bootstrap.servers": "127.0.0.1:1"}, streaming=False)
     lookup = KAFKA_READ_FORMAT.lookup(options.client, options.fetch, time.monotonic)
     recovery = Recovery(lookup, options.client, options.fetch, fail_on_data_loss=True, clock=time.monotonic)
@@ -298,7 +299,7 @@ STEPS: dict[str, Callable[[int], Step]] = {
 
 
 def cpu_seconds(make: Callable[[int], Step], n: int, times: int = 3) -> float:
-    """Return the best of so many runs, each on fresh data; of this thread alone, since others share the machine."""
+    """Return the least CPU time of `times` runs, each on fresh data; only this thread counts."""
     best = float("inf")
     for _ in range(times):
         step = make(n)
@@ -316,7 +317,7 @@ def cpu_seconds(make: Callable[[int], Step], n: int, times: int = 3) -> float:
 
 
 class Logs:
-    """As a cluster: topics whose logs end at 100."""
+    """A cluster whose logs end at 100."""
 
     def __init__(self, partitions: list[TopicPartition]) -> None:
         self.snapshot_ = ClusterSnapshot({i: Broker(i, "h", i) for i in range(5)}, topics_of(partitions))
@@ -335,11 +336,11 @@ class Logs:
         return self.list_offsets(wanted), []
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there are no connections."""
 
 
 class Polls:
-    """A query of `n` partitions in `group.mode=off` that has read all there is. Spark's thread polls it."""
+    """A query of `n` partitions in `group.mode=off` that has read everything. Spark's thread polls it."""
 
     def __init__(self, n: int) -> None:
         partitions = rows(n)
@@ -355,7 +356,7 @@ class Polls:
                 self.poll()
 
     def poll(self) -> float:
-        """Poll as Spark does, with a value made anew of the same text. Returns the CPU seconds of the call."""
+        """Poll as Spark does, with a value decoded anew from the same text. Return the CPU seconds of the call."""
         value = json.loads(self.text)
         began = time.thread_time()
         planned = self.coordinator.latest_offset(value, limits=LimitOptions())
@@ -364,14 +365,10 @@ class Polls:
         return taken
 
     def cpu_seconds(self, polls: int = 200) -> float:
-        """Return the mean of so many polls.
-
-        Making JSON of the documents and back, Spark's worker's part, is not in it.
-        """
+        """Return the mean of `polls` polls, without Spark's encoding and decoding of the documents as JSON."""
         return sum(self.poll() for _ in range(polls)) / polls
 
     def stop(self) -> None:
-        """Leave."""
         self.coordinator.stop()
 
 

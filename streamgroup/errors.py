@@ -96,7 +96,7 @@ class BrokerError(StreamGroupError):
 
     @property
     def retriable(self) -> bool:
-        """Whether a retry of the same request may succeed."""
+        """True if a retry of the same request may succeed."""
         return self.error.retriable
 
     @property

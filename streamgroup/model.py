@@ -155,7 +155,7 @@ class OffsetSpec:
     timestamps: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp: int | None = None
     no_match_is_latest: bool = False
-    """Whether a timestamp beyond the last record means the end of the log (`startingOffsetsByTimestampStrategy=latest`,
+    """True if a timestamp beyond the last record means the end of the log (`startingOffsetsByTimestampStrategy=latest`,
     and always for ending offsets); otherwise it is an error."""
 
 

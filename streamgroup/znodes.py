@@ -81,7 +81,7 @@ Operation = Check | Create | Set | Delete
 
 
 class Refusal(Enum):
-    """Why ZooKeeper refused a transaction, of which no operation took effect."""
+    """The reasons for which ZooKeeper refuses a transaction, of which no operation then takes effect."""
 
     NO_NODE = "the node does not exist"
     NODE_EXISTS = "the node exists already"

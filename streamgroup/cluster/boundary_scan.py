@@ -220,8 +220,8 @@ class BoundaryScan:
 def not_a_boundary(tp: TopicPartition, error: DecodeError) -> DecodeError:
     """Return `error` about a position of `tp`, with the next step."""
     named = type(error)(
-        f"cannot read {KAFKA07_LOG.name(tp)}: {error}. Offsets of Kafka 0.7 are byte positions. Reading must "
-        "start where a message begins. Use a committed offset, the start of a segment (the name of its file), or earliest"
+        f"cannot read {KAFKA07_LOG.name(tp)}: {error}. Offsets of Kafka 0.7 are byte positions: reading must "
+        "start where a message begins. Use a committed offset, the start of a segment (its file name), or earliest"
     )
     named.base_offset, named.next_offset = error.base_offset, error.next_offset
     return named

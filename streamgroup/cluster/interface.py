@@ -96,7 +96,7 @@ class RegisteredCluster:
         self._nodes = nodes
         self._inner: KafkaCluster | Kafka07Cluster | None = None
         self._may_have_moved = False
-        """Whether none of the known brokers answered: others may be registered now."""
+        """True if none of the known brokers answered: others may be registered now."""
 
     def deadline(self, timeout_ms: int | None = None) -> float:
         """Return the time `timeout_ms` from now, by default `default_api_timeout_ms`, on the cluster's clock."""

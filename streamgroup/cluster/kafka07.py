@@ -65,15 +65,15 @@ class Kafka07Cluster:
         self._scan: BoundaryScan | None = None
         self._last: ClusterSnapshot | None = None
         self._all = False
-        """Whether the last snapshot covers all topics."""
+        """True if the last snapshot covers all topics."""
         self._topics: frozenset[str] = frozenset()
         """The topics that the last snapshot covers, unless it covers all."""
         self._read_at = 0.0
         self._zookeeper_unavailable = False
-        """Whether the last read of ZooKeeper failed."""
+        """True if the last read of ZooKeeper failed."""
         self._tried_at = 0.0
         self._refresh_due = False
-        """Whether a broker did not answer: it may have moved to another address."""
+        """True if a broker did not answer: it may have moved to another address."""
         self._suspects: set[TopicPartition] = set()
         """Partitions at whose request the broker closed the connection. They are requested last, since the broker then
         drops the requests behind them too."""

@@ -54,7 +54,7 @@ class ListedOffset:
     segments: tuple[int, ...] = ()
     """Kafka 0.7: the starts of the log's segments, ascending, listed with EARLIEST."""
     coarse: bool = field(default=False, compare=False)
-    """Whether the offset of a timestamp is the start of a segment, at or before the record (brokers before 0.10.1)."""
+    """True if the offset of a timestamp is the start of a segment, at or before the record (brokers before 0.10.1)."""
 
 
 class EpochCheck(NamedTuple):
@@ -73,7 +73,7 @@ class EpochEnd:
 
     @property
     def known(self) -> bool:
-        """Whether the leader knows the end; old message formats have no epochs."""
+        """True if the leader knows the end; old message formats have no epochs."""
         return self.end_offset != NO_OFFSET
 
 

@@ -58,7 +58,7 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """Whether the handshake is done and no error has closed the connection."""
+        """True if the handshake is done and no error has closed the connection."""
         return self._link is not None and self._link.phase is Phase.READY
 
     @property
@@ -68,7 +68,7 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether the connection is open without pending requests or unread bytes, not even an end of stream."""
+        """True if the connection is open without pending requests or unread bytes, not even an end of stream."""
         return self.open and not self.outstanding and not _readable(self._open_link())
 
     def connect(self, deadline: float) -> None:

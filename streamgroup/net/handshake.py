@@ -50,12 +50,12 @@ class HandshakeRequest(NamedTuple):
 
     @property
     def may_be_skipped(self) -> bool:
-        """Whether a broker that does not know the request may skip it and answer the next one."""
+        """True if a broker that does not know the request may skip it and answer the next one."""
         return self.api is ApiVersionsRequest
 
     @property
     def may_be_anonymous(self) -> bool:
-        """Whether correlation id 0 matches any request: 0.8.2 answers it to a FindCoordinator without a group."""
+        """True if correlation id 0 matches any request: 0.8.2 answers it to a FindCoordinator without a group."""
         return self.api is FindCoordinatorRequest
 
     def __str__(self) -> str:

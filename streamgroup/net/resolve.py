@@ -46,7 +46,7 @@ class Resolution:
 
     @property
     def done(self) -> bool:
-        """Whether the look-up has ended."""
+        """True if the look-up has ended."""
         return self._done.is_set()
 
     def wait(self, timeout: float) -> None:

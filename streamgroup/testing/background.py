@@ -39,7 +39,7 @@ class BackgroundNode:
 
     @property
     def alive(self) -> bool:
-        """Whether this process runs, and not another with its pid."""
+        """True if this process runs, and not another with its pid."""
         return self.properties in command_line(self.pid) and start_ticks(self.pid) == self.began
 
 
@@ -58,7 +58,7 @@ class BackgroundKafka:
 
     @property
     def running(self) -> bool:
-        """Whether any of its processes runs."""
+        """True if any of its processes runs."""
         return any(node.alive for node in self.nodes)
 
     def as_json(self) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class Flow:
 
     @property
     def hungry(self) -> bool:
-        """Whether to read from the source."""
+        """True if the source should be read."""
         if self._closes_at is not None:
             return False
         return self.ended is End.HALF_OPEN or (self.ended is not End.STALL and self._held < CAPACITY)
@@ -195,5 +195,5 @@ class Flow:
 
 
 def _worthwhile(data: memoryview, rate: float) -> float:
-    """How much must be allowed before a write pays: all of `data`, or what a moment saves up."""
+    """Return the bytes that the rate must allow before a write: all of `data`, or the burst."""
     return max(1.0, min(len(data), rate * _BURST_S))

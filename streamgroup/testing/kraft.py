@@ -113,7 +113,7 @@ def plan_nodes(
 
 
 def defaults(brokers: int) -> dict[str, str]:
-    """What makes a small cluster quick and strict; `config` overrides any of it."""
+    """Defaults that make a small cluster fast and strict; `config` overrides them."""
     replicas = str(min(brokers, 3))
     return {
         # A misspelt topic is an error in a test, not a new topic.

@@ -28,7 +28,7 @@ class MetadataMode(Protocol):
 
     @property
     def needs_clean_shutdown(self) -> bool:
-        """Whether brokers need a clean shutdown even if their data are removed."""
+        """True if brokers need a clean shutdown even if their data are removed."""
         ...
 
     def open(self, home: Path, classpath: Sequence[Path]) -> None:

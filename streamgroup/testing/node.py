@@ -71,7 +71,7 @@ class KafkaNode:
 
     @property
     def alive(self) -> bool:
-        """Whether its process exists (it may be paused)."""
+        """True if its process exists (it may be paused)."""
         return self.process.alive
 
     @property

@@ -90,7 +90,7 @@ class ServerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process exists (it may be paused)."""
+        """True if the process exists (it may be paused)."""
         if self._process is None or self._process.poll() is None:
             return self._process is not None
         self._dismiss_watchdog()  # its pid may be reused from now on

@@ -84,7 +84,7 @@ class ZooKeeperServer:
 
     @property
     def alive(self) -> bool:
-        """Whether its process exists (it may be paused)."""
+        """True if its process exists (it may be paused)."""
         return self._process is not None and self._process.alive
 
     @property

@@ -168,7 +168,7 @@ class Session:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a session with a live connection."""
+        """True if there is a session with a live connection."""
         return self._current is not None and self._current.connected.is_set()
 
     @property
@@ -183,7 +183,7 @@ class Session:
 
     @property
     def refused(self) -> bool:
-        """Whether ZooKeeper rejected the credentials of the last session."""
+        """True if ZooKeeper rejected the credentials of the last session."""
         return self._current is not None and self._current.refused
 
     # --- operations --------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class _ClientSession:
         self.connected = threading.Event()
         self.over = False
         self.refused = False
-        """Whether ZooKeeper rejected the credentials."""
+        """True if ZooKeeper rejected the credentials."""
         self.session_id = 0
         self._end_lock = threading.Lock()
         self._closing: threading.Thread | None = None
