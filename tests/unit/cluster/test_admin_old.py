@@ -52,7 +52,7 @@ def test_without_coordinators_commits_are_zookeepers(
     assert committed(cluster, "g", soon(), in_zookeeper=in_zookeeper) == {TP: CommittedOffset(5, NO_METADATA)}
 
 
-def test_where_there_are_both_the_caller_says_which(broker: Start, options: Options) -> None:
+def test_with_both_offset_stores_the_caller_selects_one(broker: Start, options: Options) -> None:
     cluster = KafkaCluster(options(holding(broker, "0.8.2").port))
     assert committed(cluster, "g", soon(), in_zookeeper=True)[TP].offset == 5
 

@@ -73,7 +73,7 @@ def test_all_are_asked_at_once_and_connections_are_kept(
     assert [each.connections for each in brokers] == [1, 1, 1]
 
 
-def test_who_is_late_holds_up_nobody_and_is_heard_with_the_next_question(
+def test_a_late_broker_delays_no_other_and_its_response_is_taken_by_the_next_call(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
     slow, quick = answering(fake_broker.Late(NEWS[0], 0.4), NEWS[1]), answering(NEWS[2])
@@ -87,7 +87,7 @@ def test_who_is_late_holds_up_nobody_and_is_heard_with_the_next_question(
     assert said(ask(fanout, slow, timeout=2)) == [2]  # and an answer counts once
 
 
-def test_a_late_answer_is_not_taken_for_that_to_another_question(
+def test_a_late_response_is_not_taken_for_that_of_another_request(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
     slow = answering(fake_broker.Late(NEWS[0], 0.2), NEWS[1])
@@ -103,7 +103,7 @@ def test_a_late_answer_of_another_era_is_not_taken(fanout: BrokerFanout, answeri
     assert said(ask(fanout, slow, epoch=1)) == [3]
 
 
-def test_who_never_answers_is_reset_at_its_deadline_and_asked_anew_on_another_connection(
+def test_a_broker_that_never_answers_is_reset_at_its_deadline_and_called_on_a_new_connection(
     answering: Callable[..., FakeBroker], options: Options
 ) -> None:
     fanout, silent = BrokerFanout(options(request_timeout_ms=300), time.monotonic), answering(SILENCE, NEWS[0])
@@ -139,14 +139,14 @@ def test_an_idle_connection_that_has_ended_is_made_again(
     assert fake.connections == 2
 
 
-def test_what_no_other_connection_mends_is_raised(fanout: BrokerFanout, broker: Start) -> None:
+def test_errors_that_no_reconnect_resolves_are_raised(fanout: BrokerFanout, broker: Start) -> None:
     other = broker({ApiVersionsRequest: lambda *_: api_versions(apiversions=(0, 3))})
     for _ in range(2):
         with pytest.raises(UnsupportedVersionError, match="Metadata"):
             ask(fanout, other)
 
 
-def test_nobody_is_asked_nothing(fanout: BrokerFanout) -> None:
+def test_a_call_without_requests_returns_at_once(fanout: BrokerFanout) -> None:
     assert fanout.call_each({}, soon()) == {}
 
 
@@ -162,7 +162,7 @@ def test_one_broker_may_be_asked_many_things(fanout: BrokerFanout, answering: Ca
     assert len(one.asked("Metadata")) == 2
 
 
-def test_where_a_connection_ends_the_first_question_is_to_blame(
+def test_the_first_pending_request_is_blamed_for_a_closed_connection(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
     """What was asked behind it was not even read, and may be asked again."""
@@ -175,14 +175,12 @@ def test_where_a_connection_ends_the_first_question_is_to_blame(
     assert isinstance(behind, Unsent)
 
 
-def test_a_broker_that_cannot_be_reached_blames_no_question(fanout: BrokerFanout) -> None:
+def test_an_unreachable_broker_fails_all_its_requests_alike(fanout: BrokerFanout) -> None:
     found = fanout.call_all([(("127.0.0.1", 1), ASKED), (("127.0.0.1", 1), OTHER)], soon())
     assert all(isinstance(each, TransportError) and not isinstance(each, Unsent) for each in found.values())
 
 
-def test_a_connection_to_what_is_no_broker_any_more_ends(
-    fanout: BrokerFanout, answering: Callable[..., FakeBroker]
-) -> None:
+def test_a_connection_to_a_former_broker_is_closed(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
     stays, goes = answering(*NEWS), answering(*NEWS)
     ask(fanout, stays, goes)
     fanout.keep([address(stays)])

@@ -86,7 +86,7 @@ def test_a_broker_is_its_id_host_and_port(broker: Start, options: Options) -> No
 
 
 @pytest.mark.parametrize("code", [3, 6])
-def test_offsets_that_the_broker_does_not_have_are_asked_for_anew_by_new_metadata(
+def test_offsets_that_the_broker_lacks_are_requested_again_after_new_metadata(
     code: int, broker: Start, options: Options
 ) -> None:
     answer, codes = of_segments(0, 7), [code]
@@ -100,7 +100,7 @@ def test_offsets_that_the_broker_does_not_have_are_asked_for_anew_by_new_metadat
     assert listed == {TP: ListedOffset(7)}
 
 
-def test_an_unknown_error_is_asked_again_and_told_with_the_partition(broker: Start, options: Options) -> None:
+def test_an_unknown_error_is_retried_and_reported_with_the_partition(broker: Start, options: Options) -> None:
     fake = old_broker(
         broker,
         "0.9",

@@ -55,7 +55,7 @@ def test_bootstrap_servers_are_taken_at_their_word() -> None:
     assert isinstance(open_cluster(ClientOptions(servers, zookeeper=ZOOKEEPER)), KafkaCluster)
 
 
-def test_with_zookeeper_alone_nothing_connects_before_a_question() -> None:
+def test_with_zookeeper_alone_nothing_connects_before_the_first_request() -> None:
     resolve = open_cluster(client07())
     assert isinstance(resolve, RegisteredCluster)
     resolve.close()
@@ -79,7 +79,7 @@ def test_a_later_kafka_is_reached_through_the_brokers_found() -> None:
         kafka07_of(resolve, soon())
 
 
-def test_brokers_are_looked_for_anew_when_all_that_were_known_are_gone(fake: None) -> None:
+def test_registrations_are_read_again_when_all_known_brokers_are_gone(fake: None) -> None:
     nodes = FakeNodes(new(9092))
     resolve = RegisteredCluster(client07(), nodes)
     resolve.snapshot(None, soon())

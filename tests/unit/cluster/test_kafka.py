@@ -86,7 +86,7 @@ class Two:
         return asked_for(metadata(self.ports, topic("orders", *self.lead)))(request)
 
 
-def test_only_plaintext_is_spoken(options: Options) -> None:
+def test_only_plaintext_is_supported(options: Options) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.security\.protocol=SASL_SSL"):
         KafkaCluster(options(security_protocol="SASL_SSL"))
 
@@ -187,7 +187,7 @@ def test_brokers_that_cannot_help_creating_topics_are_asked_all_the_same(
     assert fake.asked("Metadata")[0].topics == (() if newest == 0 else None)
 
 
-def test_nobody_listens_anywhere_and_the_error_names_the_servers_and_the_causes(options: Options) -> None:
+def test_without_any_listener_the_error_names_servers_and_causes(options: Options) -> None:
     cluster = KafkaCluster(options(1, 2))
     with pytest.raises(
         TransportError, match=r"no Metadata .* from cluster 127.0.0.1:1,127.0.0.1:2 after \d+ attempts"
@@ -328,7 +328,7 @@ def test_offsets_of_a_leader_that_dies_are_asked_of_the_next_one(broker: Start, 
         ((1, 2), TopicPartition("orders", 0), "orders-0: NOT_LEADER_OR_FOLLOWER"),
     ],
 )
-def test_offsets_that_nobody_has_end_at_the_deadline_with_the_cause(
+def test_offsets_without_a_response_are_an_error_at_the_deadline_with_the_cause(
     lead: tuple[int, int], tp: TopicPartition, cause: str, broker: Start, options: Options
 ) -> None:
     two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (6, -1)))}, second={})

@@ -75,7 +75,7 @@ def test_ends_and_segments_of_several_brokers(start: Start, cluster: Of) -> None
         assert len(earliest[where].segments) > 3
 
 
-def test_a_log_that_nobody_has_written_to_is_empty(start: Start, cluster: Of) -> None:
+def test_a_log_without_appends_is_empty(start: Start, cluster: Of) -> None:
     opened = cluster(start())
     for at in (EARLIEST, LATEST, 5_000):
         assert opened.list_offsets({tp(0, 1): at}, NONE, soon())[tp(0, 1)].offset == 0
@@ -157,7 +157,7 @@ def test_a_broker_that_is_away_holds_up_no_other(start: Start, cluster: Of) -> N
     assert opened.list_offsets(dict.fromkeys(places, LATEST), NONE, soon()).keys() == set(places)
 
 
-def test_a_partition_whose_broker_is_not_registered_is_told_so(start: Start, cluster: Of) -> None:
+def test_a_partition_of_an_unregistered_broker_is_named(start: Start, cluster: Of) -> None:
     opened = cluster(start())
     listed, causes = opened.list_offsets_once({tp(5, 0): LATEST}, NONE, soon(), timeout=1.0, epoch=0)
     assert (listed, causes) == ({}, ["events 5-0: broker 5 is not registered"])
@@ -202,7 +202,7 @@ def test_while_zookeeper_is_away_the_last_snapshot_holds(
     assert opened.snapshot(["events"], soon()).topics.keys() == {"events"}
 
 
-def test_a_zookeeper_that_was_only_slow_is_asked_again_and_what_it_says_is_told(
+def test_a_slow_zookeeper_is_read_again_and_its_changes_are_reported(
     start: Start, cluster: Of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No event ends a slow answer, so nobody else would ask again for minutes."""
@@ -230,7 +230,7 @@ def walked(opened: Kafka07Cluster, where: TopicPartition, first: int, limit: int
     return opened.boundaries([OffsetRange(where, first, limit)], soon(), 2.0)[where]
 
 
-def test_a_walk_finds_where_messages_end_up_to_the_limit(start: Start, cluster: Of) -> None:
+def test_a_scan_finds_the_boundaries_up_to_the_limit(start: Start, cluster: Of) -> None:
     broker = start(segment=1_000)
     where = broker.produce(0, b"a", Compressed("gzip", values(9)), *values(100), Compressed("snappy", values(3)))
     ends = broker.ends[where]
@@ -253,7 +253,7 @@ def test_large_messages_are_stepped_over_without_being_read(start: Start, cluste
     assert walked(cluster(broker), where, 0, broker.end(where)) == tuple(broker.ends[where][1:])
 
 
-def test_a_walk_of_many_messages_keeps_some_the_first_and_the_last(start: Start, cluster: Of) -> None:
+def test_a_scan_of_many_messages_keeps_a_selection_with_first_and_last(start: Start, cluster: Of) -> None:
     broker = start()
     where = tp(0, 0)
     with_all = b"".join
@@ -269,7 +269,7 @@ def test_a_walk_of_many_messages_keeps_some_the_first_and_the_last(start: Start,
     assert with_all(payloads)
 
 
-def test_a_walk_goes_no_further_than_its_most(start: Start, cluster: Of, monkeypatch: Any) -> None:
+def test_a_scan_stops_at_its_maximum_of_bytes(start: Start, cluster: Of, monkeypatch: Any) -> None:
     monkeypatch.setattr(boundary_scan, "MAX_BYTES", 100)
     broker = start()
     where = broker.produce(0, *values(100))
@@ -280,7 +280,7 @@ def test_a_walk_goes_no_further_than_its_most(start: Start, cluster: Of, monkeyp
 
 
 @pytest.mark.parametrize("shift", [1, 4, 5, 9, 10, 25])
-def test_a_start_that_is_no_boundary_is_an_error_that_names_it(shift: int, start: Start, cluster: Of) -> None:
+def test_a_start_that_is_not_a_boundary_is_an_error_with_the_position(shift: int, start: Start, cluster: Of) -> None:
     broker = start()
     where = broker.produce(0, *values(10))
     with pytest.raises(DecodeError, match=rf"events 0-0: position {30 + shift}\b.*byte positions") as raised:
@@ -298,7 +298,7 @@ def test_a_damaged_message_is_a_message(first: int, start: Start, cluster: Of, t
     assert walked(cluster(broker), where, ends[first], ends[-1]) == tuple(ends[first + 1 :])
 
 
-def test_damage_of_which_nobody_can_tell_the_end_ends_the_walk(start: Start, cluster: Of, tmp_path: Path) -> None:
+def test_damage_of_unknown_length_ends_the_scan(start: Start, cluster: Of, tmp_path: Path) -> None:
     broker = start()
     where = broker.produce(0, *values(5))
     ends = broker.ends[where]
@@ -332,7 +332,7 @@ def test_a_check_reads_a_large_message_as_a_whole(sound: bool, start: Start, clu
         opened.boundaries(asked, soon(), 2.0, check_crc=True)
 
 
-def test_what_retention_has_taken_is_not_walked(start: Start, cluster: Of) -> None:
+def test_a_removed_segment_is_not_scanned(start: Start, cluster: Of) -> None:
     broker = start(segment=100)
     where = broker.produce(0, *values(20))
     broker.forget(where, 2)
@@ -347,7 +347,7 @@ def test_a_partition_that_the_broker_refuses_is_an_error(start: Start, cluster: 
         )
 
 
-def test_a_slow_walk_gives_what_it_has_and_the_rest_later(start: Start, cluster: Of) -> None:
+def test_a_slow_scan_returns_its_boundaries_and_the_rest_later(start: Start, cluster: Of) -> None:
     broker = start()
     where = broker.produce(0, *values(5))
     opened = cluster(broker)
@@ -360,7 +360,7 @@ def test_a_slow_walk_gives_what_it_has_and_the_rest_later(start: Start, cluster:
     assert found.is_set()
 
 
-def test_where_messages_begin(start: Start, cluster: Of) -> None:
+def test_message_starts_are_recognised(start: Start, cluster: Of) -> None:
     broker = start()
     where = broker.produce(0, *values(3), b"x" * 200_000, Compressed("gzip", values(3)))
     opened = cluster(broker)
@@ -373,7 +373,7 @@ def test_where_messages_begin(start: Start, cluster: Of) -> None:
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=30), limit=st.integers(1, 4_000))
-def test_a_walk_is_always_whole_messages_and_never_beyond_its_limit_but_for_the_first(
+def test_a_scan_returns_whole_messages_within_the_limit_except_the_first(
     sizes: list[int], limit: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     broker = OldBroker(tmp_path_factory.mktemp("logs"), segment=700)

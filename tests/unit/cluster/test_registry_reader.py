@@ -57,7 +57,7 @@ def test_two_brokers_at_one_address_would_be_read_twice() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"h1", b"h1-17:h1:port", b"\xff\xfe", b"h1-17:h1:99999"])
-def test_a_broker_whose_node_is_garbage_is_absent_and_told_of_once(
+def test_a_broker_with_an_invalid_node_is_absent_and_logged_once(
     garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     reading = nodes(OLD, {"/brokers/ids/1": garbage})
@@ -83,7 +83,7 @@ def test_a_broker_under_another_spelling_of_its_id_is_absent_and_the_other_is_re
     ]
 
 
-def test_only_garbage_is_no_cluster() -> None:
+def test_invalid_registrations_alone_are_not_a_cluster() -> None:
     with pytest.raises(TransportError, match="no valid registration"):
         nodes({"/brokers/ids/1": b"?"}).brokers(SOON)
 

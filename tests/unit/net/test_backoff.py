@@ -13,7 +13,7 @@ class Middle(random.Random):
         return (a + b) / 2
 
 
-def test_waits_double_up_to_the_most_and_begin_anew_after_a_success() -> None:
+def test_waits_double_up_to_the_maximum_and_restart_after_a_success() -> None:
     backoff = Backoff(OPTIONS, Middle())
     assert [round(backoff.next(), 6) for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     backoff.reset()

@@ -128,7 +128,7 @@ def test_an_answer_under_another_correlation_id_ends_the_connection(broker: Star
     assert not connection.open
 
 
-def test_an_answer_that_nobody_asked_for_ends_the_connection(broker: Start, options: Options) -> None:
+def test_an_unexpected_response_closes_the_connection(broker: Start, options: Options) -> None:
     unasked = Raw(struct.pack(">ii", 4, 5))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(unasked)})
     connection = connected(fake, options)
@@ -190,7 +190,7 @@ def test_an_api_that_the_broker_lacks_is_named_and_the_connection_stays(broker: 
     assert connection.outstanding == 0
 
 
-def test_a_port_where_nobody_listens_names_the_address_and_the_cause(options: Options) -> None:
+def test_a_port_without_a_listener_is_an_error_with_address_and_cause(options: Options) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(

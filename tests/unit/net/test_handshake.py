@@ -60,7 +60,7 @@ def test_a_broker_that_was_recognised_is_not_asked_again(name: str, broker: Star
     assert [name for name, _, _ in fake.requests[asked:]] == ["Metadata"] * 3
 
 
-def test_what_waits_for_the_handshake_goes_out_on_the_last_connection_once(broker: Start, options: Options) -> None:
+def test_queued_requests_are_sent_once_on_the_last_connection_of_the_handshake(broker: Start, options: Options) -> None:
     fake = old_broker(broker, "0.8.2")
     poller = Poller(options())
     handle = poller.connect("127.0.0.1", fake.port)
@@ -111,7 +111,9 @@ def test_a_broker_that_goes_away_during_the_handshake_is_not_remembered(broker: 
     assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 
 
-def test_who_hangs_up_on_everything_is_told_what_it_may_be_and_not_remembered(broker: Start, options: Options) -> None:
+def test_a_broker_that_closes_every_connection_is_an_error_with_hints_and_not_remembered(
+    broker: Start, options: Options
+) -> None:
     fake = broker({})
     for _ in range(2):
         with pytest.raises(TransportError) as caught:
@@ -136,7 +138,7 @@ def test_metadata_v0_read_as_a_multiproduce_of_0_7_writes_nothing() -> None:
     assert struct.pack(">hh", metadata.probe.API_KEY, 0)[2:] == b"\0\0"
 
 
-def test_who_is_silent_may_be_a_0_7(broker: Start, options: Options) -> None:
+def test_the_error_for_a_silent_broker_mentions_kafka_07(broker: Start, options: Options) -> None:
     fake = broker({ApiVersionsRequest: lambda *_: SILENCE})
     with pytest.raises(TransportError, match=r"within 0\.1 s .*pending: ApiVersions v3.*Kafka 0\.7"):
         Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=100)).connect(soon())
@@ -194,7 +196,7 @@ def test_a_slow_broker_that_does_not_know_the_newest_handshake_is_asked_in_the_o
 
 
 @pytest.mark.usefixtures("impatient")
-def test_who_answers_no_probe_either_is_waited_for_and_not_remembered(broker: Start, options: Options) -> None:
+def test_a_broker_without_any_response_times_out_and_is_not_remembered(broker: Start, options: Options) -> None:
     fake = broker({api: lambda *_: SILENCE for api in (ApiVersionsRequest, ListGroupsRequest)})
     with pytest.raises(TransportError, match=r"within 0\.5 s .*pending: ApiVersions v3 .*ListGroups v0 .*Kafka 0\.7"):
         Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=500)).connect(soon())
@@ -209,9 +211,7 @@ def test_an_answer_to_a_probe_that_makes_no_sense_is_an_error(broker: Start, opt
     assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 
 
-def test_an_upgraded_broker_is_asked_anew_after_the_first_connection_that_fails(
-    broker: Start, options: Options
-) -> None:
+def test_an_upgraded_broker_is_probed_again_after_the_first_failed_connection(broker: Start, options: Options) -> None:
     fake = old_broker(broker, "0.9")
     connected(fake.port, options).close()
     fake._by_key |= {ApiVersionsRequest.API_KEY: ApiVersionsRequest}
@@ -226,7 +226,7 @@ def test_an_upgraded_broker_is_asked_anew_after_the_first_connection_that_fails(
     assert metadata_of(connection) == METADATA
 
 
-def test_a_broker_that_was_rolled_back_is_asked_anew(broker: Start, options: Options) -> None:
+def test_a_broker_that_was_rolled_back_is_probed_again(broker: Start, options: Options) -> None:
     fake = old_broker(broker, "0.9")
     connected(fake.port, options).close()
     older = old_broker(broker, "0.8.1")
@@ -236,7 +236,7 @@ def test_a_broker_that_was_rolled_back_is_asked_anew(broker: Start, options: Opt
     assert connected(fake.port, options).versions.release == "0.8.1"
 
 
-def test_a_broker_that_is_down_is_asked_anew_when_it_is_back(broker: Start, options: Options) -> None:
+def test_a_broker_that_was_down_is_called_again_when_it_is_back(broker: Start, options: Options) -> None:
     fake = old_broker(broker, "0.9")
     connected(fake.port, options).close()
     fake.stop()
@@ -245,7 +245,7 @@ def test_a_broker_that_is_down_is_asked_anew_when_it_is_back(broker: Start, opti
     assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 
 
-def test_a_broker_that_ends_an_idle_connection_is_asked_anew(broker: Start, options: Options) -> None:
+def test_a_broker_that_closes_an_idle_connection_is_probed_again(broker: Start, options: Options) -> None:
     """It may come back as another: spoken with as before, it would hide headers and timestamps."""
     fake = old_broker(broker, "0.9")
     connection = connected(fake.port, options)

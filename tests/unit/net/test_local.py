@@ -21,7 +21,7 @@ def listener() -> Iterator[Listener]:
         yield made
 
 
-def test_what_is_said_arrives_both_ways(listener: Listener) -> None:
+def test_messages_arrive_in_both_directions(listener: Listener) -> None:
     with connect(str(listener.address), 5.0) as asking, listener.accept() as answering:
         asking.send_bytes(b"how?")
         assert answering.recv_bytes() == b"how?"
@@ -29,7 +29,7 @@ def test_what_is_said_arrives_both_ways(listener: Listener) -> None:
         assert asking.recv_bytes() == b"so"
 
 
-def test_who_accepts_nobody_is_not_waited_for(listener: Listener) -> None:
+def test_connecting_to_a_process_that_does_not_accept_times_out(listener: Listener) -> None:
     address = str(listener.address)
     with connect(address, SHORT_S), connect(address, SHORT_S):  # the kernel takes two for it, and then none
         began = time.monotonic()
@@ -38,7 +38,7 @@ def test_who_accepts_nobody_is_not_waited_for(listener: Listener) -> None:
         assert SHORT_S / 2 < time.monotonic() - began < 5
 
 
-def test_who_reads_or_says_nothing_is_not_waited_for(listener: Listener) -> None:
+def test_a_peer_that_neither_reads_nor_writes_times_out(listener: Listener) -> None:
     with connect(str(listener.address), SHORT_S) as asking:
         began = time.monotonic()
         with pytest.raises(BlockingIOError):
@@ -49,11 +49,11 @@ def test_who_reads_or_says_nothing_is_not_waited_for(listener: Listener) -> None
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0])
-def test_no_patience_is_not_patience_for_ever(listener: Listener, timeout: float) -> None:
+def test_a_timeout_of_zero_does_not_wait_forever(listener: Listener, timeout: float) -> None:
     with connect(str(listener.address), timeout) as asking, pytest.raises(BlockingIOError):
         asking.recv_bytes()
 
 
-def test_where_nobody_listens_is_said() -> None:
+def test_a_path_without_a_listener_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         connect("/tmp/sg-nobody/s", SHORT_S)

@@ -46,7 +46,7 @@ def healthy(broker: Start, **others: Any) -> FakeBroker:
     return broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: always(METADATA), **others})
 
 
-def test_what_is_sent_before_the_handshake_goes_out_after_it(broker: Start, poller: Poller) -> None:
+def test_requests_before_the_handshake_are_sent_after_it(broker: Start, poller: Poller) -> None:
     fake = healthy(broker)
     handle = poller.connect("127.0.0.1", fake.port, "coordinator")
     asked = poller.send(handle, EVERYTHING, ceiling=4)

@@ -80,7 +80,7 @@ def test_any_split_of_the_stream_gives_the_same_answers(piece: int, count: int) 
     assert protocol.unanswered == ()
 
 
-def test_what_is_sent_in_part_goes_on_where_it_was() -> None:
+def test_a_partial_send_continues_where_it_stopped() -> None:
     protocol = ready()
     protocol.send(EVERYTHING)
     whole = bytes(protocol.outgoing())
@@ -110,7 +110,7 @@ def test_answers_before_a_bad_one_are_handed_out_and_the_rest_is_unanswered() ->
     assert protocol.unanswered == (second, third)
 
 
-def test_correlation_ids_begin_anew_after_the_last() -> None:
+def test_correlation_ids_wrap_around() -> None:
     protocol = ready()
     protocol._next_id = 2**31 - 1
     asked = [protocol.send(EVERYTHING) for _ in range(2)]

@@ -105,7 +105,7 @@ def test_an_answer_beyond_the_cap_is_refused_before_it_is_read() -> None:
         hear(speaking, FetchResponse07(0, b"x" * 1_000).encode()[:4])
 
 
-def test_an_answer_that_nobody_asked_for_is_an_error() -> None:
+def test_an_unexpected_response_is_an_error() -> None:
     with pytest.raises(DecodeError, match="expected: none"):
         hear(protocol(), FetchResponse07(0, b"abc").encode())
 
@@ -144,7 +144,7 @@ def broker(tmp_path: Path) -> OldBroker:
     return OldBroker(tmp_path)
 
 
-def test_a_connection_speaks_it(broker: OldBroker) -> None:
+def test_a_connection_carries_kafka_07(broker: OldBroker) -> None:
     where = broker.produce(1, b"hello")
     connection = Connection("127.0.0.1", broker.port, OPTIONS, dialect=Dialect.KAFKA07)
     connection.connect(time.monotonic() + 5)
@@ -159,7 +159,7 @@ def test_a_connection_speaks_it(broker: OldBroker) -> None:
     broker.stop()
 
 
-def test_a_poller_speaks_it_and_tells_once_that_it_is_connected(broker: OldBroker) -> None:
+def test_a_poller_carries_kafka_07_and_reports_the_connection_once(broker: OldBroker) -> None:
     poller = Poller(OPTIONS, dialect=Dialect.KAFKA07)
     handle = poller.connect("127.0.0.1", broker.port)
     numbers = [poller.send(handle, OFFSETS) for _ in range(3)]

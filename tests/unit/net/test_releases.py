@@ -32,7 +32,7 @@ _APIS = {
         ("0.9", {"fetch": 1, "commit": 2, "fetch_offsets": 1, "coordinator": 0, "join": 0}),
     ],
 )
-def test_what_each_release_speaks(name: str, newest: dict[str, int]) -> None:
+def test_each_release_has_its_api_versions(name: str, newest: dict[str, int]) -> None:
     versions = BY_NAME[name].versions("b:1")
     assert versions.highest(ListOffsetsRequest) == 0
     for word, api in _APIS.items():
@@ -50,7 +50,7 @@ def test_each_probe_is_known_to_its_release_and_to_none_before_it() -> None:
         assert newer.newest.keys() > older.newest.keys()
 
 
-def test_what_is_remembered_ends_with_time() -> None:
+def test_a_remembered_release_expires() -> None:
     now = 0.0
     memory = ReleaseMemory(lambda: now)
     memory.remember("b:1", BY_NAME["0.9"])
@@ -61,7 +61,7 @@ def test_what_is_remembered_ends_with_time() -> None:
     assert memory.recall("b:1") is None
 
 
-def test_what_one_process_knows_another_learns_but_what_it_knows_better() -> None:
+def test_a_process_learns_the_releases_of_another_but_keeps_its_own() -> None:
     driver, task = ReleaseMemory(lambda: 0.0), ReleaseMemory(lambda: 0.0)
     driver.remember("b:1", BY_NAME["0.9"])
     driver.remember("b:2", BY_NAME["0.8.2"])
@@ -72,7 +72,7 @@ def test_what_one_process_knows_another_learns_but_what_it_knows_better() -> Non
     assert [task.recall(peer) for peer in ("b:1", "b:2", "b:3")] == [BY_NAME["0.9"], BY_NAME["0.9"], None]
 
 
-def test_what_is_forgotten_is_not_recalled() -> None:
+def test_a_forgotten_release_is_not_recalled() -> None:
     memory = ReleaseMemory(lambda: 0.0)
     memory.remember("b:1", BY_NAME["0.8.0"])
     memory.forget("b:1")

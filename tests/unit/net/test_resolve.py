@@ -60,7 +60,7 @@ def required(clock: Clock, timeout: float = 60.0) -> None:
     require_resolvable(SERVERS, timeout, clock=clock, sleep=clock.sleep)
 
 
-def test_names_that_nobody_knows_are_an_error_within_seconds_that_names_them_all(looks_up: Install) -> None:
+def test_unresolvable_names_are_an_error_within_seconds_with_all_names(looks_up: Install) -> None:
     asked, clock = looks_up(unknown), Clock()
     with pytest.raises(ConfigError) as caught:
         required(clock)

@@ -57,7 +57,7 @@ def test_a_process_that_began_at_another_time_is_not_ours(node: BackgroundNode) 
     assert not dataclasses.replace(node, began=node.began - 1).alive
 
 
-def test_a_number_that_nobody_has_is_dead() -> None:
+def test_an_unused_pid_is_dead() -> None:
     assert command_line(2**22 + 1) == ""
     assert start_ticks(2**22 + 1) is None
 

@@ -40,7 +40,7 @@ def test_bytes_arrive_as_they_were_sent_however_they_are_split_and_taken(
     assert flow.held == 0
 
 
-def test_what_is_delayed_leaves_when_its_time_has_come() -> None:
+def test_delayed_bytes_leave_when_they_are_due() -> None:
     flow = Flow(Fault(delay_s=0.05), 0.0)
     flow.put(b"first", 1.0)
     flow.put(b"second", 1.02)

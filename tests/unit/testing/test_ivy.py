@@ -33,11 +33,11 @@ class Recorder:
         (FOUND + DOWNLOADED, ("downloading", 1, 2)),
     ],
 )
-def test_the_stage_is_told_from_what_ivy_has_printed(output: str, stage: tuple[str, int, int | None]) -> None:
+def test_the_stage_is_parsed_from_the_output_of_ivy(output: str, stage: tuple[str, int, int | None]) -> None:
     assert ivy.stage_of(output) == stage
 
 
-def test_an_unknown_module_and_an_unreachable_repository_are_told_apart() -> None:
+def test_an_unknown_module_and_an_unreachable_repository_are_different_errors() -> None:
     unknown, unreachable = ivy.failure_of(COORDINATE, NOT_FOUND), ivy.failure_of(COORDINATE, NOT_FOUND + NO_NETWORK)
     assert isinstance(unknown, ConfigError)
     assert "cannot download org.example:thing_2.13:1.2.3: Ivy's repositories do not have it" in str(unknown)

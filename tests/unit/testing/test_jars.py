@@ -217,7 +217,7 @@ def test_a_cache_of_another_user_is_not_used(cache: Path, fake_ivy: FakeIvy, mon
     assert fake_ivy.calls == []
 
 
-def test_the_umask_opens_the_cache_to_nobody(
+def test_the_umask_makes_the_cache_writable_to_no_other_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_ivy: FakeIvy
 ) -> None:
     monkeypatch.setenv("STREAMGROUP_CACHE", str(tmp_path / "below" / "new"))
@@ -254,7 +254,7 @@ def test_a_damaged_jar_never_enters_the_cache(
     assert [p.name for p in cache.iterdir()] == ["thing-1.0.lock"]
 
 
-def test_a_failed_resolution_leaves_nothing_and_the_next_one_starts_anew(
+def test_a_failed_resolution_leaves_no_files_and_the_next_one_starts_again(
     cache: Path, monkeypatch: pytest.MonkeyPatch, fake_ivy: FakeIvy
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -268,7 +268,7 @@ def test_a_failed_resolution_leaves_nothing_and_the_next_one_starts_anew(
     assert len(jars.resolve(*WHAT)) == 2
 
 
-def test_what_an_interrupted_process_left_without_a_manifest_is_replaced(cache: Path, fake_ivy: FakeIvy) -> None:
+def test_a_directory_without_a_manifest_is_replaced(cache: Path, fake_ivy: FakeIvy) -> None:
     (cache / "thing-1.0").mkdir()
     (cache / "thing-1.0" / "half.jar").write_bytes(b"PK")
     assert [jar.name for jar in jars.resolve(*WHAT)] == ["needed-2.0.jar", "thing-1.0.jar"]

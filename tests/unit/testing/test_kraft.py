@@ -48,7 +48,7 @@ def test_config_overrides_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(kraft.RESERVED))
-def test_what_follows_from_the_layout_is_refused(key: str) -> None:
+def test_reserved_properties_are_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         KafkaServer(config={key: "x"})
 

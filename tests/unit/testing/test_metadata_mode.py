@@ -9,7 +9,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.testing.metadata_mode import check_data_dir
 
 
-def test_what_a_cluster_was_made_with_is_told_at_its_next_start(tmp_path: Path) -> None:
+def test_the_settings_of_a_cluster_are_returned_at_its_next_start(tmp_path: Path) -> None:
     home = tmp_path / "new"
     assert check_data_dir(home, 3, "kraft", {"cluster_id": "first"}) == {"cluster_id": "first"}
     assert check_data_dir(home, 3, "kraft", {"cluster_id": "second"}) == {"cluster_id": "first"}

@@ -102,7 +102,7 @@ def test_whether_anybody_listens(serve: Serve) -> None:
 @pytest.mark.parametrize(
     "answer", [b"", b"\0\0", framed(b""), framed(metadata((1, "host"))[:-1]), framed(metadata((1, "host")))[:-2]]
 )
-def test_an_answer_that_ends_early_is_no_broker(serve: Serve, answer: bytes) -> None:
+def test_a_truncated_answer_is_not_a_broker(serve: Serve, answer: bytes) -> None:
     assert brokers_known_to(LOOPBACK, serve(answer)) == frozenset()
 
 
@@ -112,7 +112,7 @@ def test_any_bytes_are_brokers_or_a_struct_error(answer: bytes) -> None:
         assert len(broker_ids(answer)) <= len(answer) // 10
 
 
-def test_nobody_there_is_not_ready() -> None:
+def test_a_port_without_a_listener_is_not_ready() -> None:
     (port,) = free_ports(1)
     assert brokers_known_to(LOOPBACK, port) == frozenset()
     assert not zookeeper_serves(LOOPBACK, port, "/data")

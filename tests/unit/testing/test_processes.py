@@ -103,7 +103,7 @@ def test_a_paused_server_can_be_stopped_in_good_order(make: Make) -> None:
     assert server.log.read_text().split()[-1] == "bye"
 
 
-def test_restart_stops_what_runs_and_starts_it_anew_with_the_same_log(make: Make) -> None:
+def test_restart_stops_a_running_process_and_starts_it_with_the_same_log(make: Make) -> None:
     server = make()
     server.start()
     first = server.pid
@@ -128,7 +128,7 @@ def test_a_signal_to_a_dead_server_is_an_error_that_names_the_way_out(make: Make
         getattr(server, act)()
 
 
-def test_killing_twice_is_no_error(make: Make) -> None:
+def test_killing_twice_is_not_an_error(make: Make) -> None:
     server = make()
     server.start()
     server.kill()
@@ -163,7 +163,7 @@ def test_a_start_that_hangs_ends_at_its_deadline_and_leaves_no_process(make: Mak
     assert not server.alive
 
 
-def test_a_taken_port_is_told_from_other_failures_even_far_above_the_tail(make: Make) -> None:
+def test_a_taken_port_is_recognised_even_far_above_the_log_tail(make: Make) -> None:
     with pytest.raises(PortTakenError):
         make("echo java.net.BindException: Address already in use; seq 1000; exit 1").start()
 
@@ -217,7 +217,7 @@ def test_a_port_is_not_looked_for_without_end_and_never_where_it_is_fixed(fixed:
     assert server.starts == starts
 
 
-def test_another_failure_is_told_at_once() -> None:
+def test_another_failure_is_raised_at_once() -> None:
     def start() -> None:
         raise ServerStartError("out of memory")
 

@@ -218,7 +218,7 @@ def test_open_connections_only(connect: Connect, proxy: Proxy) -> None:
     assert is_silent(before[1])
 
 
-def test_nobody_hears_of_the_other_on_a_half_open_connection(connect: Connect, proxy: Proxy) -> None:
+def test_neither_side_notices_the_end_of_a_half_open_connection(connect: Connect, proxy: Proxy) -> None:
     client, server = connect()
     proxy.set(Fault(end=End.HALF_OPEN))
     server.close()
@@ -230,7 +230,7 @@ def test_nobody_hears_of_the_other_on_a_half_open_connection(connect: Connect, p
         client.recv(1)
 
 
-def test_an_end_that_takes_the_place_of_another_counts_anew(connect: Connect, proxy: Proxy) -> None:
+def test_an_end_that_replaces_another_counts(connect: Connect, proxy: Proxy) -> None:
     client, _ = connect()
     proxy.set(Fault(end=End.HALF_OPEN))
     assert proxy.ended == 2
@@ -248,7 +248,7 @@ def test_a_half_open_connection_goes_when_both_sides_have_gone(connect: Connect,
     wait_until(lambda: proxy.open == 0, "nobody is left", SOON)
 
 
-def test_what_is_held_back_is_bounded(connect: Connect, proxy: Proxy) -> None:
+def test_the_buffer_of_a_flow_is_bounded(connect: Connect, proxy: Proxy) -> None:
     client, _ = connect()
     proxy.set(Fault(delay_s=60))
     client.settimeout(0.2)

@@ -63,7 +63,7 @@ def test_config_overrides_the_defaults_and_not_the_place(version: str, names: tu
     assert tuple(values[name] for name in names) == ("3", "/home/data", "127.0.0.1:2181/k")
 
 
-def test_a_broker_is_told_only_what_its_version_knows() -> None:
+def test_a_request_has_only_the_fields_of_its_version() -> None:
     known = {version: defaults(release_of(version), 3) for version in REGISTERED}
     with_groups = [version for version in REGISTERED if "group.min.session.timeout.ms" in known[version]]
     with_transactions = [version for version in REGISTERED if "transaction.state.log.min.isr" in known[version]]
@@ -75,7 +75,7 @@ def test_a_broker_is_told_only_what_its_version_knows() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(RESERVED))
-def test_what_follows_from_the_layout_is_refused(key: str) -> None:
+def test_reserved_properties_are_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         KafkaServer("0.8.2.2", config={key: "x"})
 

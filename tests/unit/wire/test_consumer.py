@@ -51,7 +51,7 @@ def test_an_assignment_as_it_is_laid_out() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), version=st.integers(0, LATEST), more=st.binary(max_size=4))
-def test_what_follows_the_last_known_field_is_left_alone(data: st.DataObject, version: int, more: bytes) -> None:
+def test_bytes_behind_the_last_known_field_are_ignored(data: st.DataObject, version: int, more: bytes) -> None:
     subscription = data.draw(instances(ConsumerSubscription, version))
     assert decode_subscription(encode_subscription(subscription, version) + more) == subscription
 

@@ -284,7 +284,7 @@ def test_api_keys_are_those_of_the_guide() -> None:
         (1, offsets.OffsetCommitRequest(group_id="g", retention_time_ms=5)),
     ],
 )
-def test_what_an_older_offset_commit_has_no_place_for_is_left_out(version: int, message: Any) -> None:
+def test_fields_that_an_older_offset_commit_lacks_are_left_out(version: int, message: Any) -> None:
     """v0 goes to ZooKeeper for nobody in particular; how long a commit is kept is said from v2 on."""
     layout = {0: G, 1: f"{G} ffffffff 0000"}[version]
     assert encode(message, version) == bytes.fromhex(f"{layout} 00000000")

@@ -87,7 +87,7 @@ def test_every_captured_response_is_read_and_written_to_the_same_bytes(sample: S
 
 
 @pytest.mark.parametrize("sample", CUT, ids=str)
-def test_what_comes_before_the_broker_closes_is_never_taken_for_an_answer(sample: Sample) -> None:
+def test_bytes_before_the_broker_closes_are_never_taken_for_a_response(sample: Sample) -> None:
     (request,) = [decode_request(frame) for frame in frames(sample.sent)]
     with pytest.raises(DecodeError):
         decode_response(request, sample.got[4 : 4 + max(0, int.from_bytes(sample.got[:4], "big", signed=True))])
@@ -182,7 +182,7 @@ def test_a_part_longer_than_its_multifetch_is_truncated() -> None:
         decode_response(MultiFetchRequest07((FetchRequest07("t", 0, 0, 1),)), struct.pack(">hih", 0, 2**31 - 1, 0))
 
 
-def test_a_topic_that_is_no_utf8_becomes_what_java_makes_of_it() -> None:
+def test_a_topic_of_invalid_utf8_is_decoded_as_in_java() -> None:
     body = struct.pack(">hh1siqi", 1, 1, b"\xff", 0, 0, 1)
     assert decode_request(body) == FetchRequest07("\ufffd", 0, 0, 1)
 

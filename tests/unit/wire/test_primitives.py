@@ -68,7 +68,7 @@ def test_a_number_that_is_cut_off_is_truncated(width: int) -> None:
     assert reader.position == 0
 
 
-def test_taking_is_no_copy_and_read_only() -> None:
+def test_take_returns_a_read_only_view_without_a_copy() -> None:
     data = bytearray(b"abcdef")
     reader = Reader(data)
     reader.take(2)
@@ -124,7 +124,7 @@ def test_uuids_travel_as_canonical_text(value: uuid.UUID) -> None:
     assert Reader(out).uuid() == (str(value) if value.int else "")
 
 
-def test_the_zero_uuid_is_no_id() -> None:
+def test_the_zero_uuid_is_read_as_no_topic_id() -> None:
     out = bytearray()
     append_uuid(out, "")
     assert bytes(out) == bytes(16)

@@ -54,7 +54,7 @@ def test_every_request_knows_its_response() -> None:
 @EVERY_MESSAGE
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
-def test_what_is_written_is_read_back(cls: type[Message], data: st.DataObject) -> None:
+def test_written_values_are_read_back(cls: type[Message], data: st.DataObject) -> None:
     version = a_version(data, cls)
     message = data.draw(instances(cls, version))
     assert decode(cls, encode(message, version), version) == message
@@ -188,7 +188,7 @@ def test_versions_that_are_not_declared_are_refused() -> None:
             decode(HeartbeatRequest, b"", version)
 
 
-def test_an_unstable_version_is_declared_but_not_spoken() -> None:
+def test_an_unstable_version_is_declared_but_not_used() -> None:
     assert 10 in OffsetCommitRequest.SCHEMA
     assert OffsetCommitRequest.VERSIONS == OffsetFetchRequest.VERSIONS == (0, 9)
 

@@ -59,7 +59,7 @@ def test_every_request_that_was_understood_is_still_written_so(release: str, cls
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_every_common_version_was_spoken(release: str) -> None:
+def test_every_common_version_was_captured(release: str) -> None:
     answer = decode(ApiVersionsResponse, exchanges(release, ApiVersionsRequest)[0][1][4:], 0)
     broker = BrokerVersions.of(answer, release)
     for cls in REQUESTS:

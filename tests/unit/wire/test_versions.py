@@ -43,5 +43,5 @@ def test_an_api_that_the_broker_does_not_have() -> None:
         broker(fetch=(0, 5)).highest(MetadataRequest)
 
 
-def test_an_unstable_version_is_not_spoken_even_where_the_broker_offers_it() -> None:
+def test_an_unstable_version_is_not_used_even_if_the_broker_supports_it() -> None:
     assert broker(commit=(2, 10)).highest(OffsetCommitRequest) == 9

@@ -76,7 +76,7 @@ def test_after_the_end_of_its_session_nothing_connects_any_more() -> None:
 
 
 @pytest.mark.parametrize("granted_ms", [400, 6_000, 60_000])
-def test_what_the_server_grants_is_known_when_the_session_begins(granted_ms: int) -> None:
+def test_the_granted_timeout_is_known_when_the_session_starts(granted_ms: int) -> None:
     begun = threading.Event()
     known: list[int] = []
 

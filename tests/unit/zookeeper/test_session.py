@@ -127,7 +127,7 @@ def test_an_end_that_both_sides_find_at_once_can_be_waited_for_by_both(
     assert sorted(joined) == ["kazoo", "owner"]
 
 
-def test_what_comes_after_the_own_end_is_told_to_nobody(life: _ClientSession, told: list[SessionEvent]) -> None:
+def test_events_after_the_close_are_not_reported(life: _ClientSession, told: list[SessionEvent]) -> None:
     life.end().join(5)
     life._on_kazoo_state(KazooState.LOST)
     assert told == []

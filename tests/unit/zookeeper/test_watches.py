@@ -35,7 +35,7 @@ def watches(told: list[str]) -> Watches:
         (EventType.DELETED, EventType.CHANGED),
     ],
 )
-def test_a_watch_is_told_once(watches: Watches, told: list[str], kind: str, again: str) -> None:
+def test_a_watch_is_reported_once(watches: Watches, told: list[str], kind: str, again: str) -> None:
     watches.fired(event(kind))
     watches.fired(event(kind))
     watches.fired(event(again))
@@ -48,19 +48,19 @@ def test_data_and_children_are_watched_apart(watches: Watches, told: list[str]) 
     assert told == ["/g/ids", "/g/ids"]
 
 
-def test_what_is_read_again_is_watched_again(watches: Watches, told: list[str]) -> None:
+def test_a_node_that_is_read_again_is_watched_again(watches: Watches, told: list[str]) -> None:
     watches.fired(event(EventType.CHILD))
     watches.arm("/g/ids", Aspect.CHILDREN, "/g")
     watches.fired(event(EventType.CHILD))
     assert told == ["/g/ids", "/g/ids"]
 
 
-def test_what_nobody_watches_is_not_told(watches: Watches, told: list[str]) -> None:
+def test_events_of_unwatched_nodes_are_not_reported(watches: Watches, told: list[str]) -> None:
     watches.fired(event(EventType.CHILD, "/elsewhere"))
     assert told == []
 
 
-def test_watches_lost_with_the_connection_are_told_when_one_can_look_again(watches: Watches, told: list[str]) -> None:
+def test_watches_lost_with_the_connection_are_reported_after_the_reconnect(watches: Watches, told: list[str]) -> None:
     watches.disconnected()
     watches.fired(event(EventType.NONE, None))
     watches.fired(event(EventType.CHILD))

@@ -68,7 +68,7 @@ def writer(nodes: Any) -> Writer:
     return Writer(client, OPTIONS, lambda ask: ask())
 
 
-def test_what_can_be_judged_is_carried_out_in_order() -> None:
+def test_operations_that_pass_the_check_are_applied_in_order() -> None:
     nodes = Nodes("/a", "/b")
     operations: list[Operation] = [
         Check("/a", 0),
@@ -93,14 +93,14 @@ def test_what_can_be_judged_is_carried_out_in_order() -> None:
         (Create("/a"), Refusal.NODE_EXISTS),
     ],
 )
-def test_what_would_be_refused_keeps_all_from_being_written(operation: Operation, refusal: Refusal) -> None:
+def test_a_refused_operation_keeps_all_others_from_being_applied(operation: Operation, refusal: Refusal) -> None:
     nodes = Nodes("/a")
     refused = writer(nodes).apply_one_by_one([Set("/a", b"x"), operation])
     assert refused == (operation.path, refusal)
     assert nodes.written == []
 
 
-def test_what_another_writes_in_between_is_noticed_by_its_version() -> None:
+def test_a_write_in_between_is_detected_by_its_version() -> None:
     nodes = Nodes("/a")
     exists = nodes.exists_async
 

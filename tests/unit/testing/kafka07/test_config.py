@@ -82,13 +82,13 @@ def test_partitions_are_those_of_the_topic_or_of_all() -> None:
         ({"zk.connect": ""}, r"missing property zk\.connect"),
     ],
 )
-def test_what_a_broker_cannot_go_by_is_refused(change: dict[str, str], message: str) -> None:
+def test_an_invalid_configuration_is_refused(change: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         broker_config({**LEAST, **change})
 
 
 @pytest.mark.parametrize("name", ["brokerid", "log.dir"])
-def test_what_is_missing_is_named(name: str) -> None:
+def test_a_missing_property_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match=f"missing property {name}"):
         broker_config({key: value for key, value in LEAST.items() if key != name})
 

@@ -296,7 +296,7 @@ def test_a_payload_too_large_drops_the_whole_set_without_a_word(broker: Broker, 
     assert broker.offsets() == [22, 0]
 
 
-def test_what_is_too_large_only_once_unpacked_is_kept(broker: Broker) -> None:
+def test_a_message_that_is_too_large_only_decompressed_is_kept(broker: Broker) -> None:
     data = message_set([Compressed("gzip", [bytes(2_000_000)])])
     assert len(data) < 10_000
     assert broker.produce(data)[:2] == SILENT
@@ -384,7 +384,7 @@ def test_parts_that_do_not_fit_the_body_are_noticed_before_any_is_written(tmp_pa
         pytest.param(struct.pack(">hh", 3, -1), id="negative MULTIPRODUCE"),
     ],
 )
-def test_what_is_no_request_closes(broker: Broker, frame: bytes) -> None:
+def test_an_invalid_request_closes_the_connection(broker: Broker, frame: bytes) -> None:
     reply = broker.handler.handle(frame)
     assert (reply.data, reply.close) == (b"", True)
     assert reply.why

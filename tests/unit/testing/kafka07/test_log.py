@@ -111,7 +111,7 @@ def test_a_wrapper_that_was_never_counted_does_not_come_between_segments(tmp_pat
     assert Broker(tmp_path).offsets() == [80, 40, 0]
 
 
-def test_a_segment_of_nothing_but_what_was_never_counted_begins_anew(tmp_path: Path) -> None:
+def test_a_segment_of_uncounted_messages_only_starts_again(tmp_path: Path) -> None:
     broker = Broker(tmp_path, log_file_size=10)
     for _ in range(2):
         broker.produce(message_set([Compressed("gzip", [])]))
@@ -183,7 +183,7 @@ def test_a_new_segment_leaves_the_time_of_the_one_before(tmp_path: Path) -> None
     assert broker.offsets(now - HOUR_MS // 2) == [480, 240, 0]
 
 
-def test_an_empty_newest_segment_is_not_told_twice(tmp_path: Path) -> None:
+def test_an_empty_newest_segment_is_not_listed_twice(tmp_path: Path) -> None:
     broker = filled(tmp_path, 2, log_retention_hours=1)
     age(broker.segments()[0], 2)
     assert broker.logs.clean_up() == 1
@@ -268,7 +268,7 @@ def test_after_a_crash_the_last_segment_ends_with_its_last_good_message(tmp_path
     assert again.segments()[-1].read_bytes() == MESSAGE * 6
 
 
-def test_an_unknown_magic_is_no_damage_of_a_crash_and_refused(tmp_path: Path) -> None:
+def test_an_unknown_magic_is_refused_and_not_recovered(tmp_path: Path) -> None:
     broker = segmented(tmp_path)
     with broker.segments()[-1].open("ab") as file:
         file.write(MESSAGE[:4] + b"\x02" + MESSAGE[5:])
@@ -276,7 +276,7 @@ def test_an_unknown_magic_is_no_damage_of_a_crash_and_refused(tmp_path: Path) ->
         Broker(tmp_path)
 
 
-def test_after_a_shutdown_in_good_order_nobody_looks_for_damage(tmp_path: Path) -> None:
+def test_after_a_clean_shutdown_logs_are_not_recovered(tmp_path: Path) -> None:
     broker = filled(tmp_path, 2, log_flush_interval=100)
     broker.logs.close()
     assert (tmp_path / CLEAN_SHUTDOWN).exists()

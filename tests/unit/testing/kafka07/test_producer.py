@@ -32,7 +32,7 @@ def fetched(broker: BrokerServer, topic: str, partition: int = 0) -> bytes:
 # What is written
 
 
-def test_what_is_produced_is_there_when_the_call_returns(broker: BrokerServer) -> None:
+def test_messages_are_in_the_log_when_produce_returns(broker: BrokerServer) -> None:
     with Producer07(broker.address) as producer:
         producer.produce("t", [b"a", b"b"], partition=1)
         assert fetched(broker, "t", 1) == message_set07([b"a", b"b"])

@@ -13,5 +13,5 @@ def test_every_captured_sample_is_answered_byte_by_byte(tmp_path: Path) -> None:
         assert replay(broker.address) == []
 
 
-def test_what_is_produced_before_a_sample_belongs_to_one(tmp_path: Path) -> None:
+def test_the_produces_before_a_sample_belong_to_one_sample(tmp_path: Path) -> None:
     assert LEFT_OUT.keys() <= {sample.name for sample in samples()}

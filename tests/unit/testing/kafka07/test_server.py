@@ -144,7 +144,7 @@ def test_connections_are_served_side_by_side(broker: BrokerServer) -> None:
         assert read(slow, len(FETCHED)) == FETCHED
 
 
-def test_a_client_that_is_gone_in_the_middle_of_a_request_harms_nobody(broker: BrokerServer) -> None:
+def test_a_client_that_disconnects_within_a_request_affects_no_other(broker: BrokerServer) -> None:
     connection = connect(broker.address)
     connection.sendall(FETCH.encode()[:7])
     connection.close()
