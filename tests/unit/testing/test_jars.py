@@ -23,7 +23,7 @@ WHAT = ("org.example", "thing", "1.0")
 
 def write_jar(file: Path, text: str = "content") -> None:
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("META-INF/MANIFEST.MF", text)
+        archive.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF"), text)  # with a fixed time: the same bytes each time
 
 
 class FakeIvy:
