@@ -2,11 +2,13 @@
 #   PYTHON=   the Python that the virtual environment is made with
 #   VENV=     where the virtual environment is
 #   LIVE=     how many files of tests without Spark run at a time, each with its own servers (about 1 GiB)
+#   SPARK=    how many files of tests with Spark run at a time, each with its own Spark and servers (about 3 GiB)
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
 PYTHON ?= python3
 VENV   ?= .venv
 LIVE   ?= 3
+SPARK  ?= 2
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
@@ -58,10 +60,11 @@ jars: $(STAMP) ## what the live tests download, once
 pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars downloaded for it
 	$(BIN)/python -m tests.bring_jars --pin
 
-# Without Spark a test mostly waits for its servers, so several files run side by side.
+# A test mostly waits for its servers, so several files run side by side: each process has servers, a Spark session
+# and ports of its own.
 test: check timing jars ## all tests but the long ones: real brokers, real Spark
 	$(BIN)/pytest tests -m "not long and not spark" --ignore=tests/unit --ignore=tests/timing --numprocesses $(LIVE) --dist loadfile
-	$(BIN)/pytest tests -m "not long and spark" --ignore=tests/unit
+	$(BIN)/pytest tests -m "not long and spark" --ignore=tests/unit --ignore=tests/timing --numprocesses $(SPARK) --dist loadfile
 
 test-live: jars ## the long tests, but for those of faults
 	$(BIN)/pytest tests -m long --ignore=tests/fault

@@ -20,12 +20,12 @@ from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.options.kinds import SERVERS
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer
-from tests.fault.hooks.named_points import signal_together
+from tests.hooks.named_points import signal_together
 from tests.spark.support import Load
 from tests.waiting import wait_until
 
 HERE = Path(__file__).parent
-HOOKS = HERE / "hooks"
+HOOKS = HERE.parent / "hooks"
 PROGRAM = HERE / "jobs.py"
 START_S = 60.0
 SESSION_S = 3.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fault.applications import Application, Job, Struck, whole_lines
-from tests.fault.hooks.named_points import COMMITTING, READ, SUNK
+from tests.hooks.named_points import COMMITTING, READ, SUNK
 from tests.spark.support import Load, committed, log_ends
 from tests.waiting import wait_until
 

@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from tests.fault.applications import Application, Job
-from tests.fault.hooks.named_points import COMMITTED, COMMITTING, COORDINATOR, JVM, PLANNED, POINTS, SUNK, TOGETHER
 from tests.fault.jobs_arena import LEAVING_S, TAKEOVER_S, Arena
 from tests.fault.jobs_checker import InFlight, in_flight
 from tests.fault.pool import Pool
+from tests.hooks.named_points import COMMITTED, COMMITTING, COORDINATOR, JVM, PLANNED, POINTS, SUNK, TOGETHER
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 

@@ -9,9 +9,9 @@ import pytest
 
 from streamgroup.errors import ErrorCode
 from tests.fault.applications import SESSION_S
-from tests.fault.hooks.named_points import COMMITTING, PAUSE, READ, SUNK
 from tests.fault.jobs_arena import TAKEOVER_S, Arena
 from tests.fault.jobs_checker import InFlight, in_flight
+from tests.hooks.named_points import COMMITTING, PAUSE, READ, SUNK
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.fault.applications import Application, Job, Struck
-from tests.fault.hooks.named_points import READ
 from tests.fault.jobs_arena import Arena
 from tests.fault.jobs_checker import InFlight, in_flight
+from tests.hooks.named_points import READ
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.long]
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from tests.fault.applications import Application, Job, Struck
-from tests.fault.hooks.named_points import READ
 from tests.fault.jobs_arena import LEAVING_S, Arena
 from tests.fault.jobs_checker import in_flight
+from tests.hooks.named_points import READ
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder; each query has its own checkpoint and output directory."""
+"""One Spark session for all tests that a process runs with it; each query has a checkpoint and directory of its own."""
 
 from __future__ import annotations
 
@@ -12,31 +12,36 @@ from pyspark.sql import SparkSession
 
 from tests.spark.support import Streams
 
-JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For small data and many plans: compiling well costs more than it brings."""
+HOOKS = Path(__file__).parents[1] / "hooks"
+JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+"""For many plans over little data, where compiling code well would cost more than it saves; and for the many processes
+that Spark starts: without Hadoop's native library it runs `chmod` for every file of a checkpoint."""
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     home = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("streamgroup-tests")
-        .config("spark.driver.extraJavaOptions", JVM_FLAGS)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
-        .config("spark.sql.streaming.numRecentProgressUpdates", "200")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.setenv("PYTHONPATH", str(HOOKS), prepend=os.pathsep)
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("streamgroup-tests")
+            .config("spark.driver.extraJavaOptions", JVM_FLAGS)
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+            .config("spark.sql.streaming.numRecentProgressUpdates", "200")
+            .config("spark.sql.streaming.pollingDelay", "50ms")  # of a query that has nothing to read
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
 
 
 @pytest.fixture

@@ -1,0 +1,19 @@
+"""Loaded by every Python process that is started with this directory on its PYTHONPATH: the coordinators, Spark's
+workers and, in the tests of faults, the driver.
+
+It lets them import the installed PySpark, not the archives that Spark puts before it. Both are the same source. Python
+keeps no byte code of an archive, so each process would list its files and compile PySpark anew: about a second of a
+processor for every query. The jobs that `tests/spark/test_jobs.py` submits run without this.
+
+In the tests of faults it installs the points at which processes are killed (`named_points.py`).
+"""
+
+import os
+import sys
+
+sys.path[:] = [place for place in sys.path if not place.endswith((".zip", ".jar"))]
+
+if "STREAMGROUP_FAULTS" in os.environ:
+    import named_points
+
+    named_points.install()
