@@ -9,13 +9,7 @@ import pytest
 
 from streamgroup.jobs import signals
 from streamgroup.jobs.signals import StopAtOnce, StopRequest
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 @pytest.fixture

@@ -12,22 +12,10 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.net.resolve import RESOLVE_TIMEOUT_S, require_resolvable
+from tests.clock import Clock
 
 KNOWN = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9092))]
 SERVERS = (("kafka-1", 9092), ("kafka-2", 9093))
-
-
-class Clock:
-    """Time that only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture
@@ -61,7 +49,7 @@ def required(clock: Clock, timeout: float = 60.0) -> None:
 
 
 def test_unresolvable_names_are_an_error_within_seconds_with_all_names(looks_up: Install) -> None:
-    asked, clock = looks_up(unknown), Clock()
+    asked, clock = looks_up(unknown), Clock(0.0)
     with pytest.raises(ConfigError) as caught:
         required(clock)
     told = str(caught.value)
@@ -73,13 +61,13 @@ def test_unresolvable_names_are_an_error_within_seconds_with_all_names(looks_up:
 
 def test_one_name_of_several_is_enough(looks_up: Install) -> None:
     looks_up(lambda host: KNOWN if host == "kafka-2" else unknown(host))
-    clock = Clock()
+    clock = Clock(0.0)
     required(clock)
     assert clock.now == 0.0
 
 
 def test_a_name_service_that_stumbles_once_is_asked_again(looks_up: Install) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     looks_up(lambda host: KNOWN if clock.now else unknown(host))
     required(clock)
     assert 0 < clock.now < RESOLVE_TIMEOUT_S

@@ -13,6 +13,7 @@ from streamgroup.driver.logs import boundaries
 from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks, require_boundaries
 from streamgroup.errors import ConfigError, DecodeError, TransportError
 from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
+from tests.clock import Clock
 from tests.unit.broker07 import tp
 from tests.unit.driver.registry07 import FakeNodes, client07
 from tests.unit.driver.shells import SOON
@@ -90,13 +91,6 @@ def test_a_position_that_is_no_boundary_ends_the_query(walks: BoundaryWalks, wat
 
 
 # -- positions that were not planned here ------------------------------------------------------------------------------
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
