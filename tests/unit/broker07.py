@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from streamgroup.logformat import broker_partition, partition_number
 from streamgroup.model import Broker, TopicPartition
@@ -108,6 +110,15 @@ def values(count: int, size: int = 20, first: int = 0) -> list[bytes]:
     return [b"%0*d" % (size, first + i) for i in range(count)]
 
 
-def stop_all(brokers: Iterable[OldBroker]) -> None:
+@pytest.fixture(name="start")
+def start_broker07(tmp_path: Path) -> Iterator[Callable[..., OldBroker]]:
+    """Start a broker `(node, **others)`; all are stopped at the end."""
+    brokers: list[OldBroker] = []
+
+    def start(node: int = 0, **others: Any) -> OldBroker:
+        brokers.append(OldBroker(tmp_path, node, **others))
+        return brokers[-1]
+
+    yield start
     for each in brokers:
         each.stop()

@@ -22,24 +22,12 @@ from streamgroup.model import EARLIEST, LATEST, Dialect, OffsetRange, OffsetSpec
 from streamgroup.options.types import Isolation
 from streamgroup.planning.starts import Bound
 from streamgroup.testing.kafka07 import Compressed
-from tests.unit.broker07 import OldBroker, stop_all, tp, values
+from tests.unit.broker07 import OldBroker, tp, values
 from tests.unit.driver.registry07 import FakeNodes, client07, registered
 from tests.waiting import soon
 
 NONE = Isolation.READ_UNCOMMITTED
 Start = Callable[..., OldBroker]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    brokers: list[OldBroker] = []
-
-    def make(node: int = 0, **others: Any) -> OldBroker:
-        brokers.append(OldBroker(tmp_path, node, **others))
-        return brokers[-1]
-
-    yield make
-    stop_all(brokers)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +26,10 @@ from streamgroup.model import Broker, Dialect, FetchRange, FetchTask, OffsetRang
 from streamgroup.options.types import ClientOptions, FetchOptions
 from streamgroup.remediation import StoredIn
 from streamgroup.testing.kafka07 import Compressed
-from tests.unit.broker07 import OldBroker, stop_all, tp, values
+from tests.unit.broker07 import OldBroker, tp, values
 
 QUICK = FetchOptions(poll_timeout_ms=500)
 Start = Callable[..., OldBroker]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    brokers: list[OldBroker] = []
-
-    def make(node: int = 0, **others: Any) -> OldBroker:
-        brokers.append(OldBroker(tmp_path, node, **others))
-        return brokers[-1]
-
-    yield make
-    stop_all(brokers)
 
 
 def client(**others: Any) -> ClientOptions:
