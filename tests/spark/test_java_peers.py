@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,63 +10,14 @@ from click.testing import CliRunner
 from streamgroup.cli.main import main
 from streamgroup.testing import KafkaServer, java_tool
 from tests.conftest import MakeTopic
+from tests.spark.console_consumer import java_consumer
 from tests.spark.support import Load, Streams, assigned, committed, log_ends, repeated
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(180)]
 
 PARTITIONS = 5
-CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-ASSIGNORS = "org.apache.kafka.clients.consumer"
-
-
-class JavaConsumer:
-    """A console consumer; what it has printed so far."""
-
-    def __init__(self, output: Path, errors: Path) -> None:
-        self._output, self._errors = output, errors
-
-    def values(self) -> list[str]:
-        """Whole lines only: the last one may be half written."""
-        return self._output.read_text().split("\n")[:-1]
-
-    def partitions(self, since: int = 0) -> set[int]:
-        """Of the values from the `since`th on."""
-        return {int(value.split("-")[-2]) for value in self.values()[since:]}
-
-    def errors(self) -> str:
-        return self._errors.read_text()
-
-
-@contextmanager
-def java_consumer(home: Path, load: Load, group: str, assignor: str) -> Iterator[JavaConsumer]:
-    """A member of `group` that knows this one strategy; ends with SIGTERM, on which it commits and leaves."""
-    properties = {
-        "partition.assignment.strategy": f"{ASSIGNORS}.{assignor}",
-        "group.protocol": "classic",
-        "auto.offset.reset": "earliest",
-        "session.timeout.ms": "6000",
-        "heartbeat.interval.ms": "300",
-    }
-    argv = java_tool(
-        load.server.version,
-        CONSUMER,
-        *("--bootstrap-server", load.server.bootstrap_servers, "--topic", load.topic, "--group", group),
-        *(word for name, value in properties.items() for word in ("--consumer-property", f"{name}={value}")),
-    )
-    output, errors = home / "java-values", home / "java-errors"
-    with (
-        output.open("w") as out,
-        errors.open("w") as err,
-        subprocess.Popen(argv, stdout=out, stderr=err) as process,
-    ):
-        try:
-            yield JavaConsumer(output, errors)
-            process.terminate()
-            process.wait(20)
-        finally:
-            process.kill()
 
 
 COOPERATIVE = {"kafka.partition.assignment.strategy": "cooperative-sticky"}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from kazoo.client import KazooClient
@@ -15,8 +13,9 @@ from kazoo.exceptions import NoNodeError
 from streamgroup.cluster import admin
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.options.parse import parse_source
-from streamgroup.testing import KafkaServer, java_tool
+from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
+from tests.spark.console_consumer import JavaConsumer, java_consumer_08
 from tests.spark.support import Load, Streams, Sunk, repeated
 from tests.waiting import wait_until
 
@@ -77,45 +76,6 @@ def registry(kafka08: KafkaServer, make_topic: MakeTopic) -> Iterator[tuple[Regi
     client.close()
 
 
-class JavaConsumer:
-    """The console consumer of 0.8.2.2; what it has printed so far."""
-
-    def __init__(self, output: Path) -> None:
-        self._output = output
-
-    def values(self) -> list[str]:
-        return self._output.read_text().split("\n")[:-1]
-
-
-@contextmanager
-def java_consumer(
-    home: Path, load: Load, *, first: bool = False, storage: Mapping[str, str] | None = None
-) -> Iterator[JavaConsumer]:
-    """Ends with SIGTERM, on which it commits and leaves."""
-    given = {
-        "group.id": GROUP,
-        "auto.commit.interval.ms": "500",
-        "zookeeper.session.timeout.ms": "4000",
-        "rebalance.backoff.ms": "1000",
-        **(storage or {}),
-    }
-    config, output = home / "consumer.properties", home / f"java-{len(list(home.glob('java-*')))}"
-    config.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
-    argv = java_tool(
-        load.server.version,
-        "kafka.tools.ConsoleConsumer",
-        *("--zookeeper", load.server.zookeeper_connect, "--topic", load.topic, "--consumer.config", str(config)),
-        *(("--from-beginning",) if first else ()),
-    )
-    with output.open("w") as out, subprocess.Popen(argv, stdout=out, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield JavaConsumer(output)
-            process.terminate()
-            process.wait(20)
-        finally:
-            process.kill()
-
-
 def query(streams: Streams, load: Load, name: str, **options: str) -> Sunk:
     frame = (
         streams.spark.readStream.format("streamgroup")
@@ -152,7 +112,7 @@ def test_two_queries_and_a_java_consumer_share_a_topic_and_take_over_from_each_o
 
     wait_until(lambda: set(read()) >= set(load.sent), "the queries read all there is", TIMEOUT_S)
     wait_until(lambda: sum(nodes.offsets().values()) == count, "and commit it where Java looks", TIMEOUT_S)
-    with java_consumer(streams.home, load) as java:
+    with java_consumer_08(streams.home, load, GROUP) as java:
         nodes.shared_by([0, 1, 2], [3, 4], [5, 6])
         sent = load.send(count)
         wait_until(lambda: set(read(java)) >= set(load.sent), "the three read all", TIMEOUT_S)
@@ -196,7 +156,7 @@ def test_a_group_migrates_its_offsets_to_kafka(streams: Streams, registry: tuple
     nodes, load = registry
     storage = {"offsets.storage": "kafka", "dual.commit.enabled": dual}
     load.send(140)
-    with java_consumer(streams.home, load, first=True, storage=storage) as java:
+    with java_consumer_08(streams.home, load, GROUP, first=True, storage=storage) as java:
         wait_until(lambda: len(java.values()) == 140, "the Java consumer reads all", TIMEOUT_S)
     in_zookeeper = sum(nodes.offsets().values())
     assert in_zookeeper == (140 if dual == "true" else 0)
@@ -208,7 +168,7 @@ def test_a_group_migrates_its_offsets_to_kafka(streams: Streams, registry: tuple
     assert sum(nodes.offsets().values()) == (280 if dual == "true" else 0), "to both"
     stop(a)
     load.send(140)
-    with java_consumer(streams.home, load, storage=storage) as after:
+    with java_consumer_08(streams.home, load, GROUP, storage=storage) as after:
         wait_until(lambda: len(after.values()) >= 140, "the Java consumer goes on after it", TIMEOUT_S)
     assert sorted([*java.values(), *a.values(), *after.values()]) == sorted(load.sent)
     assert sum(nodes.offsets().values()) == (420 if dual == "true" else 0)
