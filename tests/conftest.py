@@ -24,40 +24,23 @@ if not os.environ.get("STREAMGROUP_RANDOM"):
     settings.load_profile("repeatable")
 
 
-@pytest.fixture(scope="session")
-def kafka41() -> Iterator[KafkaServer]:
-    with KafkaServer("4.1.1") as server:
-        yield server
+def _serves(version: str) -> Callable[..., Iterator[KafkaServer]]:
+    """Make the fixture of this version's server."""
+
+    @pytest.fixture(scope="session")
+    def serve() -> Iterator[KafkaServer]:
+        with KafkaServer(version) as server:
+            yield server
+
+    return serve
 
 
-@pytest.fixture(scope="session")
-def kafka39() -> Iterator[KafkaServer]:
-    with KafkaServer("3.9.1") as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def kafka08() -> Iterator[KafkaServer]:
-    with KafkaServer("0.8.2.2") as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def kafka09() -> Iterator[KafkaServer]:
-    with KafkaServer("0.9.0.1") as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def kafka010() -> Iterator[KafkaServer]:
-    with KafkaServer("0.10.2.2") as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def kafka11() -> Iterator[KafkaServer]:
-    with KafkaServer("1.1.1") as server:
-        yield server
+kafka41 = _serves("4.1.1")
+kafka39 = _serves("3.9.1")
+kafka11 = _serves("1.1.1")
+kafka010 = _serves("0.10.2.2")
+kafka09 = _serves("0.9.0.1")
+kafka08 = _serves("0.8.2.2")
 
 
 class MakeTopic(Protocol):
