@@ -8,44 +8,18 @@ order, each when the test lets them. So a test decides what is late, lost, or ca
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from streamgroup.group.registry import events as zk
-from streamgroup.znodes import ANY_VERSION, Check, Create, Delete, Operation, Refusal, Set, Subtree, ZNode
-
-Watch = tuple[str, bool]
-"""A path; whether its children are watched, else its data and whether it exists."""
-
-
-@dataclass
-class _Node:
-    data: bytes
-    czxid: int
-    mzxid: int
-    pzxid: int
-    owner: int = 0
-    version: int = 0
-    children: set[str] = field(default_factory=set)
-
-
-class _Refused(Exception):
-    def __init__(self, path: str, refusal: Refusal) -> None:
-        super().__init__(path, refusal)
-        self.path, self.refusal = path, refusal
-
-
-def parent_of(path: str) -> str:
-    """`/a` of `/a/b`, `/` of `/a`."""
-    return path.rpartition("/")[0] or "/"
+from streamgroup.znodes import Create, Delete, Operation, Refusal, Set, Subtree, ZNode
+from tests.node_tree import NodeTree, Refused, Watch, parent_of, steps_to
 
 
 class ZooKeeper:
     """The server."""
 
     def __init__(self) -> None:
-        self.zxid = 0
-        self._nodes = {"/": _Node(b"", 0, 0, 0)}
+        self._tree = NodeTree()
         self._sessions = 0x100
         self.watchers: dict[int, Client] = {}
         """The clients that are connected, by session."""
@@ -62,8 +36,7 @@ class ZooKeeper:
         """The session is closed or has expired: its ephemeral nodes go in one transaction."""
         self.forget_watches(session)
         self.watchers.pop(session, None)
-        doomed = sorted((path for path, node in self._nodes.items() if node.owner == session), reverse=True)
-        self._carry_out([Delete(path) for path in doomed], session)
+        self._carry_out([Delete(path) for path in sorted(self._tree.owned_by(session), reverse=True)], session)
 
     def read(self, subtrees: Iterable[Subtree], session: int) -> dict[str, ZNode]:
         """What is there; watched by `session` where the subtree says so."""
@@ -77,14 +50,13 @@ class ZooKeeper:
             self._watches.setdefault((path, False), set()).add(watcher)
             if depth:
                 self._watches.setdefault((path, True), set()).add(watcher)
-        node = self._nodes.get(path)
+        node = self._tree.get(path)
         if node is None:
             return
-        children = tuple(sorted(node.children)) if depth else ()
-        known = found.get(path)
-        if known is None or depth:
-            found[path] = ZNode(node.data, node.version, node.czxid, node.mzxid, node.pzxid, node.owner, children)
-        for name in children:
+        read = node.read(children=bool(depth))
+        if path not in found or depth:
+            found[path] = read
+        for name in read.children:
             self._read(f"{path}/{name}", depth - 1, watcher, found)
 
     def transact(
@@ -92,14 +64,12 @@ class ZooKeeper:
     ) -> tuple[str, Refusal] | None:
         """All or nothing; what has refused it."""
         for path in ensured:
-            steps = path.split("/")[1:]
-            for depth in range(1, len(steps) + 1):
-                step = "/" + "/".join(steps[:depth])
-                if step not in self._nodes:
+            for step in steps_to(path):
+                if step not in self._tree:
                     self._carry_out([Create(step)], session)
         try:
-            self._carry_out(list(operations), session)
-        except _Refused as refused:
+            self._carry_out(operations, session)
+        except Refused as refused:
             return refused.path, refused.refusal
         return None
 
@@ -108,7 +78,7 @@ class ZooKeeper:
     def put(self, path: str, data: str | bytes, session: int = 0) -> None:
         """Create or overwrite, whatever the version; with its parents."""
         value = data.encode() if isinstance(data, str) else data
-        operation = Set(path, value) if path in self._nodes else Create(path, value, ephemeral=bool(session))
+        operation = Set(path, value) if path in self._tree else Create(path, value, ephemeral=bool(session))
         assert self.transact([operation], session, ensured=(parent_of(path),)) is None
 
     def remove(self, path: str) -> None:
@@ -117,7 +87,7 @@ class ZooKeeper:
 
     def get(self, path: str) -> bytes | None:
         """The data of a node; None where it is not."""
-        node = self._nodes.get(path)
+        node = self._tree.get(path)
         return None if node is None else node.data
 
     def stat(self, path: str) -> ZNode | None:
@@ -126,70 +96,13 @@ class ZooKeeper:
 
     def names(self, path: str) -> list[str]:
         """The children of a node."""
-        node = self._nodes.get(path)
+        node = self._tree.get(path)
         return [] if node is None else sorted(node.children)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, operations: list[Operation], session: int) -> None:
-        """One zxid for all of them. Checked on a copy, so that a refusal leaves nothing behind."""
-        before = self._copy(operations)
-        fired: list[Watch] = []
-        zxid = self.zxid + 1
-        try:
-            for operation in operations:
-                fired += self._do(operation, session, zxid)
-        except _Refused:
-            self._restore(before)
-            raise
-        self.zxid = zxid
-        self._fire(fired)
-
-    def _copy(self, operations: list[Operation]) -> dict[str, _Node | None]:
-        paths = {path for op in operations for path in (op.path, parent_of(op.path))}
-        kept: dict[str, _Node | None] = {}
-        for path in paths:
-            node = self._nodes.get(path)
-            kept[path] = None if node is None else _Node(
-                node.data, node.czxid, node.mzxid, node.pzxid, node.owner, node.version, set(node.children)
-            )  # fmt: skip
-        return kept
-
-    def _restore(self, kept: dict[str, _Node | None]) -> None:
-        for path, node in kept.items():
-            if node is None:
-                self._nodes.pop(path, None)
-            else:
-                self._nodes[path] = node
-
-    def _do(self, operation: Operation, session: int, zxid: int) -> Iterator[Watch]:
-        path, node = operation.path, self._nodes.get(operation.path)
-        if isinstance(operation, Create):
-            parent = self._nodes.get(parent_of(path))
-            if node is not None:
-                raise _Refused(path, Refusal.NODE_EXISTS)
-            if parent is None:
-                raise _Refused(path, Refusal.NO_NODE)
-            self._nodes[path] = _Node(operation.data, zxid, zxid, zxid, session if operation.ephemeral else 0)
-            parent.children.add(path.rpartition("/")[2])
-            parent.pzxid = zxid
-            yield from ((path, False), (parent_of(path), True))
-            return
-        if node is None:
-            raise _Refused(path, Refusal.NO_NODE)
-        if not isinstance(operation, Create) and operation_version(operation) not in {ANY_VERSION, node.version}:
-            raise _Refused(path, Refusal.BAD_VERSION)
-        if isinstance(operation, Set):
-            node.data, node.mzxid, node.version = operation.data, zxid, node.version + 1
-            yield path, False
-        elif isinstance(operation, Delete):
-            if node.children:
-                raise _Refused(path, Refusal.NOT_EMPTY)
-            del self._nodes[path]
-            parent = self._nodes[parent_of(path)]
-            parent.children.discard(path.rpartition("/")[2])
-            parent.pzxid = zxid
-            yield from ((path, False), (path, True), (parent_of(path), True))
+    def _carry_out(self, operations: Iterable[Operation], session: int) -> None:
+        self._fire(self._tree.transact(operations, session))
 
     def _fire(self, fired: Iterable[Watch]) -> None:
         for watch in fired:
@@ -201,11 +114,6 @@ class ZooKeeper:
         """A connection is lost, and what it watched with it."""
         for sessions in self._watches.values():
             sessions.discard(session)
-
-
-def operation_version(operation: Check | Set | Delete) -> int:
-    """The version that an operation wants."""
-    return operation.version
 
 
 class Client:
