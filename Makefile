@@ -12,6 +12,10 @@ SPARK  ?= 2
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+# Byte code is kept whatever the environment says: without it every process of a test run, and every coordinator that
+# Spark starts, would compile the package anew, and each test worker would rewrite the assertions of all test files.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv lock demo check lint types imports unit timing jars pins test test-live test-faults test-sim test-mutants bench docs format clean
 
