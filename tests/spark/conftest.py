@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 
 from tests.spark.support import Streams
 
@@ -16,6 +17,23 @@ HOOKS = Path(__file__).parents[1] / "hooks"
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
 """For many plans over little data, where compiling code well would cost more than it saves; and for the many processes
 that Spark starts: without Hadoop's native library it runs `chmod` for every file of a checkpoint."""
+
+
+def warm_up(session: SparkSession, home: Path) -> None:
+    """Do once what the first query of a session waits for, so that no test's deadline has to allow for it.
+
+    Spark loads its classes for streams and Parquet, and starts the processes that it forks Python workers from.
+    """
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "nobody", "subscribe": "nothing"}
+    session.readStream.format("streamgroup").options(**options).load()
+    (home / "lines").mkdir()
+    (home / "lines" / "one").write_text("a line\n")
+    lines = session.readStream.text(str(home / "lines")).select(
+        udf(lambda line: line, "string")("value").alias("value")
+    )
+    writer = lines.writeStream.format("parquet").option("checkpointLocation", str(home / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(home / "rows"))
+    assert query.awaitTermination(120), "the session does not get warm"
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +58,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .getOrCreate()
         )
         session.sparkContext.setLogLevel("ERROR")
+        warm_up(session, home)
         yield session
         session.stop()
 
