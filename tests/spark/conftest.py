@@ -28,9 +28,8 @@ def warm_up(session: SparkSession, home: Path) -> None:
     session.readStream.format("streamgroup").options(**options).load()
     (home / "lines").mkdir()
     (home / "lines" / "one").write_text("a line\n")
-    lines = session.readStream.text(str(home / "lines")).select(
-        udf(lambda line: line, "string")("value").alias("value")
-    )
+    same = udf(lambda line: line, "string", useArrow=False)
+    lines = session.readStream.text(str(home / "lines")).select(same("value").alias("value"))
     writer = lines.writeStream.format("parquet").option("checkpointLocation", str(home / "checkpoint"))
     query = writer.trigger(availableNow=True).start(str(home / "rows"))
     assert query.awaitTermination(120), "the session does not get warm"
