@@ -23,7 +23,7 @@ class Dialect(Enum):
     """Which of Kafka's two protocols a cluster speaks."""
 
     KAFKA07 = "0.7"
-    """Kafka 0.7: no correlation ids, no versions, offsets are byte positions, brokers and topics stand in ZooStoredIn."""
+    """Kafka 0.7: no correlation ids, no versions, offsets are byte positions, brokers and topics stand in ZooKeeper."""
     KAFKA = "kafka"
     """Kafka 0.8 and everything after it."""
 
@@ -225,7 +225,7 @@ class FetchRange:
 class FetchTask:
     """The ranges of one Spark task: one large range or several small ones.
 
-    When a leader has moved, the task asks `brokers` besides those of the options, which may name only ZooStoredIn.
+    When a leader has moved, the task asks `brokers` besides those of the options, which may name only ZooKeeper.
     `releases` has, by `host:port`, the releases of leaders without ApiVersions that the driver has identified.
     """
 

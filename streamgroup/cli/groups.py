@@ -62,7 +62,7 @@ def groups(
 ) -> None:
     """List or describe consumer groups.
 
-    The offsets of a group may be stored at the brokers or in ZooStoredIn.
+    The offsets of a group may be stored at the brokers or in ZooKeeper.
     """
     if list_groups == describe:
         raise click.UsageError("choose one of --list and --describe")
