@@ -1,4 +1,4 @@
-"""The pages name what there is: links, files, tests, functions, planted bugs, commands."""
+"""The pages name only what exists (links, files, tests, symbols, bugs, mutants, commands) and keep their form."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.table import RULES, read_table
 from tests.sim.registrybugs import ALL_BUGS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+INDEX = DOCS / "README.md"
 PAGES = sorted(DOCS.glob("*.md")) + [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-RULES = range(1, 37)
+MOST_LINES = 250
+MOST_WORDS_IN_A_CELL = 20
+GENERATED = frozenset({"options.md"})
+"""Pages whose tables are written from code: `docs/options.md` describes an option in its cell."""
+MUTANTS = read_table()
 
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -26,16 +32,17 @@ _MORE = re.compile(r"(?:test_|…)\S*")
 _FILE = re.compile(r"[\w/]+\.py")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _MAKE = re.compile(r"(?:^(?: {4})?|`)make ([a-z-]+)", re.MULTILINE)
+_MAKE_A_FILE = re.compile(r"[Mm]ake .*?the file `(\w+\.py)`")
 _COMMAND = re.compile(r"`streamgroup ([a-z]+)")
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def passages(page: Path) -> Iterator[list[str]]:
-    """What stands in backquotes, by table row or paragraph; code blocks are left out."""
+    """The texts in backquotes, by table row, list item or paragraph; code blocks are left out."""
     passage: list[str] = []
     for line in [*_FENCE.sub("", page.read_text()).splitlines(), ""]:
-        if not line.strip() or line.startswith("|"):
+        if not line.strip() or line.startswith(("|", "- ")):
             yield passage
             passage = []
         passage += _CODE.findall(line)
@@ -54,9 +61,8 @@ def named_tests(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def file_of(named: str) -> Path | None:
-    """`u/group/test_ledger.py` is `tests/unit/group/test_ledger.py`; without a directory nobody would find it."""
-    unabbreviated = re.sub(r"^u/", "unit/", named)
-    paths = [ROOT / unabbreviated, ROOT / "tests" / unabbreviated]
+    """`unit/group/test_ledger.py` is `tests/unit/group/test_ledger.py`; without a directory nobody would find it."""
+    paths = [ROOT / named, ROOT / "tests" / named]
     return next((path for path in paths if "/" in named and path.is_file()), None)
 
 
@@ -108,8 +114,9 @@ def test_every_test_named_exists(page: Path) -> None:
 @each_page
 def test_every_file_named_exists(page: Path) -> None:
     everywhere = {path.name for room in ("streamgroup", "tests", "jobs") for path in (ROOT / room).rglob("*.py")}
+    made_by_the_reader = set(_MAKE_A_FILE.findall(page.read_text()))
     for file in (code for passage in passages(page) for code in passage if _FILE.fullmatch(code)):
-        if _TEST.fullmatch(file):
+        if _TEST.fullmatch(file) or file in made_by_the_reader:
             continue
         known = file in everywhere or any((ROOT / room / file).is_file() for room in ("", "streamgroup", "tests"))
         assert known, f"{page.name}: {file}"
@@ -124,27 +131,80 @@ def test_every_command_named_exists(page: Path) -> None:
     assert commands.issuperset(_COMMAND.findall(text))
 
 
-# --- the page of the rules -------------------------------------------------------------------------------------------
+# --- the form of a page ----------------------------------------------------------------------------------------------
 
 
-def rows() -> Iterator[tuple[int, str, str]]:
-    """Each rule's number, its code cell, its tests cell."""
-    for line in (DOCS / "rules.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if re.fullmatch(r"R\d+", cells[0]):
-            assert len(cells) == 4, line
-            yield int(cells[0][1:]), cells[2], cells[3]
+def test_every_page_is_linked_from_the_index() -> None:
+    linked = {target.partition("#")[0] for target in _LINK.findall(INDEX.read_text())}
+    missing = {page.name for page in DOCS.glob("*.md")} - linked - {INDEX.name}
+    assert not missing, "docs/README.md must link every page of docs/"
 
 
-def test_every_rule_has_one_row() -> None:
-    assert [number for number, _, _ in rows()] == list(RULES)
+@each_page
+def test_every_page_is_short(page: Path) -> None:
+    assert len(page.read_text().splitlines()) < MOST_LINES, "split the page by purpose"
 
 
-@pytest.mark.parametrize("row", list(rows()), ids=lambda row: f"R{row[0]}")
-def test_a_rule_is_where_its_row_says(row: tuple[int, str, str]) -> None:
-    _, code, _ = row
+def words_in(cell: str) -> int:
+    """How many words a reader meets in a cell; names in backquotes and addresses of links do not count."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", _CODE.sub(" ", cell))
+    return len(re.findall(r"\w+", text))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GENERATED], ids=lambda page: page.name)
+def test_a_table_holds_facts_and_no_paragraphs(page: Path) -> None:
+    for line in _FENCE.sub("", page.read_text()).splitlines():
+        for cell in line.strip("|").split(" | ") if line.startswith("|") else ():
+            assert words_in(cell) <= MOST_WORDS_IN_A_CELL, f"{page.name}: write sentences below the table: {cell}"
+
+
+# --- the rules -------------------------------------------------------------------------------------------------------
+
+
+def sections() -> dict[str, list[str]]:
+    """The paragraphs of each rule's section, by rule."""
+    found = {}
+    for page in sorted(DOCS.glob("rules*.md")):
+        for part in re.split(r"^#+ (?=R\d+\. )", page.read_text(), flags=re.MULTILINE)[1:]:
+            rule, _, rest = part.partition(". ")
+            section = re.split(r"^#", rest, maxsplit=1, flags=re.MULTILINE)[0]
+            assert rule not in found, f"{rule} has two sections"
+            found[rule] = section.split("\n\n")
+    return found
+
+
+SECTIONS = sections()
+BUILT = [rule for rule in RULES if rule not in MUTANTS.not_built]
+
+
+def listed(rule: str, head: str) -> list[str]:
+    """The texts in backquotes of one item (`Code`, `Tests`, ...) of a rule's list; empty without such an item."""
+    text = "\n\n".join(SECTIONS[rule])
+    item = re.search(rf"^- {head}:(.*?)(?=^- |^\s*$|\Z)", text, re.MULTILINE | re.DOTALL)
+    return _CODE.findall(item[1]) if item is not None else []
+
+
+def test_every_rule_has_one_section_in_order() -> None:
+    assert sorted(SECTIONS, key=lambda rule: int(rule[1:])) == list(RULES)
+
+
+def test_no_page_names_an_unknown_rule() -> None:
+    for page in PAGES:
+        named = set(re.findall(r"\bR\d+\b", _FENCE.sub("", page.read_text())))
+        assert named <= set(RULES), page.name
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_has_its_story(rule: str) -> None:
+    why = [paragraph for paragraph in SECTIONS[rule] if paragraph.startswith("**Why.**")]
+    assert len(why) == 1, f"{rule} has one paragraph that begins with **Why.**"
+    assert len(why[0].split()) >= 10, f"the story of {rule} says what went wrong under a simpler rule"
+
+
+@pytest.mark.parametrize("rule", BUILT)
+def test_a_rule_is_where_its_section_says(rule: str) -> None:
     path: Path | None = None
-    for one in _CODE.findall(code):
+    for one in listed(rule, "Code"):
         if _FILE.fullmatch(one):
             path = ROOT / "streamgroup" / one
             assert path.is_file(), one
@@ -153,10 +213,10 @@ def test_a_rule_is_where_its_row_says(row: tuple[int, str, str]) -> None:
     assert path is not None, "a rule lives somewhere"
 
 
-@pytest.mark.parametrize("row", list(rows()), ids=lambda row: f"R{row[0]}")
-def test_a_rule_has_its_tests_and_its_planted_bugs(row: tuple[int, str, str]) -> None:
-    number, _, tests = row
-    assert _TEST.search(tests), "a rule is tested somewhere"
-    planted = set(re.findall(r"planted: ([^;]+)$", tests))
-    named = {name for cell in planted for name in _CODE.findall(cell)}
-    assert named <= {name for name, bug in ALL_BUGS.items() if bug.rule == f"R{number}"}
+@pytest.mark.parametrize("rule", BUILT)
+def test_a_rule_has_its_tests_its_planted_bugs_and_its_mutants(rule: str) -> None:
+    assert any(_TEST.fullmatch(one) for one in listed(rule, "Tests")), "a rule is tested somewhere"
+    assert set(listed(rule, "Planted bugs")) <= {name for name, bug in ALL_BUGS.items() if bug.rule == rule}
+    mutants = {mutant.id for mutant in MUTANTS.mutants if mutant.rule == rule}
+    assert set(listed(rule, "Mutants")) <= mutants, "a mutant is named that the table does not have"
+    assert listed(rule, "Mutants"), "a rule has mutants"
