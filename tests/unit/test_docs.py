@@ -140,6 +140,15 @@ def test_every_page_is_linked_from_the_index() -> None:
     assert not missing, "docs/README.md must link every page of docs/"
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_a_page_begins_with_its_readers(page: Path) -> None:
+    if page == INDEX or page.name in {"options.md", "jobs.md"}:
+        return
+    title, opening = page.read_text().split("\n\n")[:2]
+    assert title.startswith("# ")
+    assert opening.startswith("For "), "say for whom the page is, and what they can do after it"
+
+
 @each_page
 def test_every_page_is_short(page: Path) -> None:
     assert len(page.read_text().splitlines()) < MOST_LINES, "split the page by purpose"
@@ -220,3 +229,8 @@ def test_a_rule_has_its_tests_its_planted_bugs_and_its_mutants(rule: str) -> Non
     mutants = {mutant.id for mutant in MUTANTS.mutants if mutant.rule == rule}
     assert set(listed(rule, "Mutants")) <= mutants, "a mutant is named that the table does not have"
     assert listed(rule, "Mutants"), "a rule has mutants"
+
+
+def test_the_page_of_planted_bugs_lists_each_with_its_rule() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \|", (DOCS / "planted-bugs.md").read_text(), re.MULTILINE)
+    assert dict(rows) == {name: bug.rule for name, bug in ALL_BUGS.items()}
