@@ -111,7 +111,7 @@ def test_servers_whose_names_nobody_knows_end_the_read_without_another_attempt(
     def look_up(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(resolve, "UNRESOLVED_S", 0.0)
+    monkeypatch.setattr(resolve, "RESOLVE_TIMEOUT_S", 0.0)
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     given = options(client=client(("nowhere", 9092)), fetch_offset_retries=3)
     with pytest.raises(ConfigError, match=r"cannot resolve any name .*: nowhere:9092: .*not known"):

@@ -301,7 +301,7 @@ def test_servers_whose_names_nobody_knows_end_the_start_and_only_that(
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9092))]
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(resolve, "UNRESOLVED_S", 0.0)
+    monkeypatch.setattr(resolve, "RESOLVE_TIMEOUT_S", 0.0)
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     named = source(client=client(("kafka-1", 9092), ("kafka-2", 9092)))
     run = start(named)

@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.run.table import TABLE, Cue, RunState, next_state, picture
 
-DOCS = Path(__file__).parents[3] / "docs" / "architecture.md"
+DOCS = Path(__file__).parents[3] / "docs" / "run.md"
 
 
 def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:
