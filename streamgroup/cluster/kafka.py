@@ -18,10 +18,8 @@ from streamgroup.cluster.requests import (
     EpochCheck,
     EpochEnd,
     ListedOffset,
-    coordinator_request,
     epoch_requests,
     offset_requests,
-    read_coordinator,
     read_epoch_ends,
     read_offsets,
 )
@@ -30,6 +28,7 @@ from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.wire.coordinators import coordinator_request, read_coordinator
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.log import ListOffsetsRequest
@@ -224,9 +223,11 @@ class KafkaCluster:
             answer = read_coordinator(response, version, group)
             if isinstance(answer, Broker):
                 return answer
-            if not may_succeed_later(answer.code):
+            if answer is None:
+                raise DecodeError(f"FindCoordinator v{version}: the answer does not speak of group {group!r}")
+            if not may_succeed_later(answer):
                 raise BrokerError(answer, f"cannot find the coordinator of group {group!r}")
-            retry.again(answer.name)
+            retry.again(error_of(answer).name)
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from streamgroup.errors import BrokerError, DecodeError, ErrorCode, KafkaError, error_of
-from streamgroup.model import UNKNOWN_EPOCH, Broker, ClusterSnapshot, PartitionInfo, TopicPartition
+from streamgroup.errors import BrokerError, ErrorCode, error_of
+from streamgroup.model import UNKNOWN_EPOCH, ClusterSnapshot, PartitionInfo, TopicPartition
 from streamgroup.options.types import Isolation
-from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.log import (
     CONSUMER_REPLICA_ID,
     ListOffsetsPartition,
@@ -28,7 +27,6 @@ P = TypeVar("P")
 
 NO_OFFSET = -1
 """The offset of a timestamp that is later than every record."""
-_SEVERAL_KEYS = 4
 
 _FINAL = frozenset(
     {
@@ -177,22 +175,3 @@ def read_epoch_ends(
                 raise BrokerError(error, f"cannot read the end of a leader epoch of {tp}")
             else:
                 causes.append(f"{tp}: {error.name}")
-
-
-def coordinator_request(version: int, group: str) -> FindCoordinatorRequest:
-    """Who coordinates `group`? From v4 on it is a list of groups that is asked for (KIP-699)."""
-    if version < _SEVERAL_KEYS:
-        return FindCoordinatorRequest(key=group)
-    return FindCoordinatorRequest(coordinator_keys=(group,))
-
-
-def read_coordinator(response: FindCoordinatorResponse, version: int, group: str) -> Broker | KafkaError:
-    """Return the coordinator, or why there is none. Raises DecodeError where the answer does not speak of `group`."""
-    answer: FindCoordinatorResponse | Coordinator | None = response
-    if version >= _SEVERAL_KEYS:
-        answer = next((c for c in response.coordinators if c.key == group), None)
-    if answer is None:
-        raise DecodeError(f"FindCoordinator v{version}: the answer does not speak of group {group!r}")
-    if answer.error_code:
-        return error_of(answer.error_code)
-    return Broker(answer.node_id, answer.host, answer.port)

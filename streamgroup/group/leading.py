@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from streamgroup.errors import DecodeError
@@ -103,9 +103,28 @@ def changed_counts(basis: AssignmentBasis, topics: Mapping[str, TopicInfo], aske
     return [f"{name}: {basis.counts[name]} -> {count}" for name, count in now.items() if count != basis.counts[name]]
 
 
-def read_assignment(response: SyncGroupResponse) -> tuple[tuple[TopicPartition, ...], AssignmentBasis | None]:
-    """What the leader gave this member, and from what, if it told. Raises DecodeError."""
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The assignment of one member, as the leader made it."""
+
+    partitions: tuple[TopicPartition, ...]
+    """Sorted."""
+    foreign: list[str]
+    """Topics among the assigned ones that the member has not subscribed to; their partitions are left out."""
+    basis: AssignmentBasis | None
+    """The basis of the assignment, where the leader told it."""
+
+
+def read_assignment(response: SyncGroupResponse, subscribed: Collection[str]) -> Given:
+    """Read the assignment of a member with this subscription. Raises DecodeError."""
     if not response.assignment:  # a leader of another make may leave a member out
-        return (), None
-    assignment = decode_assignment(response.assignment)
-    return each_partition(assignment.assigned_partitions), decode_basis(assignment.user_data)
+        return Given((), [], None)
+    try:
+        assignment = decode_assignment(response.assignment)
+    except DecodeError as error:
+        advice = "look for a member of another make with a broken assignor"
+        raise DecodeError(f"the assignment that the leader made cannot be read: {error}; {advice}") from error
+    assigned = set(each_partition(assignment.assigned_partitions))
+    partitions = tuple(sorted(tp for tp in assigned if tp.topic in subscribed))
+    foreign = sorted({tp.topic for tp in assigned} - set(subscribed))
+    return Given(partitions, foreign, decode_basis(assignment.user_data))

@@ -287,7 +287,7 @@ class Ledger:
         """
         if (member_id, generation) != (self.member_id, self.generation):
             return {}
-        # StandaloneMember generations are counted anew in each run: those that commits tell are no other's.
+        # Generations outside a group are counted anew in each run: those that commits tell are no other's.
         founding = NOT_FOUNDED if commits and self._alone else founding_generation(commits, generation)
         self._founding = founding if commits else None
         self.commits.seen(commits)

@@ -17,7 +17,6 @@ from streamgroup.group.commit_parts import Offsets, PartSize
 from streamgroup.group.commits import Commit, CommitVerdict, deciding, refusals
 from streamgroup.group.events import Action, Event
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.membership import State
 from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import (
     Answer,
@@ -34,6 +33,7 @@ from streamgroup.group.offsets.store import (
 from streamgroup.group.positions import Origin
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, offsets_error
 from streamgroup.group.registry.events import RegistryAction, RegistryEvent
+from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
 
 OWN_TOKENS = 1 << 32
@@ -51,7 +51,7 @@ class Waits(Protocol):
 
 
 class Machine(Protocol):
-    """The machine that holds partitions: `Membership`, `Registry`, or `StandaloneMember` for a query outside any group.
+    """The machine that holds partitions: `Membership`, `Reconciler`, or `StandaloneMember` outside any group.
 
     See the docstrings of `Membership`.
     """

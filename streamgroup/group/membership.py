@@ -1,70 +1,65 @@
-"""The membership machine: one member of a Kafka group (JoinGroup protocol), as a table of states and what they hear.
+"""The member of a Kafka group (JoinGroup protocol), as a state machine without I/O.
 
     machine = Membership(config, random.Random())
     for action in machine.step(event, now): ...
 
-It sends nothing, waits for nothing and reads no clock: `events.py` says what it hears and what it wants done. What an
-error code means stands in `reactions.py`, when things are due in `timing.py`, the way into the group in `entry.py`. A
-lost coordinator alone costs no membership: in STABLE it is found again while the partitions are held.
+The table at the end of this file says what each state does about each event. `events.py` has the events and actions,
+`reactions.py` the meaning of error codes, `requests.py` the requests, `rejoining.py` the wait for the boundary of a
+batch, `held_assignment.py` the partitions held across generations, `leadership.py` the part of the group's leader.
+A member that loses only its coordinator stays a member: in STABLE it finds the coordinator again while it holds its
+partitions.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from itertools import chain
+from typing import ClassVar
 
-from streamgroup.errors import DecodeError, ErrorCode, error_of
+from streamgroup.errors import DecodeError, ErrorCode, FencedError, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
-from streamgroup.group.entry import DOING, Entry
+from streamgroup.group.broker_machine import BrokerMachine
 from streamgroup.group.events import INFO, WARNING
-from streamgroup.group.exchange import Pending, Purpose, Timer
-from streamgroup.group.leading import changed_counts, counts_of, read_assignment
-from streamgroup.group.reactions import Reaction, fatal_error, reaction_to, reaction_to_commit
-from streamgroup.group.table import TABLE, Heard, State, name_of
-from streamgroup.group.timing import (
-    LEAVE_TIMEOUT_MS,
-    MemberConfig,
-    Random,
-    gave_up_waiting,
-    left_unsettled,
-    rejoin_due,
-    rejoin_timeout_s,
-)
+from streamgroup.group.held_assignment import HeldAssignment
+from streamgroup.group.leadership import Leadership
+from streamgroup.group.leading import read_assignment
+from streamgroup.group.pending import Pending
+from streamgroup.group.purposes import Purpose, Timer
+from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
+from streamgroup.group.table import State, Table, ignore, on, table_of
+from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig, Random
 from streamgroup.group.userdata import AssignmentBasis
-from streamgroup.model import TopicPartition
+from streamgroup.model import Broker, TopicPartition
 from streamgroup.wire.messages import group as m
 
-__all__ = ["MemberConfig", "Membership", "State"]
 
+class Membership(BrokerMachine):
+    """One member of a group that a broker coordinates."""
 
-class Membership(Entry):
-    """See the module. Not for several threads; every method returns at once."""
+    TABLE: ClassVar[Table]
 
     def __init__(self, config: MemberConfig, random: Random) -> None:
-        super().__init__(config, random)
-        self._basis: AssignmentBasis | None = None
-        self._watches = False
-        self._told_at = 0.0
-
-    @property
-    def state(self) -> State:
-        """Where the member stands."""
-        return self._state
+        super().__init__(config, random, Timer)
+        self._assignment = HeldAssignment(cooperative=config.cooperative)
+        self._leadership = Leadership()
+        self._unexpected = 0
+        """Unexpected failures of the broker since the last assignment."""
+        self._coordinator: Broker | None = None
+        self._lease_at: float | None = None
+        # The last JoinGroup and its answer.
+        self._join_reason = ""
+        self._joined_topics: tuple[str, ...] = ()
+        self._joined_anew = False
+        self._member_id = ""
+        self._strategy = ""
+        self._session_ms = config.session_timeout_ms
+        self._rebalance_ms = config.max_poll_interval_ms
 
     @property
     def member_id(self) -> str:
         """The id that the coordinator gave, `""` while there is none."""
         return self._member_id
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The subscription, sorted; empty before `Start`."""
-        return self._topics
-
-    @property
-    def generation(self) -> int:
-        """The generation of the last JoinGroup answer; -1 before the first and after the membership was lost."""
-        return self._generation
 
     @property
     def lease_at(self) -> float | None:
@@ -73,81 +68,43 @@ class Membership(Entry):
 
     @property
     def can_plan(self) -> bool:
-        """Whether what is held may be planned: nothing has called it in question, or it is kept on with while the group
-        rebalances (R25)."""
-        return self._wanted is None if self._state is State.STABLE else self._assignment.can_plan
+        """Whether the partitions held may be planned.
+
+        In STABLE they may until a rebalance is announced. A cooperative member goes on while the group rebalances
+        (R25).
+        """
+        return not self.rebalance_wanted if self._state is State.STABLE else self._assignment.can_plan
 
     @property
     def may_commit(self) -> bool:
-        """Whether commits under the generation of what is held may be accepted: the broker takes them until the next
-        generation begins, and a cooperative member does not give up before."""
-        return self._state is State.STABLE or (
-            self._assignment.stands and self._state in {State.FINDING, State.JOINING}
-        )
+        """Whether the broker may accept commits under the generation of the partitions held.
+
+        The broker accepts them until the next generation begins. A cooperative member keeps its partitions until then.
+        """
+        if self._state is State.STABLE:
+            return True
+        return self._assignment.stands and self._state in {State.FINDING, State.JOINING}
 
     @property
     def revoking(self) -> frozenset[TopicPartition]:
-        """What is to be given up as soon as its batch has sunk and is committed: then `Released` is due (R25)."""
+        """The partitions to give up when their batch has sunk and is committed: then send `Released` (R25)."""
         return self._assignment.leaving if self._state is State.STABLE else frozenset()
-
-    @property
-    def settling(self) -> bool:
-        """Whether a rejoin waits for `Settled`."""
-        return self._settling and self._state is State.STABLE
-
-    @property
-    def rebalance_wanted(self) -> bool:
-        """Whether the member rejoins at the next boundary of a batch: nothing new is to be planned."""
-        return self._wanted is not None
-
-    def step(self, event: ev.Event, now: float) -> list[ev.Action]:
-        """Take one event at `now` (monotonic seconds); the actions to carry out, in order.
-
-        Raises ValueError for an event that the table has no row for: an error of the caller's.
-        """
-        self._now, self._out = now, []
-        self._hear(event)
-        for pending in self._exchange.overdue(now):
-            self._out.append(ev.Reset(pending.purpose.lane))
-            self._hear(ev.Failed(pending.token, f"no answer to {pending.purpose.api.NAME} in time"))
-        while (timer := self._exchange.take_due(now)) is not None:
-            self._dispatch(timer)
-        wake_at = self._exchange.wake_at
-        return self._out if wake_at is None else [*self._out, ev.WakeAt(wake_at)]
-
-    def _hear(self, event: ev.Event) -> None:
-        if not isinstance(event, ev.Answered | ev.Failed):
-            self._dispatch(type(event), event)
-            return
-        pending = self._exchange.take(event.token)
-        if pending is not None:  # else it was asked under another generation, or given up (R18)
-            self._dispatch((pending.purpose, type(event)), event, pending)
-
-    def _dispatch(self, heard: Heard, *what: Any) -> None:
-        before = self._state
-        handler = _HANDLERS.get((before, heard))
-        if handler is None:
-            raise ValueError(f"group {self._config.group_id}: {name_of(heard)} has no place in state {before.name}")
-        handler(self, *what)
 
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
     def _start(self, event: ev.Start) -> None:
-        self._topics, self._settles = tuple(sorted(set(event.topics))), event.settles
+        self._topics, self._wait.settles = tuple(sorted(set(event.topics))), event.settles
         self._member_id, self._coordinator = "", None  # nothing is left of an earlier membership
         self._unexpected = 0
         self._rejoin("the query starts")
 
-    def _identified(self, event: ev.Identified) -> None:
-        self._identity = event.data
-
     def _stop(self, event: ev.Stop) -> None:
         instance_id = self._config.instance_id
         self._give_up_requests()
-        self._wanted = None
+        self._wait.end()
         self._pause()
         if instance_id is None and self._member_id and self._coordinator is not None:
-            self._state = State.LEAVING
+            self._transition_to(State.LEAVING)
             build = requests.leave_group(self._config, self._member_id, "the query stops")
             self._send(Purpose.LEAVE, build, LEAVE_TIMEOUT_MS)
             return
@@ -157,130 +114,299 @@ class Membership(Entry):
             self._note(INFO, f"static member {instance_id} stays in the group: {held}")
         self._left()
 
-    def _leave_answered(self, event: ev.Answered, pending: Pending) -> None:
+    def _leave_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
         response: m.LeaveGroupResponse = event.response
         codes = {response.error_code, *(member.error_code for member in response.members)}
         for code in sorted(codes - {ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID}):
             self._note(INFO, f"LeaveGroup was answered with {error_of(code).name}: the session expires instead")
         self._left()
 
-    def _leave_failed(self, event: ev.Failed, pending: Pending) -> None:
+    def _leave_failed(self, event: ev.Failed, pending: Pending[Purpose]) -> None:
         self._note(INFO, f"could not leave ({event.reason}): the session expires instead")
         self._left()
 
     def _left(self) -> None:
         self._forget_membership()
-        self._exchange.reset()
-        self._state = State.LEFT
+        self._requests.reset()
+        self._transition_to(State.LEFT)
         self._out.append(ev.Left())
 
+    def _fail(self, error: StreamGroupError) -> None:
+        self._give_up_requests()
+        self._wait.end()
+        self._pause()
+        if isinstance(error, FencedError):
+            self._member_id = ""  # another member has the place: LeaveGroup would remove that one
+        self._transition_to(State.FATAL)
+        self._out.append(ev.Fail(error))
+
+    # -- losing the membership ----------------------------------------------------------------------------------------
+
     def _lost(self, reason: str) -> None:
-        waited = self._wanted is not None and self._now - self._told_at >= rejoin_timeout_s(self._rebalance_ms / 1000)
-        if waited and self._batch.in_flight:
-            self._out.append(ev.GaveUp(self._waited()))  # the group did not wait either
+        waited = self.rebalance_wanted and self._wait.has_outlasted_the_group(self._now, self._rebalance_ms)
+        if waited and self._wait.batch.in_flight:
+            self._out.append(ev.GaveUp(self._wait.gave_up(self._now, self._rebalance_ms)))  # the group did not wait
         self._let_go(reason)
         self._rejoin(reason)
 
+    def _let_go(self, reason: str) -> None:
+        """Give up all partitions: the group has removed this member, or may have. None of them is kept (R18)."""
+        self._out.append(ev.Lost(reason))
+        self._forget_membership()
+
+    def _forget_membership(self) -> None:
+        self._assignment.forget()
+        self._wait.end()
+        self._generation, self._lease_at = -1, None
+
+    def _pause(self) -> None:
+        """Plan nothing before the next assignment: the group may have gone on without this member."""
+        self._assignment.can_plan, self._lease_at = False, None
+
+    def _give_up_requests(self, *but: Purpose) -> None:
+        """Give up pending requests: their late answers count for nothing (R18).
+
+        A JoinGroup that waits would hold up the next request on its connection, so that connection is reset.
+        """
+        if self._requests.is_pending(Purpose.JOIN, Purpose.SYNC):
+            self._out.append(ev.Reset(ev.Lane.JOIN))
+        self._requests.reset(*but)
+
+    def _refused(self, purpose: Purpose, code: int) -> None:
+        """React to an error code of FindCoordinator, JoinGroup or SyncGroup."""
+        reaction, name = reaction_to(purpose, code), error_of(code).name
+        self._unexpected += reaction is Reaction.UNEXPECTED
+        if reaction is Reaction.FATAL or self._unexpected >= UNEXPECTED_ATTEMPTS:
+            self._fail(fatal_error(code, purpose.doing, self._config))
+        elif reaction is Reaction.FIND:
+            self._coordinator_lost(name)
+        else:
+            if reaction is Reaction.UNKNOWN:
+                self._member_id = ""
+            if reaction in {Reaction.UNKNOWN, Reaction.STALE} and self._assignment.stands:
+                self._let_go(name)
+            if purpose is Purpose.SYNC:
+                self._rejoin(name, after_backoff=True)
+            else:
+                self._retry_later(name)
+
+    def _retry_later(self, reason: str) -> None:
+        """Do what the state does at `Timer.RETRY`, after a backoff."""
+        self._back_off(Timer.RETRY, self._state.value, reason)
+
+    # -- the coordinator ----------------------------------------------------------------------------------------------
+
+    def _found(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+        answer = self._coordinator_in(event)
+        if isinstance(answer, int):
+            self._refused(Purpose.FIND, answer)
+            return
+        self._coordinator = answer
+        self._out.append(ev.CoordinatorFound(answer))
+        if self._state is State.STABLE:
+            self._heartbeat()
+        else:
+            self._join()
+
+    def _find_failed(self, event: ev.Failed, pending: Pending[Purpose]) -> None:
+        self._retry_later(event.reason)
+
+    def _request_failed(self, event: ev.Failed, pending: Pending[Purpose]) -> None:
+        """Find the coordinator again: it may have moved, or have died with its connection."""
+        if pending.purpose is Purpose.JOIN:  # the coordinator may have read it, and begun a generation since
+            self._pause()
+        self._coordinator_lost(event.reason)
+
+    def _coordinator_gone(self, event: ev.CoordinatorGone) -> None:
+        if self._coordinator is not None:
+            self._coordinator_lost(event.reason)
+
+    def _coordinator_lost(self, reason: str) -> None:
+        """Find the coordinator again, after a backoff: for a while brokers may still name the dead one."""
+        self._coordinator = None
+        if self._state is State.SYNCING:
+            self._rejoin(reason, after_backoff=True)
+            return
+        if self._state is not State.STABLE:
+            self._transition_to(State.FINDING)
+        self._requests.forget(Purpose.HEARTBEAT)
+        self._requests.clear(Timer.HEARTBEAT)
+        self._retry_later(reason)
+
+    # -- joining ------------------------------------------------------------------------------------------------------
+
+    def _rejoin(
+        self, reason: str, *, after_backoff: bool = False, gives_up: frozenset[TopicPartition] = frozenset()
+    ) -> None:
+        """Join again.
+
+        An eager member gives up all partitions now. A cooperative member keeps them, and goes on with them as long as
+        nothing goes wrong on its way back into the group (R25).
+        """
+        keeps = self._assignment.stands and self._state is State.STABLE
+        self._give_up_requests(*((Purpose.HEARTBEAT,) if keeps else ()))
+        abandoned = self._wait.batch.in_flight and not self._assignment.stands
+        self._out.append(ev.Joining(reason, abandoned, keeps, gives_up))
+        self._wait.end()
+        self._leadership.rejoin()
+        if keeps:
+            self._assignment.can_plan = True
+        else:
+            self._pause()
+        self._join_reason = reason
+        self._transition_to(State.FINDING if self._coordinator is None else State.JOINING)
+        if after_backoff:
+            self._retry_later(reason)
+        elif self._coordinator is None:
+            self._find()
+        else:
+            self._join()
+
+    def _join(self) -> None:
+        self._transition_to(State.JOINING)
+        self._joined_topics = self._topics
+        self._joined_anew = not self._member_id
+        owned, generation = self._assignment.claim()
+        subscription = requests.Subscription(self._topics, self._identity, tuple(owned), generation)
+        build = requests.join_group(self._config, self._member_id, subscription, self._join_reason)
+        self._send(Purpose.JOIN, build, self._config.join_timeout_ms)
+
+    def _join_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+        response: m.JoinGroupResponse = event.response
+        if response.error_code == ErrorCode.NONE:
+            self._joined(response, event.version)
+        elif reaction_to(Purpose.JOIN, response.error_code) is Reaction.NAMED and self._joined_anew:
+            self._member_id = response.member_id
+            self._join()
+        else:
+            self._refused(Purpose.JOIN, response.error_code)
+
+    def _joined(self, response: m.JoinGroupResponse, version: int) -> None:
+        self._member_id, self._generation = response.member_id, response.generation_id
+        self._session_ms = self._config.session_timeout_for(version)
+        self._rebalance_ms = self._config.rebalance_timeout_for(version)
+        self._strategy = response.protocol_name or ""
+        if self._strategy not in self._config.strategies:
+            self._fail(fatal_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"use {self._strategy!r}", self._config))
+            return
+        self._transition_to(State.SYNCING)
+        self._requests.forget(Purpose.HEARTBEAT)
+        if not self._assignment.precedes(self._member_id, self._generation):
+            self._pause()
+        self._requests.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session_ms))
+        self._leadership.joined(response)
+        roster = self._leadership.roster
+        if roster is None or not self._leadership.is_to_assign:
+            self._sync({})
+            return
+        for member, why in roster.unreadable.items():
+            self._note(WARNING, f"the subscription of member {member} cannot be read, it gets nothing: {why}")
+        self._ask_for_topics()
+        if not roster.topics:
+            self._assign(ev.TopicsKnown({}, frozenset()))
+
+    # -- leading ------------------------------------------------------------------------------------------------------
+
+    def _ask_for_topics(self) -> None:
+        self._out.append(ev.NeedTopics(self._leadership.topics, urgent=True))
+        self._requests.set(Timer.TOPICS, self._now + self._config.request_timeout_ms / 1000)
+
+    def _topics_overdue(self) -> None:
+        self._note(WARNING, "this member leads and still waits for the metadata of the group's topics to assign them")
+        self._ask_for_topics()
+
+    def _assign(self, event: ev.TopicsKnown) -> None:
+        division = self._leadership.assign(self._strategy, event)
+        if division is None:
+            return
+        self._requests.clear(Timer.TOPICS)
+        if division.missing:
+            self._note(WARNING, f"subscribed topics that do not exist (yet): {', '.join(division.missing)}")
+        self._sync(division.assignments)
+
+    def _sync(self, assignments: Mapping[str, bytes]) -> None:
+        build = requests.sync_group(self._config, self._member_id, self._generation, self._strategy, assignments)
+        self._send(Purpose.SYNC, build, self._config.join_timeout_ms)
+
     # -- an assignment ------------------------------------------------------------------------------------------------
 
-    def _sync_answered(self, event: ev.Answered, pending: Pending) -> None:
+    def _sync_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
         response: m.SyncGroupResponse = event.response
         if response.error_code != ErrorCode.NONE:
             self._refused(Purpose.SYNC, response.error_code)
             return
         try:
-            given, basis = read_assignment(response)
+            given = read_assignment(response, self._joined_topics)
         except DecodeError as error:
-            where = f"group {self._config.group_id}, generation {self._generation}"
-            advice = "look for a member of another make with a broken assignor"
-            self._fail(DecodeError(f"{where}: the assignment that the leader made cannot be read: {error}; {advice}"))
+            self._fail(DecodeError(f"group {self._config.group_id}, generation {self._generation}: {error}"))
             return
-        foreign = sorted({tp.topic for tp in given} - set(self._joined_topics))
-        if foreign:
-            self._note(WARNING, f"not read: topics that the leader assigned but nobody here asked for: {foreign}")
-        self._assigned(tuple(sorted({tp for tp in given if tp.topic in self._joined_topics})), basis)
+        if given.foreign:
+            self._note(WARNING, f"not read: topics that the leader assigned but nobody here asked for: {given.foreign}")
+        self._assigned(given.partitions, given.basis)
 
     def _assigned(self, partitions: tuple[TopicPartition, ...], basis: AssignmentBasis | None) -> None:
         change = self._assignment.assigned(self._member_id, self._generation, partitions)
-        self._settling = self._settles and len(change.kept) < len(partitions)
-        self._basis = basis
-        # R23: a static member that joined without an id may have been told its predecessor's as the leader's.
+        self._wait.settling = self._wait.settles and len(change.kept) < len(partitions)
         restarted = self._joined_anew and self._config.instance_id is not None
-        self._watches = self._leads or (restarted and basis is not None)
-        self._state, self._attempts, self._unexpected = State.STABLE, 0, 0
-        self._exchange.reset()
+        self._leadership.assigned(basis, restarted=restarted)
+        self._transition_to(State.STABLE)
+        self._attempts = self._unexpected = 0
+        self._requests.reset()
         self._alive(self._now)
-        members, total = (None, None) if basis is None else (basis.members, basis.total)
+        members, total, withheld = (None, None, 0) if basis is None else (basis.members, basis.total, basis.withheld)
         assigned = ev.Assigned(
             self._generation,
             self._member_id,
             partitions,
             change.kept,
             self._strategy,
-            self._leads,
+            self._leadership.leads,
             members,
             total,
             self._assignment.cooperative,
             change.revoked,
-            0 if basis is None else basis.withheld,
+            withheld,
         )
-        self._out += [assigned, ev.NeedTopics(self._followed(), urgent=False)]
+        followed = self._leadership.followed(frozenset(self._joined_topics))
+        self._out += [assigned, ev.NeedTopics(followed, urgent=False)]
         self._heartbeat()
         if change.revoked:
-            self._told_at = self._now
-            self._set_rejoin_due()
+            self._wait.since = self._now
+        self._set_rejoin_due()
         if change.withheld:
             self._want(f"the others wait for {len(change.withheld)} partitions that this member claimed and has lost")
-        elif restarted and self._assignment.cooperative and assigned.withheld:
-            # In a stable group its return moves nothing, and what its predecessor was to give up would stay nobody's.
-            self._want(
-                f"the others wait for {assigned.withheld} partitions that this member's predecessor may have held"
-            )
+        elif restarted and self._assignment.cooperative and withheld:
+            # In a stable group its return moves nothing, and nobody gets what its predecessor was to give up.
+            self._want(f"the others wait for {withheld} partitions that this member's predecessor may have held")
         elif self._topics != self._joined_topics:
             self._want("the subscription has changed")
 
-    def _followed(self) -> frozenset[str]:
-        """The topics whose partitions this member counts (R23), beside its own."""
-        own = frozenset(self._joined_topics)
-        if not self._watches:
-            return own
-        return own | (frozenset() if self._basis is None else self._basis.counts.keys()) | self._group_topics()
-
-    def _group_topics(self) -> frozenset[str]:
-        return frozenset() if self._roster is None else self._roster.topics
-
-    # -- holding it ---------------------------------------------------------------------------------------------------
+    # -- heartbeats and commits ---------------------------------------------------------------------------------------
 
     def _alive(self, sent_at: float) -> None:
-        """The coordinator knew the member when it answered what was sent at `sent_at`."""
+        """Restart the session: the coordinator knew the member when it answered a request sent at `sent_at`."""
         over = sent_at + self._session_ms / 1000
-        self._exchange.set(Timer.SESSION, max(over, self._exchange.at(Timer.SESSION) or over))
+        self._requests.set(Timer.SESSION, max(over, self._requests.at(Timer.SESSION) or over))
 
     def _accepted(self, sent_at: float) -> None:
         self._alive(sent_at)
         self._renew(sent_at)
 
     def _renew(self, sent_at: float) -> None:
-        """R9: what was sent at `sent_at` was accepted under the generation of what is held."""
+        """Renew the lease (R9): the coordinator accepted a request sent at `sent_at` in the generation held."""
         self._lease_at = max(sent_at, self._lease_at if self._lease_at is not None else sent_at)
 
     def _session_over(self) -> None:
         self._lost(f"no heartbeat accepted for the session timeout of {self._session_ms} ms")
 
     def _heartbeat(self) -> None:
-        self._exchange.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session_ms))
-        if not self._exchange.is_pending(Purpose.HEARTBEAT):
+        self._requests.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session_ms))
+        if not self._requests.is_pending(Purpose.HEARTBEAT):
             build = requests.heartbeat(self._config, self._member_id, self._generation)
             self._send(Purpose.HEARTBEAT, build, self._config.heartbeat_timeout_ms(self._session_ms))
 
-    def _found_again(self, event: ev.Answered, pending: Pending) -> None:
-        self._find_answered(event, pending)
-        if self._coordinator is not None:
-            self._heartbeat()
-
-    def _heartbeat_answered(self, event: ev.Answered, pending: Pending) -> None:
-        response: m.HeartbeatResponse = event.response
-        code = response.error_code
+    def _heartbeat_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+        code: int = event.response.error_code
         if code == ErrorCode.NONE:
             self._attempts = 0
             self._accepted(pending.sent_at)
@@ -288,34 +414,34 @@ class Membership(Entry):
         reaction = reaction_to(Purpose.HEARTBEAT, code)
         if reaction is Reaction.REJOIN:
             self._alive(pending.sent_at)  # the session goes on, but it proves nothing for planning (R9)
-        self._told(reaction, code, DOING[Purpose.HEARTBEAT])
+        self._react(reaction, code, Purpose.HEARTBEAT.doing)
 
-    def _early_heartbeat_answered(self, event: ev.Answered, pending: Pending) -> None:
-        """In SYNCING: nothing is held that could be lost, and being told to rejoin is older than this generation."""
-        response: m.HeartbeatResponse = event.response
-        code = response.error_code
+    def _early_heartbeat_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+        """React in SYNCING, where nothing can be lost. An order to rejoin is older than this generation."""
+        code: int = event.response.error_code
         reaction = Reaction.GO_ON if code == ErrorCode.NONE else reaction_to(Purpose.HEARTBEAT, code)
         if reaction not in {Reaction.GO_ON, Reaction.REJOIN, Reaction.RETRY}:
             self._refused(Purpose.SYNC, code)
 
-    def _late_heartbeat_answered(self, event: ev.Answered, pending: Pending) -> None:
-        """In JOINING; what a refusal means, the JoinGroup will tell."""
+    def _late_heartbeat_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+        """Renew the lease in JOINING. The answer to JoinGroup will say what a refused heartbeat means."""
         if event.response.error_code == ErrorCode.NONE and self._assignment.can_plan:
             self._renew(pending.sent_at)
-
-    def _late_commit_accepted(self, event: ev.CommitAccepted) -> None:
-        if self._assignment.can_plan and self._assignment.is_of(event.member_id, event.generation):
-            self._renew(event.sent_at)
 
     def _commit_accepted(self, event: ev.CommitAccepted) -> None:
         if (event.member_id, event.generation) == (self._member_id, self._generation):
             self._accepted(event.sent_at)
 
+    def _late_commit_accepted(self, event: ev.CommitAccepted) -> None:
+        if self._assignment.can_plan and self._assignment.is_of(event.member_id, event.generation):
+            self._renew(event.sent_at)
+
     def _commit_refused(self, event: ev.CommitRefused) -> None:
         if (event.member_id, event.generation) == (self._member_id, self._generation):
-            self._told(reaction_to_commit(event.code), event.code, "commit")
+            self._react(reaction_to_commit(event.code), event.code, "commit")
 
-    def _told(self, reaction: Reaction, code: int, doing: str) -> None:
+    def _react(self, reaction: Reaction, code: int, doing: str) -> None:
+        """React to an error code of Heartbeat or OffsetCommit."""
         name = error_of(code).name
         match reaction:
             case Reaction.REJOIN:
@@ -333,90 +459,137 @@ class Membership(Entry):
     # -- rejoining at the boundary of a batch -------------------------------------------------------------------------
 
     def _want(self, reason: str) -> None:
-        """Rejoin: at once when idle, else when what `_awaited` names is done (R21)."""
-        if self._wanted is not None:
+        """Rejoin at once when idle, else when the awaited thing is done (R21)."""
+        if self.rebalance_wanted:
             return
-        awaited = self._awaited
+        awaited = self._wait.awaited
         if awaited is None:
             self._rejoin(reason)
             return
-        self._wanted, self._told_at = reason, self._now
+        self._wait.begin(reason, self._now)
         self._note(INFO, f"{reason}: rejoining when {awaited}")
         self._set_rejoin_due()
 
     def _set_rejoin_due(self) -> None:
-        wait, most = self._config.rebalance_wait_ms / 1000, self._rebalance_ms / 1000
-        batch = self._batch
-        is_told = batch.listened or self._settling
-        due = rejoin_due(self._told_at, batch.asked_at, batch.longest_s, wait, most, listened=is_told)
-        self._exchange.set(Timer.REJOIN, due)
+        if self.rebalance_wanted or self.revoking:
+            self._requests.set(Timer.REJOIN, self._wait.due(self._rebalance_ms))
 
-    def _waited(self) -> str:
-        flying_s, waited_s = self._batch.flying_s(self._now), self._now - self._told_at
-        return gave_up_waiting(flying_s, waited_s, self._rebalance_ms, self._config.rebalance_wait_ms)
+    def _rejoin_if_idle(self) -> None:
+        if self._wait.reason is not None and self._wait.awaited is None:
+            self._rejoin(self._wait.reason)
 
     def _waited_enough(self) -> None:
-        if self._assignment.leaving or (self._batch.in_flight and not self._assignment.stands):
-            self._out.append(ev.GaveUp(self._waited()))
-        if self._settling:
-            self._note(WARNING, left_unsettled(self._generation, self._now - self._told_at))
+        if self._assignment.leaving or (self._wait.batch.in_flight and not self._assignment.stands):
+            self._out.append(ev.GaveUp(self._wait.gave_up(self._now, self._rebalance_ms)))
+        if self._wait.settling:
+            self._note(WARNING, self._wait.left_unsettled(self._generation, self._now))
         if self._assignment.leaving:
-            self._give_up()
+            self._give_up_revoked()
         else:
-            self._rejoin(self._wanted or "the group rebalances")
+            self._rejoin(self._wait.reason or "the group rebalances")
 
     def _released(self, event: ev.Released) -> None:
         if self._assignment.leaving:
-            self._give_up()
+            self._give_up_revoked()
 
-    def _give_up(self) -> None:
-        """R25: the others get what this member gives up by another rebalance, which its JoinGroup brings about."""
+    def _give_up_revoked(self) -> None:
+        """Give up the revoked partitions by a JoinGroup: the rebalance that follows assigns them to others (R25)."""
         given_up = self._assignment.give_up()
         named = ", ".join(map(str, sorted(given_up)[:3])) + (", ..." if len(given_up) > 3 else "")
         self._rejoin(f"gives up {named}", gives_up=given_up)
 
-    def _planned(self, event: ev.Planned) -> None:
-        self._batch.planned(self._now)
-
     def _asked(self, event: ev.Asked) -> None:
-        self._batch.asked(self._now, listened=event.listened)
-        if self._wanted is not None or self.revoking:
-            self._set_rejoin_due()
+        super()._asked(event)
+        self._set_rejoin_due()
 
     def _idle(self, event: ev.Idle) -> None:
-        self._batch.idle(self._now)
+        super()._idle(event)
         self._rejoin_if_idle()
 
     def _settled(self, event: ev.Settled) -> None:
-        self._settling = False
+        self._wait.settling = False
         self._rejoin_if_idle()
-        if self._wanted is not None or self.revoking:
-            self._set_rejoin_due()
+        self._set_rejoin_due()
 
-    # -- what the cluster and the subscription are --------------------------------------------------------------------
+    # -- the cluster and the subscription -----------------------------------------------------------------------------
 
     def _subscribed(self, event: ev.Subscribed) -> None:
-        self._topics = tuple(sorted(set(event.topics)))
-
-    def _resubscribed(self, event: ev.Subscribed) -> None:
-        self._subscribed(event)
-        if self._topics != self._joined_topics:
+        super()._subscribed(event)
+        if self._state is State.STABLE and self._topics != self._joined_topics:
             self._want("the subscription has changed")
 
     def _counted(self, event: ev.TopicsKnown) -> None:
-        """R23: only the leader, or who may be it, compares; a moved leader of a partition changes no count."""
-        if not self._watches:
-            return
-        if self._basis is None:  # it leads, but its predecessor of another make assigned: compare from here on
-            if self._group_topics() <= event.asked:
-                self._basis = AssignmentBasis(counts_of(self._group_topics(), event.topics), 0)
-            return
-        changed = changed_counts(self._basis, event.topics, event.asked)
-        if changed:
-            self._want(f"partitions have changed ({', '.join(changed)})")
-
-    def _ignore(self, *_: Any) -> None:
-        """Harmless in this state."""
+        changes = self._leadership.changes(event)
+        if changes:
+            self._want(f"partitions have changed ({', '.join(changes)})")
 
 
-_HANDLERS = {key: getattr(Membership, f"_{row.does}") for key, row in TABLE.items()}
+_UNJOINED, _FINDING, _JOINING, _SYNCING = State.UNJOINED, State.FINDING, State.JOINING, State.SYNCING
+_STABLE, _LEAVING, _LEFT, _FATAL = State.STABLE, State.LEAVING, State.LEFT, State.FATAL
+_NOT_STABLE = tuple(state for state in State if state is not _STABLE)
+_AGAIN = (_FINDING, _JOINING)
+
+
+_IN_ALL = tuple(State)
+
+Membership.TABLE = table_of(
+    chain(
+        on(ev.Start, (_UNJOINED, _LEFT), Membership._start, _FINDING),  # LEFT: it comes back as a new member (R27)
+        on(ev.Identified, _IN_ALL, Membership._identified),
+        on(ev.Subscribed, (_UNJOINED, _FINDING, _JOINING, _SYNCING), Membership._subscribed),
+        on(ev.Subscribed, (_STABLE,), Membership._subscribed, *_AGAIN),
+        on(ev.Stop, (_UNJOINED, _FINDING), Membership._stop, _LEFT),
+        on(ev.Stop, (_JOINING, _SYNCING, _STABLE, _FATAL), Membership._stop, _LEAVING, _LEFT),
+        # The way into the group. A JoinGroup that waits has a connection of its own, which tells its own fate.
+        on((Purpose.FIND, ev.Answered), (_FINDING,), Membership._found, _JOINING),
+        on((Purpose.FIND, ev.Failed), (_FINDING, _STABLE), Membership._find_failed),
+        on(Timer.RETRY, (_FINDING, _STABLE), Membership._find),
+        on((Purpose.JOIN, ev.Answered), (_JOINING,), Membership._join_answered, _SYNCING, _FINDING),
+        on((Purpose.JOIN, ev.Failed), (_JOINING,), Membership._request_failed, _FINDING),
+        on(Timer.RETRY, (_JOINING,), Membership._join),
+        on(ev.TopicsKnown, (_SYNCING,), Membership._assign),
+        on(Timer.TOPICS, (_SYNCING,), Membership._topics_overdue),
+        on((Purpose.SYNC, ev.Answered), (_SYNCING,), Membership._sync_answered, _STABLE, *_AGAIN),
+        on((Purpose.SYNC, ev.Failed), (_SYNCING,), Membership._request_failed, _FINDING),
+        on(ev.CoordinatorGone, (_SYNCING,), Membership._coordinator_gone, _FINDING),
+        # Heartbeats. In JOINING one of the generation that is kept meanwhile may be pending (R25).
+        on(Timer.HEARTBEAT, (_SYNCING, _STABLE), Membership._heartbeat),
+        on((Purpose.HEARTBEAT, ev.Answered), (_JOINING,), Membership._late_heartbeat_answered),
+        on((Purpose.HEARTBEAT, ev.Answered), (_SYNCING,), Membership._early_heartbeat_answered, *_AGAIN),
+        on((Purpose.HEARTBEAT, ev.Answered), (_STABLE,), Membership._heartbeat_answered, *_AGAIN),
+        on((Purpose.HEARTBEAT, ev.Failed), (_JOINING,), ignore),
+        on((Purpose.HEARTBEAT, ev.Failed), (_SYNCING,), Membership._request_failed, _FINDING),
+        on((Purpose.HEARTBEAT, ev.Failed), (_STABLE,), Membership._request_failed),
+        on(Timer.SESSION, (_STABLE,), Membership._session_over, *_AGAIN),
+        on(ev.CoordinatorGone, (_STABLE,), Membership._coordinator_gone),
+        on((Purpose.FIND, ev.Answered), (_STABLE,), Membership._found),
+        # Commits of a generation that is kept (R25) or given up (R18). What a refusal means, JoinGroup will tell.
+        on(ev.CommitAccepted, (_FINDING, _JOINING, _SYNCING), Membership._late_commit_accepted),
+        on(ev.CommitAccepted, (_STABLE,), Membership._commit_accepted),
+        on(ev.CommitRefused, (_STABLE,), Membership._commit_refused, *_AGAIN),
+        # Spark's calls come at any time. A member that comes back must know whether a batch is in flight.
+        on(ev.Planned, _IN_ALL, Membership._planned),
+        on(ev.Asked, _IN_ALL, Membership._asked),
+        on(ev.Idle, _NOT_STABLE, Membership._idle),
+        on(ev.Idle, (_STABLE,), Membership._idle, *_AGAIN),
+        on(ev.Released, (_STABLE,), Membership._released, *_AGAIN),
+        on(ev.Settled, (_STABLE,), Membership._settled, *_AGAIN),
+        on(Timer.REJOIN, (_STABLE,), Membership._waited_enough, *_AGAIN),
+        on(ev.TopicsKnown, (_STABLE,), Membership._counted, *_AGAIN),
+        on((Purpose.LEAVE, ev.Answered), (_LEAVING,), Membership._leave_answered, _LEFT),
+        on((Purpose.LEAVE, ev.Failed), (_LEAVING,), Membership._leave_failed, _LEFT),
+    ),
+    # Each step looks at the timers, so `Tick` has nothing to do. After another rebalance the next assignment says anew
+    # which partitions are to be given up, so a late `Released` means nothing.
+    ignored=(
+        ev.Tick,
+        ev.Stop,
+        ev.Subscribed,
+        ev.TopicsKnown,
+        ev.CoordinatorGone,
+        ev.CommitAccepted,
+        ev.CommitRefused,
+        ev.Released,
+        ev.Settled,
+    ),
+)

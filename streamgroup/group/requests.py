@@ -25,17 +25,6 @@ _MOST_REASON = 255
 Build = Callable[[int], Any]
 
 
-def find_coordinator(group_id: str) -> Build:
-    """FindCoordinator for a group: its key stands alone up to v3, in an array from v4 (KIP-699)."""
-
-    def build(version: int) -> c.FindCoordinatorRequest:
-        if version >= 4:
-            return c.FindCoordinatorRequest(coordinator_keys=(group_id,))
-        return c.FindCoordinatorRequest(key=group_id)
-
-    return build
-
-
 _OF_MEMBERS = (m.JoinGroupRequest, m.SyncGroupRequest, m.HeartbeatRequest, m.LeaveGroupRequest)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from streamgroup.group import leading, membership, positions, timing
+from streamgroup.group import leading, positions, rejoining
 from streamgroup.group import ledger as ledger_module
 from streamgroup.group.commits import Commit
 from streamgroup.group.held_assignment import HeldAssignment
@@ -301,10 +301,10 @@ def count_the_wait_from_the_batch(stack: ExitStack) -> None:
     def rejoin_due(
         told_at: float, asked_at: float | None, longest: float | None, wait: float, most: float, **_: bool
     ) -> float:
-        latest = told_at + timing.rejoin_timeout_s(most)
+        latest = told_at + rejoining.rejoin_timeout_s(most)
         return latest if asked_at is None or longest is None else min(asked_at + longest + wait, latest)
 
-    replace(stack, membership, "rejoin_due", rejoin_due)
+    replace(stack, rejoining, "rejoin_due", rejoin_due)
 
 
 def release_early(stack: ExitStack) -> None:

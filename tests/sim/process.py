@@ -17,9 +17,9 @@ from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve
-from streamgroup.group.membership import State
 from streamgroup.group.positions import Origin
-from streamgroup.group.timing import rejoin_timeout_s
+from streamgroup.group.rejoining import rejoin_timeout_s
+from streamgroup.group.table import State
 from streamgroup.model import INITIAL_DOCUMENT, Document, LogRange, TopicPartition
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning.document import from_value, to_value

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
+from unittest.mock import patch
 
+from streamgroup.group import rejoining
 from streamgroup.group.member import Member
 from streamgroup.group.offsets.zookeeper import FIRST_TOKEN, ZooKeeperOffsetStore
-from streamgroup.group.registry import claims, stored
 from streamgroup.group.registry import events as rv
-from streamgroup.group.registry.claims import Claims
-from streamgroup.group.registry.machine import Registry
+from streamgroup.group.registry.reconciler import Reconciler
 from streamgroup.group.registry.stored import committed_subtrees
 from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, TopicPartition
@@ -24,6 +25,13 @@ from tests.sim.kernel import Steps
 from tests.sim.registrylines import RegistryLines
 from tests.sim.settings import Kind
 from tests.sim.zksession import Unanswered
+
+
+def _replace_method(stack: ExitStack, method: Callable[..., None], planted: Callable[..., None]) -> None:
+    """Plant `planted` in every row of the table that calls `method`."""
+    rows = {key: dataclasses.replace(row, does=planted) for key, row in Reconciler.TABLE.items() if row.does is method}
+    stack.enter_context(patch.dict(Reconciler.TABLE, rows))
+
 
 # -- committing --------------------------------------------------------------------------------------------------------
 
@@ -102,10 +110,10 @@ def commit_after_the_release(stack: ExitStack) -> None:
 def commit_while_releasing(stack: ExitStack) -> None:
     """A commit is made while partitions are given up: the fence lets it pass, for the session lives."""
 
-    def may_commit(self: Registry) -> bool:
-        return self._state in {State.JOINING, State.STABLE} and self._connected
+    def may_commit(self: Reconciler) -> bool:
+        return self._state in {State.JOINING, State.STABLE} and self._session.connected
 
-    replace(stack, Registry, "may_commit", property(may_commit))
+    replace(stack, Reconciler, "may_commit", property(may_commit))
 
 
 # -- claiming ----------------------------------------------------------------------------------------------------------
@@ -113,42 +121,42 @@ def commit_while_releasing(stack: ExitStack) -> None:
 
 def keep_from_a_waiting_consumer(stack: ExitStack) -> None:
     """What falls to a real consumer is released when its batch is done, and nobody makes the consumer try again."""
-    replace(stack, claims, "FOREIGN_TIMEOUT_S", 1e9)
+    replace(stack, rejoining, "FOREIGN_TIMEOUT_S", 1e9)
     never_poke(stack)
 
 
 def never_poke(stack: ExitStack) -> None:
     """A real consumer that has given up is left alone."""
-    replace(stack, Claims, "_poke_due", lambda self: None)
+    _replace_method(stack, Reconciler._poke_due, lambda self: None)
 
 
 def take_what_lingers(stack: ExitStack) -> None:
     """An owner node is deleted, whoever has made it."""
-    replace(stack, Claims, "_is_free", lambda self, tp: True)
+    replace(stack, Seen, "is_free", lambda self, tp: True)
 
 
 def delete_what_was_released(stack: ExitStack) -> None:
     """What was released counts as owned until the next look: who leaves before it deletes what is another's by then."""
 
-    def release(self: Claims, partitions: Iterable[TopicPartition]) -> None:
-        owners = self._owners
+    def released(self: Seen, partitions: frozenset[TopicPartition]) -> None:
+        owners = self.owners
         real(self, partitions)
-        self._owners = owners
+        self.owners = owners
 
-    real = Claims._release
-    replace(stack, Claims, "_release", release)
+    real = Seen.released
+    replace(stack, Seen, "released", released)
 
 
 def believe_in_watches(stack: ExitStack) -> None:
     """A connection that is back is taken to have missed nothing."""
 
-    def resumed(self: Registry, event: rv.Resumed) -> None:
-        stale = self._view_stale
+    def resumed(self: Reconciler, event: rv.Resumed) -> None:
+        stale = self._seen.view_stale
         real(self, event)
-        self._view_stale = stale
+        self._seen.view_stale = stale
 
-    real = Registry._resumed
-    replace(stack, Registry, "_resumed", resumed)
+    real = Reconciler._resumed
+    _replace_method(stack, real, resumed)
     replace(stack, Watches, "connected", lambda self: None)
 
 
@@ -159,7 +167,9 @@ def plan_while_suspended(stack: ExitStack) -> None:
         return self.membership.can_plan and self.ledger.settled and self.ledger.idle
 
     replace(stack, Member, "may_plan", may_plan)
-    replace(stack, Registry, "can_plan", property(lambda self: self._state is State.STABLE and self._wanted is None))
+    replace(
+        stack, Reconciler, "can_plan", property(lambda self: self._state is State.STABLE and not self.rebalance_wanted)
+    )
 
 
 _ZOOKEEPER = Kind.ZOOKEEPER

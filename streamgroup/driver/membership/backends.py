@@ -40,7 +40,7 @@ from streamgroup.group.member import Machine, Member, MemberAction
 from streamgroup.group.offsets.dual import larger
 from streamgroup.group.registry.description import describe_members, member_subtrees
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.machine import Registry
+from streamgroup.group.registry.reconciler import Reconciler
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
 from streamgroup.model import CommittedOffset, Dialect, GroupDescription, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions, ZooKeeperOptions
@@ -185,8 +185,8 @@ class RegistryBackend:
         self.member = member_of(options, group, ledger, machine, registry_store_of(group, self._paths), rng=rng)
         self.thread = RegistryThread(self.member, state, registry, on_action)
 
-    def _machine(self) -> Registry:
-        return Registry(member_config(self._options, self._group), self._rng, self._paths, self._new_incarnation)
+    def _machine(self) -> Reconciler:
+        return Reconciler(member_config(self._options, self._group), self._rng, self._paths, self._new_incarnation)
 
     def _new_incarnation(self) -> Incarnation:
         milliseconds = time.time_ns() // 1_000_000

@@ -123,7 +123,7 @@ def test_the_member_learns_with_each_batch_whether_a_listener_tells_of_it(start:
     run = start()
     run.coordinator.listen(lambda: announced)
     first = run.batch()
-    batch = run.coordinator._member.membership._batch  # type: ignore[attr-defined]
+    batch = run.coordinator._member.membership._wait.batch  # type: ignore[attr-defined]
     assert batch.listened is announced
     sunk(run, first)
     run.logs.ends[P0] = 12

@@ -15,7 +15,8 @@ from typing import Any
 
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
-from streamgroup.group.membership import MemberConfig, Membership
+from streamgroup.group.membership import Membership
+from streamgroup.group.timing import MemberConfig
 from streamgroup.model import PartitionInfo, TopicInfo
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorResponse
 from streamgroup.wire.messages.group import (

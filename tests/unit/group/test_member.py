@@ -10,8 +10,8 @@ from streamgroup.errors import BrokerError, ErrorCode, FencedError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MetadataStale, Resolve
-from streamgroup.group.membership import State
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
+from streamgroup.group.table import State
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     CommittedOffset,

@@ -7,7 +7,7 @@ import pytest
 from streamgroup.errors import BrokerError, ErrorCode, error_of
 from streamgroup.group import commit_parts
 from streamgroup.group import events as ev
-from streamgroup.group.membership import State
+from streamgroup.group.table import State
 from streamgroup.model import EARLIEST, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode
 from streamgroup.wire.messages.offsets import OffsetCommitRequest

@@ -13,8 +13,8 @@ from streamgroup.errors import (
     UnsupportedVersionError,
 )
 from streamgroup.group import events as ev
-from streamgroup.group.membership import State
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS
+from streamgroup.group.table import State
 from streamgroup.group.userdata import AssignmentBasis, encode_basis
 from streamgroup.model import Broker
 from streamgroup.wire.consumer import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.group import events as ev
-from streamgroup.group.membership import State
+from streamgroup.group.table import State
 from tests.unit.group.fake_coordinator import Group
 
 

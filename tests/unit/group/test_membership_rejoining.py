@@ -6,7 +6,7 @@ from streamgroup.errors import (
     ErrorCode,
 )
 from streamgroup.group import events as ev
-from streamgroup.group.membership import State
+from streamgroup.group.table import State
 from streamgroup.group.userdata import AssignmentBasis, encode_basis
 from streamgroup.wire.messages.group import (
     JoinGroupResponse,

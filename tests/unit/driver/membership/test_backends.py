@@ -21,7 +21,7 @@ from streamgroup.group.offsets.memory import MemoryOffsetStore
 from streamgroup.group.offsets.registered_kafka import RegisteredKafkaStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry.formats import GroupPaths
-from streamgroup.group.registry.machine import Registry
+from streamgroup.group.registry.reconciler import Reconciler
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.model import Dialect
 from streamgroup.options.parse import parse_source
@@ -56,10 +56,10 @@ def backend(**given: Any) -> Any:
     ("given", "machine", "store", "thread"),
     [
         (BROKERS | GROUP, Membership, KafkaOffsetStore, GroupThread),
-        (ZOOKEEPER | GROUP, Registry, ZooKeeperOffsetStore, RegistryThread),
-        (ZOOKEEPER | BROKERS | GROUP, Registry, ZooKeeperOffsetStore, RegistryThread),
-        (ZOOKEEPER | GROUP | IN_KAFKA, Registry, DualOffsetStore, RegistryThread),
-        (ZOOKEEPER | GROUP | IN_KAFKA | ONCE, Registry, RegisteredKafkaStore, RegistryThread),
+        (ZOOKEEPER | GROUP, Reconciler, ZooKeeperOffsetStore, RegistryThread),
+        (ZOOKEEPER | BROKERS | GROUP, Reconciler, ZooKeeperOffsetStore, RegistryThread),
+        (ZOOKEEPER | GROUP | IN_KAFKA, Reconciler, DualOffsetStore, RegistryThread),
+        (ZOOKEEPER | GROUP | IN_KAFKA | ONCE, Reconciler, RegisteredKafkaStore, RegistryThread),
         (ZOOKEEPER | GROUP | ALONE, StandaloneMember, ZooKeeperOffsetStore, RegistryThread),
         (ZOOKEEPER | GROUP | ALONE | IN_KAFKA, StandaloneMember, KafkaOffsetStore, GroupThread),
         (BROKERS | GROUP | ALONE, StandaloneMember, KafkaOffsetStore, GroupThread),
@@ -81,7 +81,7 @@ def test_a_member_calls_the_nodes_as_its_cluster_does() -> None:
     taken.opened(Dialect.KAFKA07)
     assert isinstance(taken.member.store, ZooKeeperOffsetStore)
     assert taken.member.store._paths == GroupPaths("g", Dialect.KAFKA07)
-    assert isinstance(taken.member.membership, Registry)
+    assert isinstance(taken.member.membership, Reconciler)
     assert taken.member.membership._paths == GroupPaths("g", Dialect.KAFKA07)
 
 

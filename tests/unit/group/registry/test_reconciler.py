@@ -9,12 +9,14 @@ import pytest
 from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry.asking import Ask
-from streamgroup.group.registry.machine import ANSWERS, TABLE, Registry
+from streamgroup.group.registry.purposes import Purpose, Timer
+from streamgroup.group.registry.reconciler import Reconciler
 from streamgroup.group.table import State
 from streamgroup.wire import registrations
 from streamgroup.znodes import Check, Operation, Refusal
 from tests.unit.group.registry.groups import ALL, OLD, Cluster, One, agrees, cluster, group, of, owners, plan
+
+TABLE = Reconciler.TABLE
 
 # -- the session ------------------------------------------------------------------------------------------------------
 
@@ -375,13 +377,17 @@ def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
     assert missing == {(state, ev.Start) for state in State if state not in {State.UNJOINED, State.LEFT}}
 
 
-def test_every_question_has_a_row_for_every_answer_it_may_get() -> None:
-    looks = {Ask.LOOK, Ask.CONFIRM, Ask.NEIGHBOURS}
-    for ask in Ask:
-        done = zk.Looked if ask in looks else zk.Transacted
-        assert {answer for question, answer in ANSWERS if question is ask} == {done, zk.Refused, zk.Unanswered}
+def test_every_request_has_a_row_for_every_answer_it_may_get() -> None:
+    looks = {Purpose.LOOK, Purpose.CONFIRM, Purpose.NEIGHBOURS}
+    for purpose in Purpose:
+        done = zk.Looked if purpose in looks else zk.Transacted
+        states = {State.LEAVING} if purpose is Purpose.LEAVE else {State.JOINING, State.STABLE}
+        for state in states:
+            answers = {
+                heard[1] for of, heard in TABLE if of is state and isinstance(heard, tuple) and heard[0] is purpose
+            }
+            assert answers == {done, zk.Refused, zk.Unanswered}
 
 
-def test_every_row_names_a_method() -> None:
-    for does in (*TABLE.values(), *ANSWERS.values()):
-        assert callable(getattr(Registry, f"_{does}"))
+def test_every_timer_is_heard_somewhere() -> None:
+    assert {heard for _, heard in TABLE if isinstance(heard, Timer)} == set(Timer)

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from streamgroup.group import events as ev
-from streamgroup.group.registry.entry import NOTED_MOST
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.machine import Registry
+from streamgroup.group.registry.noted import NOTED_MOST
+from streamgroup.group.registry.reconciler import Reconciler
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Dialect, TopicPartition
@@ -182,7 +182,7 @@ def test_members_of_0_8_share_with_a_captured_consumer_as_two_of_its_kind_would(
     a = made.member("g_vm-1795200970524-bac584a8", topics=("t8",), start=False)
     ids = itertools.count(1)
     settings = MemberConfig("g", session_timeout_ms=6_000)
-    a.machine = Registry(settings, random.Random(1), new, lambda: Incarnation(f"{a.name}.{next(ids)}", 1795200970611))
+    a.machine = Reconciler(settings, random.Random(1), new, lambda: Incarnation(f"{a.name}.{next(ids)}", 1795200970611))
     a.start()
     made.run(3)
     assert a.held == {TopicPartition("t8", 2), TopicPartition("t8", 3)}

@@ -1,0 +1,600 @@
+"""The member of a group that ZooKeeper keeps, as the consumers of Kafka 0.7 and 0.8 do it: one reconciler.
+
+It has the interface of `Membership` and is as pure: events in, actions out (`events.py` here and in `group/`). It does
+not go by the event that it has just heard. After each step it compares the group as it was last seen (`Seen`) with the
+group as it should be, and does the next thing. A lost answer, a missed watch or a change in the middle of a change
+therefore all end in the same place:
+
+    not registered                                        -> register
+    no view of the group, or a watch has fired            -> look at the group
+    registered with another subscription or identity      -> register anew, tell the identity
+    an earlier consumer of this session is registered     -> delete it
+    owns partitions that fall to others now               -> wait for the boundary of the batch, release them
+    has written something since it looked                 -> look at the owners
+    a partition falls to it and has no owner              -> claim it
+    owns other partitions than it holds                   -> `Assigned`
+
+R36: without a connection nothing is planned in any state, and after the connection is back not before the member has
+seen its own node. The session, and with it the partitions held, may outlive the loss of a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any, ClassVar, get_args
+
+from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError
+from streamgroup.group import events as ev
+from streamgroup.group.events import INFO, WARNING
+from streamgroup.group.pending import Pending
+from streamgroup.group.registry import events as zk
+from streamgroup.group.registry.formats import GroupPaths, Incarnation
+from streamgroup.group.registry.noted import Noted
+from streamgroup.group.registry.pokes import Pokes
+from streamgroup.group.registry.purposes import Purpose, Timer
+from streamgroup.group.registry.registration import Registration
+from streamgroup.group.registry.seen import Seen
+from streamgroup.group.registry.session import Session
+from streamgroup.group.registry.view import View, owner_subtrees, owners_in, subtrees, view_of
+from streamgroup.group.rejoining import RejoinWait
+from streamgroup.group.state_machine import StateMachine
+from streamgroup.group.table import State, Table, ignore, on, table_of
+from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig, Random
+from streamgroup.model import TopicPartition
+from streamgroup.znodes import Delete, Operation, Refusal, Subtree
+
+Action = ev.Action | zk.RegistryAction
+
+PARTIAL_AFTER_S = 1.0
+"""A member goes on without the partitions that others have yet to release after this time. Mostly they release at once,
+and one assignment of all partitions is better than two. Founders of a group share a generation by it (R7)."""
+
+_NOTHING: frozenset[TopicPartition] = frozenset()
+_PUT_OUT = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
+
+
+class Reconcile:
+    """The end of a step: the time to compare the group as seen with the group as wanted."""
+
+
+class Reconciler(StateMachine[Action, Purpose, Timer]):
+    """One member of a group in ZooKeeper.
+
+    Of `config` the group's id and the times count. Its session timeout is the one that the member asks ZooKeeper for.
+    """
+
+    TABLE: ClassVar[Table]
+    ANSWERS = (zk.Looked, zk.Transacted, zk.Refused, zk.Unanswered)
+
+    def __init__(
+        self, config: MemberConfig, random: Random, paths: GroupPaths, new_incarnation: Callable[[], Incarnation]
+    ) -> None:
+        super().__init__(config, random, Timer)
+        self._wait = RejoinWait(config.rebalance_wait_ms, cooperative=False)
+        self._paths = paths
+        self._noted = Noted()
+        self._session = Session(config.session_timeout_ms)
+        # The group as seen, and what this member does in it.
+        self._me = Registration(paths, new_incarnation)
+        self._seen = Seen(self._me)
+        self._claimed_topics: set[str] = set()
+        """The topics in which this session may have owner nodes; each assignment forgets those without any."""
+        self._held = _NOTHING
+        self._withheld = 0
+        """How many partitions fell to this member at the last assignment and were still owned by others."""
+        self._assigned = False
+        """Whether `Assigned` was sent for the partitions held, and no `Lost` since."""
+        self._waited = False
+        """Whether the member has waited long enough for others to release partitions."""
+        self._pokes = Pokes()
+
+    @property
+    def member_id(self) -> str:
+        """The consumer id of this session, `""` before the first."""
+        return self._me.consumer_id
+
+    @property
+    def view(self) -> View | None:
+        """The group as it was last looked at: its consumers (R28), and the owners of partitions."""
+        return self._seen.view
+
+    @property
+    def lease_at(self) -> float | None:
+        """When the newest transaction fenced by the own node, or the newest commit, was sent that was accepted (R9)."""
+        return self._session.lease_at
+
+    @property
+    def can_plan(self) -> bool:
+        """Whether the partitions held may be planned."""
+        session = self._session
+        return self._state is State.STABLE and not self.rebalance_wanted and session.connected and session.proven
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether a commit may be accepted. Not while partitions are released: the fence would let it pass (R31)."""
+        return self._state is State.STABLE and self._session.connected
+
+    def _note_once(self, level: int, text: str) -> None:
+        if self._noted.is_new(text):
+            self._note(level, text)
+
+    # -- starting and stopping ----------------------------------------------------------------------------------------
+
+    def _start(self, event: ev.Start) -> None:
+        self._topics, self._wait.settles = tuple(sorted(set(event.topics))), event.settles
+        self._transition_to(State.FINDING)
+        self._out.append(zk.OpenSession())
+
+    def _stop(self, event: ev.Stop) -> None:
+        self._wait.end()
+        self._session.end_lease()
+        present = self._me.topics is not None and self._session.connected
+        self._requests.reset()
+        if not present:
+            self._left()
+            return
+        self._transition_to(State.LEAVING)
+        for operations in self._me.fenced([Delete(self._paths.owner(tp)) for tp in sorted(self._seen.mine)]):
+            self._transact(Purpose.LEAVE, operations)
+        self._transact(Purpose.LEAVE, self._me.delete())
+        self._requests.set(Timer.LEAVE, self._now + LEAVE_TIMEOUT_MS / 1000)
+
+    def _stop_unstarted(self, event: ev.Stop) -> None:
+        self._transition_to(State.LEFT)
+        self._out.append(ev.Left())
+
+    def _leave_answered(self, event: Any, pending: Pending[Purpose]) -> None:
+        """Leave when all transactions are answered: the end of the session deletes the nodes that are left."""
+        if not self._requests.is_pending(Purpose.LEAVE):
+            self._left()
+
+    def _left(self, event: object = None) -> None:
+        self._forget_session()
+        self._transition_to(State.LEFT)
+        self._out += [zk.CloseSession(), ev.Left()]
+
+    def _fail(self, error: StreamGroupError) -> None:
+        self._requests.reset()
+        self._wait.end()
+        self._session.end_lease()
+        self._transition_to(State.FATAL)
+        self._out.append(ev.Fail(error))
+
+    # -- the session --------------------------------------------------------------------------------------------------
+
+    def _began(self, event: zk.SessionBegan) -> None:
+        if self._me.session is not None:
+            self._expired(zk.Expired("there is a new session"))
+        self._me.session = event.session_id
+        self._session.began(event.timeout_ms)
+        if event.timeout_ms < (asked := self._config.session_timeout_ms):
+            self._note_once(WARNING, _GRANTED.format(asked=asked, granted=event.timeout_ms))
+        self._enter("the query starts" if self._generation < 0 else "a new session in ZooKeeper")
+
+    def _enter(self, reason: str) -> None:
+        self._rejoin(reason)
+        self._requests.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session.timeout_ms))
+
+    def _expired(self, event: zk.Expired) -> None:
+        self._lose(event.reason)
+        self._forget_session()
+        self._transition_to(State.FINDING)
+
+    def _gone(self, reason: str) -> None:
+        """Register again as another consumer: the registration is gone, though the session lives."""
+        self._lose(reason)
+        self._requests.reset()
+        self._forget_registration()
+        self._enter(reason)
+        self._set_backoff(Timer.RETRY)
+
+    def _lose(self, reason: str) -> None:
+        """Give up all partitions: they are lost, or must be assumed to be."""
+        if self._assigned:
+            self._out.append(ev.Lost(reason))
+        self._held = self._seen.kept = _NOTHING
+        self._withheld, self._assigned = 0, False
+        self._wait.end()
+
+    def _forget_session(self) -> None:
+        self._requests.reset()
+        self._me.session = None
+        self._session.suspended()
+        self._claimed_topics.clear()
+        self._held = self._seen.kept = _NOTHING
+        self._withheld, self._assigned = 0, False
+        self._wait.end()
+        self._forget_registration()
+
+    def _forget_registration(self) -> None:
+        self._me.forget()
+        self._seen.forget()
+        self._session.unregistered()
+
+    def _suspended(self, event: zk.Suspended) -> None:
+        """Plan nothing until the connection is back (R36). Pending requests are answered by `Unanswered`."""
+        if self._session.connected:
+            self._note(WARNING, f"no connection to ZooKeeper ({event.reason}): nothing is planned until it is back")
+        self._session.suspended()
+        self._requests.clear(Timer.HEARTBEAT, Timer.POKE, Timer.RETRY, Timer.PARTIAL)
+
+    def _resumed(self, event: zk.Resumed) -> None:
+        if self._me.session is None:
+            return
+        self._session.connected = self._seen.view_stale = True  # the watches may have missed any change
+        self._note(INFO, "connected to ZooKeeper again, in the same session")
+        self._heartbeat()
+
+    def _heartbeat(self) -> None:
+        self._requests.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session.timeout_ms))
+        if self._me.topics is not None and not self._requests.is_pending(Purpose.HEARTBEAT):
+            self._transact(Purpose.HEARTBEAT, (self._me.fence,))
+
+    # -- events of the driver and of watches --------------------------------------------------------------------------
+
+    def _changed(self, event: zk.Changed) -> None:
+        if event.path.startswith(self._paths.owners()):
+            self._seen.owners_stale = True
+        else:
+            self._seen.view_stale = True
+
+    def _settled(self, event: ev.Settled) -> None:
+        self._wait.settling = False
+
+    def _commit_accepted(self, event: ev.CommitAccepted) -> None:
+        if (event.member_id, event.generation) == (self._me.consumer_id, self._generation):
+            self._session.renew(event.sent_at)
+
+    def _commit_refused(self, event: ev.CommitRefused) -> None:
+        ours = (event.member_id, event.generation) == (self._me.consumer_id, self._generation)
+        if ours and event.code in _PUT_OUT:
+            self._gone("a commit was refused: its registration, or a partition that it held, is no longer its own")
+
+    # -- reconciling --------------------------------------------------------------------------------------------------
+
+    def _after_event(self) -> None:
+        self._dispatch(Reconcile)
+
+    def _reconcile(self) -> None:
+        """Do the next thing, unless an answer or a backoff is waited for. Heartbeats go on beside everything else."""
+        pending = self._requests.is_pending_beside(Purpose.HEARTBEAT)
+        if not self._session.connected or pending or self._requests.at(Timer.RETRY) is not None:
+            return
+        view = self._seen.view
+        if self._me.topics is None and (view is not None or not self._me.consumer_id):
+            operations = self._me.create(self._topics, self._identity)
+            self._transact(Purpose.REGISTER, operations, ensured=(self._paths.ids, self._paths.members))
+        elif view is None or self._seen.view_stale:
+            self._seen.look_began()
+            self._look(Purpose.LOOK, subtrees(self._paths, self._topics))
+        elif self._me.topics != self._topics:
+            self._transact(Purpose.RENEW, self._me.renew(self._topics, self._identity))
+        elif self._me.identity != self._identity:
+            self._transact(Purpose.IDENTIFY, self._me.identify(self._topics, self._identity))
+        elif leftovers := self._seen.leftovers():
+            for consumer in leftovers:
+                name = consumer.consumer_id
+                self._note(INFO, f"{name} is what this session was registered as before: deleting it")
+                self._transact(Purpose.SWEEP, self._me.sweep(consumer))
+        else:
+            self._reconcile_partitions(view)
+
+    def _reconcile_partitions(self, view: View) -> None:
+        mine, wanted = self._seen.mine, self._seen.wanted
+        if self._state is State.STABLE and not self._held <= mine & wanted:
+            if not self._may_give_up(view, f"{len(self._held - (mine & wanted))} partitions fall to others"):
+                return
+        elif self.rebalance_wanted:  # the partitions held fall to this member again
+            self._wait.reason = None
+            self._requests.clear(Timer.REJOIN)
+        surplus = self._seen.surplus(wanted)
+        claims = [tp for tp in sorted(wanted - mine) if self._seen.is_free(tp)]
+        if self._seen.unconfirmed:
+            self._confirm()
+        elif surplus or claims:
+            self._release(surplus)
+            self._claim(claims)
+        elif self._seen.owners_stale and wanted - mine:
+            self._confirm()
+        else:
+            self._hold(view, mine & wanted, wanted - mine)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def _look(self, purpose: Purpose, nodes: Iterable[Subtree], *, watch: bool = True) -> None:
+        """Read nodes, and the owners of all partitions that are of interest to this member."""
+        owners = owner_subtrees(self._paths, {*self._topics, *self._claimed_topics}, watch=watch)
+        self._out.append(zk.Look(self._requests.add(purpose, self._now), (*nodes, *owners)))
+
+    def _confirm(self) -> None:
+        self._seen.confirm_began()
+        self._look(Purpose.CONFIRM, (self._me.subtree,))
+
+    def _looked(self, event: zk.Looked, pending: Pending[Purpose]) -> None:
+        view = view_of(self._paths, event.nodes)
+        for note in view.notes:
+            self._note_once(WARNING, note)
+        if not self._see_own_node(event):
+            self._seen.view = view
+            return
+        before = self._seen.view
+        if before is None or before.consumers.keys() != view.consumers.keys():
+            self._pokes.reset()
+        self._seen.see(view)
+        if view.foreign:
+            self._set_poke()
+        else:
+            self._requests.clear(Timer.POKE)
+
+    def _owners_seen(self, event: zk.Looked, pending: Pending[Purpose]) -> None:
+        if self._see_own_node(event):
+            self._seen.see_owners(owners_in(self._paths, event.nodes))
+
+    def _see_own_node(self, event: zk.Looked) -> bool:
+        """Return whether this session is registered, as far as the answer tells.
+
+        The answer renews no lease: a server that is cut off from the others answers, too, and may know old things.
+        """
+        node = event.nodes.get(self._me.path)
+        if node is not None and node.owner == self._me.session:
+            self._me.recognize(node, self._topics)
+            self._attempts, self._session.proven = 0, True
+            return True
+        if node is not None:
+            self._note(WARNING, f"another session is registered as {self._me.consumer_id}: going on under another id")
+        if self._me.topics is not None or node is not None:
+            self._gone("its registration is no longer there")
+        return False
+
+    # -- answers to transactions --------------------------------------------------------------------------------------
+
+    def _transact(self, purpose: Purpose, operations: Iterable[Operation], ensured: tuple[str, ...] = ()) -> None:
+        self._out.append(zk.Transact(self._requests.add(purpose, self._now), tuple(operations), ensured))
+
+    def _carried_out(self, event: zk.Transacted, pending: Pending[Purpose]) -> None:
+        """Renew the lease (R9): a transaction that creates or checks the own node is agreed on by most servers."""
+        self._attempts = 0
+        self._session.renew(pending.sent_at)
+
+    def _registered(self, event: zk.Transacted, pending: Pending[Purpose]) -> None:
+        self._me.accept()
+        self._swept(event, pending)
+
+    def _swept(self, event: zk.Transacted, pending: Pending[Purpose]) -> None:
+        self._seen.view_stale = True
+        self._carried_out(event, pending)
+
+    def _heartbeat_accepted(self, event: zk.Transacted, pending: Pending[Purpose]) -> None:
+        self._carried_out(event, pending)
+        self._session.proven = True
+
+    def _register_refused(self, event: zk.Refused, pending: Pending[Purpose]) -> None:
+        if event.refusal is not Refusal.NODE_EXISTS:
+            self._refused(event, pending)
+            return
+        self._note(WARNING, f"{event.path} is there already, of another session: registering under another id")
+        self._me.forget()
+        self._seen.view = None
+        self._look_later("its id is taken")
+
+    def _claim_refused(self, event: zk.Refused, pending: Pending[Purpose]) -> None:
+        """Do nothing where another member was quicker: the look at the owners will tell which one."""
+        if event.refusal is not Refusal.NODE_EXISTS:
+            self._refused(event, pending)
+
+    def _refused(self, event: zk.Refused, pending: Pending[Purpose]) -> None:
+        path, doing = event.path, pending.purpose.value
+        if event.refusal is Refusal.NO_AUTH:
+            self._fail(ConfigError(_NO_AUTH.format(group=self._config.group_id, what=doing, path=path)))
+        elif event.refusal is Refusal.NO_NODE and path == self._me.path:
+            self._gone("its registration is no longer there")
+        else:
+            self._look_later(f"could not {doing}: {path}: {event.refusal.value}")
+
+    def _unanswered(self, event: zk.Unanswered, pending: Pending[Purpose]) -> None:
+        """Look at the group: a transaction may or may not have been carried out."""
+        if pending.purpose is Purpose.HEARTBEAT:  # the next heartbeat tells
+            return
+        if pending.purpose in {Purpose.REGISTER, Purpose.RENEW, Purpose.IDENTIFY}:
+            self._me.doubt()
+            self._seen.view = None
+        self._look_later(f"could not {pending.purpose.value}: {event.reason}")
+
+    def _look_later(self, reason: str) -> None:
+        """Look at everything after a backoff."""
+        self._seen.view_stale = True
+        self._back_off(Timer.RETRY, self._state.value, reason)
+
+    # -- giving up and claiming ---------------------------------------------------------------------------------------
+
+    def _may_give_up(self, view: View, reason: str) -> bool:
+        """Return whether partitions may be released now: at the boundary of a batch (R21).
+
+        The starting positions of gained partitions are committed before (R6), since their next owner could not know
+        startingOffsets. Where a consumer of another make waits, the member releases after 5 s at the latest (R33).
+        """
+        awaited = self._wait.awaited
+        if awaited is None:
+            self._rejoin(reason)
+            return True
+        if not self.rebalance_wanted:
+            self._wait.begin(reason, self._now)
+            self._note(INFO, f"{reason}: giving up when {awaited}")
+        due = self._wait.due(self._config.max_poll_interval_ms, foreign=bool(view.foreign))
+        self._requests.set(Timer.REJOIN, due)
+        return False
+
+    def _waited_enough(self) -> None:
+        if self._wait.batch.in_flight:
+            foreign = () if self._seen.view is None else self._seen.view.foreign
+            text = self._wait.gave_up(self._now, self._config.max_poll_interval_ms, foreign)
+            self._out.append(ev.GaveUp(text))
+        else:
+            self._note(WARNING, self._wait.left_unsettled(self._generation, self._now))
+        self._rejoin(self._wait.reason or "the group rebalances")
+
+    def _rejoin(self, reason: str) -> None:
+        """Plan and commit nothing until the next assignment."""
+        self._out.append(ev.Joining(reason, abandoned=self._wait.batch.in_flight))
+        self._transition_to(State.JOINING)
+        self._wait.end()
+        self._waited = False
+        self._requests.clear(Timer.REJOIN, Timer.PARTIAL)
+
+    def _release(self, partitions: list[TopicPartition]) -> None:
+        nodes = [Delete(self._paths.owner(tp), self._seen.owners[tp].version) for tp in partitions]
+        for operations in self._me.fenced(nodes):
+            self._transact(Purpose.RELEASE, operations)
+        self._seen.released(frozenset(partitions))
+
+    def _claim(self, partitions: Iterable[TopicPartition]) -> None:
+        """Claim each partition in a transaction of its own, so that one claimed by another member fails alone."""
+        for tp in partitions:
+            operations = self._me.claim(tp, self._seen.owners.get(tp))
+            self._transact(Purpose.CLAIM, operations, ensured=(self._paths.owners(tp.topic),))
+            self._claimed_topics.add(tp.topic)
+            self._seen.unconfirmed = True
+
+    def _hold(self, view: View, held: frozenset[TopicPartition], missing: frozenset[TopicPartition]) -> None:
+        """Hold the partitions owned; `missing` fall to this member and are still owned by others."""
+        for text in self._seen.lingering(view, missing, self._paths):
+            self._note_once(WARNING, text)
+        if self._state is State.STABLE and (held, len(missing)) == (self._held, self._withheld):
+            return
+        if self._state is State.JOINING and missing and not self._waited:
+            if self._requests.at(Timer.PARTIAL) is None:
+                self._requests.set(Timer.PARTIAL, self._now + PARTIAL_AFTER_S)
+            return
+        waited_for = self._seen.waited_for(view, missing)
+        if waited_for is not None:
+            self._note(INFO, waited_for)
+        kept, self._held, self._seen.kept = self._seen.kept & held, held, held
+        self._wait.settling = self._wait.settles and (self._wait.settling or kept != held)
+        self._withheld, self._assigned, self._waited = len(missing), True, True
+        self._generation = self._next_generation(view, held)
+        self._transition_to(State.STABLE)
+        # No claim is pending and the owners are known, so a topic without a node of this session has none.
+        self._claimed_topics &= {*self._topics, *self._seen.owned_topics()}
+        self._requests.clear(Timer.PARTIAL)
+        self._out.append(
+            ev.Assigned(
+                self._generation,
+                self._me.consumer_id,
+                tuple(sorted(held)),
+                kept,
+                "range",
+                leader=False,
+                members=len(view.consumers),
+                total=view.total,
+                withheld=len(missing),
+                keeper="ZooKeeper",
+            )
+        )
+
+    def _next_generation(self, view: View, held: frozenset[TopicPartition]) -> int:
+        """Return the generation of the view: a zxid, far beyond an int32, the same for all who have seen the same.
+
+        A second assignment from one view has the zxid of its newest claim. Each generation is above the one before.
+        """
+        if view.generation > self._generation:
+            return view.generation
+        return max(self._generation + 1, *(self._seen.owners[tp].czxid for tp in held), 0)
+
+    def _waited_for_owners(self) -> None:
+        self._waited = True
+
+    # -- consumers of another make (R33) ------------------------------------------------------------------------------
+
+    def _set_poke(self) -> None:
+        self._requests.set(Timer.POKE, self._now + self._pokes.wait_s)
+
+    def _poke_due(self) -> None:
+        view, pending = self._seen.view, self._requests.is_pending_beside(Purpose.HEARTBEAT)
+        if self._state is not State.STABLE or view is None or pending or not self._session.connected:
+            self._set_poke()
+        elif view.foreign and view.ours[:1] == (self._me.consumer_id,):
+            self._look(Purpose.NEIGHBOURS, (self._me.subtree,), watch=False)
+
+    def _neighbours_seen(self, event: zk.Looked, pending: Pending[Purpose]) -> None:
+        """Register anew where a consumer of another make has not claimed its partitions, so that all claim again."""
+        self._owners_seen(event, pending)
+        view = self._seen.view
+        if view is None or self._seen.view_stale or not self._session.proven:
+            return
+        missing, unreleased = self._seen.unclaimed(view.foreign)
+        if missing:
+            self._pokes.poked()
+            self._note(INFO, f"{missing[0]} has not claimed its partitions: registering anew so all claim again (R33)")
+            self._transact(Purpose.RENEW, self._me.renew(self._topics, self._identity))
+        elif unreleased:
+            self._set_poke()
+
+
+_GRANTED = (
+    "zookeeper.session.timeout.ms={asked} is more than ZooKeeper grants: a session lasts {granted} ms, and planning "
+    "goes by that. Ask for no more, or raise maxSessionTimeout at the servers (20 ticks, unless it is configured)"
+)
+_NO_AUTH = (
+    "group {group}: could not {what}: the access control list of {path} forbids it. Give the user that made it "
+    "(zookeeper.username, zookeeper.password), or have that node opened to this user"
+)
+
+_UNJOINED, _FINDING, _JOINING, _STABLE = State.UNJOINED, State.FINDING, State.JOINING, State.STABLE
+_IN = (_FINDING, _JOINING, _STABLE)
+_REGISTERED = (_JOINING, _STABLE)
+_LEAVING = (State.LEAVING,)
+_ALL = tuple(State)
+_ANSWERS: Mapping[Purpose, tuple[type[Any], Callable[..., None], Callable[..., None]]] = {
+    # For each purpose the answer that it hopes for with its method, and the method for a refusal.
+    Purpose.LOOK: (zk.Looked, Reconciler._looked, Reconciler._refused),
+    Purpose.CONFIRM: (zk.Looked, Reconciler._owners_seen, Reconciler._refused),
+    Purpose.NEIGHBOURS: (zk.Looked, Reconciler._neighbours_seen, Reconciler._refused),
+    Purpose.REGISTER: (zk.Transacted, Reconciler._registered, Reconciler._register_refused),
+    Purpose.RENEW: (zk.Transacted, Reconciler._registered, Reconciler._refused),
+    Purpose.IDENTIFY: (zk.Transacted, Reconciler._registered, Reconciler._refused),
+    Purpose.SWEEP: (zk.Transacted, Reconciler._swept, Reconciler._refused),
+    Purpose.RELEASE: (zk.Transacted, Reconciler._carried_out, Reconciler._refused),
+    Purpose.CLAIM: (zk.Transacted, Reconciler._carried_out, Reconciler._claim_refused),
+    Purpose.HEARTBEAT: (zk.Transacted, Reconciler._heartbeat_accepted, Reconciler._refused),
+}
+
+Reconciler.TABLE = table_of(
+    chain(
+        on(ev.Start, (_UNJOINED, State.LEFT), Reconciler._start, _FINDING),
+        on(ev.Stop, (_UNJOINED,), Reconciler._stop_unstarted, State.LEFT),
+        on(ev.Stop, (*_IN, State.FATAL), Reconciler._stop, State.LEAVING, State.LEFT),
+        on(ev.Identified, _ALL, Reconciler._identified),
+        on(ev.Subscribed, (_UNJOINED, *_IN), Reconciler._subscribed),
+        # Spark's calls come at any time. A member that comes back must know whether a batch is in flight.
+        on(ev.Planned, _ALL, Reconciler._planned),
+        on(ev.Asked, _ALL, Reconciler._asked),
+        on(ev.Idle, _ALL, Reconciler._idle),
+        on(ev.Settled, (_STABLE,), Reconciler._settled),
+        on(ev.CommitAccepted, (_STABLE,), Reconciler._commit_accepted),
+        on(ev.CommitRefused, (_STABLE,), Reconciler._commit_refused, _JOINING),
+        on(zk.SessionBegan, _IN, Reconciler._began, _FINDING, _JOINING),
+        on(zk.Suspended, _IN, Reconciler._suspended),
+        on(zk.Suspended, _LEAVING, Reconciler._left, State.LEFT),
+        on(zk.Resumed, _IN, Reconciler._resumed),
+        on(zk.Expired, _IN, Reconciler._expired, _FINDING),
+        on(zk.Expired, _LEAVING, Reconciler._left, State.LEFT),
+        on(zk.Changed, _REGISTERED, Reconciler._changed),
+        on(Reconcile, _REGISTERED, Reconciler._reconcile, *_REGISTERED),
+        *(on((why, answer), _REGISTERED, done, _JOINING) for why, (answer, done, _) in _ANSWERS.items()),
+        *(on((why, zk.Refused), _REGISTERED, refused, _JOINING) for why, (_, _, refused) in _ANSWERS.items()),
+        *(on((why, zk.Unanswered), _REGISTERED, Reconciler._unanswered) for why in _ANSWERS),
+        *(
+            on((Purpose.LEAVE, answer), _LEAVING, Reconciler._leave_answered, State.LEFT)
+            for answer in (zk.Transacted, zk.Refused, zk.Unanswered)
+        ),
+        on(Timer.LEAVE, _LEAVING, Reconciler._left, State.LEFT),
+        on(Timer.REJOIN, _REGISTERED, Reconciler._waited_enough, _JOINING),
+        on(Timer.RETRY, _REGISTERED, ignore),  # `_reconcile` does what there is to do
+        on(Timer.PARTIAL, _REGISTERED, Reconciler._waited_for_owners),
+        on(Timer.POKE, _REGISTERED, Reconciler._poke_due),
+        on(Timer.HEARTBEAT, _REGISTERED, Reconciler._heartbeat),
+    ),
+    # ZooKeeper itself tells which topics and brokers there are, and no broker coordinates the group.
+    ignored={Reconcile, *get_args(ev.Event), *get_args(zk.RegistryEvent)} - {ev.Start, *Reconciler.ANSWERS},
+)

@@ -1,0 +1,190 @@
+"""How long a member that is to rejoin waits for the boundary of its batch (R21, R22). Times are monotonic seconds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+FOREIGN_TIMEOUT_S = 5.0
+"""R33: a consumer of another make tries 4 times in 8 s to claim its partitions, and then owns nothing."""
+_REJOIN_MARGIN_S = 5.0
+_LENGTHS = 10
+"""The lengths of so many batches tell how long the next may take (R22)."""
+
+
+def rejoin_timeout_s(max_poll_s: float) -> float:
+    """Return how long a member that was told to rejoin waits for its batch at most, a little less than the group."""
+    return max_poll_s - min(_REJOIN_MARGIN_S, max_poll_s / 10)
+
+
+def rejoin_due(
+    told_at: float,
+    asked_at: float | None,
+    longest_batch_s: float | None,
+    rebalance_wait_s: float,
+    max_poll_s: float,
+    *,
+    listened: bool = False,
+) -> float:
+    """Return when a member that was told to rejoin at `told_at` stops waiting for its batch (R22).
+
+    With a listener (`listened`) the member waits as long as the group does, `max_poll_s` from `told_at`. The listener
+    reports at once that the batch has sunk, so a batch that it has not reported still runs. The same goes for starting
+    positions, whose commit the broker answers.
+
+    Without a listener the tasks are presumably done one longest batch after `asked_at`. The member waits for Spark's
+    next call `rebalance_wait_s` from then, or from `told_at` where the tasks should have been done before. That needs a
+    batch in flight whose tasks were asked for, and the length of an earlier one.
+    """
+    latest = told_at + rejoin_timeout_s(max_poll_s)
+    if listened or asked_at is None or longest_batch_s is None:
+        return latest
+    return min(max(asked_at + longest_batch_s, told_at) + rebalance_wait_s, latest)
+
+
+class BatchClock:
+    """Whether a batch is in flight, since when its tasks run, and how long recent batches took (R21, R22).
+
+    Without a listener a batch ends when Spark asks for the next one, so each length includes the wait for the next
+    trigger. Nothing here tells the two apart, and too short an estimate would repeat batches. Only the last ten lengths
+    count. The first batch of a query, which reads a backlog, would otherwise stand for all later ones.
+    """
+
+    __slots__ = ("_lengths_s", "asked_at", "listened", "planned_at")
+
+    def __init__(self) -> None:
+        self.planned_at: float | None = None
+        self.asked_at: float | None = None
+        self.listened = False
+        """Whether a listener reports when the batch in flight has sunk, as far as was known when its tasks began."""
+        self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether Spark was given a document with ranges that is not proven sunk and committed."""
+        return self.planned_at is not None
+
+    @property
+    def longest_s(self) -> float | None:
+        """The longest recent batch, from asked to proven sunk; None before the first."""
+        return max(self._lengths_s, default=None)
+
+    def flying_s(self, now: float) -> float:
+        """Return for how long the batch has been in flight; 0 where there is none."""
+        return 0.0 if self.planned_at is None else now - self.planned_at
+
+    def planned(self, now: float) -> None:
+        """Note that a document with ranges was given to Spark."""
+        self.planned_at, self.asked_at = now, None
+
+    def asked(self, now: float, *, listened: bool = False) -> None:
+        """Note that Spark asked for the partitions of the batch.
+
+        Spark may ask again: the first time counts. A replay, which nobody planned here, begins with this call.
+        """
+        if self.planned_at is None:
+            self.planned_at = now
+        if self.asked_at is None:
+            self.asked_at = now
+        self.listened = listened
+
+    def idle(self, now: float) -> None:
+        """Note that the batch is proven sunk and committed."""
+        if self.asked_at is not None:
+            self._lengths_s.append(now - self.asked_at)
+        self.planned_at = self.asked_at = None
+
+
+class RejoinWait:
+    """Why the member is to rejoin, since when it waits to do so, and for what it waits."""
+
+    __slots__ = ("_cooperative", "_rebalance_wait_ms", "batch", "reason", "settles", "settling", "since")
+
+    def __init__(self, rebalance_wait_ms: int, *, cooperative: bool) -> None:
+        self._rebalance_wait_ms = rebalance_wait_ms
+        self._cooperative = cooperative
+        self.batch = BatchClock()
+        self.reason: str | None = None
+        """Why the member is to rejoin at the next boundary of a batch; None where it is not."""
+        self.since = 0.0
+        self.settles = False
+        """Whether `Settled` follows each assignment that brings new partitions."""
+        self.settling = False
+        """Whether the starting positions of the last assignment are still being found and committed."""
+
+    @property
+    def awaited(self) -> str | None:
+        """The thing that a rejoin waits for, in words; None where the member is idle.
+
+        A member that rejoins before its starting positions are committed leaves them to the next owner of the
+        partitions. That one did not found the group and starts at the earliest offset (R7), not at startingOffsets. A
+        cooperative member goes on with its batch, so it need not wait for the batch (R25).
+        """
+        if self.batch.in_flight and not self._cooperative:
+            return "the batch in flight is done"
+        return "the positions of the partitions gained are committed" if self.settling else None
+
+    def begin(self, reason: str, now: float) -> None:
+        """Wait from `now` on."""
+        self.reason, self.since = reason, now
+
+    def end(self) -> None:
+        """Wait for nothing any more: the member rejoins, or has lost its membership."""
+        self.reason, self.settling = None, False
+
+    def due(self, max_poll_ms: int, *, foreign: bool = False) -> float:
+        """Return when the member waits no longer. `foreign`: a consumer of another make waits, too (R33)."""
+        batch, wait_s = self.batch, self._rebalance_wait_ms / 1000
+        is_told = batch.listened or self.settling
+        due = rejoin_due(self.since, batch.asked_at, batch.longest_s, wait_s, max_poll_ms / 1000, listened=is_told)
+        return min(due, self.since + FOREIGN_TIMEOUT_S) if foreign else due
+
+    def waited_s(self, now: float) -> float:
+        """Return for how long the member has waited."""
+        return now - self.since
+
+    def has_outlasted_the_group(self, now: float, max_poll_ms: int) -> bool:
+        """Return whether the member has waited as long as the group does."""
+        return self.waited_s(now) >= rejoin_timeout_s(max_poll_ms / 1000)
+
+    def gave_up(self, now: float, max_poll_ms: int, foreign: Sequence[str] = ()) -> str:
+        """Return the text for a user whose batch is waited for no longer.
+
+        `foreign` are the consumers of another make in the group (R33).
+        """
+        flying_s, waited_s = self.batch.flying_s(now), self.waited_s(now)
+        if foreign and not self.has_outlasted_the_group(now, max_poll_ms):
+            return _FOREIGN.format(flying=flying_s, waited=waited_s, who=foreign[0])
+        return gave_up_waiting(flying_s, waited_s, max_poll_ms, self._rebalance_wait_ms)
+
+    def left_unsettled(self, generation: int, now: float) -> str:
+        """Return the text for a member that rejoins before its starting positions are committed."""
+        return (
+            f"cannot commit where the partitions gained in generation {generation} start before the group rebalances: "
+            f"their offsets are not found or not committed after {self.waited_s(now):.0f} s, and the group waits no "
+            "longer. Their next owner may start at their earliest offset (R7). Look for partitions without a leader, "
+            "and for a coordinator that does not answer"
+        )
+
+
+def gave_up_waiting(flying_s: float, waited_s: float, rebalance_ms: int, rebalance_wait_ms: int) -> str:
+    """Return why a batch is waited for no longer, what follows, and what to do about it."""
+    batch = f"the batch in flight, planned {flying_s:.0f} s ago, is not proven sunk"
+    follows = "other members may get its partitions and read it again: up to one batch may be repeated (R22)"
+    if waited_s >= rejoin_timeout_s(rebalance_ms / 1000):
+        return (
+            f"{batch}, and the group waits no longer than max.poll.interval.ms={rebalance_ms} for it: {follows}. "
+            "Raise kafka.max.poll.interval.ms above what the longest batch takes, or lower maxOffsetsPerTrigger"
+        )
+    return (
+        f"{batch}, and its tasks are presumably done: this member was told to rejoin {waited_s:.0f} s ago and waits no "
+        f"longer: {follows}. Shorten the trigger's interval, or raise group.rebalanceWait, now {rebalance_wait_ms} ms"
+    )
+
+
+_FOREIGN = (
+    "the batch in flight, planned {flying:.0f} s ago, is not proven sunk, and {who}, a consumer of another make, waits "
+    "for its partitions: it would give up after 8 s and own nothing, so they are released after {waited:.0f} s. Other "
+    "members may read that batch again: up to one batch may be repeated (R33). Lower maxOffsetsPerTrigger to make "
+    "batches shorter than 5 s, for as long as such consumers are in the group"
+)
