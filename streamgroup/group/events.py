@@ -1,12 +1,12 @@
-"""What the membership machine hears (events) and what it wants done (actions).
+"""The events that a state machine handles, and the actions that it returns.
 
-The contract of `Membership.step(event, now) -> list[Action]`: the driver carries the actions out in their order and
-reports back. Times are seconds of one monotonic clock; timeouts are milliseconds, as everywhere in Kafka.
+The contract of `Membership.step(event, now) -> list[Action]`: the driver carries out the actions in their order and
+reports back. Times are seconds of one monotonic clock. Timeouts are milliseconds, as everywhere in Kafka.
 
-- Every `Send` is answered by one `Answered` or one `Failed` with its token, `Failed` at the latest `timeout_ms` after
-  it. Tokens that the machine has given up may be answered all the same: they are ignored.
-- The list of each step ends with one `WakeAt` where anything is pending: send a `Tick` then, unless another event comes
-  first. A list without one means that there is nothing to wait for but the driver's own events.
+- The driver answers every `Send` by one `Answered` or one `Failed` with its token, `Failed` at the latest `timeout_ms`
+  after it. It may also answer tokens that the machine has given up: the machine ignores them.
+- Where anything is pending, the list of a step ends with one `WakeAt`. The driver sends a `Tick` at that time, unless
+  another event comes first. A list without `WakeAt` means that the machine waits for the driver's own events only.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.model import Broker, TopicInfo, TopicPartition
 
 DEBUG, INFO, WARNING = 10, 20, 30
-"""The levels of a `Note`: numbers of the standard library's logging, which the pure rooms do not import."""
+"""The levels of a `Note`, with the numbers of the standard library's logging, which the pure rooms do not import."""
 
 
 class Lane(Enum):
-    """Which connection a request takes. A broker answers one request per connection at a time (R10)."""
+    """The connection that a request takes. A broker answers one request per connection at a time (R10)."""
 
     ANY = "any"
     """Any broker: FindCoordinator."""
     COORDINATOR = "coordinator"
-    """The coordinator: Heartbeat and LeaveGroup; the driver's commits take it as well."""
+    """The coordinator: Heartbeat, LeaveGroup and the driver's commits."""
     JOIN = "join"
-    """A connection of its own to the coordinator: JoinGroup and SyncGroup, which wait for other members."""
+    """A second connection to the coordinator: JoinGroup and SyncGroup, which wait for other members."""
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
@@ -39,33 +39,36 @@ class Lane(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Join the group with this subscription (of a pattern: what it resolves to). One that has left joins anew (R27)."""
+    """Join the group with this subscription, for a pattern the topics that match.
+
+    A member that has left joins anew (R27).
+    """
 
     topics: tuple[str, ...]
     settles: bool = False
-    """`Settled` follows each assignment that brings new partitions; a rejoin waits for it."""
+    """`Settled` follows each assignment that brings new partitions, and a rejoin waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """What every later JoinGroup tells the other members about this one, as user data of its subscription (R28)."""
+    """Send this data to the other members with every later JoinGroup, as user data of the subscription (R28)."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop being a member: leave the group. A static member stays, its partitions wait for its return (R29)."""
+    """Leave the group. A static member stays, and its partitions wait for its return (R29)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The time of the last `WakeAt` has come (or any other time: harmless)."""
+    """The time of the last `WakeAt` has come. At any other time a tick is harmless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer to the `Send` with this token; `version` is the one that the request was sent in."""
+    """The answer to the `Send` with this token. `version` is the version of the request."""
 
     token: int
     response: Any
@@ -74,27 +77,29 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The `Send` with this token has no answer: its connection was lost or could not be made, or its time is over (the
-    driver has then reset the connection)."""
+    """The `Send` with this token has no answer: its connection was lost or could not be made, or it has timed out.
+
+    After a timeout the driver has reset the connection.
+    """
 
     token: int
     reason: str
     unsupported: bool = False
-    """The broker does not know what was asked (only of a `Send` that is `optional`)."""
+    """Whether the broker does not know the API. Only an `optional` request fails in this way."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorGone:
-    """A connection to the coordinator broke, or a request of the driver's own to it failed."""
+    """A connection to the coordinator broke, or one of the driver's own requests to it failed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsKnown:
-    """The cluster's metadata was read: `asked` are the topics asked for, `topics` those of them that exist.
+    """The driver has read the cluster's metadata: `asked` are the topics asked for, `topics` those of them that exist.
 
-    Sent at each refresh, at least of the topics of the last `NeedTopics`.
+    The driver sends it at each refresh, at least for the topics of the last `NeedTopics`.
     """
 
     topics: Mapping[str, TopicInfo]
@@ -103,38 +108,42 @@ class TopicsKnown:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The own subscription now resolves to these topics (R23). The same as before is harmless."""
+    """The member's subscription now matches these topics (R23). The same topics as before are harmless."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A document with ranges was emitted: a batch is in flight (R21)."""
+    """Spark was given a document with ranges: a batch is in flight (R21)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The partitions of a document were asked: its tasks start now (R22). Also for a replay, which nobody planned."""
+    """Spark has asked for the partitions of a document, so its tasks start now (R22). This goes for a replay, too."""
 
     listened: bool = False
-    """A listener tells at once when the batch has sunk: until then it runs."""
+    """Whether a listener reports at once when the batch has sunk: until then the batch runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """The boundary of a batch: every document emitted is proven sunk, no commit is due or unanswered (R21)."""
+    """The boundary of a batch: every document given to Spark is proven sunk, and no commit is due or unanswered
+    (R21)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """No batch in flight and no commit concerns any more what the last `Assigned` revoked: it can be given up (R25)."""
+    """The partitions that the last `Assigned` revoked are in no batch in flight and in no commit: give them up
+    (R25)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Where the partitions start that the last `Assigned` brought is found and committed, as far as no later owner of
-    them could find it (R6)."""
+    """The starting positions of the last `Assigned` are found and committed.
+
+    This goes for the positions that a later owner could not find (R6).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +190,9 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a request on this lane; its version is the connection's highest common one for `api`.
+    """Send a request on this lane, in the highest version of `api` that both sides know.
 
-    `build(version)` gives the message: the shape of some (LeaveGroup, FindCoordinator, JoinGroup v0) depends on it.
+    `build(version)` returns the message. The shape of LeaveGroup, FindCoordinator and JoinGroup depends on the version.
     """
 
     token: int
@@ -192,36 +201,40 @@ class Send:
     build: Callable[[int], Any]
     timeout_ms: int
     optional: bool = False
-    """Whether a broker that does not know the API is told by `Failed`; else it ends the query."""
+    """Whether the driver reports a broker that does not know the API by `Failed`. Otherwise the query ends."""
     ceiling: int | None = None
-    """The highest version that is meant."""
+    """The highest version to send."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoCoordinator:
-    """The group has no coordinator: its offsets lie in ZooKeeper, where any broker reads and writes them (v0)."""
+    """The group has no coordinator: its offsets are in ZooKeeper, where any broker reads and writes them (v0)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Give up this lane's connection (R18: SO_LINGER 0): what is unanswered on it must neither block the next request
-    nor arrive later. Commits unanswered on it are to be sent again."""
+    """Reset this lane's connection (R18: SO_LINGER 0).
+
+    Unanswered requests on it must neither hold up the next request nor arrive later. Unanswered commits are sent again.
+    """
 
     lane: Lane
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorFound:
-    """The group's coordinator from now on; replaces the one before (connections to another address are given up)."""
+    """Use this broker as the group's coordinator from now on, and close connections to another address."""
 
     broker: Broker
 
 
 @dataclass(frozen=True, slots=True)
 class NeedTopics:
-    """Follow the metadata of these topics from now on, instead of those of the last `NeedTopics`, beside what the own
-    subscription needs. `urgent`: the member leads and waits for a `TopicsKnown` of them, read anew, to assign; without
-    it they may be read anew as well."""
+    """Follow the metadata of these topics from now on, beside those of the subscription.
+
+    They replace the topics of the last `NeedTopics`. `urgent`: the member leads the group and waits for a `TopicsKnown`
+    of these topics, read anew, to assign the partitions.
+    """
 
     topics: frozenset[str]
     urgent: bool
@@ -229,11 +242,12 @@ class NeedTopics:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """The member rejoins. In the eager protocol all partitions are given up now.
+    """The member rejoins. An eager member gives up all partitions now.
 
-    `abandoned`: a document in flight is not waited for; all its partitions count as gained later (R22).
-    `keeps` (R25): what is held stays held; it is planned and committed under its generation while the group rebalances.
-    `gives_up`: but for these, which are held no more; what is in flight of them moves no position.
+    `abandoned`: the member does not wait for its batch in flight, whose partitions all count as gained later (R22).
+    `keeps` (R25): a cooperative member keeps its partitions, plans them and commits them under their generation while
+    the group rebalances. `gives_up`: the partitions that it gives up all the same. Their batch in flight moves no
+    position.
     """
 
     reason: str
@@ -244,13 +258,13 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A SyncGroup of this generation has completed.
+    """The member holds these partitions in this generation: a SyncGroup has completed.
 
     `kept` are the partitions held under a completed SyncGroup of the generation directly before, with the same member
-    id (R18); all others of `partitions` are gained (R5). `members` and `total` (partitions of all topics of the group)
-    are None where the leader, a consumer of another make, did not tell them. `revoked` (cooperative only) are those
-    held until now that are not among `partitions`: planned no more, but committed until the next `Joining` gives them
-    up, which `Released` brings about.
+    id (R18). All other partitions are gained (R5). `members` and `total` (partitions of all topics of the group) are
+    None where the leader, a consumer of another make, did not tell them. `revoked` are the partitions that a
+    cooperative member has held until now and that are not among `partitions`. It plans them no more. It commits them
+    until the next `Joining`, which `Released` brings about, gives them up.
     """
 
     generation: int
@@ -264,12 +278,13 @@ class Assigned:
     cooperative: bool = False
     revoked: frozenset[TopicPartition] = frozenset()
     withheld: int = 0
-    """So many partitions have no owner yet: another rebalance follows (R25). 0 also where the leader did not tell."""
+    """How many partitions have no owner yet: another rebalance follows (R25). 0 also where the leader did not tell
+    it."""
     keeper: str = ""
-    """What keeps the group, if not its coordinator; generations are the ledger's alone there."""
+    """The service that keeps the group, if it has no coordinator. Its log line names no generation."""
 
     def line(self, group_id: str) -> str:
-        """The line that a reader of the log looks for first; what the leader did not tell is left out."""
+        """Return the log line about this assignment, without the values that the leader did not tell."""
         what = f"{len(self.partitions)} partitions"
         if self.total is not None:
             what = f"{len(self.partitions)} of {self.total} partitions"
@@ -286,40 +301,44 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The member was put out of the group, or must assume so: all partitions are gone, the document in flight too."""
+    """The group has removed the member, or may have: it holds no partition any more, and its batch in flight is
+    lost."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """The batch in flight is waited for no longer (R22): it may be read again. `text` says why, and what to do."""
+    """The member waits for the batch in flight no longer (R22), so it may be read again.
+
+    `text`: why, and what to do.
+    """
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The member is no member any more; nothing follows but what another `Start` brings."""
+    """The member has left. Nothing follows until another `Start`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The query cannot go on; nothing follows but what `Stop` brings."""
+    """The query fails. Nothing follows until `Stop`."""
 
     error: StreamGroupError
 
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Send a `Tick` at this time. Replaces the one before."""
+    """Send a `Tick` at this time, instead of at the time of the last `WakeAt`."""
 
     time: float
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for the log; `level` is DEBUG, INFO or WARNING."""
+    """Log a line; `level` is DEBUG, INFO or WARNING."""
 
     level: int
     text: str

@@ -1,6 +1,6 @@
-"""The documents of one run, from planning to proof: R3, R13, R15 and R17 as one pure machine.
+"""The documents of one run, from planning to proof that they have sunk: R3, R13, R15 and R17.
 
-At most one document is in flight: given to Spark, by this process or an earlier one, and not yet proven sunk.
+At most one document is in flight: this process or an earlier one gave it to Spark, and it is not yet proven sunk.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, Offse
 
 @dataclass(slots=True)
 class InFlightBatch:
-    """A document that Spark was given and that is not yet proven sunk."""
+    """A document that was given to Spark and is not yet proven sunk."""
 
     document: Document
     planned_here: bool
     planned_ranges: tuple[OffsetRange, ...] | None = None
-    """What `partitions` answered; None until it was asked."""
+    """The ranges that `partitions` returned; None until Spark called it."""
     seen: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
-    """Of a replay: the commits that its filter saw (R13)."""
+    """For a replay: the commits that its filter saw (R13)."""
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Of a replay: where its document's range of each partition begins."""
+    """For a replay: the offset at which the document's range of each partition begins."""
     lost: set[TopicPartition] = field(default_factory=set)
-    """Of a document planned here: partitions lost since; their ranges move no position (R16)."""
+    """For a document planned here: the partitions lost since, whose ranges move no position (R16)."""
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """The ranges that its tasks read: those that `partitions` answered, all of the document before it was asked."""
+        """The ranges that its tasks read, before the call of `partitions` all ranges of the document."""
         return self.document.ranges if self.planned_ranges is None else self.planned_ranges
 
     def is_of(self, document: Document) -> bool:
@@ -43,7 +43,7 @@ class InFlightBatch:
 
 
 class InFlightBatches:
-    """See the module."""
+    """The batch in flight, the newest document proven sunk, and the checkpoint of a query."""
 
     def __init__(self, group: str, new_lineage: str) -> None:
         self._group = group
@@ -51,20 +51,20 @@ class InFlightBatches:
         self._sequence = 0
         self._proven: Document | None = None
         self.checkpoint = INITIAL_DOCUMENT
-        """What R5 calls the checkpoint: the newest document proven sunk that tells positions."""
+        """The checkpoint as R5 means it: the newest document proven sunk that has positions."""
         self.in_flight: InFlightBatch | None = None
         self.asked = 0
-        """The sequence of the newest document whose partitions were asked (R20)."""
+        """The sequence of the newest document for which Spark called `partitions` (R20)."""
         self._named: tuple[Document, int] | None = None
 
     @property
     def started(self) -> bool:
-        """Whether Spark has told where the query starts; before that nobody knows the checkpoint."""
+        """Whether Spark has passed a start document: before that the checkpoint is not known."""
         return self._proven is not None
 
     @property
     def lineage(self) -> str:
-        """The id that this checkpoint's documents share; made where the checkpoint brings none (R1)."""
+        """The id that the documents of this checkpoint share, a new one where the checkpoint has none (R1)."""
         flying = self.in_flight.document.lineage if self.in_flight else ""
         proven = self._proven.lineage if self._proven else ""
         return self.checkpoint.lineage or proven or flying or self._new_lineage
@@ -76,33 +76,33 @@ class InFlightBatches:
 
     @property
     def batch(self) -> int | None:
-        """Spark's id of the newest document proven sunk, where a listener told it (R20)."""
+        """Spark's batch id of the newest document proven sunk, where a listener reported it (R20)."""
         return self._named[1] if self._named is not None and self._named[0] == self._proven else None
 
     def named(self, document: Document, batch: int) -> None:
-        """A listener told Spark's id of a batch that has sunk."""
+        """Note Spark's id of a batch that has sunk, as a listener reported it."""
         self._named = (document, batch)
 
     def is_proven(self, document: Document) -> bool:
-        """Whether `document` is the newest one proven sunk."""
+        """Return whether `document` is the newest one proven sunk."""
         return document == self._proven
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the newest document emitted or met (R3)."""
+        """The sequence of the newest document of this process, or passed by Spark (R3)."""
         return max(self._sequence, self.proven_sequence)
 
     def emitted(self, document: Document) -> None:
-        """`document` was planned here and given to Spark."""
+        """Note that this process planned `document` and gave it to Spark."""
         self._sequence = document.sequence
         self.in_flight = InFlightBatch(document, planned_here=True)
 
     def is_planned_here(self, document: Document) -> bool:
-        """Whether `document` is the one in flight and was planned by this process."""
+        """Return whether `document` is the one in flight and was planned by this process."""
         return self.in_flight is not None and self.in_flight.planned_here and self.in_flight.document == document
 
     def handed_out(self, document: Document) -> tuple[OffsetRange, ...]:
-        """`partitions` is asked for the document in flight, planned here: its ranges, all of them."""
+        """Return all ranges of the document in flight, planned here: Spark calls `partitions` for it."""
         batch = self.in_flight
         if batch is None or batch.document != document:
             raise ValueError(f"group {self._group}: document {document.sequence} is not in flight")
@@ -117,7 +117,10 @@ class InFlightBatches:
         ranges: tuple[OffsetRange, ...],
         seen: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
-        """`partitions` is asked for a document that another process planned: `ranges` is what its filter left (R13)."""
+        """Begin a replay: Spark calls `partitions` for a document of another process.
+
+        `ranges` are those that the replay's filter left (R13).
+        """
         self._go_on_from(start)
         begins = {r.partition: r.start for r in end.ranges}
         self.in_flight = InFlightBatch(end, planned_here=False, planned_ranges=ranges, seen=dict(seen), begins=begins)
@@ -125,9 +128,9 @@ class InFlightBatches:
         self.asked = max(self.asked, end.sequence)
 
     def mark_sunk(self, start: Document) -> InFlightBatch | None:
-        """Spark asks for the next batch from `start`: that document is proven sunk (R15).
+        """Take `start` for proven sunk: Spark asks for the next batch from there (R15).
 
-        Returns the flight that has landed with it, if any. Raises ConfigError where the sink skipped the batch (R17).
+        Return its batch where it was in flight. Raises ConfigError where the sink skipped the batch (R17).
         """
         batch = self.in_flight
         if batch is None or not batch.is_of(start):
@@ -141,7 +144,7 @@ class InFlightBatches:
         return batch
 
     def _go_on_from(self, start: Document, *, read: bool = False) -> None:
-        """Take `start` for proven; also for the checkpoint, where it tells more of this query's positions.
+        """Take `start` for proven sunk. It becomes the checkpoint where it has more of the query's positions.
 
         `read`: its batch had ranges. A document without ranges has sunk nothing, and AvailableNow makes such documents
         while the member holds nothing, or less than before (R10). One that tells fewer positions than the checkpoint,
@@ -154,7 +157,8 @@ class InFlightBatches:
             self.checkpoint = start
 
     def begun(self, partition: TopicPartition) -> Position | None:
-        """Where the batch that is being replayed began in `partition`; None where none is, or it does not tell."""
+        """Return where the replay in flight begins in `partition`; None without a replay, or where it has no
+        position."""
         if self.in_flight is None or self.in_flight.planned_here:
             return None
         position = self.in_flight.document.positions.get(partition)
@@ -163,7 +167,7 @@ class InFlightBatches:
         return replace(position, offset=self.in_flight.begins.get(partition, position.offset))
 
     def lose(self, partition: TopicPartition) -> None:
-        """A partition was lost: a document planned before moves its position no more (R16)."""
+        """Note that a partition was lost: a document planned before moves its position no more (R16)."""
         if self.in_flight is not None and self.in_flight.planned_here:
             self.in_flight.lost.add(partition)
 

@@ -1,7 +1,7 @@
-"""What this member holds, where its positions stand, and what may be committed: R5 to R9, R16, R18 and R20.
+"""The partitions that a member holds, their positions, and the commits that are due: R5 to R9, R16, R18 and R20.
 
-The ledger follows the partitions from assignment to assignment and the commits from due to accepted; `flights` follows
-the documents. It sends nothing: `commit_due` says what to commit, `answered` is told what came of it.
+The ledger follows the partitions from assignment to assignment and the commits from due to accepted. `in_flight.py`
+follows the documents. The ledger sends nothing: `commit_due` returns the commit to send, `answered` takes its outcome.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from streamgroup.model import (
 
 
 class Ledger:
-    """See the module. All offsets are log offsets; `now` is monotonic seconds."""
+    """The ledger of one run. All offsets are log offsets, `now` is monotonic seconds."""
 
     def __init__(self, group: str, run: str, new_lineage: str, *, alone: bool = False) -> None:
         self.group = group
         self.run = run
         self._alone = alone
-        """The query is no member (`solo`): nobody else takes its partitions or has a part in its commits."""
+        """The query is not a member of a group: nobody else takes its partitions or commits for them."""
         self._skipped = False
-        """The sink has skipped a batch of this run (R17)."""
+        """Whether the sink has skipped a batch of this run (R17)."""
         self.member_id = ""
         self.generation = -1
         self.held: dict[TopicPartition, Held] = {}
         self._summary_made: Summary | None = None
-        """Of `held` as it is; None since the last change. Spark polls every 10 ms, mostly while nothing changes."""
+        """The summary of `held`; None since the last change. Spark polls every 10 ms, mostly while nothing changes."""
         self._batches = InFlightBatches(group, new_lineage)
         self._founding: int | None = NOT_FOUNDED
-        """R7. None: the group had no commits; the generation of the first one that is accepted will be it."""
+        """The founding generation (R7). None: the group had no commits, so the first accepted commit founds it."""
         self._sunk_unheld: dict[TopicPartition, tuple[OffsetRange, InFlightBatch]] = {}
-        """Ranges of a proven replay whose partition was not held then. A run replays the one batch of its checkpoint,
-        so these are at most the partitions of one document."""
+        """Ranges of a sunk replay whose partition was not held then. A run replays the one batch of its checkpoint, so
+        these are at most the partitions of one document."""
         self._unplaced = False
         self._unknown: frozenset[TopicPartition] = frozenset()
-        """Held, and not found with the others: the metadata did not have their topics."""
+        """Partitions held whose commits were not looked up with the others: the metadata did not have their topics."""
         self.commits = Commits()
 
     @property
@@ -66,7 +66,7 @@ class Ledger:
         return self._summary_made
 
     def _changed(self) -> None:
-        """Forget the summary: a partition is held, placed, moved, committed or given up. Every such change is here."""
+        """Forget the summary. Every change of a partition calls this: held, placed, moved, committed or given up."""
         self._summary_made = None
 
     # --- documents ---------------------------------------------------------------------------------------------------
@@ -83,33 +83,33 @@ class Ledger:
 
     @property
     def lineage(self) -> str:
-        """The id that this checkpoint's documents share (R1)."""
+        """The id that the documents of this checkpoint share (R1)."""
         return self._batches.lineage
 
     @property
     def started(self) -> bool:
-        """Whether Spark has told where the query starts; before that it may hold a batch to be replayed (R13)."""
+        """Whether Spark has passed a start document: before that it may have a batch to replay (R13)."""
         return self._batches.started
 
     @property
     def idle(self) -> bool:
-        """R21: every document emitted is proven sunk."""
+        """Whether every document given to Spark is proven sunk (R21)."""
         return self.in_flight is None
 
     def emitted(self, document: Document) -> None:
-        """`document` was planned here and given to Spark."""
+        """Note that this process planned `document` and gave it to Spark."""
         self._batches.emitted(document)
         if not document.ranges:
-            # It sinks nothing, so no later run may take it for a proof that more has sunk than is committed (R5a).
+            # It sinks nothing, so no later run may take it for proof that more has sunk than is committed (R5a).
             for held in self.held.values():
                 held.gained_after = max(held.gained_after, document.sequence)
 
     def is_planned_here(self, document: Document) -> bool:
-        """Whether `document` is the one in flight and was planned by this process."""
+        """Return whether `document` is the one in flight and was planned by this process."""
         return self._batches.is_planned_here(document)
 
     def handed_out(self, document: Document) -> tuple[OffsetRange, ...]:
-        """`partitions` is asked for the document in flight, planned here: its ranges, all of them."""
+        """Return all ranges of the document in flight, planned here: Spark calls `partitions` for it."""
         return self._batches.handed_out(document)
 
     def replayed(
@@ -119,13 +119,17 @@ class Ledger:
         ranges: tuple[OffsetRange, ...],
         seen: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
-        """`partitions` is asked for a document that another process planned: `ranges` is what its filter left (R13)."""
+        """Begin a replay: Spark calls `partitions` for a document of another process.
+
+        `ranges` are those that the replay's filter left, `seen` the commits that the filter saw (R13).
+        """
         self._batches.replayed(start, end, ranges, seen)
 
     def on_batch_done(self, document: Document, batch: int | None) -> bool:
-        """The listener has said that `document` sank, as Spark's batch `batch`: whether it is the one in flight.
+        """Return whether `document` is the one in flight: a listener reports that it sank as Spark's batch `batch`.
 
-        Then it is to be proven. One proven already only learns its name (R20); any other changes nothing.
+        If so, call `mark_sunk`. A document proven sunk before only gets its batch id (R20). Any other document changes
+        nothing.
         """
         in_flight = self.in_flight is not None and self.in_flight.is_of(document)
         if batch is not None and (in_flight or self._batches.is_proven(document)):
@@ -133,7 +137,7 @@ class Ledger:
         return in_flight
 
     def mark_sunk(self, start: Document) -> None:
-        """Spark asks for the next batch from `start`, or the listener told: that document is proven sunk (R15).
+        """Take `start` for proven sunk: Spark asks for the next batch from there, or a listener has reported it (R15).
 
         Raises ConfigError where the sink skipped the batch (R17).
         """
@@ -157,7 +161,7 @@ class Ledger:
                 self._sunk_unheld[handed.partition] = (handed, batch)
 
     def _sank(self, held: Held, handed: OffsetRange, batch: InFlightBatch) -> None:
-        """R16: what moves a position is a sunk range that this process handed out, once."""
+        """Move a position by a sunk range that this process handed out, once (R16)."""
         tp = handed.partition
         if tp in batch.lost:
             self._judge_again(tp, held)
@@ -172,10 +176,11 @@ class Ledger:
             self._changed()
 
     def _judge_again(self, tp: TopicPartition, held: Held) -> None:
-        """A partition lost and regained while its batch was in flight: R5a, which needs that proof, may hold only now.
+        """Apply R5a to a partition that was lost and regained while its batch was in flight.
 
-        So a lone query's hiccup repeats nothing. It is judged by the commit found when gaining: one made since is this
-        member's own, and an operator's reset would look like it.
+        R5a needs the proof that the batch has sunk, so it may hold only now. A lone query's hiccup therefore repeats
+        nothing. The commit found when gaining decides: a later one is this member's own, and an operator's reset would
+        look like it.
         """
         if held.found is None or held.position != held.found.offset:
             return
@@ -185,7 +190,7 @@ class Ledger:
             self._changed()
 
     def _settle_unheld(self, tp: TopicPartition) -> None:
-        """A partition gained after the proof of a replay that read it too (R16)."""
+        """Move a partition that was gained after a replay that had read it was proven sunk (R16)."""
         held = self.held[tp]
         if held.position is not None and tp in self._sunk_unheld:
             self._sank(held, *self._sunk_unheld.pop(tp))
@@ -200,9 +205,10 @@ class Ledger:
         kept: Collection[TopicPartition],
         revoked: Collection[TopicPartition] = (),
     ) -> None:
-        """A SyncGroup has completed. Partitions not in `kept` are gained: their position is R5's.
+        """Take over an assignment. Partitions not in `kept` are gained: R5 gives their position.
 
-        `revoked` (R25) are held until `give_up`, for the commit of what is in flight of them, and planned no more.
+        `revoked` partitions (R25) are planned no more, and held until `give_up` so that their batch in flight is
+        committed.
         """
         before = self.held
         still = {tp: h for tp, h in before.items() if h.position is not None and (tp in kept or tp in revoked)}
@@ -219,7 +225,7 @@ class Ledger:
             self._batches.lose(tp)
 
     def lost(self) -> None:
-        """The membership is gone: nothing is held, and what was planned here moves no position any more (R16)."""
+        """Hold nothing: the membership is lost. The batch planned here moves no position any more (R16)."""
         for tp in self.held:
             self._batches.lose(tp)
         self._unplaced |= self.commit_pending
@@ -230,7 +236,7 @@ class Ledger:
         self._sunk_unheld.clear()
 
     def abandoned(self) -> None:
-        """R22: the member rejoins before the batch is proven: its partitions count as gained afterwards."""
+        """Give up the partitions of the batch in flight: the member rejoins before the batch is proven sunk (R22)."""
         if self.in_flight is not None:
             for planned in self.in_flight.document.ranges:
                 self._batches.lose(planned.partition)
@@ -238,12 +244,12 @@ class Ledger:
             self._changed()
 
     def in_use(self, partitions: Collection[TopicPartition]) -> bool:
-        """Whether the batch in flight reads one of these, or a commit is due or unanswered: not to be given up yet."""
+        """Return whether the batch in flight reads one of these, or a commit is pending: do not give them up yet."""
         ranges = () if self.in_flight is None else self.in_flight.ranges
         return self.commit_pending or any(r.partition in partitions for r in ranges)
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """R25: these are held no more; what was planned of them here moves no position any more (R16)."""
+        """Give these partitions up (R25): the batch planned here moves no position of them any more (R16)."""
         for tp in partitions:
             self._batches.lose(tp)
             self.held.pop(tp, None)
@@ -261,16 +267,17 @@ class Ledger:
         )
 
     def offsets_wanted(self, topics: Mapping[str, TopicInfo]) -> bool:
-        """Whether an OffsetFetch is owed to partitions gained in this generation.
+        """Return whether partitions gained in this generation need an OffsetFetch.
 
-        It waits until Spark has told the checkpoint and the metadata the topics' ids: R5 and R8 compare with both. A
-        topic that the metadata lacks holds up its own partitions only: another OffsetFetch follows when it is known.
+        It waits until Spark has passed the checkpoint and the metadata has the topics' ids: R5 and R8 compare with
+        both. A topic that the metadata lacks holds up its own partitions only: another OffsetFetch follows when it is
+        known.
         """
         return self._batches.started and any(tp.topic in topics for tp in self._summary.awaiting)
 
     @property
     def awaits_offsets(self) -> bool:
-        """Whether commits of partitions held are still to be found."""
+        """Whether the commits of some partitions held are not found yet."""
         return bool(self._summary.awaiting)
 
     def offsets_found(
@@ -280,21 +287,22 @@ class Ledger:
         commits: Mapping[TopicPartition, CommittedOffset],
         topics: Mapping[str, TopicInfo],
     ) -> dict[TopicPartition, Start]:
-        """All commits of the group, by an OffsetFetch sent in this generation; `topics` are those known then, with ids.
+        """Place the gained partitions by all commits of the group; return where each starts.
 
-        Returns where each gained partition starts; those without an offset wait for `resolved`. An answer to a request
-        of another member id or generation changes nothing (R18).
+        The commits are of an OffsetFetch sent in this generation, and `topics` are the topics known then, with ids.
+        Partitions without an offset wait for `resolved`. An answer to a request of another member id or generation
+        changes nothing (R18).
         """
         if (member_id, generation) != (self.member_id, self.generation):
             return {}
-        # Generations outside a group are counted anew in each run: those that commits tell are no other's.
+        # A query outside the group counts generations anew in each run, so those in commits mean nothing to it.
         founding = NOT_FOUNDED if commits and self._alone else founding_generation(commits, generation)
         self._founding = founding if commits else None
         self.commits.seen(commits)
         starting = applies_starting_offsets(self.checkpoint, founding, generation)
         starts = {}
         awaiting = self._summary.awaiting
-        # What the checkpoint knows is waited for: documents without it would make the checkpoint forget it (R5).
+        # A partition of the checkpoint is waited for: documents without it would make the checkpoint forget it (R5).
         known = self.checkpoint.positions
         self._unknown = frozenset(tp for tp in awaiting if tp.topic not in topics and tp not in known)
         for tp in awaiting:
@@ -324,11 +332,11 @@ class Ledger:
 
     @property
     def unresolved(self) -> dict[TopicPartition, Origin]:
-        """Partitions whose position the log has to tell: STARTING, EARLIEST or RECREATED."""
+        """The partitions whose position the log decides: STARTING, EARLIEST or RECREATED."""
         return {tp: h.origin for tp, h in self.held.items() if h.origin is not None and h.is_unresolved}
 
     def resolved(self, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
-        """Positions that the log told, for partitions gained in `generation`; committed before planning (R6)."""
+        """Place partitions gained in `generation` by offsets of the log. They are committed before planning (R6)."""
         if generation != self.generation:
             return
         for tp, offset in offsets.items():
@@ -339,14 +347,14 @@ class Ledger:
         self._changed()
 
     def moved(self, partition: TopicPartition, offset: int) -> None:
-        """The data-loss policy moved a position; it is committed before the next plan."""
+        """Move a position by the data-loss policy. It is committed before the next plan."""
         held = self.held.get(partition)
         if held is not None and held.position is not None:
             held.move(offset)
             self._changed()
 
     def vouched(self, epochs: Mapping[TopicPartition, int]) -> None:
-        """The logs were checked under these leader epochs and still hold what was read: they are taken over (R8)."""
+        """Take over these leader epochs: their logs were checked and still hold the records that were read (R8)."""
         for tp, epoch in epochs.items():
             held = self.held.get(tp)
             if held is not None and held.position is not None and held.leader_epoch != epoch:
@@ -354,10 +362,10 @@ class Ledger:
                 self._changed()
 
     def topics_seen(self, topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
-        """Metadata was refreshed: a topic with another id voids its positions (R8).
+        """Void the positions of topics that have another id in refreshed metadata (R8).
 
-        Returns the partitions that are now unresolved because their topic was recreated. One that the new topic does
-        not have, or that is to be given up, is held no more: there is nothing to read or to commit.
+        Return the partitions that are unresolved now because their topic was recreated. A partition that the new topic
+        does not have, or that is to be given up, is held no more: there is nothing to read or to commit.
         """
         void = []
         for tp, held in tuple(self.held.items()):
@@ -385,13 +393,13 @@ class Ledger:
     def positions(self) -> Mapping[TopicPartition, Position]:
         """Return the next offset of every partition to plan whose position is known.
 
-        It is the same object for as long as nothing of it changes, so that callers may tell by identity.
+        It is the same object for as long as no position changes, so that callers may compare by identity.
         """
         return self._summary.positions
 
     @property
     def settled(self) -> bool:
-        """R9: every position is known, but of topics that the metadata lacks, and no commit is due or unanswered."""
+        """Whether every position of known topics is known, and no commit is due or unanswered (R9)."""
         return not self.commit_pending and self._unknown.issuperset(self._summary.unplaced)
 
     # --- commits -----------------------------------------------------------------------------------------------------
@@ -403,19 +411,19 @@ class Ledger:
 
     @property
     def awaits_holding(self) -> bool:
-        """Whether a batch was proven whose partitions are not held (any more): who gains them commits it (R5a)."""
+        """Whether a batch has sunk whose partitions are not held any more: their next owner commits it (R5a)."""
         return self._unplaced
 
     @property
     def uncommitted(self) -> int:
-        """How many offsets have sunk beyond what the group has acknowledged."""
+        """How many offsets have sunk beyond the commits that the group has acknowledged."""
         return sum(held.ahead for held in self.held.values())
 
     def commit_due(self, now: float, *, everything: bool = False) -> Commit | None:
-        """The commit to send now, or None. It carries every partition held, at its position (R7).
+        """Return the commit to send now, or None. It carries every partition held, at its position (R7).
 
-        `everything`: at a stop, commit whether moved or not, so that what was asked is told (R29); it takes the place
-        of one that is unanswered.
+        `everything`: commit at a stop, whether positions have moved or not, so that the metadata names the newest
+        document asked for (R29). This commit takes the place of an unanswered one.
         """
         if not self.commits.is_due(now, moved=self._summary.dirty, everything=everything):
             return None
@@ -432,13 +440,13 @@ class Ledger:
 
     @property
     def _generation_told(self) -> int:
-        """The generation in commits; who is no member commits under none."""
+        """The generation in commits: none where the query is not a member."""
         return NO_GENERATION if self._alone else self.generation
 
     def _metadata(self, held: Held) -> CommitMetadata:
         return CommitMetadata(
-            # Who is alone trusts the checkpoint before a commit of its own (R5), and Spark's has the skipped batch as
-            # done (R17): this run's last commit is to be followed as nobody's.
+            # A query outside the group trusts its checkpoint before a commit of its own (R5), and Spark's checkpoint
+            # has the skipped batch as done (R17). So the next run must take this run's last commit for a foreign one.
             lineage="" if self._alone and self._skipped else self.lineage,
             run=self.run,
             sequence=max(self._batches.proven_sequence, held.gained_after),
@@ -449,7 +457,7 @@ class Ledger:
         )
 
     def acknowledged(self, commit: Commit, partitions: Iterable[TopicPartition]) -> None:
-        """The group has these partitions of `commit`, of which others may be unanswered or refused.
+        """Note that the group has these partitions of `commit`. Others may be unanswered or refused.
 
         Nothing changes unless `commit` is the one awaited (R18).
         """
@@ -466,7 +474,7 @@ class Ledger:
         self._changed()
 
     def answered(self, commit: Commit, verdict: CommitVerdict) -> None:
-        """What came of `commit`. An answer to anything but the commit awaited changes nothing (R18)."""
+        """Note the outcome of `commit`. An answer to any commit but the awaited one changes nothing (R18)."""
         if verdict is CommitVerdict.ACCEPTED:
             self.acknowledged(commit, commit.offsets)
         if self.commits.answered(commit, verdict):
