@@ -1,4 +1,4 @@
-"""What an assignor is handed and what it gives: the leaf below `assignors.py` and each strategy's own file."""
+"""The arguments and the result of an assignor: the leaf below `assignors.py` and each strategy's own file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamgroup.model import TopicInfo, TopicPartition
 
 NO_GENERATION = -1
-"""A member that told no generation: it is new, or of a client that does not tell."""
+"""The generation of a member that told none: it is new, or its client does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,11 @@ class GroupMember:
     topics: tuple[str, ...]
     instance_id: str | None = None
     owned: tuple[TopicPartition, ...] = ()
-    """What it held when it joined: `ownedPartitions` of a subscription of v1 or later (KIP-429), in its order."""
+    """The partitions that it held when it joined: `ownedPartitions` of a subscription from v1 on (KIP-429), in
+    order."""
     generation: int = NO_GENERATION
-    """The generation that `owned` was assigned in: `generationId` of a subscription of v2 or later (KIP-792) unless
-    negative, else what its user data tell (`sticky.decode_user_data`)."""
+    """The generation of `owned`: `generationId` of a subscription from v2 on (KIP-792), or where that is negative the
+    one in its user data (`sticky.decode_user_data`)."""
     rack: str | None = None
     """`client.rack` (v3, KIP-881). No assignor here uses it: that needs the racks of all replicas, which our metadata
     do not hold."""
@@ -31,15 +32,21 @@ Assignment = dict[str, list[TopicPartition]]
 """The partitions of each member, by member id; members without any have an empty list."""
 
 Assignor = Callable[[Mapping[str, GroupMember], Mapping[str, TopicInfo]], Assignment]
-"""`assign(members, topics)`. `topics` holds those that exist; of a subscribed topic that is absent nobody gets any."""
+"""`assign(members, topics)`.
+
+`topics` are those that exist. Nobody gets partitions of a subscribed topic that does not.
+"""
 
 
 def java_order(text: str) -> bytes:
-    """A key that sorts as Java's `String.compareTo` does: by UTF-16 code units, not by code points."""
+    """Return a key that sorts as Java's `String.compareTo` does, by UTF-16 code units.
+
+    Python sorts by code points, which differs beyond U+FFFF.
+    """
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def subscribed(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> list[str]:
-    """The topics that exist and have a subscriber, in Java's order of strings."""
+    """Return the topics that exist and have a subscriber, in Java's order of strings."""
     wanted = {topic for member in members.values() for topic in member.topics}
     return sorted(wanted & topics.keys(), key=java_order)

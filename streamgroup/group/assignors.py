@@ -1,13 +1,13 @@
-"""Who gets which partitions: pure functions in a table by the name that the group protocol knows them by.
+"""The assignment strategies: pure functions, in a table by their names in the group protocol.
 
 `streamgroup-range` is ours: per topic, chunks of the partitions sorted by broker and partition, so that a member reads
-from few brokers. `range` and `roundrobin` give what the Java client's RangeAssignor and RoundRobinAssignor give (its
-members without racks), so that a Java consumer and ours may share a group, whoever leads it; so does
-`cooperative-sticky` (`sticky.py`), which alone looks at what the members own.
+from few brokers. `range` and `roundrobin` assign as the Java client's RangeAssignor and RoundRobinAssignor do for
+members without racks. So does `cooperative-sticky` (`sticky.py`), which alone considers the partitions that members
+own. Java consumers and our members may therefore share a group, whichever leads it.
 
-All are disjoint and, but for what `cooperative-sticky` withholds until it is given up, total: each partition of a
-subscribed topic has one owner. None depends on the order in which topics are handed in, and `cooperative-sticky` alone,
-in rare cases, as Java's does, on that of the members.
+Each partition of a subscribed topic gets one owner, except those that `cooperative-sticky` withholds until their owner
+gives them up. No result depends on the order of the topics. Only the result of `cooperative-sticky` depends, in rare
+cases and as in Java, on the order of the members.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ __all__ = ["ASSIGNORS", "COOPERATIVE", "Assignment", "Assignor", "GroupMember", 
 
 
 def member_order(members: Mapping[str, GroupMember]) -> list[str]:
-    """The member ids as all assignors walk them (R24): by `group.instance.id` where present, these first, then by
-    member id. It is the order of Java's `MemberInfo.compareTo`, so that a static member's restart moves no chunk."""
+    """Return the member ids in the order of all assignors (R24): static ones by instance id, the others by member id.
+
+    It is the order of Java's `MemberInfo.compareTo`. A static member's restart moves no chunk.
+    """
 
     def key(member_id: str) -> tuple[bool, bytes]:
         instance_id = members[member_id].instance_id
@@ -34,7 +36,7 @@ def member_order(members: Mapping[str, GroupMember]) -> list[str]:
 
 
 def assign_streamgroup_range(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
-    """Per topic, contiguous chunks of the partitions sorted by (leader, partition); partitions without a leader last.
+    """Assign per topic contiguous chunks of the partitions by (leader, partition), those without a leader last.
 
     3 members, 2 brokers with 3 partitions each: 0-0 0-1, 0-2 1-0, 1-1 1-2. 18 partitions, 4 members: 5-5-4-4.
     """
@@ -42,12 +44,12 @@ def assign_streamgroup_range(members: Mapping[str, GroupMember], topics: Mapping
 
 
 def assign_range(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
-    """Java's RangeAssignor: per topic, contiguous chunks of the partitions sorted by number."""
+    """Assign as Java's RangeAssignor: per topic, contiguous chunks of the partitions sorted by number."""
     return _assign_chunks(members, topics, _by_number)
 
 
 def assign_roundrobin(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
-    """Java's RoundRobinAssignor: all partitions of all topics in one row, dealt in turn to those who subscribe."""
+    """Assign as Java's RoundRobinAssignor: all partitions of all topics in one row, in turn to their subscribers."""
     assignment: Assignment = {member_id: [] for member_id in members}
     ordered = member_order(members)
     subscribers = _subscribers(members, ordered)
@@ -67,15 +69,15 @@ ASSIGNORS: Mapping[str, Assignor] = {
     "roundrobin": assign_roundrobin,
     "cooperative-sticky": assign_cooperative_sticky,
 }
-"""By the name in JoinGroup."""
+"""The strategies by their names in JoinGroup."""
 
 COOPERATIVE: frozenset[str] = frozenset({"cooperative-sticky"})
-"""The strategies under which members join with what they hold and give up only what the assignment lacks (KIP-429).
-Under all others partitions are given up before joining."""
+"""The strategies under which members keep their partitions while they join, and give up only those that the assignment
+lacks (KIP-429). Under all others members give up all partitions before they join."""
 
 
 def chunks(count: int, parts: int) -> Iterator[range]:
-    """`count` things in `parts` contiguous chunks, the first ones one longer where it does not divide."""
+    """Yield `count` places in `parts` contiguous chunks, of which the first are one longer where it does not divide."""
     size, longer = divmod(count, parts)
     start = 0
     for part in range(parts):
@@ -106,8 +108,8 @@ def _assign_chunks(
 def _subscribers(members: Mapping[str, GroupMember], ordered: Sequence[str]) -> dict[str, list[int]]:
     """Return, for each topic, the places in `ordered` of the members that subscribe to it, ascending.
 
-    Made in one walk over the subscriptions: to look for each topic in each member's tuple takes the time of topics
-    times topics times members.
+    One walk over the subscriptions is enough. A search for each topic in each member's tuple would take the time of
+    topics times topics times members.
     """
     subscribers: dict[str, list[int]] = {}
     for place, member_id in enumerate(ordered):

@@ -1,4 +1,4 @@
-"""What a commit's metadata says (R20): readable text in the offset store, seen by every tool that shows it."""
+"""The metadata of a commit (R20): readable text in the offset store, seen by every tool that shows it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NOT_FOUNDED = -1
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """Who committed, after which documents.
+    """The run that committed, and its documents by sequence number.
 
-    `sequence` is the newest document proven sunk, but for a partition gained later at least the newest document
-    emitted when it was gained; `asked` the newest document whose partitions were asked; `founding` the generation of
-    the group's first commit, copied by every later one (R7); `topic_id` the topic that the offset belongs to (R8);
-    `batch` Spark's id of the newest batch proven sunk, None where no listener told it.
+    `sequence` is the newest document proven sunk. For a partition gained later it is at least the newest document that
+    Spark was given when the partition was gained. `asked` is the newest document for which Spark called `partitions`.
+    `founding` is the generation of the group's first commit, copied by every later one (R7). `topic_id` is the topic
+    that the offset belongs to (R8). `batch` is Spark's id of the newest batch proven sunk, None without a listener.
     """
 
     lineage: str
@@ -32,7 +32,7 @@ class CommitMetadata:
     batch: int | None = None
 
     def text(self) -> str:
-        """The metadata as it is stored: JSON, well below the broker's `offset.metadata.max.bytes` (4096)."""
+        """Return the metadata as it is stored: JSON, well below the broker's `offset.metadata.max.bytes` (4096)."""
         value: dict[str, int | str] = {
             "streamgroup": FORMAT,
             "lineage": self.lineage,
@@ -48,7 +48,7 @@ class CommitMetadata:
 
     @classmethod
     def parse(cls, text: str) -> CommitMetadata | None:
-        """What `text` says, or None where it is not ours: another client's, an operator's reset, a newer format."""
+        """Read `text`. None: another client wrote it, an operator with a reset, or a later format."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -69,10 +69,10 @@ class CommitMetadata:
 
 
 def _batch(value: Any) -> int | None:
-    """Absent where no listener told it and in older releases' commits; nothing depends on it, so none is refused."""
+    """Return Spark's batch id, None where it is absent or unreadable: nothing depends on it."""
     return value if type(value) is int and value >= 0 else None
 
 
 def _is_format(value: Any) -> bool:
-    """JSON's `true` and `1.0` equal 1 in Python, and are no number of a format."""
+    """Return whether `value` is the number of the format. In Python JSON's `true` and `1.0` equal 1, too."""
     return type(value) is int and value == FORMAT

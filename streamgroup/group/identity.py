@@ -1,8 +1,8 @@
-"""What a member tells the others about itself in the user data of its subscription: whose checkpoint it reads (R28).
+"""The identity of a member, in the user data of its subscription: the checkpoint that it reads (R28).
 
 Compact JSON, `{"streamgroup":1,"lineage":"5a…","run":"c3…","admitted":true}`: the number of the format comes first.
-Under `cooperative-sticky` Java's own user data, an int32 generation, stands before it. A consumer of another make
-writes none of this and looks at none of it; DescribeGroups shows it to whoever may describe the group.
+Under `cooperative-sticky` Java's own user data, an int32 generation, stands before it. Consumers of other makes neither
+write nor read it. DescribeGroups shows it to users who may describe the group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamgroup.wire.primitives import Bytes
 FORMAT = 1
 
 _MAX_BYTES = 4096
-"""Far beyond anything of ours; more is not parsed."""
+"""More bytes than any identity has. Longer user data is not parsed."""
 _GENERATION_BYTES = 4
 
 
@@ -24,8 +24,8 @@ _GENERATION_BYTES = 4
 class Identity:
     """One run of one checkpoint.
 
-    `lineage` and `run` are those of its documents (R1); `admitted`: it has looked for another live member of its
-    lineage and found none. The flag is told with the JoinGroup after that.
+    `lineage` and `run` are those of its documents (R1). `admitted`: the run has looked for another live member of its
+    lineage and found none. The next JoinGroup carries this flag.
     """
 
     lineage: str
@@ -34,7 +34,7 @@ class Identity:
 
 
 def encode_identity(identity: Identity) -> bytes:
-    """The user data; the same identity gives the same bytes."""
+    """Return the user data. The same identity gives the same bytes."""
     document = {
         "streamgroup": FORMAT,
         "lineage": identity.lineage,
@@ -45,9 +45,9 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode_identity(data: Bytes | None) -> Identity | None:
-    """Who a member says it is, or None: no user data, another make's, or a later format.
+    """Read an identity. None: there is no user data, or it is of another make or of a later format.
 
-    Anything may stand there (assignors of others use it in their own way), so nothing in it is an error.
+    Other assignors use the user data in their own way, so no content is an error.
     """
     if not data or len(data) > _MAX_BYTES:
         return None

@@ -1,4 +1,4 @@
-"""What the group's leader does: read what all members subscribe to, divide the partitions, write the assignments."""
+"""The work of the group's leader: read the subscriptions, assign the partitions, encode the assignments."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Roster:
 
     members: Mapping[str, GroupMember]
     unreadable: Mapping[str, str]
-    """Members whose subscription could not be read, and why: they take part, but get nothing."""
+    """The members whose subscription could not be read, and why. They take part, and get no partitions."""
 
     @property
     def topics(self) -> frozenset[str]:
-        """All topics that somebody subscribes to."""
+        """All topics that a member subscribes to."""
         return frozenset(topic for member in self.members.values() for topic in member.topics)
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """The assignments of a generation, encoded, by member id; and what they were computed from (R23)."""
+    """The encoded assignments of a generation by member id, and their basis (R23)."""
 
     assignments: Mapping[str, bytes]
     basis: AssignmentBasis
@@ -51,7 +51,7 @@ class Division:
 
 
 def read_roster(members: Iterable[JoinGroupResponseMember]) -> Roster:
-    """Decode what each member subscribes to. One that cannot be read is no error: the others go on."""
+    """Decode the subscription of each member. One that cannot be read is not an error: the others go on."""
     read: dict[str, GroupMember] = {}
     unreadable: dict[str, str] = {}
     for member in members:
@@ -64,7 +64,7 @@ def read_roster(members: Iterable[JoinGroupResponseMember]) -> Roster:
 
 
 def _member(subscription: ConsumerSubscription, instance_id: str | None) -> GroupMember:
-    """What it holds counts as of the generation that its subscription names, or in older versions its user data."""
+    """Return a member with the generation that its subscription names, or in older versions its user data."""
     generation = subscription.generation_id
     return GroupMember(
         subscription.topics,
@@ -76,9 +76,9 @@ def _member(subscription: ConsumerSubscription, instance_id: str | None) -> Grou
 
 
 def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo]) -> Division:
-    """Each member's assignment under `strategy`, with the user data that says what it was computed from.
+    """Return each member's assignment under `strategy`, with the basis as user data.
 
-    A subscribed topic that is not in `topics` does not exist: it counts 0 partitions.
+    A subscribed topic that is not in `topics` does not exist and counts 0 partitions.
     """
     shares = ASSIGNORS[strategy](roster.members, topics)
     counts = counts_of(roster.topics, topics)
@@ -93,12 +93,12 @@ def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo]) -> Di
 
 
 def counts_of(names: Iterable[str], topics: Mapping[str, TopicInfo]) -> dict[str, int]:
-    """How many partitions each of these topics has; a topic that does not exist has none."""
+    """Return how many partitions each of these topics has. A topic that does not exist has none."""
     return {name: len(topics[name].partitions) if name in topics else 0 for name in sorted(names)}
 
 
 def changed_counts(basis: AssignmentBasis, topics: Mapping[str, TopicInfo], asked: frozenset[str]) -> list[str]:
-    """What differs from what the assignment was computed from, as `orders: 6 -> 12`; only topics asked for count."""
+    """Return the counts that differ from the basis, as `orders: 6 -> 12`, among the topics `asked` for."""
     now = counts_of(asked & basis.counts.keys(), topics)
     return [f"{name}: {basis.counts[name]} -> {count}" for name, count in now.items() if count != basis.counts[name]]
 

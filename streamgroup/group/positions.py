@@ -1,4 +1,4 @@
-"""Where a gained partition starts: the rules R5 to R8 as pure functions."""
+"""The starting position of a gained partition: the rules R5 to R8 as pure functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamgroup.wire.offsets import NO_METADATA
 
 
 class Origin(Enum):
-    """Where a position comes from; the letters are R5's."""
+    """The source of a position, with the letters of R5."""
 
     CHECKPOINT_AHEAD = "a"
     """This query sank further than it managed to commit."""
@@ -31,29 +31,30 @@ class Origin(Enum):
     EARLIEST = "new"
     """A new partition, or one whose commit has expired (R7)."""
     RECREATED = "recreated"
-    """The topic has another id: positions of the old one count for nothing (R8)."""
+    """The topic has another id, so positions of the old topic count for nothing (R8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a gained partition starts; `offset` is None where the log has to tell (STARTING, EARLIEST, RECREATED)."""
+    """The start of a gained partition. `offset` is None where the log decides it (STARTING, EARLIEST, RECREATED)."""
 
     origin: Origin
     offset: int | None = None
     leader_epoch: int = UNKNOWN_EPOCH
-    """Under which the position was taken, where the document or the commit tells it."""
+    """The leader epoch under which the position was taken, where the document or the commit has it."""
 
     @property
     def commit_at_once(self) -> bool:
-        """R6: every position that is not the group's committed offset is committed before its first fetch."""
+        """Whether the position is committed before its first fetch: it is not the group's committed offset (R6)."""
         return self.origin is not Origin.COMMITTED
 
 
 def founding_generation(commits: Mapping[TopicPartition, CommittedOffset], generation: int) -> int:
-    """The generation that founded the group (R7): `generation` itself where there are no commits or all of them say so.
+    """Return the generation that founded the group (R7).
 
-    `commits` are all of the group's, not only those of the partitions held. Else the oldest generation that one of
-    them tells, NOT_FOUNDED where none does.
+    It is `generation` where the group has no commits, or where all of them name it as the founding one. Otherwise it is
+    the oldest generation that a commit names, NOT_FOUNDED where none names one. `commits` are all commits of the group,
+    not only those of the partitions held.
     """
     if not commits:
         return generation
@@ -65,7 +66,7 @@ def founding_generation(commits: Mapping[TopicPartition, CommittedOffset], gener
 
 
 def applies_starting_offsets(checkpoint: Document, founding: int, generation: int) -> bool:
-    """R7: `startingOffsets` is for the founding generation of a query that starts from nothing."""
+    """Return whether `startingOffsets` apply: in the founding generation, to a query without a checkpoint (R7)."""
     return checkpoint == INITIAL_DOCUMENT and founding == generation
 
 
@@ -80,19 +81,20 @@ def start_of(
     alone: bool = False,
     begun: Position | None = None,
 ) -> Start:
-    """Where `partition`, just gained, starts (R5).
+    """Return where `partition`, just gained, starts (R5).
 
-    `checkpoint` is the newest document proven sunk, `run` this coordinator's, `committed` what an OffsetFetch found
-    that was sent after the SyncGroup of the current generation, `topic_id` the topic's id now.
+    `checkpoint` is the newest document proven sunk, `run` the id of this run, `topic_id` the topic's present id.
+    `committed` is the commit that an OffsetFetch found after the SyncGroup of the current generation.
 
-    `alone`: of a query that is no member. There nobody goes on from another's commit: the checkpoint goes before those
-    of all queries, exactly, as a stateful query needs it (its state is the checkpoint's, and a commit that a crash has
-    prevented would repeat a batch into it). Only a commit that no query has made is followed, as a member follows it:
-    an operator's reset. A commit that a broker keeps in ZooKeeper has no metadata (`NO_METADATA`) that names its
-    writer. It is taken for a query's, and a reset counts only for a query without a checkpoint.
+    `alone`: the query is not a member. No other query goes on from its commits, so its checkpoint goes before the
+    commits of all queries. A stateful query needs that exactly: its state is the checkpoint's, and where a crash has
+    prevented a commit, the commit before would repeat a batch into that state. Only a commit that no query has made is
+    followed, as a member follows it: an operator's reset. A commit that a broker keeps in ZooKeeper has no metadata
+    (`NO_METADATA`) that names its writer. It is taken for a query's, so a reset counts only for a query without a
+    checkpoint.
 
-    `begun` is where a batch that is being replayed began: what the checkpoint before it does not tell. It counts where
-    nothing else does (batch 0 of a query whose group has no commits, or that has no group).
+    `begun` is where the batch that is being replayed began, which the checkpoint before it may not contain. It counts
+    where nothing else does: in batch 0 of a query whose group has no commits, or that has no group.
     """
     metadata = CommitMetadata.parse(committed.metadata) if committed is not None else None
     position = checkpoint.positions.get(partition)
@@ -119,8 +121,10 @@ def start_of(
 
 
 def is_of_a_query(committed: CommittedOffset) -> bool:
-    """Whether a query has made the commit, or may have, and stands by it: one whose sink skipped a batch gives no
-    lineage (R17)."""
+    """Return whether a query has made the commit, or may have.
+
+    A query whose sink skipped a batch commits without a lineage, so that nobody follows the commit as a query's (R17).
+    """
     if committed.metadata == NO_METADATA:
         return True
     metadata = CommitMetadata.parse(committed.metadata)
@@ -128,15 +132,15 @@ def is_of_a_query(committed: CommittedOffset) -> bool:
 
 
 def is_another_topic(old: str, new: str) -> bool:
-    """Whether two topic ids are known and differ: the topic was deleted and created again (R8)."""
+    """Return whether two topic ids are known and differ: the topic was deleted and created again (R8)."""
     return NO_TOPIC_ID not in (old, new) and old != new
 
 
 def _proven(checkpoint: Document, run: str, metadata: CommitMetadata) -> bool:
-    """R5a: the commit is an earlier one of the process that made `checkpoint`, and `checkpoint` is known to have sunk.
+    """Return whether `checkpoint` is known to have sunk after a commit of the same process (R5a).
 
-    A document of this very run was proven here. One of an earlier run counts only where its partitions were asked:
-    else a batch that the sink skipped (R17) would be taken for sunk after a plain restart.
+    A document of this run was proven sunk here. One of an earlier run counts only where Spark asked for its partitions.
+    Without that, a batch that the sink skipped (R17) would be taken for sunk after a plain restart.
     """
     same = metadata.lineage == checkpoint.lineage and metadata.run == checkpoint.run
     proven = checkpoint.run == run or metadata.asked == checkpoint.sequence

@@ -1,4 +1,4 @@
-"""What an error code in an answer of the group's coordinator means for the member: one table."""
+"""The member's reaction to each error code of the group's coordinator: one table."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from streamgroup.group.purposes import Purpose
 from streamgroup.group.timing import MemberConfig
 
 UNEXPECTED_ATTEMPTS = 10
-"""After so many unexpected failures of the broker in a row the member gives up: some 7 s with the default backoff."""
+"""After so many unexpected failures of the broker in a row the member gives up: after 7 s with the default backoff."""
 
 
 class Reaction(Enum):
-    """What to do about an error code."""
+    """The reaction to an error code."""
 
     GO_ON = "go on"
-    """Nothing: the next request tells."""
+    """Do nothing: the answer to the next request decides."""
     RETRY = "retry"
-    """The same again after a backoff."""
+    """Send the same request again after a backoff."""
     FIND = "find"
-    """The coordinator is another broker, or there is none at the moment."""
+    """Find the coordinator: it is another broker, or there is none at the moment."""
     METADATA = "metadata"
-    """The answer contradicts the metadata: refresh it, and the same again after a backoff."""
+    """Refresh the metadata, which the answer contradicts, and send the same request again after a backoff."""
     SMALLER = "smaller"
-    """The request holds more than the broker accepts: the same in smaller parts."""
+    """Send the same in smaller parts: the broker does not accept so large a request."""
     UNEXPECTED = "unexpected"
-    """The broker failed and cannot say why: the same again after a backoff, `UNEXPECTED_ATTEMPTS` times at most."""
+    """Send the same again after a backoff, `UNEXPECTED_ATTEMPTS` times at most: the broker failed for unknown
+    reasons."""
     REJOIN = "rejoin"
-    """The group gathers anew: at the boundary of the batch (R21)."""
+    """Rejoin at the boundary of the batch: the group rebalances (R21)."""
     STALE = "stale"
-    """The generation is over (22): all partitions are gone; join again as the same member, as the Java client does."""
+    """Give up all partitions and join again as the same member, as the Java client does: the generation is over
+    (22)."""
     UNKNOWN = "unknown"
-    """The coordinator does not know the member (25): all partitions are gone; join again, as a new member."""
+    """Give up all partitions and join again as a new member: the coordinator does not know this one (25)."""
     NAMED = "named"
-    """The coordinator gave the member an id to join with (KIP-394)."""
+    """Join again with the id that the coordinator gave (KIP-394)."""
     FATAL = "fatal"
-    """Nothing that this member could do would help."""
+    """Fail the query: nothing that this member could do would help."""
 
 
 _EVERYWHERE: Mapping[int, Reaction] = {
@@ -46,23 +48,23 @@ _EVERYWHERE: Mapping[int, Reaction] = {
     ErrorCode.NOT_COORDINATOR: Reaction.FIND,
     ErrorCode.ILLEGAL_GENERATION: Reaction.STALE,
     ErrorCode.UNKNOWN_MEMBER_ID: Reaction.UNKNOWN,
-    # Of a group that the coordinator does not know it knows no member either. Kafka answers OffsetCommit v9 so, and
-    # earlier versions with ILLEGAL_GENERATION.
+    # A coordinator that does not know the group knows no member of it either. Kafka answers OffsetCommit v9 with this
+    # code, and earlier versions with ILLEGAL_GENERATION.
     ErrorCode.GROUP_ID_NOT_FOUND: Reaction.UNKNOWN,
     ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
     ErrorCode.FENCED_INSTANCE_ID: Reaction.FATAL,
-    # KIP-848's words for the same as ILLEGAL_GENERATION.
+    # KIP-848's codes for ILLEGAL_GENERATION.
     ErrorCode.FENCED_MEMBER_EPOCH: Reaction.STALE,
     ErrorCode.STALE_MEMBER_EPOCH: Reaction.STALE,
 }
 
 _OF: Mapping[Purpose, Mapping[int, Reaction]] = {
     Purpose.FIND: {ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.RETRY, ErrorCode.NOT_COORDINATOR: Reaction.RETRY},
-    # While the group gathers there is nothing to rejoin: the same JoinGroup again.
+    # While the group rebalances there is nothing to rejoin, so the member sends the same JoinGroup again.
     Purpose.JOIN: {ErrorCode.MEMBER_ID_REQUIRED: Reaction.NAMED, ErrorCode.REBALANCE_IN_PROGRESS: Reaction.RETRY},
     Purpose.SYNC: {},
     Purpose.HEARTBEAT: {},
-    # The member leaves whatever the answer is: the session expires where the coordinator did not remove the member.
+    # The member leaves whatever the answer is. Where the coordinator did not remove it, its session expires.
     Purpose.LEAVE: {},
 }
 
@@ -83,23 +85,26 @@ _OF_FETCH: Mapping[int, Reaction] = {
 
 
 def reaction_to(purpose: Purpose, code: int) -> Reaction:
-    """Return what to do about `code` in an answer to this request. Codes without a row: again, if the table of errors
-    calls them retriable; else they are fatal."""
+    """Return the reaction to `code` in an answer to this request.
+
+    A code without a row is retried where the table of errors calls it retriable, and is fatal otherwise.
+    """
     reaction = _OF[purpose].get(code) or _EVERYWHERE.get(code) or _by_the_table(code)
-    if reaction is Reaction.METADATA:  # membership does not rest on metadata
+    if reaction is Reaction.METADATA:  # membership needs no metadata
         return Reaction.RETRY
     if reaction is Reaction.UNEXPECTED and purpose is Purpose.HEARTBEAT:
-        return Reaction.RETRY  # the next one asks again anyway, and the session timeout bounds for how long
+        return Reaction.RETRY  # the next heartbeat asks again anyway, and the session timeout bounds for how long
     return reaction
 
 
 def reaction_to_commit(code: int) -> Reaction:
-    """Return what to do about `code` in an answer to OffsetCommit."""
+    """Return the reaction to `code` in an answer to OffsetCommit."""
     return _OF_COMMIT.get(code) or _EVERYWHERE.get(code) or _by_the_table(code)
 
 
 def reaction_to_fetch(code: int) -> Reaction:
-    """Return what to do about `code` in an answer to OffsetFetch. It names no member, so no code is about one."""
+    """Return the reaction to `code` in an answer to OffsetFetch, which names no member, so that no code is about
+    one."""
     return _OF_FETCH.get(code) or _by_the_table(code)
 
 
@@ -121,7 +126,7 @@ def _by_the_table(code: int) -> Reaction:
 
 
 def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError:
-    """The exception for a fatal code: what happened to which group, and what to do next."""
+    """Return the exception for a fatal code: what failed for which group, and what to do next."""
     if code == ErrorCode.FENCED_INSTANCE_ID:
         return FencedError(f"group {config.group_id}: {_FENCED.format(instance=config.instance_id)}")
     advice = _advice(_ADVICE, code)
@@ -134,7 +139,8 @@ def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError
 
 
 def offsets_error(code: int, what: str, group: str) -> BrokerError:
-    """The same for OffsetCommit and OffsetFetch; `what` could not be done: `commit t-0 at offset 5 in generation 3`."""
+    """Return the exception for OffsetCommit and OffsetFetch; `what` failed: `commit t-0 at offset 5 in generation
+    3`."""
     advice = _advice(_OFFSETS_ADVICE, code)
     context = f"group {group}: could not {what}"
     return BrokerError(code, context if advice is None else f"{context}: {advice.format(group=group)}")

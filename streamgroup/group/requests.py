@@ -20,7 +20,7 @@ from streamgroup.wire.messages import group as m
 
 PROTOCOL_TYPE = "consumer"
 _MOST_REASON = 255
-"""The broker takes no longer reason (KIP-800)."""
+"""The longest reason that the broker accepts (KIP-800)."""
 
 Build = Callable[[int], Any]
 
@@ -29,7 +29,7 @@ _OF_MEMBERS = (m.JoinGroupRequest, m.SyncGroupRequest, m.HeartbeatRequest, m.Lea
 
 
 def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersionError) -> StreamGroupError:
-    """What to tell a user whose broker does not know what the group needs; `release` is known of one before 0.10."""
+    """Return the error for a broker that does not know an API of the group. Brokers before 0.10 have a `release`."""
     if not release or api not in {*_OF_MEMBERS, c.FindCoordinatorRequest}:
         return error
     broker = f"the broker is Kafka {release}"
@@ -47,17 +47,17 @@ def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersi
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a JoinGroup tells the group's leader about this member."""
+    """The subscription that JoinGroup sends to the group's leader."""
 
     topics: tuple[str, ...]
     identity: bytes = b""
-    """What `Identified` said; it is the user data."""
+    """The data of `Identified`, sent as user data."""
     owned: tuple[TopicPartition, ...] = ()
-    """Cooperative only: what the member holds while it joins, and (`generation`) since which generation (KIP-429)."""
+    """Cooperative only: the partitions that the member holds while it joins, of `generation` (KIP-429)."""
     generation: int = -1
 
     def metadata(self, strategy: str) -> bytes:
-        """The metadata of one protocol. Java's cooperative assignor reads the generation of old members there."""
+        """Return the metadata of one protocol. Java's cooperative assignor reads the generation in its user data."""
         user_data = encode_user_data(self.generation, self.identity) if strategy in COOPERATIVE else self.identity
         return encode_subscription(
             ConsumerSubscription(
@@ -70,7 +70,7 @@ class Subscription:
 
 
 def join_group(config: MemberConfig, member_id: str, subscription: Subscription, reason: str) -> Build:
-    """JoinGroup; its `build` raises UnsupportedVersionError where the broker knows no static members."""
+    """Build JoinGroup. `build` raises UnsupportedVersionError where the broker knows no static members."""
     protocols = tuple(
         m.JoinGroupRequestProtocol(name=name, metadata=subscription.metadata(name)) for name in config.strategies
     )
@@ -98,7 +98,7 @@ def join_group(config: MemberConfig, member_id: str, subscription: Subscription,
 def sync_group(
     config: MemberConfig, member_id: str, generation: int, strategy: str, assignments: Mapping[str, bytes]
 ) -> Build:
-    """SyncGroup: from the leader with the encoded assignment of each member id, from others without."""
+    """Build SyncGroup, from the leader with the encoded assignment of each member id, from others without."""
 
     def build(version: int) -> m.SyncGroupRequest:
         return m.SyncGroupRequest(
@@ -117,7 +117,7 @@ def sync_group(
 
 
 def heartbeat(config: MemberConfig, member_id: str, generation: int) -> Build:
-    """Heartbeat."""
+    """Build Heartbeat."""
 
     def build(version: int) -> m.HeartbeatRequest:
         return m.HeartbeatRequest(
@@ -131,7 +131,7 @@ def heartbeat(config: MemberConfig, member_id: str, generation: int) -> Build:
 
 
 def leave_group(config: MemberConfig, member_id: str, reason: str) -> Build:
-    """LeaveGroup of a dynamic member: one up to v2, several from v3 (KIP-345)."""
+    """Build LeaveGroup of a dynamic member: up to v2 it names one member, from v3 several (KIP-345)."""
 
     def build(version: int) -> m.LeaveGroupRequest:
         if version < 3:

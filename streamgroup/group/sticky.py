@@ -1,27 +1,28 @@
 """`cooperative-sticky` as Java's CooperativeStickyAssignor gives it (KIP-54, KIP-429; kafka-clients 3.9 and 4.1).
 
-Balanced first, then everybody keeps as much as can be. Then the cooperative part: a partition that changes its owner
-is withheld until the owner, told by its own assignment, has given it up and joined again. One rule decides: what is
-claimed goes to nobody but the one member whose claim is of the latest generation. (Java has two rules, one for each of
-its algorithms. As long as no partition is claimed twice they come to the same.)
+The assignment is balanced first, then every member keeps as many partitions as possible. The cooperative part follows:
+a partition that changes its owner is withheld until the owner, which learns it from its own assignment, has given the
+partition up and joined again. One rule decides: a claimed partition goes only to the member whose claim is of the
+latest generation. Java has two rules, one for each of its algorithms. They agree as long as no partition is claimed
+twice.
 
-`members` come as JoinGroup listed them: where Java walks a hash table, members whose ids fall into the same bucket are
-walked in that order, and it may decide who of several gives something up.
+`members` are in the order of JoinGroup's answer. Where Java walks a hash table, it walks members in one bucket in that
+order, which may decide which of several members gives a partition up.
 
-It differs from Java's on purpose where that would give a partition two owners, or one that does not want it:
+The result differs from Java's on purpose where Java's would give a partition two owners, or an unsuitable one:
 
-- A partition that a member owns and the topic no longer has (recreated with fewer) is nobody's. Java keeps it in the
-  assignment, or fails.
-- A partition goes to nobody while another's claim of the same or of a later generation stands. Java, where the
-  subscriptions differ, gives it at once to one that claims it, too.
-- Rivals are compared by the generations that they told, wherever. Java takes one told in user data (subscriptions below
-  v2) as none, for the rival that it saw first.
-- The owner in an earlier generation is preferred only while it subscribes to the topic. Java hands it the partition
+- A partition that a member owns and that the topic no longer has (recreated with fewer) goes to nobody. Java keeps it
+  in the assignment, or fails.
+- A partition goes to nobody while another member's claim of the same or of a later generation stands. Where the
+  subscriptions differ, Java gives it at once to another member that claims it.
+- Rivals are compared by their generations, wherever these are told. For the rival that it saw first, Java ignores a
+  generation in user data (subscriptions below v2).
+- The owner in an earlier generation is preferred only while it subscribes to the topic. Java gives it the partition
   nonetheless, or fails.
-- A member without topics gets none. Java, if it sees that member first, takes it for one that wants what all want.
+- A member without topics gets no partitions. If Java sees that member first, it treats it like a subscriber of all.
 
-Racks (KIP-881) play no part: our metadata hold no racks of replicas. Nor do they in Java where no consumer has one, or
-where every partition has replicas in the same racks.
+Racks (KIP-881) have no influence: our metadata have no racks of replicas. They have none in Java either where no
+consumer has a rack, or where every partition has replicas in the same racks.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ Layout = Mapping[str, Sequence[TopicPartition]]
 
 
 def assign_cooperative_sticky(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
-    """What each member may have now: kept partitions in front, gained ones behind them."""
+    """Return the partitions that each member may have now: kept ones in front, gained ones behind them."""
     if not members:
         return {}
     members = {member_id: members[member_id] for member_id in hash_map_order(members)}
     layout = _layout(members, topics)
     claims = _settle(members, layout)
     if len({frozenset(member.topics) for member in members.values()}) == 1:
-        # Java's algorithm for this case lets nobody keep what was disputed, even if a later claim decided it.
+        # Java's algorithm for this case lets nobody keep a disputed partition, even if a later claim decided it.
         claims.holders.update(dict.fromkeys(claims.disputed))
         assignment = _assign_alike(layout, claims)
     else:
@@ -59,30 +60,33 @@ def assign_cooperative_sticky(members: Mapping[str, GroupMember], topics: Mappin
 
 
 def encode_user_data(generation: int, extra: bytes = b"") -> bytes:
-    """What a member puts into the user data of its subscription: the generation of what it owns, for leaders that read
-    no `generationId` (Java before 3.4, KIP-792). Java's read 4 bytes and leave alone what follows, `extra`."""
+    """Return the user data of a subscription: the generation of the partitions that the member owns.
+
+    It is for leaders that do not read `generationId` (Java before 3.4, KIP-792). Java's leaders read 4 bytes and leave
+    alone the `extra` bytes that follow.
+    """
     return INT32.pack(generation) + extra
 
 
 def decode_user_data(data: Bytes | None) -> int:
-    """The generation that a member's user data tell; -1 where there is none, as in data of fewer than 4 bytes."""
+    """Return the generation in a member's user data, -1 where there is none, as in data of fewer than 4 bytes."""
     return NO_GENERATION if data is None or len(data) < INT32.size else int(INT32.unpack_from(data)[0])
 
 
 @dataclass(slots=True)
 class _Claims:
-    """Who owns what, as far as the members' claims allow to tell."""
+    """The owners of partitions, as far as the members' claims decide them."""
 
     owned: dict[str, dict[TopicPartition, None]]
-    """Each member's undisputed partitions, in the order in which it named them; a dict, since rivals take them out."""
+    """Each member's undisputed partitions, in the order in which it named them. A dict, since rivals take them out."""
     disputed: set[TopicPartition] = field(default_factory=set)
-    """Claimed by two of one generation: nobody's."""
+    """The partitions that two members of one generation claim: nobody owns them."""
     holders: dict[TopicPartition, str | None] = field(default_factory=dict)
-    """Whose claim is of the latest generation; None: several ones' are."""
+    """The member whose claim is of the latest generation; None where several claims are."""
 
 
 def _layout(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Layout:
-    """The partitions that there are to divide, by topic, both sorted."""
+    """Return the partitions to assign by topic, both sorted."""
     names = [name for name in subscribed(members, topics) if topics[name].partitions]
     return {
         name: [TopicPartition(name, p) for p in sorted(p.partition for p in topics[name].partitions)] for name in names
@@ -90,7 +94,7 @@ def _layout(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo])
 
 
 def _settle(members: Mapping[str, GroupMember], layout: Layout) -> _Claims:
-    """Of those who claim a partition, the one with the latest generation owns it; of several none."""
+    """Decide the claims: the one of the latest generation wins, and of several such claims none."""
     there = {tp for partitions in layout.values() for tp in partitions}
     claims = _Claims({member_id: {} for member_id in members})
     last: dict[TopicPartition, str] = {}
@@ -117,9 +121,9 @@ def _settle(members: Mapping[str, GroupMember], layout: Layout) -> _Claims:
 
 
 def _assign_alike(layout: Layout, claims: _Claims) -> Assignment:
-    """Java's constrained algorithm, where all subscribe to the same, before anything is withheld.
+    """Assign by Java's constrained algorithm, for equal subscriptions, before anything is withheld.
 
-    Everybody has `least` partitions, and `larger` members one more: those, first, who have it now.
+    Every member gets `least` partitions, and `larger` members one more: first those that have one more now.
     """
     row = [tp for partitions in layout.values() for tp in partitions]
     topic_rank = {topic: rank for rank, topic in enumerate(layout)}
@@ -148,7 +152,7 @@ def _assign_alike(layout: Layout, claims: _Claims) -> Assignment:
 def _deal(
     row: Sequence[TopicPartition], assignment: Assignment, least: int, short: list[str], at_least: list[str]
 ) -> None:
-    """Deal what nobody has: in turn to those who are short, then one each to those who have the least."""
+    """Assign the free partitions: in turn to members that are short, then one each to those that have the least."""
     turn, extra = deque(sorted(short, key=java_order)), deque(sorted(at_least, key=java_order))
     assigned = {tp for share in assignment.values() for tp in share}
     for tp in row:

@@ -1,4 +1,4 @@
-"""The sticky assignment where members subscribe to different topics: Java's general algorithm.
+"""The sticky assignment for members that subscribe to different topics: Java's general algorithm.
 
 Everybody keeps what it holds and still subscribes to; what is free goes to the member with the fewest partitions that
 wants it, topics with few subscribers first; then partitions move, one at a time, from members with many to members with
@@ -21,7 +21,7 @@ def assign_unlike(
     layout: Mapping[str, Sequence[TopicPartition]],
     owned: Mapping[str, Collection[TopicPartition]],
 ) -> Assignment:
-    """Each member's partitions, before anything is withheld.
+    """Return each member's partitions, before anything is withheld.
 
     `layout` holds the partitions of the topics that exist, `owned` each member's undisputed partitions of these. All
     three in the order in which Java walks them.
@@ -50,7 +50,7 @@ class _General:
         self._witness: str | None = None
 
     def assign(self) -> Assignment:
-        """Keep, give out, balance."""
+        """Keep partitions, assign the free ones, and balance."""
         keeps_all = self._keep_owned()
         initial = not self._shares.any_given
         free = [tp for tp in self._row if tp not in self._shares.owner]
@@ -58,7 +58,7 @@ class _General:
             self._shares.give(tp, self._shares.poorest(tp.topic))
         self._leave_out_the_fixed()
         before = self._shares.copy()
-        if keeps_all:  # then moving what was free just now may already balance, which revokes nothing
+        if keeps_all:  # a move of partitions that were free just now may already balance, and revokes nothing
             self._improve([tp for tp in free if self._shared(tp.topic)])
         moved = self._improve([tp for tp in self._row if self._shared(tp.topic)])
         if moved and not initial and self._shares.spread() >= before.spread():
@@ -66,7 +66,7 @@ class _General:
         return {member: list(share) for member, share in self._shares.by_member.items()}
 
     def _keep_owned(self) -> bool:
-        """Each member keeps what it owns and subscribes to. Whether that is all that it owns."""
+        """Let each member keep its partitions of subscribed topics. Return whether these are all that it owns."""
         keeps_all = True
         for member, partitions in self._owned.items():
             for tp in partitions:
@@ -77,18 +77,20 @@ class _General:
         return keeps_all
 
     def _shared(self, topic: str) -> bool:
-        """Whether its partitions can move at all."""
+        """Return whether the partitions of a topic can move at all."""
         return self._subscribers[topic] >= 2
 
     def _leave_out_the_fixed(self) -> None:
-        """Members who have all that they want, and it is nobody else's: nothing moves to them or from them, and their
-        counts say nothing about the balance of the others."""
+        """Set members aside that have all partitions they want and that nobody else wants.
+
+        Nothing moves to them or from them, and their counts do not matter for the balance of the others.
+        """
         for member, wants in self._wants.items():
             if not any(self._shared(topic) for topic in wants):
                 self._shares.set_aside(member)
 
     def _improve(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Move partitions to those with fewer, round after round, until that changes nothing. Whether any moved.
+        """Move partitions to members with fewer until no round changes anything. Return whether any moved.
 
         Nobody has shown that Java's loop ends for all inputs, so this one counts. A few rounds are usual.
         """
@@ -107,7 +109,7 @@ class _General:
         return moved_any
 
     def _better_owner(self, tp: TopicPartition) -> str | None:
-        """Who should have it: who had it in an earlier generation, else who has the fewest; None: who has it."""
+        """Return the member to move it to: its earlier owner, else the one with the fewest. None: it stays."""
         count = self._shares.count
         enough = count(self._shares.owner[tp]) - 1
         previous = self._previous.get(tp)
@@ -123,7 +125,7 @@ class _General:
         self._shares.move(tp, target)
 
     def _balanced(self) -> bool:
-        """Whether no move would help: for no topic has an owner two more than a subscriber."""
+        """Return whether no move would help: no owner of any topic has two more than one of its subscribers."""
         if self._shares.differ_by_one():
             return True
         if self._witness is not None and self._unbalanced(self._witness):
@@ -139,12 +141,12 @@ class _General:
 
 
 class _Shares:
-    """Who has what, and the members sorted by how much they have, then by id."""
+    """The partitions of each member, and the members sorted by their number, then by id."""
 
     def __init__(self, wants: Mapping[str, Iterable[str]]) -> None:
         self.owner: dict[TopicPartition, str] = {}
         self.by_member: dict[str, dict[TopicPartition, None]] = {member: {} for member in wants}
-        """In the order in which they were given; a dict, since moves take out any of them."""
+        """The partitions of each member in the order in which it got them. A dict, since moves take out any of them."""
         self._wants = {member: frozenset(topics) for member, topics in wants.items()}
         self._ids = sorted(wants, key=java_order)
         self._rank = {member: rank for rank, member in enumerate(self._ids)}
@@ -153,11 +155,11 @@ class _Shares:
 
     @property
     def any_given(self) -> bool:
-        """Whether anybody has anything."""
+        """Whether any member has a partition."""
         return bool(self.owner)
 
     def copy(self) -> _Shares:
-        """The same, to go back to."""
+        """Return a copy, to go back to."""
         other = _Shares(self._wants)
         other.owner = self.owner.copy()
         other.by_member = {member: share.copy() for member, share in self.by_member.items()}
@@ -166,11 +168,11 @@ class _Shares:
         return other
 
     def count(self, member: str) -> int:
-        """How many partitions it has."""
+        """Return the number of partitions of a member."""
         return len(self.by_member[member])
 
     def give(self, tp: TopicPartition, member: str) -> None:
-        """Give it a partition that nobody has."""
+        """Give a member a partition that nobody has."""
         self._unqueue(member)
         self.by_member[member][tp] = None
         self._enqueue(member)
@@ -178,7 +180,7 @@ class _Shares:
         self._held[tp.topic, member] = self._held.get((tp.topic, member), 0) + 1
 
     def move(self, tp: TopicPartition, member: str) -> None:
-        """Give it a partition that another has."""
+        """Give a member a partition that another member has."""
         source = self.owner[tp]
         self._unqueue(source)
         del self.by_member[source][tp]
@@ -187,25 +189,25 @@ class _Shares:
         self.give(tp, member)
 
     def set_aside(self, member: str) -> None:
-        """Take no more notice of it. It keeps what it has."""
+        """Ignore a member from now on. It keeps its partitions."""
         self._unqueue(member)
 
     def poorest(self, topic: str) -> str:
-        """The subscriber with the fewest partitions; the first by id of several."""
+        """Return the subscriber with the fewest partitions, of several the first by id."""
         members = (self._ids[rank] for _, rank in self._queue)
         return next(member for member in members if topic in self._wants[member])
 
     def richest(self, topic: str) -> str:
-        """One with the most partitions of those who have some of this topic."""
+        """Return an owner of this topic's partitions that has the most partitions."""
         members = (self._ids[rank] for _, rank in reversed(self._queue))
         return next(member for member in members if self._held.get((topic, member)))
 
     def differ_by_one(self) -> bool:
-        """Whether nobody has two more than another."""
+        """Whether no member has two partitions more than another."""
         return not self._queue or self._queue[-1][0] - self._queue[0][0] <= 1
 
     def spread(self) -> int:
-        """The differences between any two members' counts, summed: 0 is perfect balance."""
+        """Return the sum of the differences between any two members' counts: 0 is perfect balance."""
         counts = [count for count, _ in self._queue]
         return sum((2 * i - len(counts) + 1) * count for i, count in enumerate(counts))
 
@@ -217,21 +219,21 @@ class _Shares:
 
 
 class _Movements:
-    """What moved from whom to whom, so that of two members who exchange partitions of a topic each keeps its own."""
+    """The moves so far, so that two members that exchange partitions of a topic keep their own instead."""
 
     def __init__(self) -> None:
         self._of: dict[TopicPartition, tuple[str, str]] = {}
         self._between: dict[tuple[str, str, str], PartitionHashSet] = {}
 
     def instead(self, tp: TopicPartition, source: str, target: str) -> TopicPartition:
-        """The partition to move to `target`: one of the topic that moved the other way before, if any; else `tp`."""
+        """Return the partition to move to `target`: one of the topic that moved the other way before, else `tp`."""
         if tp in self._of:
             source = self._of[tp][0]
         came = self._between.get((tp.topic, target, source))
         return tp if came is None else came.first()
 
     def record(self, tp: TopicPartition, source: str, target: str) -> None:
-        """`tp` moved. Two moves count as one from the first owner, and as none if it is back there."""
+        """Note a move of `tp`. Two moves count as one from the first owner, and as none where it is back there."""
         if tp in self._of:
             source = self._forget(tp)
         if source != target:
@@ -251,7 +253,7 @@ class _Movements:
 
 
 def _previous_owners(members: Mapping[str, GroupMember]) -> dict[TopicPartition, str]:
-    """Who had which partition by a generation before the group's latest; of several the latest, then the first."""
+    """Return the owners by claims of an earlier generation: of several the latest, then the first."""
     latest = max(NO_GENERATION, *(member.generation for member in members.values()))
     previous: dict[TopicPartition, str] = {}
     for member_id, member in members.items():

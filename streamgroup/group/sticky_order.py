@@ -1,4 +1,4 @@
-"""The order in which Java's hash tables are walked, where a Java assignor's result depends on it.
+"""The order in which Java walks its hash tables, where a Java assignor's result depends on it.
 
 A table of Java's `HashMap` or `HashSet` has 16 buckets at first and doubles when it is more than three quarters full;
 it never shrinks. It is walked bucket by bucket, and within one in the order of insertion, which doubling keeps. (From
@@ -15,7 +15,7 @@ _BUCKETS = 16
 
 
 def string_hash(text: str) -> int:
-    """Java's `String.hashCode`, as an unsigned number of 32 bits: over UTF-16 code units."""
+    """Return Java's `String.hashCode` as an unsigned number of 32 bits, over UTF-16 code units."""
     units = text.encode("utf-16-be", "surrogatepass")
     result = 0
     for i in range(0, len(units), 2):
@@ -24,7 +24,7 @@ def string_hash(text: str) -> int:
 
 
 def hash_map_order(keys: Iterable[str]) -> list[str]:
-    """The keys of a `HashMap` that they were put into in this order, as Java walks it."""
+    """Return keys in the order in which Java walks a `HashMap` that they were put into in this order."""
     distinct = list(dict.fromkeys(keys))
     buckets = _grown(_BUCKETS, len(distinct))
     return sorted(distinct, key=lambda key: _bucket(string_hash(key), buckets))
@@ -44,16 +44,16 @@ class PartitionHashSet:
         return len(self._partitions)
 
     def add(self, tp: TopicPartition) -> None:
-        """Put one in that is not there."""
+        """Add a partition that is not in the set."""
         self._partitions[tp] = None
         self._buckets = _grown(self._buckets, len(self._partitions))
 
     def remove(self, tp: TopicPartition) -> None:
-        """Take one out that is there."""
+        """Remove a partition of the set."""
         del self._partitions[tp]
 
     def first(self) -> TopicPartition:
-        """Where Java's iterator starts; `min` gives the one put in first of those in the lowest bucket."""
+        """Return the partition at which Java's iterator starts: the first one added of those in the lowest bucket."""
         return min(self._partitions, key=lambda tp: _bucket(31 * (31 + tp.partition) + self._topic_hash, self._buckets))
 
 

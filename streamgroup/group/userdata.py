@@ -1,10 +1,10 @@
-"""What our leader writes into the user data of each member's assignment: what the assignment was computed from (R23).
+"""The basis of an assignment, which our leader writes into the user data of each member's assignment (R23).
 
-Compact JSON, `{"streamgroup":1,"counts":{"orders":6},"members":3}`: its first key is the number of the format, `counts`
-the partitions of every topic that the group subscribes to (0: the topic did not exist), `members` how many shared them.
-Where it is not 0 there is also `withheld`: how many partitions have no owner until those who have them give them up.
-The group's leader, and any member that was not told who leads, compares the counts with the cluster's. A consumer of
-another make ignores it, and as a leader writes none of it.
+Compact JSON, `{"streamgroup":1,"counts":{"orders":6},"members":3}`. The first key is the number of the format. `counts`
+has the number of partitions of every topic that the group subscribes to, 0 where the topic did not exist. `members` is
+the number of members. `withheld`, where it is not 0, is the number of partitions that have no owner until their former
+owners give them up. The group's leader compares the counts with the cluster's, and so does any member that may be the
+leader without knowing. Consumers of other makes ignore the basis, and write none as leaders.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from streamgroup.wire.primitives import Bytes
 FORMAT = 1
 
 _MAX_BYTES = 4 * 1024 * 1024
-"""Far beyond any real group's topics; more is not ours and is not parsed."""
+"""More bytes than the topics of any real group take. Longer user data is not parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentBasis:
-    """What an assignment was computed from."""
+    """The counts that an assignment was computed from."""
 
     counts: Mapping[str, int]
     members: int
@@ -32,12 +32,12 @@ class AssignmentBasis:
 
     @property
     def total(self) -> int:
-        """The partitions of all topics of the group."""
+        """The number of partitions of all topics of the group."""
         return sum(self.counts.values())
 
 
 def encode_basis(basis: AssignmentBasis) -> bytes:
-    """The user data; the same basis gives the same bytes."""
+    """Return the user data. The same basis gives the same bytes."""
     document = {"streamgroup": FORMAT, "counts": dict(sorted(basis.counts.items())), "members": basis.members}
     if basis.withheld:
         document["withheld"] = basis.withheld
@@ -45,9 +45,9 @@ def encode_basis(basis: AssignmentBasis) -> bytes:
 
 
 def decode_basis(data: Bytes | None) -> AssignmentBasis | None:
-    """What our leader wrote, or None: no user data, another make's, or a later format.
+    """Read a basis. None: there is no user data, or it is of another make or of a later format.
 
-    Anything may stand there (assignors of others use it in their own way), so nothing in it is an error.
+    Other assignors use the user data in their own way, so no content is an error.
     """
     if not data or len(data) > _MAX_BYTES:
         return None

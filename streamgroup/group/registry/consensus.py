@@ -1,26 +1,29 @@
-"""Who owns what, as every consumer of a group in ZooKeeper computes it for itself (`range` of Kafka 0.7 and 0.8).
+"""The owner of each partition, as every consumer of a group in ZooKeeper computes it (`range` of Kafka 0.7 and 0.8).
 
-For each topic: its partitions in their order (`view.py`), the threads of the consumers that read it sorted as Java
-sorts strings; contiguous chunks, of which the first ones take one more where it does not divide. Threads beyond the
-partitions get none. All who have seen the same nodes compute the same, so nobody has to lead.
+Each topic has its partitions in their order (`view.py`), and the threads of the consumers that read it, sorted as Java
+sorts strings. The threads get contiguous chunks, of which the first are one longer where it does not divide. Threads
+beyond the partitions get none. All consumers that have seen the same nodes compute the same, so the group needs no
+leader.
 
-Consumers of 0.8.2 that are set to `partition.assignment.strategy=roundrobin` compute something else, and no node tells
-that they do: in one group with them the partitions that are in dispute stay with who has them.
+Consumers of 0.8.2 with `partition.assignment.strategy=roundrobin` compute something else, and no node says so. In one
+group with them a partition in dispute stays with its owner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from streamgroup.group.assigning import java_order
 from streamgroup.model import TopicPartition
 
 
 def share(
     partitions: Mapping[str, Sequence[int]], consumers: Mapping[str, Mapping[str, int]]
 ) -> dict[TopicPartition, str]:
-    """The thread `<consumer>-<number>` to which each partition falls; one that nobody reads is absent.
+    """Return the thread `<consumer>-<number>` to which each partition falls, without partitions that nobody reads.
 
-    `partitions` are the topics' in the real client's order, `consumers` how many streams each has of each topic.
+    `partitions` are the partitions of each topic in the real client's order, `consumers` the number of streams that
+    each consumer has of each topic.
     """
     falls_to: dict[TopicPartition, str] = {}
     for topic, numbers in partitions.items():
@@ -39,8 +42,3 @@ def _chunks(numbers: Sequence[int], threads: Sequence[str]) -> list[tuple[str, S
     each, more = divmod(len(numbers), len(threads))
     starts = [each * i + min(i, more) for i in range(len(threads) + 1)]
     return [(thread, numbers[starts[i] : starts[i + 1]]) for i, thread in enumerate(threads)]
-
-
-def java_order(text: str) -> bytes:
-    """Java compares strings by UTF-16 units, Python by code points: they differ beyond U+FFFF."""
-    return text.encode("utf-16-be", errors="surrogatepass")

@@ -1,12 +1,12 @@
-"""What a membership in ZooKeeper hears and wants done, beside the events and actions of every membership.
+"""The events and actions of a member in ZooKeeper, beside those of every member.
 
-The contract is that of `group/events.py`. What is special to ZooKeeper:
+The contract is that of `group/events.py`. ZooKeeper adds:
 
 - Every `Look` and `Transact` is answered, in the order of their sending, by one `Looked`, `Transacted`, `Refused` or
-  `Unanswered` with its token, unless the session expires first: `Expired` fails all that is out.
+  `Unanswered` with its token, unless the session expires first: `Expired` fails all pending requests.
 - A session writes in order: of two `Transact`s the second is carried out after the first, or fails.
-- What is asked before `SessionBegan` was heard is never carried out in the session that it tells of, and nothing of a
-  session is told after `CloseSession`, which carries out what was asked before it.
+- A request made before `SessionBegan` is never carried out in the new session. No event of a session follows
+  `CloseSession`, which carries out the requests made before it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from streamgroup.znodes import Operation, Refusal, Subtree, ZNode
 
 @dataclass(frozen=True, slots=True)
 class SessionBegan:
-    """A new session: nothing that an earlier one registered is ours any more. `session_id` is ZooKeeper's, `timeout_ms`
-    what it grants, whatever was asked for."""
+    """A new session began: nothing that an earlier session registered is ours any more.
+
+    `session_id` is ZooKeeper's. `timeout_ms` is the timeout that it grants, whatever the member asked for.
+    """
 
     session_id: int
     timeout_ms: int
@@ -30,7 +32,7 @@ class SessionBegan:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The connection is lost, the session may live (R36): watches may have been missed."""
+    """The connection is lost, and the session may live (R36). Watches may have been missed."""
 
     reason: str
 
@@ -42,21 +44,21 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The session is over: its ephemeral nodes are gone, or will be."""
+    """The session has expired: its ephemeral nodes are gone, or will be."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Something that a `Look` watches has changed; told once."""
+    """A node that a `Look` watches has changed. It is reported once."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was found: by path, without what does not exist."""
+    """The nodes that a `Look` found, by path. Nodes that do not exist are absent."""
 
     token: int
     nodes: Mapping[str, ZNode]
@@ -71,7 +73,7 @@ class Transacted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was carried out, because of the operation on `path`."""
+    """No operation was carried out, because of the operation on `path`."""
 
     token: int
     path: str
@@ -80,7 +82,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """The connection was lost or the time is over: a `Transact` may or may not have been carried out."""
+    """The connection was lost, or the request timed out. A `Transact` may or may not have been carried out."""
 
     token: int
     reason: str
@@ -94,17 +96,17 @@ RegistryEvent = SessionBegan | Suspended | Resumed | Expired | Changed | Looked 
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Connect; `SessionBegan` follows, after an `Expired` another one without being asked for."""
+    """Connect. `SessionBegan` follows, and another one by itself after each `Expired`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """End the session in order: its ephemeral nodes go at once."""
+    """End the session: its ephemeral nodes are deleted at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Read these."""
+    """Read these subtrees."""
 
     token: int
     subtrees: tuple[Subtree, ...]
@@ -112,8 +114,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Transact:
-    """Make the nodes `ensured` (persistent, with their parents, where they do not exist), then all of `operations` or
-    none of them."""
+    """Carry out all of `operations` or none of them.
+
+    Before that create the persistent nodes `ensured` and their parents, where they do not exist.
+    """
 
     token: int
     operations: tuple[Operation, ...]

@@ -1,15 +1,15 @@
-"""The nodes that the consumer groups of Kafka 0.7 and 0.8 keep in ZooKeeper: where they are, what they hold.
+"""The nodes that the consumer groups of Kafka 0.7 and 0.8 keep in ZooKeeper: their paths and their contents.
 
-    /consumers/<group>/ids/<consumer>          E  what the consumer reads, in how many streams
+    /consumers/<group>/ids/<consumer>          E  the topics that the consumer reads, with the number of streams
     /consumers/<group>/owners/<topic>/<name>   E  <consumer>-<number of its stream>
     /consumers/<group>/offsets/<topic>/<name>     a bare decimal
-    /consumers/<group>/streamgroup/<topic>/<name> ours: what a commit tells beside its offset (R32)
-    /consumers/<group>/streamgroup-members/<consumer>  E  ours: whose member a consumer is (R28)
+    /consumers/<group>/streamgroup/<topic>/<name> ours: the metadata of a commit (R32)
+    /consumers/<group>/streamgroup-members/<consumer>  E  ours: the identity of a member (R28)
 
 E: ephemeral. A partition's `<name>` is `<broker>-<partition>` in 0.7, its number in 0.8. Our members stand beside our
-metadata, not below it: there every name may be a topic's, `members` too.
+metadata, not below it, where every name may be a topic's, even `members`.
 
-Readers raise DecodeError, which names the node, for what does not mean what it should: other programs write here, too.
+Other programs write these nodes, too. For contents that make no sense readers raise DecodeError, which names the node.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from streamgroup.model import Dialect, TopicPartition
 from streamgroup.wire.registrations import garbage, is_node_name, read_number, read_object, read_text
 
 STREAMS_MOST = 10_000
-"""A consumer that claims to read with more streams is not believed: the names of all of them would be made."""
+"""A consumer that claims more streams is refused, since a name would be made for each stream."""
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
 """The kinds of subscriptions, in the words of 0.8's nodes."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-"""A pattern of 0.8 never means these (`exclude.internal.topics`)."""
+"""A pattern of 0.8 never matches these topics (`exclude.internal.topics`)."""
 
 _WILDCARDS = {
     WHITE_LIST: re.compile(r"\*([0-9]{1,19})\*(.*)"),
@@ -40,7 +40,7 @@ _WILDCARDS = {
 
 @dataclass(frozen=True, slots=True)
 class GroupPaths:
-    """Where the nodes of one group are. Raises ConfigError for a group that no node can be called after."""
+    """The paths of one group's nodes. Raises ConfigError for a group id that is not a valid name of a node."""
 
     group: str
     dialect: Dialect
@@ -54,49 +54,49 @@ class GroupPaths:
 
     @property
     def root(self) -> str:
-        """Above all nodes of the group."""
+        """The parent of all nodes of the group."""
         return f"/consumers/{self.group}"
 
     @property
     def ids(self) -> str:
-        """Above the consumers."""
+        """The parent of the consumers."""
         return f"{self.root}/ids"
 
     @property
     def members(self) -> str:
-        """Above what our members tell of themselves."""
+        """The parent of our members' identities."""
         return f"{self.root}/streamgroup-members"
 
     def consumer(self, consumer_id: str) -> str:
-        """A consumer's registration: while it exists, its session lives (R31)."""
+        """Return the node of a consumer's registration. While it exists, its session lives (R31)."""
         return f"{self.ids}/{consumer_id}"
 
     def member(self, consumer_id: str) -> str:
-        """What one of our members tells of itself."""
+        """Return the node of the identity of one of our members."""
         return f"{self.members}/{consumer_id}"
 
     def owners(self, topic: str | None = None) -> str:
-        """Above the owner nodes, of one topic or of all."""
+        """Return the parent of the owner nodes, of one topic or of all."""
         return self._below("owners", topic)
 
     def offsets(self, topic: str | None = None) -> str:
-        """Above the offset nodes, of one topic or of all."""
+        """Return the parent of the offset nodes, of one topic or of all."""
         return self._below("offsets", topic)
 
     def metadata(self, topic: str | None = None) -> str:
-        """Above the metadata of our commits, of one topic or of all."""
+        """Return the parent of our commits' metadata, of one topic or of all."""
         return self._below("streamgroup", topic)
 
     def owner(self, tp: TopicPartition) -> str:
-        """The owner node of a partition."""
+        """Return the owner node of a partition."""
         return f"{self.owners(tp.topic)}/{self._name(tp)}"
 
     def offset(self, tp: TopicPartition) -> str:
-        """The offset node of a partition."""
+        """Return the offset node of a partition."""
         return f"{self.offsets(tp.topic)}/{self._name(tp)}"
 
     def metadata_of(self, tp: TopicPartition) -> str:
-        """The metadata of our commit of a partition."""
+        """Return the node of our commit's metadata of a partition."""
         return f"{self.metadata(tp.topic)}/{self._name(tp)}"
 
     def _name(self, tp: TopicPartition) -> str:
@@ -111,13 +111,13 @@ class GroupPaths:
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """What a consumer wants to read: streams by topic, or by the one pattern where `kind` is a list's."""
+    """A consumer's subscription: streams by topic, or by one pattern where `kind` is that of a list."""
 
     kind: str
     streams: Mapping[str, int]
 
     def topics(self, existing: Iterable[str], dialect: Dialect) -> dict[str, int]:
-        """How many streams it has of each topic; a pattern means those of `existing`, as in the real client.
+        """Return the number of its streams by topic. A pattern matches topics of `existing`, as in the real client.
 
         Raises DecodeError for a pattern that is none, or cannot be used (`patterns.py`).
         """
@@ -129,7 +129,7 @@ class Interest:
 
 
 def read_consumer(path: str, data: bytes, dialect: Dialect) -> Interest:
-    """What a consumer's registration says. Raises DecodeError."""
+    """Read a consumer's registration. Raises DecodeError."""
     text = read_text(data, path)
     if dialect is Dialect.KAFKA:
         value = read_object(data, path)
@@ -152,7 +152,7 @@ def _streams(value: object, path: str) -> dict[str, int]:
 
 
 def registration(dialect: Dialect, topics: Iterable[str], timestamp_ms: int) -> bytes:
-    """What we register: one stream of each topic, in the spelling of the real client."""
+    """Return our registration: one stream of each topic, as the real client writes it."""
     names = sorted(set(topics))
     if dialect is Dialect.KAFKA07:
         entries = ",".join(f"{json.dumps(name, ensure_ascii=False)}: 1" for name in names)
@@ -168,25 +168,25 @@ def registration(dialect: Dialect, topics: Iterable[str], timestamp_ms: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """As whom a member registers in one session: an id as the real client makes them, and when (ms since 1970)."""
+    """The consumer id of one session, in the form of the real client, and its time (ms since 1970)."""
 
     consumer_id: str
     timestamp_ms: int
 
     @classmethod
     def of(cls, group: str, host: str, timestamp_ms: int, unique: int) -> Incarnation:
-        """`<group>_<host>-<ms>-<8 hex>`; of the chance number `unique` the lower 32 bits count."""
+        """Return `<group>_<host>-<ms>-<8 hex>` with the lower 32 bits of the random number `unique`."""
         name = "".join(c if is_node_name(f"x{c}") else "-" for c in host)
         return cls(f"{group}_{name}-{timestamp_ms}-{unique & 0xFFFFFFFF:08x}", timestamp_ms)
 
 
 def owner_data(thread: str) -> bytes:
-    """What an owner node holds: `grp1_c1-0`."""
+    """Return the content of an owner node, such as `grp1_c1-0`."""
     return thread.encode()
 
 
 def read_owner(path: str, data: bytes) -> str:
-    """The thread `<consumer>-<number>` that owns a partition. Raises DecodeError."""
+    """Read the thread `<consumer>-<number>` that owns a partition. Raises DecodeError."""
     thread = read_text(data, path)
     if re.fullmatch(r".+-[0-9]{1,10}", thread) is None:
         raise garbage(path, data, "<consumer>-<number>")
@@ -194,7 +194,7 @@ def read_owner(path: str, data: bytes) -> str:
 
 
 def consumer_of(thread: str) -> str:
-    """The consumer of a thread id."""
+    """Return the consumer of a thread id."""
     return thread.rpartition("-")[0]
 
 
@@ -202,10 +202,10 @@ def consumer_of(thread: str) -> str:
 
 
 def offset_data(offset: int) -> bytes:
-    """What an offset node holds."""
+    """Return the content of an offset node."""
     return str(offset).encode()
 
 
 def read_offset(path: str, data: bytes) -> int:
-    """The offset that a node holds. Raises DecodeError: taken for absent it would let the reading start anew."""
+    """Read the offset in a node. Raises DecodeError: without the offset, reading would start anew."""
     return read_number(read_text(data, path), path)

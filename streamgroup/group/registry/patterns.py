@@ -1,8 +1,8 @@
 """Patterns of topics that other consumers have registered, matched in bounded time.
 
-Whoever may write to ZooKeeper may register any pattern, and Python's expressions try one way after the other: `(a+)+b`
-against 26 letters takes seconds, and twice as long for each letter more. So before anything is matched it is
-estimated in how many ways that could be tried; beyond `WAYS_MOST` the pattern cannot be used here.
+Any client of ZooKeeper may register any pattern, and Python's expressions try one way to match after the other. The
+pattern `(a+)+b` against 26 letters takes seconds, and twice as long for each further letter. Before a match the number
+of ways is therefore estimated. A pattern with more than `WAYS_MOST` is refused.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from functools import lru_cache
 from streamgroup.errors import DecodeError
 
 LENGTH_MOST = 1000
-"""Of a pattern, in characters."""
+"""The longest pattern, in characters."""
 WAYS_MOST = 2**24
-"""Tried within about half a second; three `.*` in a topic's name of 249 characters are below that."""
+"""So many ways take about half a second. Three `.*` against a topic's name of 249 characters are below that."""
 _EXPONENT_MOST = 64
 
 _PIECE = re.compile(
@@ -34,7 +34,7 @@ _PIECE = re.compile(
 
 @lru_cache(maxsize=8192)
 def matches(raw: str, topic: str) -> bool:
-    """Whether the pattern means the topic. Raises DecodeError for what is no pattern here, or takes too long."""
+    """Return whether the pattern matches the topic. Raises DecodeError for a pattern that is invalid or too slow."""
     pattern = _compiled(raw)
     if ways(pattern.pattern, len(topic)) > WAYS_MOST:
         raise _useless(raw, f"there are too many ways to match it with the {len(topic)} characters of a topic")
@@ -42,7 +42,10 @@ def matches(raw: str, topic: str) -> bool:
 
 
 def _compiled(raw: str) -> re.Pattern[str]:
-    """As `TopicFilter` reads it: a comma is an `or`; blanks, and quotes around it (of property files), do not count."""
+    """Compile a pattern as `TopicFilter` reads it.
+
+    A comma is an `or`. Blanks do not count, nor do quotes around the pattern, which come from property files.
+    """
     if len(raw) > LENGTH_MOST:
         raise _useless(raw, f"it is longer than {LENGTH_MOST} characters")
     text = re.sub("^[\"']+|[\"']+$", "", raw.strip().replace(",", "|").replace(" ", ""))
@@ -58,7 +61,7 @@ def _useless(raw: str, reason: str) -> DecodeError:
 
 @dataclass(slots=True)
 class _Group:
-    """What stands between two parentheses: the ways of the branches before, and of the pieces of this branch."""
+    """An expression in parentheses: the ways of the earlier branches, and of the pieces of this branch."""
 
     before: int = 0
     pieces: list[int] = field(default_factory=list)
@@ -76,10 +79,10 @@ class _Group:
 
 
 def ways(text: str, length: int) -> int:
-    """In how many ways at most an expression that compiles may be tried with so many characters.
+    """Return in how many ways at most an expression that compiles may match so many characters.
 
-    Of a sequence the product of its pieces' ways, of branches the sum; `WAYS_MOST + 1` stands for all beyond. What is
-    not known here (comments, conditions, verbose expressions) counts as beyond.
+    The ways of a sequence are the product of its pieces' ways, those of branches the sum. `WAYS_MOST + 1` stands for
+    any larger number, also for expressions that are not known here: comments, conditions, verbose expressions.
     """
     groups, at = [_Group()], 0
     while at < len(text):
@@ -104,7 +107,7 @@ def ways(text: str, length: int) -> int:
 
 
 def _repeated(piece: int, times: re.Match[str], length: int) -> int:
-    """What has one way is told apart by how often it comes, anything else by all the ways of each time."""
+    """Return the ways of a repetition: of a piece with one way its counts, else the ways of all its repetitions."""
     least, most = _bounds(times, length)
     if piece == 1:
         return max(min(most, length) + 1, least)
@@ -113,7 +116,7 @@ def _repeated(piece: int, times: re.Match[str], length: int) -> int:
 
 
 def _bounds(times: re.Match[str], length: int) -> tuple[int, int]:
-    """How often at least, and at most; without an end it is the length, as empty repetitions end by themselves."""
+    """Return how often a piece repeats at least and at most: at most `length` times, as empty repetitions end."""
     sign = times["times"][0]
     if sign != "{":
         return int(sign == "+"), 1 if sign == "?" else length

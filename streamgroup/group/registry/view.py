@@ -1,7 +1,7 @@
-"""A group and its cluster as the nodes showed them: who reads what, which partitions there are, who owns them.
+"""A group and its cluster as its nodes show them: consumers, partitions and owners.
 
-What cannot be read is left out and noted (`View.notes`): a consumer whose registration is garbage reads nothing, a
-topic or broker is not there. Never an error: one bad node must not stop the whole group.
+Unreadable nodes are left out and noted (`View.notes`): a consumer whose registration is garbage reads nothing, and a
+topic or broker is taken for absent. They are never an error: one bad node must not stop the whole group.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streamgroup.errors import DecodeError
+from streamgroup.group.assigning import java_order
 from streamgroup.group.registry import formats as f
-from streamgroup.group.registry.consensus import java_order, share
+from streamgroup.group.registry.consensus import share
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.model import Broker, Dialect, TopicPartition
 from streamgroup.wire.registrations import (
@@ -30,13 +31,13 @@ Nodes = Mapping[str, ZNode]
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A registered consumer. `streams`: by topic, of the topics looked at, patterns resolved."""
+    """A registered consumer. `streams` is the number of its streams by topic, with patterns resolved."""
 
     consumer_id: str
     session_id: int
     streams: Mapping[str, int]
     identity: bytes | None
-    """What a member of ours tells of itself (R28); None for a consumer of another make."""
+    """The identity of one of our members (R28); None for a consumer of another make."""
 
     @property
     def is_ours(self) -> bool:
@@ -46,7 +47,10 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """An owner node: `thread` is `<consumer>-<number>`; `""` where it is garbage, which keeps others out as well."""
+    """An owner node.
+
+    `thread` is `<consumer>-<number>`, or `""` where the node is garbage, which keeps others out, too.
+    """
 
     thread: str
     session_id: int
@@ -55,16 +59,16 @@ class Owner:
 
     @property
     def consumer_id(self) -> str:
-        """Whose thread it is."""
+        """The consumer of the thread."""
         return f.consumer_of(self.thread)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """See the module. `partitions`: the topics that exist, in the order in which the real client hands them out."""
+    """One look at a group. `partitions` are those of the topics that exist, in the order of the real client."""
 
     generation: int
-    """The largest zxid of what decides the assignment: the same for all who have seen the same."""
+    """The largest zxid of the nodes that decide the assignment: the same for all who have seen the same nodes."""
     consumers: Mapping[str, Consumer]
     partitions: Mapping[str, tuple[int, ...]]
     brokers: Mapping[int, Broker]
@@ -78,21 +82,21 @@ class View:
 
     @property
     def ours(self) -> tuple[str, ...]:
-        """Our members, in the order in which they are handed partitions."""
+        """Our members, in the order in which they get partitions."""
         return tuple(sorted((c.consumer_id for c in self.consumers.values() if c.is_ours), key=java_order))
 
     @property
     def total(self) -> int:
-        """The partitions of all topics looked at."""
+        """The number of partitions of all topics looked at."""
         return sum(map(len, self.partitions.values()))
 
     def shares(self) -> dict[TopicPartition, str]:
-        """The thread to which each partition falls."""
+        """Return the thread to which each partition falls."""
         return share(self.partitions, {c.consumer_id: c.streams for c in self.consumers.values()})
 
 
 def subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[Subtree, ...]:
-    """What to look at for `view_of`, without the owners; `topics` None are all that the cluster has."""
+    """Return the subtrees to read for `view_of`, without the owners. `topics` None: all topics of the cluster."""
     below: tuple[Subtree, ...]
     if topics is None:
         below = (Subtree(TOPICS, 2 if paths.dialect is Dialect.KAFKA07 else 1, watch),)
@@ -108,14 +112,14 @@ def subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = T
 
 
 def owner_subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[Subtree, ...]:
-    """What to look at for `owners_in`."""
+    """Return the subtrees to read for `owners_in`. `topics` None: all topics of the group."""
     if topics is None:
         return (Subtree(paths.owners(), 2, watch),)
     return tuple(Subtree(paths.owners(topic), 1, watch) for topic in sorted(filter(is_node_name, set(topics))))
 
 
 def view_of(paths: GroupPaths, nodes: Nodes) -> View:
-    """What was found by looking at `subtrees`, and `owner_subtrees` where these were looked at, too."""
+    """Return the group that the nodes of `subtrees` show, and of `owner_subtrees` where these were read, too."""
     reader = _Reader(paths, nodes)
     partitions = reader.partitions()
     consumers = {consumer.consumer_id: consumer for consumer in reader.consumers(partitions)}
@@ -124,7 +128,7 @@ def view_of(paths: GroupPaths, nodes: Nodes) -> View:
 
 
 def owners_in(paths: GroupPaths, nodes: Nodes) -> dict[TopicPartition, Owner]:
-    """The owner nodes among those found."""
+    """Return the owners among the nodes found."""
     return _Reader(paths, nodes).owners()
 
 
@@ -137,7 +141,7 @@ class _Reader:
         self.notes: list[str] = []
 
     def _below(self, parent: str) -> Iterator[tuple[str, str, ZNode]]:
-        """Name, path and node of the children that were read, in the order of their names."""
+        """Yield name, path and node of the children that were read, in the order of their names."""
         above = self._nodes.get(parent)
         for name in () if above is None else sorted(above.children):
             path = f"{parent}/{name}"
@@ -158,7 +162,7 @@ class _Reader:
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def _topics(self) -> list[str]:
-        """Those that exist, of those looked at."""
+        """Return the topics that exist, of those looked at."""
         prefix = f"{TOPICS}/"
         return sorted(p[len(prefix) :] for p in self._nodes if p.startswith(prefix) and "/" not in p[len(prefix) :])
 
@@ -202,7 +206,10 @@ class _Reader:
             yield Consumer(name, node.owner, streams, member.data if member is not None and told else None)
 
     def owners(self) -> dict[TopicPartition, Owner]:
-        """Garbage names are nobody's partitions; garbage in an owner node keeps others out all the same."""
+        """Return the owners.
+
+        A garbage name is not a partition; garbage in an owner node keeps others out all the same.
+        """
         found: dict[TopicPartition, Owner] = {}
         prefix = f"{self._paths.owners()}/"
         for path, node in self._nodes.items():

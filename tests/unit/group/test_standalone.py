@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import BrokerError, ConfigError, ErrorCode
 from streamgroup.group import events as ev
+from streamgroup.group.purposes import Purpose
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig
@@ -276,3 +277,19 @@ def test_it_stops_at_once_and_may_start_again() -> None:
     run.step(ev.Start(("t",)))
     run.found()
     assert assigned(run.step(known(t=2))).kept == frozenset(), "what was held is the ledger's no more"
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
+    plain = [event for event in get_args(ev.Event) if event not in {ev.Answered, ev.Failed}]
+    table = StandaloneMember.TABLE
+    missing = {(state, event) for state in State for event in plain if (state, event) not in table}
+    assert missing == {(state, ev.Start) for state in State if state not in {State.UNJOINED, State.LEFT}}
+
+
+def test_find_coordinator_has_a_row_for_both_outcomes_wherever_it_may_be_pending() -> None:
+    for state in (State.FINDING, State.STABLE):
+        for outcome in (ev.Answered, ev.Failed):
+            assert (state, (Purpose.FIND, outcome)) in StandaloneMember.TABLE
