@@ -1,4 +1,4 @@
-"""What a member does for the whole group: it assigns the partitions, and follows their number (R23)."""
+"""The part of a member in the whole group: it assigns the partitions as leader, and follows their number (R23)."""
 
 from __future__ import annotations
 

@@ -341,7 +341,10 @@ class Membership(BrokerMachine):
             self._fail(DecodeError(f"group {self._config.group_id}, generation {self._generation}: {error}"))
             return
         if given.foreign:
-            self._note(WARNING, f"not read: topics that the leader assigned but nobody here asked for: {given.foreign}")
+            self._note(
+                WARNING,
+                f"not read: topics that the leader assigned and this member has not subscribed to: {given.foreign}",
+            )
         self._assigned(given.partitions, given.basis)
 
     def _assigned(self, partitions: tuple[TopicPartition, ...], basis: AssignmentBasis | None) -> None:

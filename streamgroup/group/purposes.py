@@ -1,4 +1,4 @@
-"""What a member of a Kafka group asks of brokers, and the timers that it sets."""
+"""The purposes of a member's requests to brokers, and its timers."""
 
 from __future__ import annotations
 

@@ -255,8 +255,8 @@ class StandaloneMember(BrokerMachine):
             self._refused_since = self._now
             self._note(
                 WARNING,
-                f"it has members, so a commit of this query, which is none, was refused ({name}). "
-                f"Nothing is read until they have left, for {self._members_timeout_s:g} s (group.joinTimeout) at most",
+                f"it has members, so the coordinator refused a commit of this query, which is not a member ({name}). "
+                f"It reads nothing until they have left, for {self._members_timeout_s:g} s (group.joinTimeout) at most",
             )
         waited = self._now - self._refused_since
         if waited >= self._members_timeout_s:
@@ -267,11 +267,11 @@ class StandaloneMember(BrokerMachine):
 
 
 _HAS_MEMBERS = (
-    "group {group}: it has members, and with group.mode=commit this query is none of them: its commits have been "
-    "refused for {waited:.0f} s ({name}; group.joinTimeout), and it has read nothing meanwhile. Stop the members, or "
-    "give this query a kafka.group.id of its own, or let it share the partitions with them (group.mode=member), or "
-    "let it commit nothing (group.mode=off). Mind that it follows what consumers have committed to its group, as "
-    "it would a reset: look before it starts there again ({look})"
+    "group {group}: it has members, and with group.mode=commit this query is not a member: the coordinator has refused "
+    "its commits for {waited:.0f} s ({name}; group.joinTimeout), and the query has read nothing meanwhile. Stop the "
+    "members, or give this query a kafka.group.id of its own, or let it share the partitions with them "
+    "(group.mode=member), or let it commit nothing (group.mode=off). The next start follows the commits of other "
+    "consumers in its group like a reset: look at them before ({look})"
 )
 
 _UNJOINED, _FINDING, _STABLE, _LEFT = State.UNJOINED, State.FINDING, State.STABLE, State.LEFT

@@ -1,4 +1,4 @@
-"""What a member asks of ZooKeeper, and the timers that it sets."""
+"""The purposes of a member's requests to ZooKeeper, and its timers."""
 
 from __future__ import annotations
 

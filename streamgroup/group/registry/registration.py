@@ -19,7 +19,7 @@ _OTHER_TOPICS = ("",)
 
 
 class Registration:
-    """What a member knows of its own registration.
+    """The registration of a member, as far as the member knows it.
 
     `new_incarnation` is asked for a consumer id once a session, and again where an id turns out to be taken.
     """

@@ -131,7 +131,11 @@ class Seen:
         for tp in sorted(missing):
             owner = self.owners.get(tp)
             if owner is not None and owner.consumer_id not in view.consumers:
-                who = f"{owner.thread!r}, which is not registered (any more)" if owner.thread else "nobody who is named"
+                who = (
+                    f"{owner.thread!r}, which is not registered (any more)"
+                    if owner.thread
+                    else "an owner node without a name"
+                )
                 yield (
                     f"{tp} falls to this member and is still owned by {who}: waiting until {paths.owner(tp)} "
                     f"goes with its session {owner.session_id:#x}"
