@@ -189,7 +189,10 @@ def test_nobody_at_the_address_is_told_with_the_address(caplog: pytest.LogCaptur
         unheard.bind(("127.0.0.1", 0))
         port = unheard.getsockname()[1]
         session = Session(ZooKeeperOptions((("127.0.0.1", port),), connection_timeout_ms=300))
-        with caplog.at_level(logging.INFO), pytest.raises(TransportError, match=f"127.0.0.1:{port}: no connection"):
+        with (
+            caplog.at_level(logging.INFO),
+            pytest.raises(TransportError, match=f"cannot connect to ZooKeeper 127.0.0.1:{port}"),
+        ):
             session.connect()
         session.close()
     assert caplog.records == [], "kazoo says nothing of its own"
@@ -445,7 +448,7 @@ def test_what_may_not_be_read_is_named(connect: Connect, server: ZooKeeperServer
         from kazoo.security import CREATOR_ALL_ACL  # noqa: PLC0415
 
         kazoo.create("/eves", acl=CREATOR_ALL_ACL)
-        with pytest.raises(RefusedError, match="/eves: its access control list forbids it"):
+        with pytest.raises(RefusedError, match=r"/eves refused by .*: its access control list forbids it"):
             connect().read("/", 1)
     finally:
         kazoo.delete("/eves")
