@@ -24,12 +24,10 @@ from streamgroup.cluster.interface import kafka_of
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.driver.membership.modes import (
-    brokers_store_of,
     in_zookeeper,
     machine_of,
     member_config,
     member_of,
-    registry_store_of,
     solo_of,
 )
 from streamgroup.driver.membership.offsets_thread import OffsetsThread
@@ -37,6 +35,7 @@ from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member, MemberAction
+from streamgroup.group.offsets.choice import store_at
 from streamgroup.group.offsets.dual import larger
 from streamgroup.group.registry.description import describe_members, member_subtrees
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
@@ -105,7 +104,7 @@ def backend_of(
     kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
     if registry is None or group.mode is Mode.OFF or not kept_there:
         machine = machine_of(options, group, rng, is_missed)
-        member = member_of(options, group, ledger, machine, brokers_store_of(group), rng=rng)
+        member = member_of(options, group, ledger, machine, rng=rng)
         return BrokerBackend(options, group, member, state=state, watcher=watcher, on_action=on_action)
     return RegistryBackend(
         options,
@@ -182,7 +181,7 @@ class RegistryBackend:
         machine: Machine = self._machine()
         if not group.is_member:
             machine = solo_of(options, group, rng, is_missed, through_brokers=False, session=True)
-        self.member = member_of(options, group, ledger, machine, registry_store_of(group, self._paths), rng=rng)
+        self.member = member_of(options, group, ledger, machine, paths=self._paths, rng=rng)
         self.thread = RegistryThread(self.member, state, registry, on_action)
 
     def _machine(self) -> Reconciler:
@@ -195,7 +194,7 @@ class RegistryBackend:
     def opened(self, dialect: Dialect) -> None:
         """From here on the nodes are called as the cluster calls them."""
         self._paths = GroupPaths(self._group.group_id, dialect)
-        self.member.store = registry_store_of(self._group, self._paths)
+        self.member.store = store_at(self._group.offset_location, self._paths)
         if self._group.is_member:
             self.member.membership = self._machine()
         if not self._in_kafka:

@@ -15,22 +15,17 @@ from collections.abc import Callable
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
-from streamgroup.group.offsets.dual import DualOffsetStore
-from streamgroup.group.offsets.kafka import KafkaOffsetStore
-from streamgroup.group.offsets.memory import MemoryOffsetStore
-from streamgroup.group.offsets.registered_kafka import RegisteredKafkaStore
-from streamgroup.group.offsets.store import OffsetStore
-from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
+from streamgroup.group.offsets.choice import store_at
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.net.backoff import Backoff
-from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions
+from streamgroup.options.types import GroupOptions, OffsetsStorage, SourceOptions
 
 
 def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
-    """The ledger of one run."""
+    """Return the ledger of one run."""
     return Ledger(group.group_id, run, new_lineage, alone=not group.is_member)
 
 
@@ -39,32 +34,20 @@ def member_of(
     group: GroupOptions,
     ledger: Ledger,
     machine: Machine,
-    store: OffsetStore,
     *,
+    paths: GroupPaths | None = None,
     rng: random.Random,
 ) -> Member:
-    """The member of one run, or what stands for it."""
+    """Return the member of one run, or what stands for it; `paths` are those of a group in ZooKeeper."""
     return Member(
         machine,
         ledger,
-        store,
+        store_at(group.offset_location, paths),
         instance_id=group.instance_id if group.is_member else None,
         session_timeout_s=member_config(options, group).shortest_session_ms / 1000,
         request_timeout_ms=options.client.request_timeout_ms,
         backoff=Backoff(options.client, rng),
     )
-
-
-def brokers_store_of(group: GroupOptions) -> OffsetStore:
-    """Where the offsets are that a broker keeps, or nobody."""
-    return MemoryOffsetStore() if group.mode is Mode.OFF else KafkaOffsetStore()
-
-
-def registry_store_of(group: GroupOptions, paths: GroupPaths) -> OffsetStore:
-    """Where the offsets are of a group whose members ZooKeeper keeps."""
-    if group.offsets_storage is not OffsetsStorage.KAFKA:
-        return ZooKeeperOffsetStore(paths)
-    return DualOffsetStore(paths) if group.dual_commit else RegisteredKafkaStore(paths)
 
 
 def machine_of(
