@@ -1,7 +1,7 @@
-"""Membership and ledger as one machine: what the group's thread carries out. Pure: no clock, no thread, no socket.
+"""The member of a group: its membership machine, its ledger and its offset store as one machine. Pure.
 
-The membership machine decides about joining, the ledger about positions; this file fetches and commits offsets between
-the two, at the moments that the rules allow.
+The membership machine decides about joining, the ledger about positions. The member fetches and commits offsets between
+the two, at the moments that the rules allow, and puts both to the offset store.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ OWN_TOKENS = 1 << 32
 """The machine's tokens are below, those of requests to the offset store from here on."""
 
 
-class Waits(Protocol):
-    """How long to wait before the next attempt; chance is injected with it."""
+class Backoff(Protocol):
+    """The waits between attempts. Their jitter comes with the implementation."""
 
     def next(self) -> float:
-        """Seconds before the next attempt."""
+        """Return the seconds to wait before the next attempt."""
 
     def reset(self) -> None:
-        """The last attempt went well."""
+        """Begin anew: the last attempt went well."""
 
 
 class Machine(Protocol):
@@ -89,12 +89,12 @@ class Machine(Protocol):
         """Whether it gives up what it holds at the next boundary of a batch."""
 
     def step(self, event: Any, now: float) -> Sequence[Action | RegistryAction]:
-        """Take one event, one of its keeper's (broker, ZooKeeper) or of all; the actions to carry out, in order."""
+        """Take one event; return the actions to carry out, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """An action of our own: the log has to tell where these partitions, gained in `generation`, start."""
+    """An action of the member: look up in the logs where these partitions, gained in `generation`, start."""
 
     generation: int
     partitions: Mapping[TopicPartition, Origin]
@@ -102,7 +102,7 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class MetadataStale:
-    """An action of our own: an answer contradicts the metadata (a topic may be gone): refresh it now."""
+    """An action of the member: refresh the metadata now. An answer contradicts it: a topic may be gone."""
 
 
 MemberAction = Action | RegistryAction | AskKafka | WithdrawFromKafka | Resolve | MetadataStale
@@ -140,7 +140,7 @@ class Member:
         instance_id: str | None,
         session_timeout_s: float,
         request_timeout_ms: int,
-        backoff: Waits,
+        backoff: Backoff,
     ) -> None:
         self.membership = membership
         self.ledger = ledger
@@ -155,7 +155,7 @@ class Member:
         self._committing: tuple[int, _Committing] | None = None
         self._part_size = PartSize(ledger.group)
         self._unexpected = 0
-        """Unexpected failures of the broker since it last answered a fetch or a commit well."""
+        """Failures of the store that it cannot explain, since it last answered a fetch or a commit well."""
         self._retry_at: float | None = None
         self._busy = False
         self._withheld = 0
@@ -163,7 +163,7 @@ class Member:
         self._machine_wakes_at: float | None = None
         self._topics: Mapping[str, TopicInfo] = {}
         self.is_listened: Callable[[], bool] = lambda: False
-        """Whether a listener tells of batches that have sunk; the coordinator knows (R22)."""
+        """Whether a listener reports batches that have sunk; the coordinator knows (R22)."""
         self._answers: deque[Answer] = deque()
         """The store's, until the end of the step in which it gives them."""
 
@@ -171,48 +171,51 @@ class Member:
 
     @property
     def stable(self) -> bool:
-        """Whether the member holds an assignment that nothing has called in question."""
+        """Whether the member holds an assignment and no rebalance is announced."""
         return self.membership.state is State.STABLE and not self.membership.rebalance_wanted
 
     def may_plan(self, now: float) -> bool:
-        """R9: an assignment that stands (R25: also while it is kept through a rebalance), a heartbeat or commit of its
-        generation accepted within the session, all positions settled."""
+        """Return whether a batch may be planned (R9).
+
+        It needs an assignment (R25: also one that is kept through a rebalance), a heartbeat or commit of its generation
+        that was accepted within the session timeout, and settled positions.
+        """
         lease = self.membership.lease_at
         fresh = lease is not None and now - lease < self._session_timeout_s
         return self.membership.can_plan and fresh and self.ledger.settled and self.ledger.idle
 
     @property
     def complete(self) -> bool:
-        """R11, R25: nothing moves: what is held is what this member is to read, as far as the group's leader tells."""
+        """Whether the member holds all that it is to read, as far as the group's leader tells (R11, R25)."""
         moving = self._withheld or self.membership.revoking
         return self.stable and not moving and self.ledger.settled and not self.ledger.awaits_offsets
 
     @property
     def wake_at(self) -> float | None:
-        """When `step` wants a Tick."""
+        """When `step` wants a Tick, in seconds of the monotonic clock."""
         wakes = (self._machine_wakes_at, self._retry_at, self.store.wake_at)
         times = [time for time in wakes if time is not None]
         return min(times, default=None)
 
-    # --- what Spark's thread tells -----------------------------------------------------------------------------------
+    # --- calls of Spark's thread -------------------------------------------------------------------------------------
 
     def mark_sunk(self, start: Document, now: float) -> list[MemberAction]:
-        """Spark asks for a batch from `start`. Raises ConfigError for a skipped batch (R17)."""
+        """Take `start`, from which Spark asks for a batch, for sunk. Raises ConfigError for a skipped batch (R17)."""
         self.ledger.mark_sunk(start)
         return self.step(ev.Tick(), now)
 
     def planned(self, document: Document, now: float) -> list[MemberAction]:
-        """`document` is given to Spark."""
+        """Take note that Spark is given `document`: a batch is in flight."""
         self.ledger.emitted(document)
         self._busy = True
         return self.step(ev.Planned(), now)
 
     def planned_empty(self, document: Document) -> None:
-        """A document without ranges is given to Spark (R10): no batch that a rebalance would have to wait for."""
+        """Take note that Spark is given a document without ranges (R10). A rebalance does not wait for it."""
         self.ledger.emitted(document)
 
     def handed_out(self, document: Document, now: float) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
-        """The partitions of a document planned here are asked."""
+        """Return the ranges of a document planned by this run, whose tasks start now."""
         # An empty document (R10) was no batch to the machine: nothing would tell it of its end.
         event = ev.Asked(self.is_listened()) if document.ranges else ev.Tick()
         return self.ledger.handed_out(document), self.step(event, now)
@@ -225,24 +228,24 @@ class Member:
         seen: Mapping[TopicPartition, CommittedOffset],
         now: float,
     ) -> list[MemberAction]:
-        """The partitions of a document that another process planned are asked (R13)."""
+        """Take note that the tasks of a document start that another process planned (R13)."""
         self.ledger.replayed(start, end, ranges, seen)
         self._busy = True
         return self.step(ev.Asked(self.is_listened()), now)
 
     def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
-        """The log told where gained partitions start."""
+        """Take the positions that the logs gave for the partitions of a `Resolve`."""
         self.ledger.resolved(generation, offsets)
         return self.step(ev.Tick(), now)
 
     def moved(self, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
-        """The data-loss policy moved positions."""
+        """Take the positions that the data-loss policy has moved."""
         for tp, offset in offsets.items():
             self.ledger.moved(tp, offset)
         return self.step(ev.Tick(), now)
 
     def farewell(self, now: float) -> list[MemberAction]:
-        """R29: commit every held position, moved or not, whatever else is under way."""
+        """Commit every held position, moved or not, whatever else is under way (R29)."""
         if not self.membership.may_commit:
             return []
         commit = self.ledger.commit_due(now, everything=True)
