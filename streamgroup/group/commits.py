@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.errors import ErrorCode
-from streamgroup.group.offsets.store import COMMITTED, TIMED_OUT, PartitionVerdict, Verdict
+from streamgroup.group.offsets.store import TIMED_OUT, PartitionVerdict, Verdict
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 
 RECOMMIT_AFTER_S = 3600.0
@@ -119,11 +119,12 @@ def refusals(
     A partition that the metadata does not know any more has been deleted. There is nothing to commit, and planning,
     which waits for commits, is where its loss is told (R8).
     """
-    refused = {tp: verdicts.get(tp, TIMED_OUT) for tp in offsets if verdicts.get(tp) != COMMITTED}
+    told = {tp: verdicts.get(tp, TIMED_OUT) for tp in offsets}
     return {
         tp: verdict
-        for tp, verdict in refused.items()
-        if not (verdict.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not exists(tp))
+        for tp, verdict in told.items()
+        if verdict.verdict is not Verdict.COMMITTED
+        and not (verdict.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not exists(tp))
     }
 
 
