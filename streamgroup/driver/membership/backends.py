@@ -79,13 +79,13 @@ class GroupBackend(Protocol):
         """What carries its actions out."""
 
     def opened(self, dialect: Dialect) -> None:
-        """What the cluster speaks is known; the member has not been started."""
+        """Take the dialect of the cluster, before the member is started."""
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
-        """What the group has committed, of `wanted` at least. Raises TransportError where nobody tells in time."""
+        """Return the commits of the group, of `wanted` at least. Raises TransportError if nobody answers in time."""
 
     def described(self, timeout: float) -> Future[GroupDescription]:
-        """Who is in the group, and what they tell of themselves (R28)."""
+        """Describe the members of the group and what they tell of themselves (R28)."""
 
 
 def backend_of(
@@ -120,7 +120,7 @@ def backend_of(
 
 
 class BrokerBackend:
-    """A group that a broker coordinates; or none at all."""
+    """The backend of a group that a broker coordinates, and of a query without a group."""
 
     def __init__(
         self,
@@ -138,10 +138,10 @@ class BrokerBackend:
         self.thread = GroupThread(member, state, options.client, lambda: watcher.snapshot, on_action)
 
     def opened(self, dialect: Dialect) -> None:
-        """A broker coordinates the group as far as it can: who asks it finds out."""
+        """Do nothing: each connection finds out what its broker speaks."""
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
-        """What the group has committed; nothing where there is none."""
+        """Return what the group has committed; nothing without a group."""
         if self._group.mode is Mode.OFF:
             return {}
         name, where = self._group.group_id, in_zookeeper(self._group)
@@ -150,7 +150,7 @@ class BrokerBackend:
         )
 
     def described(self, timeout: float) -> Future[GroupDescription]:
-        """By DescribeGroups."""
+        """Ask the group's coordinator, by DescribeGroups."""
         name = self._group.group_id
         return self._watcher.post(
             lambda cluster, until: describe_groups(kafka_of(cluster, until), [name], until)[name], timeout
@@ -158,7 +158,7 @@ class BrokerBackend:
 
 
 class RegistryBackend:
-    """A group that ZooKeeper keeps. How its nodes are called and what they hold is known once it is opened."""
+    """The backend of a group that ZooKeeper keeps. `opened` tells how its nodes are called and what they hold."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class RegistryBackend:
         return Incarnation.of(self._group.group_id, platform.node(), milliseconds, self._rng.getrandbits(32))
 
     def opened(self, dialect: Dialect) -> None:
-        """From here on the nodes are called as the cluster calls them."""
+        """Call the nodes as the cluster does, from now on."""
         self._paths = GroupPaths(self._group.group_id, dialect)
         self.member.store = store_at(self._group.offset_location, self._paths)
         if self._group.is_member:
@@ -209,9 +209,9 @@ class RegistryBackend:
         return self._group.offsets_storage is OffsetsStorage.KAFKA
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
-        """What stands in the offset nodes, or in Kafka; the larger of both where commits go to both.
+        """Return what the offset nodes hold, or Kafka; the larger of both where commits go to both.
 
-        Raises DecodeError for a node of `wanted` that is no offset.
+        Raises DecodeError for a node of `wanted` that does not hold an offset.
         """
         paths, group = self._paths, self._group
         found: Committed = {}
@@ -229,7 +229,7 @@ class RegistryBackend:
         return larger(found, self.thread.ask(look, timeout))
 
     def described(self, timeout: float) -> Future[GroupDescription]:
-        """By the nodes of the consumers, and those beside them of our members."""
+        """Read the nodes of the consumers, and those beside them of our members."""
         paths = self._paths
         return self.thread.post(
             lambda session, until: describe_members(paths, session.read(member_subtrees(paths), until)), timeout

@@ -1,4 +1,4 @@
-"""The three modes (`group.mode`): what a run is made of in each. Everything else is the same code.
+"""The parts of a run in each mode (`group.mode`). Everything else is the same code in all modes.
 
 | mode | who assigns | where offsets are kept | where it goes on (R5) |
 |---|---|---|---|
@@ -71,7 +71,7 @@ def solo_of(
     through_brokers: bool | None,
     session: bool = False,
 ) -> StandaloneMember:
-    """The machine of a query that is not a member.
+    """Return the machine of a query that is not a member.
 
     `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`); `session`: whether it keeps
     them there itself.
@@ -89,14 +89,14 @@ def solo_of(
 
 
 def in_zookeeper(group: GroupOptions) -> bool | None:
-    """Whether brokers are to keep the group's commits in ZooKeeper; None: where they cannot keep them in Kafka."""
+    """Return whether brokers keep the group's commits in ZooKeeper; None: where they cannot keep them in Kafka."""
     if group.is_member:  # only brokers that can have members
         return False
     return None if group.offsets_storage is None else group.offsets_storage is OffsetsStorage.ZOOKEEPER
 
 
 def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
-    """The options as the group's machines take them."""
+    """Translate the options for the group's machines."""
     return MemberConfig(
         group_id=group.group_id,
         instance_id=group.instance_id,

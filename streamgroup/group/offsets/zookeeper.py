@@ -61,7 +61,7 @@ UNNAMEABLE = PartitionVerdict(Verdict.STALE_METADATA, ErrorCode.UNKNOWN_TOPIC_OR
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The nodes of one partition: the version of the offset node, None where there is none; whether ours is there."""
+    """The nodes of one partition: the version of its offset node (None: there is none), and whether it has metadata."""
 
     version: int | None
     metadata: bool
@@ -222,7 +222,7 @@ class ZooKeeperOffsetStore:
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def _go_on(self, job: _Commit) -> None:
-        """The next transaction, after a look where one is needed; or the answer."""
+        """Send the next transaction, after a look where one is needed; answer once nothing is left."""
         if not job.left:
             self._answer(job)
             return
@@ -244,7 +244,10 @@ class ZooKeeperOffsetStore:
         self._answers.append(OffsetsCommitted(job.request.token, verdicts))
 
     def _operations(self, job: _Commit) -> tuple[tuple[Operation, ...], tuple[str, ...]]:
-        """As many partitions as fit into one transaction; they are known as they will be after it."""
+        """Return the operations for as many partitions as fit into one transaction, and the parents that it needs.
+
+        From here on the partitions are known as they will be after the transaction.
+        """
         operations: list[Operation] = [Check(self._paths.consumer(job.member_id))] if job.member_id else []
         size, job.chunk = 0, []
         for tp in job.left:
@@ -299,9 +302,11 @@ class ZooKeeperOffsetStore:
             return False
 
     def _looked_alone(self, job: _Commit, event: zk.Looked) -> None:
-        """A query that is no member commits only while there are none. One that registers between this look and the
-        transaction is not noticed: ZooKeeper can check that a node has not been written, not that it has no children.
-        Its own first commit then sets the offsets again."""
+        """Go on for a query that is not a member, while the group has none.
+
+        A member that registers between this look and the transaction is not noticed: ZooKeeper can check that a node
+        has not been written, not that it has no children. That member's first commit then sets the offsets again.
+        """
         ids = event.nodes.get(self._paths.ids)
         if not job.member_id and ids is not None and ids.children:
             self._give_up(job, FENCED)
@@ -317,7 +322,7 @@ class ZooKeeperOffsetStore:
             self._go_on(job)
 
     def _written_since(self, job: _Commit, path: str) -> None:
-        """Somebody else has written, made or deleted a node since it was read."""
+        """Try again: another client has written, made or deleted a node since it was read."""
         self._forget(job)
         job.attempts += 1
         if job.attempts == 1:
@@ -337,7 +342,7 @@ class ZooKeeperOffsetStore:
             self._known.pop(tp, None)
 
     def _unknown(self, job: _Commit) -> None:
-        """What is in the transaction that is out may be committed or not: it is committed again."""
+        """Give up: the transaction that is out may be carried out or not. Its partitions are committed again."""
         self._forget(job)
         self._give_up(job, TIMED_OUT)
 
@@ -346,7 +351,7 @@ class ZooKeeperOffsetStore:
         self._answer(job)
 
     def _interrupt(self) -> None:
-        """No commit that is under way writes anything more."""
+        """Stop every commit that is under way: it writes nothing more."""
         for job in [job for job in self._jobs if isinstance(job, _Commit)]:
             if job.writes:
                 job.stopped = True
