@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing
+from dataclasses import replace
+from queue import SimpleQueue
 from typing import Any, cast
 
 import pytest
 
+from streamgroup.driver.membership import offsets_thread
 from streamgroup.driver.membership.offsets_thread import OffsetsThread
-from streamgroup.errors import ErrorCode, StreamGroupError
-from streamgroup.group.offsets.store import CommitOffsets, Verdict
+from streamgroup.errors import ErrorCode, StreamGroupError, TransportError
+from streamgroup.group.offsets.store import (
+    COMMITTED,
+    Answer,
+    CommitOffsets,
+    FetchOffsets,
+    NoAnswer,
+    OffsetsCommitted,
+    OffsetsFetched,
+    Verdict,
+)
 from streamgroup.model import CommittedOffset, TopicPartition
 from tests.offset_store import OFFSETS_VERSION, commit_answer
-from tests.unit.driver.shells import client
+from tests.unit.driver.shells import SOON, client
+from tests.waiting import wait_until
 
 P0 = TopicPartition("t", 0)
 COMMIT = CommitOffsets(6, "g", "g_host-1-aa", 1 << 40, {P0: CommittedOffset(9, "m")}, 1000)
@@ -61,3 +75,74 @@ def test_a_group_in_kafka_that_takes_no_commits_ends_the_query(code: int, told: 
         assert verdicts[P0].verdict is Verdict.TOO_LARGE
         with pytest.raises(StreamGroupError, match=told):
             commit(offsets, code)
+
+
+# -- the thread --------------------------------------------------------------------------------------------------------
+
+
+class _Brokers(_Cluster):
+    """A cluster that the thread opens; `gate` holds its answers up."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.closed = threading.Event()
+
+    def call_versioned(self, kind: Any, make: Any, *_: Any, **__: Any) -> tuple[int, Any]:
+        assert self.gate.wait(SOON)
+        if self.code < 0:
+            raise TransportError("the broker is away")
+        return super().call_versioned(kind, make)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> _Brokers:
+    made = _Brokers()
+    monkeypatch.setattr(offsets_thread, "open_cluster", lambda options: made)
+    monkeypatch.setattr(offsets_thread, "kafka_of", lambda cluster, deadline: cluster)
+    return made
+
+
+def test_requests_are_answered_in_order_and_a_broker_that_is_away_gives_no_answer(
+    brokers: _Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {P0: CommittedOffset(3)}
+    monkeypatch.setattr(offsets_thread, "committed", lambda *_, in_zookeeper: found)
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    with closing(OffsetsThread(client(), "g", answers.put, print)) as offsets:
+        offsets.take(FetchOffsets(5, "g", frozenset(), 1000))
+        offsets.take(COMMIT)
+        assert answers.get(timeout=SOON) == OffsetsFetched(5, found)
+        assert answers.get(timeout=SOON) == OffsetsCommitted(6, {P0: COMMITTED})
+        brokers.code = -1
+        offsets.take(COMMIT)
+        assert answers.get(timeout=SOON) == NoAnswer(6, "the broker is away")
+    assert brokers.closed.wait(SOON)
+
+
+def test_what_was_withdrawn_is_never_asked(brokers: _Brokers) -> None:
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    brokers.gate.clear()
+    with closing(OffsetsThread(client(), "g", answers.put, print)) as offsets:
+        offsets.take(COMMIT)
+        offsets.take(replace(COMMIT, token=7))
+        wait_until(lambda: offsets._queue.qsize() <= 1, "the first request is not taken")
+        offsets.withdraw()
+        offsets.take(replace(COMMIT, token=8))
+        brokers.gate.set()
+        tokens = [answers.get(timeout=SOON).token]
+        while tokens[-1] != 8:
+            tokens.append(answers.get(timeout=SOON).token)
+    assert 7 not in tokens
+
+
+def test_an_error_that_no_attempt_mends_ends_the_query(brokers: _Brokers) -> None:
+    failures: SimpleQueue[StreamGroupError] = SimpleQueue()
+    brokers.code = int(ErrorCode.UNKNOWN_MEMBER_ID)
+    with closing(OffsetsThread(client(), "g", print, failures.put)) as offsets:
+        offsets.take(COMMIT)
+        assert "has members there" in str(failures.get(timeout=SOON))
