@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 
 from tests.spark.support import Streams
 
@@ -19,11 +27,33 @@ JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchM
 that Spark starts: without Hadoop's native library it runs `chmod` for every file of a checkpoint."""
 
 
+class Hearing(StreamingQueryListener):
+    """Hear that a query has ended."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Ignore it."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Ignore it."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Ignore it."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        self.ended.set()
+
+
 def warm_up(session: SparkSession, home: Path) -> None:
     """Do once what the first query of a session waits for, so that no test's deadline has to allow for it.
 
-    Spark loads its classes for streams and Parquet, and starts the processes that it forks Python workers from.
+    Spark loads its classes for streams, Parquet and listeners, and starts the processes that it forks Python workers
+    from.
     """
+    listener = Hearing()
+    session.streams.addListener(listener)
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "nobody", "subscribe": "nothing"}
     session.readStream.format("streamgroup").options(**options).load()
     (home / "lines").mkdir()
@@ -33,6 +63,8 @@ def warm_up(session: SparkSession, home: Path) -> None:
     writer = lines.writeStream.format("parquet").option("checkpointLocation", str(home / "checkpoint"))
     query = writer.trigger(availableNow=True).start(str(home / "rows"))
     assert query.awaitTermination(120), "the session does not get warm"
+    assert listener.ended.wait(60), "the session's listeners do not get warm"
+    session.streams.removeListener(listener)
 
 
 @pytest.fixture(scope="session")
