@@ -84,14 +84,6 @@ class HeldSink:
 # -- at once ----------------------------------------------------------------------------------------------------------
 
 
-def test_once_is_committed_by_its_own_run(listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
-    load.send(60)
-    sunk = listened.to_parquet(listened.read(kafka41, load.topic, "single"), once=True)
-    sunk.finish()
-    wait_until(lambda: committed(kafka41, "single", load.topic) == {0: 30, 1: 30}, "committed", AT_ONCE_S)
-
-
 def test_available_now_ends_with_its_last_batch_committed_and_named(
     listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
 ) -> None:
@@ -283,6 +275,14 @@ def test_a_running_query_is_drained_from_a_shell(
 
 
 # -- at once, at last: Spark's workers are warm by now -----------------------------------------------------------------
+
+
+def test_once_is_committed_by_its_own_run(listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(60)
+    sunk = listened.to_parquet(listened.read(kafka41, load.topic, "single"), once=True)
+    sunk.finish()
+    wait_until(lambda: committed(kafka41, "single", load.topic) == {0: 30, 1: 30}, "committed", AT_ONCE_S)
 
 
 @pytest.mark.timeout(200)
