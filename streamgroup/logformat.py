@@ -1,6 +1,6 @@
 """What an offset is, and what a partition is called, in the logs of Kafka and in those of Kafka 0.7.
 
-Kafka 0.7 differs in four facts, and all that follows for planning, messages and the command line is asked of these:
+Kafka 0.7 differs in four facts. Planning, messages and the command line ask for these, never for the release:
 
 - An offset is a byte position. Only positions where a message begins can be read from (R34).
 - Each broker numbers its own partitions. `2-17` is partition 17 of broker 2; the rows have an int column, so that its
@@ -8,8 +8,8 @@ Kafka 0.7 differs in four facts, and all that follows for planning, messages and
 - A partition exists only while its broker is registered in ZooKeeper.
 - The messages of one compressed set have the same offset.
 
-A leaf: imports nothing of ours. How the bytes of a log are read is told by `streamgroup.executor.formats`, which
-protocol its brokers speak by `streamgroup.net.link`.
+A leaf: imports nothing of ours. `streamgroup.executor.read_format` holds how tasks read the bytes of a log, and
+`streamgroup.net.link` the protocol of its brokers.
 """
 
 from __future__ import annotations
