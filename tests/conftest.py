@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _ADMIN_TIMEOUT_S = 20
 
-# The same cases in every run: a failure is of the change, not of chance. A busy machine may be slow: no deadline a case. STREAMGROUP_RANDOM=1 looks for others.
+# Every run tries the same cases, so that a failure comes from the change. STREAMGROUP_RANDOM=1 tries others. A case has
+# no deadline: a busy machine is slow.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 if not os.environ.get("STREAMGROUP_RANDOM"):
     settings.load_profile("repeatable")
