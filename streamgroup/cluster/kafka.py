@@ -23,14 +23,7 @@ from streamgroup.cluster.requests import (
     read_epoch_ends,
     read_offsets,
 )
-from streamgroup.errors import (
-    BrokerError,
-    ConfigError,
-    DecodeError,
-    TransportError,
-    error_of,
-    may_succeed_later,
-)
+from streamgroup.errors import BrokerError, ConfigError, DecodeError, TransportError, error_of, may_succeed_later
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection

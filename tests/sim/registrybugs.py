@@ -13,7 +13,9 @@ from streamgroup.group import rejoining
 from streamgroup.group.member import Member
 from streamgroup.group.offsets.zookeeper import FIRST_TOKEN, ZooKeeperOffsetStore
 from streamgroup.group.registry import events as rv
+from streamgroup.group.registry import stored
 from streamgroup.group.registry.reconciler import Reconciler
+from streamgroup.group.registry.seen import Seen
 from streamgroup.group.registry.stored import committed_subtrees
 from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, TopicPartition
