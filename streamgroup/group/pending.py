@@ -89,7 +89,7 @@ class Requests(Generic[P, T]):
 
     def reset(self, *but: P) -> None:
         """Stop all timers and give up all requests but those for these purposes."""
-        self._pending = {t: pending for t, pending in self._pending.items() if pending.purpose in but}
+        self.forget(*{pending.purpose for pending in self._pending.values()}.difference(but))
         self._timers.clear()
 
     @property
