@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.cli._tables import Column, PartitionName
-from streamgroup.driver.trouble import Kind
 from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
+from streamgroup.run.run_events import Kind
 from streamgroup.wire.consumer import PROTOCOL_TYPE
 
 

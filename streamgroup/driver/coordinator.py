@@ -12,24 +12,23 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from streamgroup.driver.application.claims import Claim
 from streamgroup.driver.application.silence import SilenceWatch, spark_calls
 from streamgroup.driver.batch import tasks_of
-from streamgroup.driver.logs.memo import Memo
+from streamgroup.driver.log_checks import LogChecks
 from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.backends import backend_of
 from streamgroup.driver.membership.lineage_watch import LineageWatch
 from streamgroup.driver.membership.modes import ledger_of
 from streamgroup.driver.offline_brokers import OfflineBrokers
-from streamgroup.driver.planner import Planner
 from streamgroup.driver.resolver import Resolver
 from streamgroup.driver.starts import log_ends
 from streamgroup.driver.startup import Startup
-from streamgroup.driver.trouble import Troubles
 from streamgroup.driver.waiting import carry_through
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
@@ -42,8 +41,11 @@ from streamgroup.model import (
 from streamgroup.options.types import GroupOptions, LimitOptions, Mode, SourceOptions
 from streamgroup.planning.batch import whole_batch
 from streamgroup.planning.document import DocumentReader, from_value, to_value
+from streamgroup.planning.memo import Memo
 from streamgroup.run import questions as ask
 from streamgroup.run.machine import Run, RunConfig
+from streamgroup.run.planner import Planner
+from streamgroup.run.run_events import Loss, RunEvents
 from streamgroup.run.steps import Steps
 
 log = logging.getLogger("streamgroup")
@@ -84,18 +86,22 @@ class Coordinator:
             on_action=self._act,
         )
         self._member, self._thread = self._backend.member, self._backend.thread
-        self._troubles = troubles = Troubles(
+        self._events = events = RunEvents(
             ledger.group,
             self.run,
             lambda level, line: log.log(level, "%s", line),
+            lambda: datetime.now(UTC),
             log_format=lambda: self._watcher.snapshot.log_format,
         )
+        self._checks = LogChecks(self._watcher, self._group.offset_location)
         self._planner = Planner(
             ledger,
             self._watcher,
-            troubles,
+            self._checks,
+            events,
             location=self._group.offset_location,
             fail_on_data_loss=options.fail_on_data_loss,
+            warn=lambda line: log.warning("%s", line),
             documents_positions=self._group.mode is Mode.OFF,
             is_subscribed=lambda tp: is_subscribed(options.subscription, tp),
         )
@@ -103,7 +109,7 @@ class Coordinator:
             options,
             self._group.offset_location,
             self._watcher,
-            troubles,
+            self._report_losses,
             on_found=self._found,
             on_failed=self._not_found,
             is_new=lambda tp: tp not in self._startup.there,
@@ -136,7 +142,7 @@ class Coordinator:
             planner=self._planner,
             startup=self._startup,
             offline=self._offline,
-            events=troubles,
+            events=events,
             is_clear=lambda _: self._lineages.clear(),
         )
         self._shutdown = self._run.shutdown
@@ -188,7 +194,7 @@ class Coordinator:
             case ask.ListEnds(positions, timeout):
                 return self._watcher.ends(positions, timeout)
             case ask.CheckPositions(positions, logs, limits, timeout):
-                self._planner.ask(positions, logs, limits, timeout)
+                self._checks.ask(positions, logs, limits, self._planner.targets, timeout)
             case ask.FindOfflineBrokers(checkpoint, targets, once):
                 self._offline.begin(checkpoint, targets, once=once)
             case ask.CheckOfflineBrokers(checkpoint, targets):
@@ -222,7 +228,7 @@ class Coordinator:
             self._watcher.stop(WATCHER_TIMEOUT_S)
         self._end_unbegun()
         with self._state:
-            self._troubles.left(self._ledger.in_flight, self._shutdown.uncommitted, "stopped")
+            self._events.left(self._ledger.in_flight, self._shutdown.uncommitted, "stopped")
         if self._claim is not None:
             self._claim.release()
 
@@ -233,7 +239,7 @@ class Coordinator:
     def _leave_until_the_next_call(self, now: float) -> Steps[bool]:
         paused = yield from self._shutdown.pause(now)
         if paused:
-            self._troubles.left(self._ledger.in_flight, self._shutdown.uncommitted, "left while Spark was silent")
+            self._events.left(self._ledger.in_flight, self._shutdown.uncommitted, "left while Spark was silent")
         return paused
 
     def _end_unbegun(self) -> None:
@@ -276,7 +282,7 @@ class Coordinator:
         self._end_unbegun()
         with self._state:
             if not drained:
-                self._troubles.left(self._ledger.in_flight, self._shutdown.uncommitted, "the drain's time was over")
+                self._events.left(self._ledger.in_flight, self._shutdown.uncommitted, "the drain's time was over")
             return {
                 "drained": drained,
                 "group": self._group.group_id,
@@ -301,7 +307,7 @@ class Coordinator:
                 "idle": self._ledger.idle,
                 "query": dict(self._run.completion.query),
                 "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
-                "trouble": self._troubles.status(),
+                "trouble": self._events.status(),
             }
 
     # --- planning ----------------------------------------------------------------------------------------------------
@@ -314,7 +320,7 @@ class Coordinator:
 
     def _act(self, action: MemberAction) -> None:
         """An action that is not the group thread's own; called with the lock held."""
-        self._troubles.hear(action, self._ledger.in_flight)
+        self._events.hear(action, self._ledger.in_flight)
         self._lineages.hear(action)
         match action:
             case ev.NeedTopics(topics):
@@ -332,6 +338,10 @@ class Coordinator:
 
     def _metadata_refreshed(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
         self._startup.see(snapshot, asked)
+
+    def _report_losses(self, losses: Collection[Loss], failed: bool) -> None:
+        with self._state:
+            self._events.lost_records(losses, failed=failed)
 
     def _found(self, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
         with self._state:

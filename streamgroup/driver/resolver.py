@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 
 from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.starts import gained_offsets, refuse
-from streamgroup.driver.trouble import Loss, Troubles
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import SourceOptions
 from streamgroup.remediation import OffsetLocation
+from streamgroup.run.run_events import Loss
 
 log = logging.getLogger("streamgroup")
 
@@ -26,7 +26,8 @@ Found = tuple[dict[TopicPartition, int], list[Loss]]
 class Resolver:
     """Asks, and asks again `fetchOffset.numRetries` times. The callbacks are called in the watcher's thread.
 
-    `is_new` tells whether a partition came to be after the run began: `startingOffsets` is not meant for it (R7).
+    `report` takes losses of records, and whether they end the query. `is_new` tells whether a partition came to be
+    after the run began: `startingOffsets` is not meant for it (R7).
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Resolver:
         options: SourceOptions,
         location: OffsetLocation,
         watcher: LogWatcher,
-        troubles: Troubles,
+        report: Callable[[Collection[Loss], bool], None],
         *,
         on_found: Callable[[int, dict[TopicPartition, int]], None],
         on_failed: Callable[[int, StreamGroupError], None],
@@ -43,7 +44,7 @@ class Resolver:
         self._options = options
         self._location = location
         self._watcher = watcher
-        self._troubles = troubles
+        self._report = report
         self._on_found = on_found
         self._on_failed = on_failed
         self._is_new = is_new
@@ -81,7 +82,7 @@ class Resolver:
         if error is None:
             offsets, losses = answer.result()
             failed = bool(losses) and self._options.fail_on_data_loss
-            self._troubles.lost_records(losses, failed=failed)
+            self._report(losses, failed)
             if failed:
                 self._on_failed(wanted.generation, refuse(self._location, losses))
             else:

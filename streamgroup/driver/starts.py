@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 
 from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.logs.subscription import subscribed_partitions, topics_to_ask
-from streamgroup.driver.trouble import Loss
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
@@ -14,6 +13,7 @@ from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning import starts as planned
 from streamgroup.planning.starts import Bound
 from streamgroup.remediation import OffsetLocation, how_to_reset
+from streamgroup.run.run_events import Loss
 
 
 def offsets_of(

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.positions import is_of_a_query
-from streamgroup.model import CommittedOffset, Document, LogRange, OffsetRange, Position, TopicPartition
+from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from streamgroup.planning.batch import replay_ranges
 from streamgroup.run import questions as ask
 from streamgroup.run.completion import BatchCompletion
 from streamgroup.run.plan_gate import PlanGate
+from streamgroup.run.planner import Logs, Planner
+from streamgroup.run.run_events import RunEvents
 from streamgroup.run.shutdown import Shutdown
 from streamgroup.run.steps import NOW, Steps
 
@@ -29,45 +31,6 @@ LISTING_TIMEOUT_S = 1.0
 """`latestOffset` waits this long for the ends of logs, and this long for what the brokers are asked beside them."""
 END_TIMEOUT_S = 1.0
 """`latestOffset` waits this long for the `end` of a drain that other coordinators of the query are still at."""
-
-Logs = Mapping[TopicPartition, LogRange]
-Targets = Mapping[TopicPartition, int]
-
-
-class Judged(NamedTuple):
-    """The logs that a batch may be planned from, and the offsets to which the data-loss policy moved positions."""
-
-    logs: Logs
-    moved: Mapping[TopicPartition, int]
-
-
-class Planner(Protocol):
-    """Plans the next batch from positions and logs."""
-
-    targets: Targets | None
-    """The ends at which AvailableNow is done; None under other triggers."""
-    unjudged: frozenset[TopicPartition]
-    """Partitions held of which nothing could be planned at the last look."""
-
-    def judge(self, logs: Logs) -> Judged:
-        """Check the positions held against the logs (R8). Raises DataLossError."""
-
-    def next(
-        self, previous: Document, logs: Logs, limits: LimitOptions, *, now: float, once: bool = False
-    ) -> Document | None:
-        """Return the next document, or None where there is nothing new, or too little."""
-
-    def empty(self, previous: Document) -> Document:
-        """Return a document without ranges (R10)."""
-
-    def unread(self, logs: Logs) -> frozenset[TopicPartition]:
-        """Return the partitions held that have not reached their targets (R11)."""
-
-    def absent(self, known: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
-        """Return those of `known` that the metadata lacks and that are not yet believed to be deleted."""
-
-    def miss(self, gone: Mapping[TopicPartition, Position]) -> None:
-        """Report positions of partitions that do not exist any more. Raises DataLossError."""
 
 
 class Startup(Protocol):
@@ -94,16 +57,6 @@ class OfflineBrokers(Protocol):
 
     def wait_for_brokers(self, ranges: Iterable[OffsetRange], is_over: Callable[[], bool]) -> Steps[None]:
         """Wait until the brokers of `ranges` are registered. Raises TransportError when the time is over."""
-
-
-class RunEvents(Protocol):
-    """Reports what went otherwise than planned."""
-
-    def replaying(self, document: Document, ranges: Iterable[OffsetRange]) -> None:
-        """Report that `ranges` of a document of another process are read again."""
-
-    def skipped(self, document: Document) -> None:
-        """Report that the sink skipped the batch of `document` (R17)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +196,11 @@ class Run:
         """`_plan` with the brokers' answers."""
         if not self._member.may_plan(now):
             return None
-        known, moved = self._planner.judge(logs)
+        known, moved = self._planner.judge(logs, now)
         if moved:
             self._perform(self._member.moved(moved, now))
             return None
-        if once and (unjudged := self._unjudged()):
+        if once and (unjudged := self._unjudged(now)):
             self.gate.check_unanswered(unjudged, "Trigger.Once", now)
             return None
         planned = self._planner.next(previous, known, limits, now=now, once=once)
@@ -270,19 +223,19 @@ class Run:
         is_complete = yield from self.gate.until_complete()
         if not is_complete or self._ledger.positions() is not judged:
             return False  # partitions have come or gone meanwhile
-        if left := self._unjudged() | self._planner.unread(logs):
-            now = yield NOW
+        now = yield NOW
+        if left := self._unjudged(now) | self._planner.unread(logs):
             self.gate.check_unanswered(left, "Trigger.AvailableNow", now)
         return not left
 
-    def _unjudged(self) -> frozenset[TopicPartition]:
+    def _unjudged(self, now: float) -> frozenset[TopicPartition]:
         """Return the partitions that the brokers' answers do not yet allow to judge, of a trigger that ends.
 
         These are partitions held, and those of the run's beginning that the metadata lacks. Not among them are
         partitions of Kafka 0.7 whose broker is away: `OfflineBrokers` decides about those.
         """
         unjudged = self._planner.unjudged - self._offline.left_out(self._planner.unjudged)
-        return unjudged | self._planner.absent(self._startup.there)
+        return unjudged | self._planner.absent(self._startup.there, now)
 
     def _nothing_planned(self, start: Document) -> Document:
         """Return `start` where nothing can be planned yet (R2); AvailableNow would end with it (R10)."""

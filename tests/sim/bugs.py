@@ -138,7 +138,7 @@ def believe_skipped_batches(stack: ExitStack) -> None:
 
 def end_unjudged(stack: ExitStack) -> None:
     """AvailableNow ends where every position is at its target or above, however its log looks."""
-    replace(stack, Run, "_unjudged", lambda self: frozenset())
+    replace(stack, Run, "_unjudged", lambda self, now: frozenset())
 
 
 def end_where_nothing_can_be_planned(stack: ExitStack) -> None:

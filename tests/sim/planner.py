@@ -1,103 +1,121 @@
-"""What the run of a simulated process needs beside its member: a planner over the simulated logs, and reports.
-
-`SimPlanner` mirrors `driver/planner.py` without leader epochs, message boundaries and limits in time.
-"""
+"""What the run of a simulated process needs beside its member: the real planner over simulated logs, and reports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-from streamgroup.logformat import KAFKA_LOG
-from streamgroup.model import CommittedOffset, Document, LogRange, OffsetRange, Position, TopicPartition
-from streamgroup.options.types import LimitOptions
-from streamgroup.planning import loss
-from streamgroup.planning.batch import below_targets, empty_document, next_document
-from streamgroup.planning.suspicions import Suspicions
+from streamgroup.model import (
+    ClusterSnapshot,
+    CommittedOffset,
+    Dialect,
+    Document,
+    LogRange,
+    OffsetRange,
+    Position,
+    TopicInfo,
+    TopicPartition,
+)
 from streamgroup.remediation import OffsetLocation, StoredIn
-from streamgroup.run.machine import Judged
+from streamgroup.run.planner import Judged, Planner
+from streamgroup.run.run_events import RunEvents
 from streamgroup.run.steps import Steps
 from tests.sim.settings import GROUP_ID
 
 if TYPE_CHECKING:
+    from streamgroup.options.types import LimitOptions
     from tests.sim.process import Process
 
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 Logs = Mapping[TopicPartition, LogRange]
 
 
-class SimPlanner:
-    """See the module."""
+class SimLogView:
+    """What a process knows of the logs: the metadata as it was last read, the ends as they were last listed."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._ledger = process.ledger
-        self._suspicions = Suspicions()
-        self.metadata_at = 0.0
-        """When the metadata was last read."""
-        self.targets: Mapping[TopicPartition, int] | None = None
-        self.unjudged: frozenset[TopicPartition] = frozenset()
-
-    def judge(self, logs: Logs) -> Judged:
-        """The partitions whose positions fit their logs. Raises DataLossError."""
-        process, positions, now = self._process, self._ledger.positions(), self._process.kernel.now
         registry = process.settings.registry
-        verdicts = self._suspicions.judge(
-            positions,
+        self._dialect = Dialect.KAFKA if registry is None else registry.dialect
+        self.snapshot = ClusterSnapshot({}, {}, dialect=self._dialect)
+        self.metadata_at = 0.0
+
+    def read(self, topics: Mapping[str, TopicInfo]) -> None:
+        """The metadata was read."""
+        self.snapshot = ClusterSnapshot({}, topics, dialect=self._dialect)
+        self.metadata_at = self._process.kernel.now
+
+    @property
+    def known_since(self) -> tuple[object, object]:
+        return object(), self.snapshot  # whatever is listed is new
+
+    def known(self, partitions: Collection[TopicPartition]) -> Logs:
+        ends = self._process.known_ends
+        return {tp: LogRange(0, ends[tp]) for tp in partitions if tp in ends}
+
+    def watermarks(self, logs: Logs) -> Logs:
+        return logs
+
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
+    def doubt(self, partitions: Collection[TopicPartition]) -> None:
+        self._process.refresh()
+
+
+class SimLogChecks:
+    """No leader epochs, and every offset is a boundary."""
+
+    def suspects(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, Any]:
+        return {}
+
+    def epoch_ends(self, suspects: Mapping[TopicPartition, Any]) -> Mapping[TopicPartition, Any]:
+        return {}
+
+    def unsound(self, positions: Mapping[TopicPartition, Position], logs: Logs) -> frozenset[TopicPartition]:
+        return frozenset()
+
+    def boundaries(self, logs: Logs) -> None:
+        return None
+
+    def planned(self, ranges: Collection[OffsetRange]) -> None:
+        pass
+
+
+class SimPlanner(Planner):
+    """The real planner, which tells the trace and the checker what it decides."""
+
+    def __init__(self, process: Process, logs: SimLogView, events: RunEvents) -> None:
+        super().__init__(
+            process.ledger,
             logs,
-            process.world.logs.topics(),
-            now=now,
-            metadata_at=self.metadata_at,
-            epoch_ends={},
-            log_format=KAFKA_LOG if registry is None else registry.dialect.log_format,
+            SimLogChecks(),
+            events,
+            location=OffsetLocation(GROUP_ID, StoredIn.KAFKA),
+            fail_on_data_loss=True,
+            warn=lambda line: process.kernel.note(process.name, line),
         )
-        location = OffsetLocation(GROUP_ID, StoredIn.KAFKA)
-        settled = loss.settle(positions, verdicts, location=location, fail_on_data_loss=True)
-        if self._suspicions.due(now, self.metadata_at):
-            process.refresh()
-        plannable = settled.positions.keys() & logs.keys()
-        self.unjudged = frozenset(positions.keys() - plannable)
-        process.world.checker.looked(process, positions)
-        return Judged({tp: known for tp, known in logs.items() if tp in plannable}, {})
+        self._process = process
+
+    def judge(self, logs: Logs, now: float) -> Judged:
+        judged = super().judge(logs, now)
+        self._process.world.checker.looked(self._process, self._ledger.positions())
+        return judged
 
     def next(
         self, previous: Document, logs: Logs, limits: LimitOptions, *, now: float, once: bool = False
     ) -> Document | None:
-        process = self._process
-        planned = next_document(
-            previous,
-            group=GROUP_ID,
-            lineage=self._ledger.lineage,
-            run=self._ledger.run,
-            positions=self._ledger.positions(),
-            ends={tp: known.latest for tp, known in logs.items()},
-            max_offsets=limits.max_offsets_per_trigger,
-            targets=self.targets,
-        )
+        process, planned = self._process, super().next(previous, logs, limits, now=now, once=once)
         if planned is not None:
             process.kernel.note(process.name, f"plans {planned.sequence}: {text_of(planned.ranges)}")
             process.world.checker.planned(process, planned)
         return planned
 
     def empty(self, previous: Document) -> Document:
-        document = empty_document(
-            previous,
-            group=GROUP_ID,
-            lineage=self._ledger.lineage,
-            run=self._ledger.run,
-            positions=self._ledger.positions() or previous.positions,
-        )
+        document = super().empty(previous)
         self._process.world.checker.documented(self._process, document)
         return document
-
-    def unread(self, logs: Logs) -> frozenset[TopicPartition]:
-        ends = {tp: known.latest for tp, known in logs.items()}
-        return below_targets(self._ledger.positions(), self.targets or {}, ends)
-
-    def absent(self, known: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        return frozenset()  # no topic is ever deleted here
-
-    def miss(self, gone: Mapping[TopicPartition, Position]) -> None:
-        assert not gone
 
 
 class SimStartup:
@@ -127,10 +145,11 @@ class SimOfflineBrokers:
         yield
 
 
-class SimEvents:
-    """Tells the trace and the checker."""
+class SimEvents(RunEvents):
+    """Tells the trace and the checker, too."""
 
     def __init__(self, process: Process) -> None:
+        super().__init__(GROUP_ID, process.name, lambda level, line: None, lambda: NOON)
         self._process = process
         self.filter: Mapping[TopicPartition, CommittedOffset] = {}
         """What the group had committed when a replay asked for it."""
@@ -140,9 +159,11 @@ class SimEvents:
         process.kernel.note(process.name, f"replays {document.sequence} of {document.run}: {text_of(ranges)}")
         process.world.checker.replayed(process, ranges, self.filter)
         process.license()
+        super().replaying(document, ranges)
 
     def skipped(self, document: Document) -> None:
         self._process.kernel.note(self._process.name, f"the sink skipped {document.sequence}")
+        super().skipped(document)
 
 
 def text_of(ranges: Iterable[OffsetRange]) -> str:

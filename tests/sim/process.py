@@ -29,7 +29,7 @@ from streamgroup.run.steps import Steps as RunSteps
 from tests.sim.broker import SimBroker
 from tests.sim.kernel import Act, Sleep, Steps, Until, carry_through
 from tests.sim.network import Line, Network
-from tests.sim.planner import SimEvents, SimOfflineBrokers, SimPlanner, SimStartup
+from tests.sim.planner import SimEvents, SimLogView, SimOfflineBrokers, SimPlanner, SimStartup
 from tests.sim.settings import GROUP_ID, JOIN_TIMEOUT_S, METADATA_AGE_S, QUESTION_S, Settings
 
 if TYPE_CHECKING:
@@ -86,8 +86,9 @@ class Process:
             request_timeout_ms=world.settings.request_timeout_ms,
             backoff=SimBackoff(chance),
         )
-        self.planner = SimPlanner(self)
+        self.logs = SimLogView(self)
         self._events = SimEvents(self)
+        self.planner = SimPlanner(self, self.logs, self._events)
         self.run = Run(
             RunConfig(group_id=GROUP_ID, is_member=True, join_timeout_s=JOIN_TIMEOUT_S, api_timeout_s=QUESTION_S),
             self.member,
@@ -109,7 +110,7 @@ class Process:
         self._waits_since: float | None = None
         """Since when it has something to do before it rejoins, or gives up what was revoked."""
         self._topics = frozenset(world.settings.topics)
-        self._known_ends: dict[TopicPartition, int] = {}
+        self.known_ends: dict[TopicPartition, int] = {}
         self._wakes_at: float | None = None
         self._watch_task = 0
 
@@ -264,12 +265,12 @@ class Process:
         self._ask(self._refreshed)
 
     def _refreshed(self) -> None:
-        self.planner.metadata_at = self.kernel.now
+        topics = {name: info for name, info in self.world.logs.topics().items() if name in self._topics}
+        self.logs.read(topics)
         self._watch_task += 1
         task = self._watch_task
         self.later(METADATA_AGE_S, lambda: self.refresh() if task == self._watch_task else None)
         if self.membership.state is not State.LEFT:
-            topics = {name: info for name, info in self.world.logs.topics().items() if name in self._topics}
             self.carry_out(self.member.step(ev.TopicsKnown(topics, self._topics), self.kernel.now))
 
     def _resolve(self, wanted: Resolve) -> None:
@@ -290,8 +291,8 @@ class Process:
             yield Sleep(timeout)
         else:
             yield Sleep(2 * self._network.latency())
-            self._known_ends |= {tp: self.world.logs.ends[tp] for tp in partitions}
-        return {tp: end for tp, end in self._known_ends.items() if tp in partitions}
+            self.known_ends |= {tp: self.world.logs.ends[tp] for tp in partitions}
+        return {tp: end for tp, end in self.known_ends.items() if tp in partitions}
 
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
@@ -313,10 +314,12 @@ class Process:
         """`Coordinator.prepare_available_now`: the ends of all partitions as of now (R11)."""
         yield from self._carry_through(lambda _: self.run.prepare_available_now())
 
-    def latest_offset(self, start: Value, max_offsets: int | None) -> Steps:
+    def latest_offset(self, start: Value, max_offsets: int | None, *, once: bool = False) -> Steps:
         """`Coordinator.latest_offset`."""
         document = from_value(start)
-        planned = yield from self._carry_through(lambda _: self.run.latest_offset(document, LimitOptions(max_offsets)))
+        planned = yield from self._carry_through(
+            lambda _: self.run.latest_offset(document, LimitOptions(max_offsets), once=once)
+        )
         return start if planned is document else to_value(planned)
 
     def partitions(self, start: Value, end: Value) -> Steps:

@@ -47,6 +47,8 @@ class QuerySettings:
     """Spark runs an empty batch 0 where `latestOffset` returned `start` at first."""
     available_now: bool = False
     """Trigger.AvailableNow: a run ends when it has read what there was at its start; the supervisor starts another."""
+    once: bool = False
+    """Trigger.Once: a run ends after one batch, be it a replay; the supervisor starts another."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +158,17 @@ def draw_of_registry(chance: random.Random) -> Settings:
 
 
 def with_triggers(settings: Settings, chance: random.Random) -> Settings:
-    """Give some worlds queries under AvailableNow, without a change to what else their seeds draw."""
-    if chance.random() >= 0.2:
-        return settings
-    queries = tuple(replace(query, available_now=chance.random() < 0.6) for query in settings.queries)
+    """Give some worlds queries under AvailableNow or Once, without a change to what else their seeds draw."""
+    queries = settings.queries
+    if chance.random() < 0.2:
+        queries = tuple(replace(query, available_now=chance.random() < 0.6) for query in queries)
+    if chance.random() < 0.15:
+        # Without a listener only the next run commits the batch. Several such queries that start again and again get
+        # other partitions each time, so that the group's commits would never move.
+        queries = tuple(
+            replace(q, once=True, listener=True) if not q.available_now and chance.random() < 0.6 else q
+            for q in queries
+        )
     return replace(settings, queries=queries)
 
 

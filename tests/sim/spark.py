@@ -55,7 +55,7 @@ def initial_offset() -> dict[str, Any]:
 
 
 def micro_batches(query: Query, process: Process) -> Steps:
-    """One run of the query. Ends by itself under AvailableNow alone."""
+    """One run of the query. Ends by itself under AvailableNow and Once alone."""
     checkpoint, settings = query.checkpoint, query.settings
     if settings.available_now:
         yield from process.call(process.prepare_available_now())
@@ -65,14 +65,19 @@ def micro_batches(query: Query, process: Process) -> Steps:
         start = json.loads(checkpoint.offsets[number - 1]) if number > 0 else initial_offset()
         process.batch = number
         yield from _batch(query, process, number, start, end)
+        if settings.once:
+            return
     number += 1
     while True:
         yield Sleep(settings.trigger_s)
         start = end
-        end = yield from process.call(process.latest_offset(start, query.max_offsets))
+        most = None if settings.once else query.max_offsets
+        end = yield from process.call(process.latest_offset(start, most, once=settings.once))
         if end == start and settings.available_now:
             if not process.draining:
                 process.world.checker.ended(process)
+            return
+        if end == start and settings.once:
             return
         if end == start and not (number == 0 and settings.empty_first):
             continue
@@ -82,6 +87,8 @@ def micro_batches(query: Query, process: Process) -> Steps:
         checkpoint.offsets.append(json.dumps(end))
         yield from query.point("logged")
         yield from _batch(query, process, number, start, end)
+        if settings.once:
+            return
         number += 1
 
 

@@ -51,8 +51,8 @@ def test_a_failing_seed_is_made_small() -> None:
     assert small.trace[-1].endswith(str(small.violation))
 
 
-def test_the_page_of_the_simulation_names_every_bug_and_what_catches_it() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
+def test_the_page_of_planted_bugs_tells_what_catches_each() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "planted-bugs.md").read_text()
     for name, bug in ALL_BUGS.items():
         row = next((line for line in page.splitlines() if line.startswith(f"| `{name}` | {bug.rule} |")), "")
         assert (f"scenario `{bug.scenario}`" if bug.scenario else " seeds |") in row, name

@@ -88,8 +88,9 @@ class Query:
         if isinstance(error, Violation):
             raise error
         if error is None:
-            self.kernel.note(self.name, "has read all there was")
-            self.stop(finished=not process.draining)
+            self.kernel.note(self.name, "has run its batch" if self.settings.once else "has read all there was")
+            # Nothing reports that the only batch of a Once has sunk: a member that takes over may repeat it.
+            self.stop(finished=not process.draining and not self.settings.once)
             return
         self.kernel.note(self.name, f"fails: {error}"[:200])
         if isinstance(error, ProcessGone):

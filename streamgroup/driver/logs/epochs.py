@@ -12,10 +12,10 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from streamgroup.cluster.requests import EpochCheck, EpochEnd
-from streamgroup.driver.logs.memo import Memo
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import TransportError
 from streamgroup.model import UNKNOWN_EPOCH, Position, TopicPartition
+from streamgroup.planning.memo import Memo
 
 log = logging.getLogger("streamgroup")
 

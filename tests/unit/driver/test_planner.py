@@ -6,13 +6,13 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from streamgroup.cluster.requests import EpochEnd
-from streamgroup.driver.planner import Planner
-from streamgroup.driver.trouble import Troubles
+from streamgroup.driver.log_checks import LogChecks
 from streamgroup.errors import DataLossError, DecodeError
 from streamgroup.logline import parse
 from streamgroup.model import (
@@ -29,10 +29,13 @@ from streamgroup.model import (
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
 from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
+from streamgroup.run.planner import Judged, Planner
+from streamgroup.run.run_events import RunEvents
 from tests.unit.driver.shells import NODES
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OTHER = TopicPartition("not subscribed any more", 0)
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 TOLD: list[tuple[int, str]] = []
 IN_ZOOKEEPER = OffsetLocation("g", StoredIn.ZOOKEEPER)
 
@@ -94,12 +97,29 @@ class FakeWatcher:
         self.metadata_at = float("inf")
 
 
-def planner(ledger: FakeLedger, watcher: FakeWatcher, *, strict: bool = False) -> Planner:
-    return Planner(ledger, watcher, troubles(), location=IN_ZOOKEEPER, fail_on_data_loss=strict)  # type: ignore[arg-type]
+class Planning(Planner):
+    """A planner with the driver's checks of the logs."""
+
+    def __init__(self, ledger: FakeLedger, watcher: FakeWatcher, **others: Any) -> None:
+        given = {"location": IN_ZOOKEEPER, "fail_on_data_loss": False, "warn": lambda line: None, **others}
+        self.checks = LogChecks(watcher, given["location"])  # type: ignore[arg-type]
+        super().__init__(ledger, watcher, self.checks, events(), **given)  # type: ignore[arg-type]
+
+    def look(self, logs: Mapping[TopicPartition, LogRange]) -> Judged:
+        """Judge now."""
+        return self.judge(logs, time.monotonic())
+
+    def ask(self, *asked: Any) -> None:
+        """What `CheckPositions` asks; waits for no answer."""
+        self.checks.ask(*asked[:-1], self.targets, asked[-1])
 
 
-def troubles() -> Troubles:
-    return Troubles("g", "r", lambda level, line: TOLD.append((level, line)))
+def planner(ledger: FakeLedger, watcher: FakeWatcher, *, strict: bool = False) -> Planning:
+    return Planning(ledger, watcher, fail_on_data_loss=strict)
+
+
+def events() -> RunEvents:
+    return RunEvents("g", "r", lambda level, line: TOLD.append((level, line)), lambda: NOON)
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +131,7 @@ def test_positions_within_their_logs_are_planned_from() -> None:
     logs = {P0: LogRange(0, 10), P1: LogRange(2, 8)}
     watcher = FakeWatcher()
     made = planner(FakeLedger({P0: 4, P1: 8}), watcher, strict=True)
-    assert made.judge(logs) == (logs, {})
+    assert made.look(logs) == (logs, {})
     document = made.next(INITIAL_DOCUMENT, logs, LimitOptions(), now=0.0)
     assert document is not None
     assert document.ranges == (OffsetRange(P0, 4, 10),)
@@ -122,13 +142,13 @@ def test_a_position_below_its_log_is_an_error_or_moves_and_is_told_once() -> Non
     logs = {P0: LogRange(5, 10), P1: LogRange(0, 10)}
     ledger = FakeLedger({P0: 4, P1: 8})
     with pytest.raises(DataLossError, match=r"t-0[\s\S]*ZooKeeper's nodes /consumers/g/offsets"):
-        planner(ledger, FakeWatcher(), strict=True).judge(logs)
+        planner(ledger, FakeWatcher(), strict=True).look(logs)
     ((level, line),) = TOLD
     assert (level, parse(line)["failed"]) == (40, "true")
     TOLD.clear()
     lenient = planner(ledger, FakeWatcher())
-    assert lenient.judge(logs).moved == {P0: 5}
-    lenient.judge(logs)
+    assert lenient.look(logs).moved == {P0: 5}
+    lenient.look(logs)
     ((level, line),) = TOLD
     told = parse(line)
     assert (level, told["event"], told["partition"]) == (30, "data_loss", "t-0")
@@ -140,20 +160,20 @@ def test_a_log_that_ends_below_the_position_is_loss_only_after_a_refresh_of_the_
     watcher = FakeWatcher()
     made = planner(FakeLedger({P0: 9, P1: 8}), watcher)
     for _ in range(2):
-        assert made.judge(logs) == ({P1: LogRange(0, 10)}, {}), "the others are planned meanwhile"
+        assert made.look(logs) == ({P1: LogRange(0, 10)}, {}), "the others are planned meanwhile"
     assert watcher.doubted == [P0], "asked for once in half a second"
     watcher.refreshed()
-    assert made.judge(logs).moved == {P0: 3}
+    assert made.look(logs).moved == {P0: 3}
 
 
 def test_what_was_only_old_metadata_is_no_loss() -> None:
     watcher = FakeWatcher()
     made = planner(FakeLedger({P0: 9}), watcher, strict=True)
-    made.judge({P0: LogRange(0, 3)})
+    made.look({P0: LogRange(0, 3)})
     watcher.refreshed()
-    assert made.judge({P0: LogRange(0, 12)}) == ({P0: LogRange(0, 12)}, {})
+    assert made.look({P0: LogRange(0, 12)}) == ({P0: LogRange(0, 12)}, {})
     watcher.metadata_at = time.monotonic()
-    made.judge({P0: LogRange(0, 3)})
+    made.look({P0: LogRange(0, 3)})
     assert watcher.doubted == [P0, P0], "another suspicion, another look"
 
 
@@ -162,7 +182,7 @@ def test_an_open_transaction_is_no_loss() -> None:
     watcher.high = {P0: 12}
     made = planner(FakeLedger({P0: 9}), watcher, strict=True)
     logs = {P0: LogRange(0, 7)}  # the last stable offset fell behind the position
-    assert made.judge(logs) == (logs, {})
+    assert made.look(logs) == (logs, {})
     assert made.next(INITIAL_DOCUMENT, logs, LimitOptions(), now=0.0) is None
 
 
@@ -170,9 +190,9 @@ def test_another_topic_of_that_name_is_read_from_its_start() -> None:
     watcher = FakeWatcher(topic_id="recreated")
     made = planner(FakeLedger({P0: 4}), watcher)
     logs = {P0: LogRange(0, 100)}
-    assert made.judge(logs) == ({}, {})
+    assert made.look(logs) == ({}, {})
     watcher.refreshed()
-    assert made.judge(logs).moved == {P0: 0}
+    assert made.look(logs).moved == {P0: 0}
 
 
 def test_available_now_is_done_at_its_targets_and_does_not_wait_for_what_is_deleted() -> None:
@@ -180,7 +200,7 @@ def test_available_now_is_done_at_its_targets_and_does_not_wait_for_what_is_dele
     made = planner(ledger, watcher)
     made.targets = {P0: 6, P1: 8}
     logs = {P0: LogRange(0, 50), P1: LogRange(0, 50)}
-    made.judge(logs)
+    made.look(logs)
     assert made.unread(logs) == {P0}
     document = made.next(INITIAL_DOCUMENT, logs, LimitOptions(), now=0.0)
     assert document is not None
@@ -188,9 +208,9 @@ def test_available_now_is_done_at_its_targets_and_does_not_wait_for_what_is_dele
     empty = made.empty(document)
     assert (empty.ranges, empty.sequence) == ((), document.sequence + 1)
     watcher.know(0)
-    made.judge({})
+    made.look({})
     watcher.refreshed()
-    made.judge({})
+    made.look({})
     assert not made.unread({})
 
 
@@ -211,13 +231,13 @@ def test_a_log_that_was_another_topics_when_it_was_asked_for_is_neither_planned_
     judging = planner(ledger, watcher)
     old = {P0: LogRange(3, 9), P1: LogRange(3, 9)}
     watcher.know(2, topic_id="new")
-    judging.judge(old)
+    judging.look(old)
     watcher.refreshed()
     watcher.void = {P0, P1}  # with the metadata that showed the new topic
-    judged = judging.judge(old)
+    judged = judging.look(old)
     assert (judged.logs, judged.moved) == ({}, {})
     watcher.void = set()
-    judged = judging.judge({P0: LogRange(0, 2), P1: LogRange(1, 2)})
+    judged = judging.look({P0: LogRange(0, 2), P1: LogRange(1, 2)})
     assert judged.moved == {P0: 0, P1: 1}
 
 
@@ -235,14 +255,14 @@ def test_after_a_batch_whose_rest_was_cut_off_reading_goes_on_at_the_cut(end: in
     made.ask(ledger.positions(), logs, LimitOptions(), 0.0)
     watcher.questions[0][1].set_result({P0: EpochEnd(1, 5)})
     made.ask(ledger.positions(), logs, LimitOptions(), 0.0)
-    assert made.judge(logs) == ({}, {}), "not planned before the metadata is refreshed"
+    assert made.look(logs) == ({}, {}), "not planned before the metadata is refreshed"
     watcher.refreshed()
-    assert made.judge(logs).moved == {P0: 5}
+    assert made.look(logs).moved == {P0: 5}
     (told,) = (parse(line) for _, line in TOLD)
     assert (told["event"], told["from"], told["to"]) == ("data_loss", "10", "5")
     ledger.held[P0] = Position(5, "id")
     if end > 5:
-        assert made.judge(logs).logs == logs
+        assert made.look(logs).logs == logs
         following = made.next(document, logs, LimitOptions(), now=0.0)
         assert following is not None
         assert following.ranges == (OffsetRange(P0, 5, end),)
@@ -258,7 +278,7 @@ def old(watcher: FakeWatcher) -> FakeWatcher:
     return watcher
 
 
-def sound(made: Planner, watcher: FakeWatcher, logs: dict[TopicPartition, LogRange]) -> None:
+def sound(made: Planning, watcher: FakeWatcher, logs: dict[TopicPartition, LogRange]) -> None:
     """A message begins at every position, as the brokers tell."""
     positions = made._ledger.positions()
     made.ask(positions, logs, LimitOptions(), 0.0)
@@ -268,10 +288,10 @@ def sound(made: Planner, watcher: FakeWatcher, logs: dict[TopicPartition, LogRan
 
 def test_positions_are_bytes_and_count_no_records() -> None:
     made = planner(FakeLedger({P0: 4}), old(FakeWatcher()))
-    assert made.judge({P0: LogRange(500, 900)}).moved == {P0: 500}
+    assert made.look({P0: LogRange(500, 900)}).moved == {P0: 500}
     assert "up to 496 bytes are gone at position 4" in TOLD[0][1]
     with pytest.raises(DataLossError, match="up to 496 bytes are gone at position 4"):
-        planner(FakeLedger({P0: 4}), old(FakeWatcher()), strict=True).judge({P0: LogRange(500, 900)})
+        planner(FakeLedger({P0: 4}), old(FakeWatcher()), strict=True).look({P0: LogRange(500, 900)})
 
 
 def test_nothing_is_planned_from_a_position_before_a_message_was_found_there() -> None:
@@ -279,10 +299,10 @@ def test_nothing_is_planned_from_a_position_before_a_message_was_found_there() -
     logs = {P0: LogRange(0, 10), P1: LogRange(0, 10)}
     made = planner(FakeLedger({P0: 0, P1: 8}), watcher, strict=True)
     made.ask(made._ledger.positions(), logs, LimitOptions(), 0.0)
-    assert made.judge(logs) == ({P0: logs[P0]}, {})
+    assert made.look(logs) == ({P0: logs[P0]}, {})
     watcher.questions[0][1].set_result({P1: (10,)})
     made.ask(made._ledger.positions(), logs, LimitOptions(), 0.0)
-    assert made.judge(logs) == (logs, {})
+    assert made.look(logs) == (logs, {})
     assert len(watcher.questions) == 1
 
 
@@ -302,7 +322,7 @@ def test_a_partition_whose_broker_is_away_waits_and_nothing_is_lost() -> None:
     logs = {P0: LogRange(0, 10), P1: LogRange(0, 10)}
     made = planner(FakeLedger({P0: 4, P1: 8}), watcher, strict=True)
     sound(made, watcher, logs)
-    judged = made.judge(logs)
+    judged = made.look(logs)
     assert judged == ({P0: LogRange(0, 10)}, {})
     made.targets = {P0: 4, P1: 10}
     assert made.unread(judged.logs) == {P1}, "AvailableNow waits for it"
@@ -318,10 +338,9 @@ def test_what_was_not_there_when_the_run_began_is_not_lost_either() -> None:
 def test_without_a_group_documents_carry_the_positions_of_brokers_that_are_away() -> None:
     previous = replace(INITIAL_DOCUMENT, positions={P0: Position(2), P1: Position(8), OTHER: Position(5)})
     for alone, carried in ((True, {P1: Position(8)}), (False, {})):
-        made = Planner(
-            FakeLedger({P0: 4}),  # type: ignore[arg-type]
-            old(FakeWatcher(partitions=1)),  # type: ignore[arg-type]
-            troubles(),
+        made = Planning(
+            FakeLedger({P0: 4}),
+            old(FakeWatcher(partitions=1)),
             location=NO_LOCATION,
             fail_on_data_loss=True,
             documents_positions=alone,
@@ -389,7 +408,7 @@ def test_a_judgement_stands_until_positions_logs_or_metadata_change(monkeypatch:
 
     def is_judged_anew() -> bool:
         judged.clear()
-        assert made.judge(logs).moved == {}
+        assert made.look(logs).moved == {}
         return bool(judged)
 
     assert is_judged_anew()
@@ -411,14 +430,14 @@ def test_what_is_in_doubt_is_judged_each_time(monkeypatch: pytest.MonkeyPatch) -
     made = planner(ledger, watcher)
     for _ in range(2):
         judged.clear()
-        assert made.judge(logs).logs == {}
+        assert made.look(logs).logs == {}
         assert judged, "the metadata may be refreshed any moment"
     watcher.refreshed()
-    made.judge(logs)
+    made.look(logs)
     assert made.deleted == {P0}
     judged.clear()
-    made.judge(logs)
-    made.judge(logs)
+    made.look(logs)
+    made.look(logs)
     assert len(judged) <= 2, "its loss was told, and nothing changes any more"
 
 
@@ -426,20 +445,20 @@ def test_a_position_outside_of_its_log_is_never_taken_for_one_that_was_judged_be
     ledger, watcher = SteadyLedger({P0: 4}), FakeWatcher()
     made = planner(ledger, watcher)
     whole, cut = {P0: LogRange(0, 10)}, {P0: LogRange(6, 10)}
-    assert made.judge(whole).moved == {}
-    assert made.judge(whole).moved == {}
+    assert made.look(whole).moved == {}
+    assert made.look(whole).moved == {}
     for _ in range(2):
-        assert made.judge(cut).moved == {P0: 6}
+        assert made.look(cut).moved == {P0: 6}
 
 
 def test_deleted_partitions_that_are_held_no_more_are_forgotten() -> None:
     ledger, watcher = SteadyLedger({P0: 4, P1: 8}), FakeWatcher(partitions=1)
     made = planner(ledger, watcher)
     logs = {P0: LogRange(0, 10), P1: LogRange(0, 8)}
-    made.judge(logs)
+    made.look(logs)
     watcher.refreshed()
-    made.judge(logs)
+    made.look(logs)
     assert made.deleted == {P1}
     del ledger.held[P1]
-    made.judge(logs)
+    made.look(logs)
     assert made.deleted == frozenset()

@@ -12,13 +12,12 @@ import pytest
 from streamgroup.driver.logs import watcher as watching
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.resolver import Resolver
-from streamgroup.driver.trouble import Troubles
 from streamgroup.errors import DataLossError, StreamGroupError, TransportError
 from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
-from streamgroup.logline import parse
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from streamgroup.remediation import OffsetLocation, StoredIn
+from streamgroup.run.run_events import Loss
 from tests.unit.driver.shells import SOON, Logs, logs_of, source, until
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -34,13 +33,12 @@ class Asked:
         self.on_found: Callable[[], None] = lambda: None
         given = source(LATEST, **options)
         self.watcher = LogWatcher(given, lambda snapshot, asked: None, lambda error: None)
-        self.losses: list[str] = []
-        troubles = Troubles("g", "r", lambda level, line: self.losses.append(line))
+        self.losses: list[tuple[Loss, bool]] = []
         self.resolver = Resolver(
             given,
             OffsetLocation("g", StoredIn.ZOOKEEPER),
             self.watcher,
-            troubles,
+            lambda losses, failed: self.losses.extend((loss, failed) for loss in losses),
             on_found=self._found,
             on_failed=lambda *told: self.failed.append(told),
             is_new=is_new,
@@ -92,10 +90,9 @@ def test_losses_that_are_allowed_are_said(ask: Callable[..., Asked], logs: Logs)
     asked.resolver.resolve(Resolve(1, {P0: Origin.EARLIEST}))
     until(lambda: bool(asked.found), "found")
     assert asked.found == [(1, {P0: 5})]
-    (line,) = asked.losses
-    assert "its log starts at 5" in line
-    told = parse(line)
-    assert (told["event"], told["to"], told["count"], "failed" in told) == ("data_loss", "5", "5", False)
+    ((loss, failed),) = asked.losses
+    assert "its log starts at 5" in loss.text
+    assert (loss.to, loss.count, failed) == (5, 5, False)
 
 
 def test_losses_that_are_not_allowed_fail_at_once(ask: Callable[..., Asked], logs: Logs) -> None:
@@ -105,7 +102,7 @@ def test_losses_that_are_not_allowed_fail_at_once(ask: Callable[..., Asked], log
     until(lambda: bool(asked.failed), "failed")
     assert [(generation, type(error)) for generation, error in asked.failed] == [(1, DataLossError)]
     assert "ZooKeeper's nodes /consumers/g/offsets" in str(asked.failed[0][1])
-    assert [parse(line)["failed"] for line in asked.losses] == ["true"]
+    assert [failed for _, failed in asked.losses] == [True]
     assert asked.found == []
     assert logs.listings == [(EARLIEST, (P0,))]
 
@@ -148,12 +145,11 @@ def test_resolve_returns_at_once(logs: Logs) -> None:
             return Future()
 
     told = threading.Event()
-    troubles = Troubles("g", "r", lambda level, line: told.set())
     resolver = Resolver(
         source(),
         OffsetLocation("g"),
         Deaf(),  # type: ignore[arg-type]
-        troubles,
+        lambda losses, failed: told.set(),
         on_found=lambda *a: told.set(),
         on_failed=lambda *a: told.set(),
     )

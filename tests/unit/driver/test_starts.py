@@ -9,13 +9,13 @@ import pytest
 
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.starts import gained_offsets, log_ends, offsets_of, refuse
-from streamgroup.driver.trouble import Loss
 from streamgroup.errors import ConfigError
 from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning.starts import Bound
 from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
+from streamgroup.run.run_events import Loss
 from tests.unit.driver.shells import FakeCluster, Logs, logs_of
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))

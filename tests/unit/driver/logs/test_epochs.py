@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from streamgroup.cluster.requests import EpochCheck, EpochEnd
-from streamgroup.driver.planner import Planner
 from streamgroup.errors import BrokerError, DataLossError, ErrorCode, TransportError
 from streamgroup.model import INITIAL_DOCUMENT, LogRange, OffsetRange, Position
 from streamgroup.options.types import LimitOptions
-from tests.unit.driver.test_planner import P0, P1, FakeLedger, FakeWatcher, planner
+from tests.unit.driver.test_planner import P0, P1, FakeLedger, FakeWatcher, Planning, planner
 
 LOGS = {P0: LogRange(0, 20), P1: LogRange(0, 20)}
 
@@ -31,15 +30,15 @@ def answer(watcher: FakeWatcher, ends: dict[Any, EpochEnd]) -> None:
     watcher.questions[-1][1].set_result(ends)
 
 
-def ask(made: Planner, ledger: FakeLedger) -> None:
-    made.epochs.ask(ledger.positions(), 0.0)
+def ask(made: Planning, ledger: FakeLedger) -> None:
+    made.checks.epochs.ask(ledger.positions(), 0.0)
 
 
 def test_as_long_as_no_leader_changes_nothing_is_asked() -> None:
     ledger, watcher = FakeLedger({P0: 4, P1: 8}), FakeWatcher()
     made = planner(ledger, watcher, strict=True)
     ask(made, ledger)
-    assert made.judge(LOGS) == (LOGS, {})
+    assert made.look(LOGS) == (LOGS, {})
     assert watcher.questions == []
 
 
@@ -50,12 +49,12 @@ def test_a_suspect_is_not_planned_until_its_leader_has_answered_then_the_epoch_i
     watcher.know(2, epoch=3)
     for _ in range(2):
         ask(made, ledger)
-        assert made.judge(LOGS) == ({P1: LOGS[P1]}, {}), "the other is planned meanwhile"
+        assert made.look(LOGS) == ({P1: LOGS[P1]}, {}), "the other is planned meanwhile"
     assert len(watcher.questions) == 1
     assert question(watcher) == {P0: EpochCheck(1, 3)}
     answer(watcher, {P0: EpochEnd(1, 4)})
     ask(made, ledger)
-    assert made.judge(LOGS) == (LOGS, {})
+    assert made.look(LOGS) == (LOGS, {})
     assert ledger.held[P0] == Position(4, "id", 3)
     document = made.next(INITIAL_DOCUMENT, LOGS, LimitOptions(), now=0.0)
     assert document is not None
@@ -64,7 +63,7 @@ def test_a_suspect_is_not_planned_until_its_leader_has_answered_then_the_epoch_i
     assert (len(watcher.questions), watcher.doubted) == (1, [])
 
 
-def cut(strict: bool) -> tuple[Planner, FakeWatcher]:
+def cut(strict: bool) -> tuple[Planning, FakeWatcher]:
     """P0 stands at 9 under epoch 1, which ended at 6: the log was cut there and has grown past 9 since."""
     ledger, watcher = FakeLedger({P0: 9, P1: 8}), FakeWatcher()
     made = planner(ledger, watcher, strict=strict)
@@ -72,7 +71,7 @@ def cut(strict: bool) -> tuple[Planner, FakeWatcher]:
     ask(made, ledger)
     answer(watcher, {P0: EpochEnd(1, 6), P1: EpochEnd(1, 8)})
     ask(made, ledger)
-    assert made.judge(LOGS) == ({P1: LOGS[P1]}, {}), "not before the metadata is refreshed"
+    assert made.look(LOGS) == ({P1: LOGS[P1]}, {}), "not before the metadata is refreshed"
     assert watcher.doubted == [P0]
     watcher.refreshed()
     ask(made, ledger)
@@ -83,12 +82,12 @@ def cut(strict: bool) -> tuple[Planner, FakeWatcher]:
 def test_a_log_that_was_cut_and_has_grown_past_the_position_is_an_error_that_names_both_offsets() -> None:
     made, _ = cut(strict=True)
     with pytest.raises(DataLossError, match=r"t-0: .* gone at position 9: .*unclean election.* at offset 6"):
-        made.judge(LOGS)
+        made.look(LOGS)
 
 
 def test_without_fail_on_data_loss_it_goes_on_at_the_cut_and_not_at_the_end_of_the_log() -> None:
     made, watcher = cut(strict=False)
-    assert made.judge(LOGS).moved == {P0: 6}
+    assert made.look(LOGS).moved == {P0: 6}
     assert len(watcher.questions) == 1
 
 
@@ -99,7 +98,7 @@ def test_a_leader_that_cannot_tell_proves_nothing() -> None:
     ask(made, ledger)
     answer(watcher, {P0: EpochEnd()})
     ask(made, ledger)
-    assert made.judge({P0: LOGS[P0]}) == ({P0: LOGS[P0]}, {})
+    assert made.look({P0: LOGS[P0]}) == ({P0: LOGS[P0]}, {})
     assert ledger.held[P0].leader_epoch == 2
 
 
@@ -111,7 +110,7 @@ def test_an_answer_counts_for_the_epochs_that_were_asked_about() -> None:
     watcher.know(1, epoch=3)
     answer(watcher, {P0: EpochEnd(1, 9)})
     ask(made, ledger)
-    assert made.judge({P0: LOGS[P0]}) == ({}, {})
+    assert made.look({P0: LOGS[P0]}) == ({}, {})
     ask(made, ledger)
     assert [question(watcher, n) for n in (0, 1)] == [{P0: EpochCheck(1, 2)}, {P0: EpochCheck(1, 3)}]
 
@@ -147,7 +146,7 @@ def test_a_suspect_without_a_leader_is_asked_about_when_it_has_one() -> None:
     watcher.know(1, epoch=2, leader=-1)
     ask(made, ledger)
     assert watcher.questions == []
-    assert made.judge({P0: LOGS[P0]}) == ({}, {})
+    assert made.look({P0: LOGS[P0]}) == ({}, {})
     watcher.know(1, epoch=3)
     ask(made, ledger)
     assert question(watcher) == {P0: EpochCheck(1, 3)}
@@ -158,6 +157,6 @@ def test_a_position_without_an_epoch_takes_that_of_a_log_that_reaches_it() -> No
     ledger.held = {P0: Position(9, "id"), P1: Position(30, "id")}
     made = planner(ledger, watcher)
     ask(made, ledger)
-    made.judge(LOGS)
+    made.look(LOGS)
     assert watcher.questions == []
     assert [ledger.held[tp].leader_epoch for tp in (P0, P1)] == [1, -1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamgroup.driver.logs.memo import Memo
+from streamgroup.planning.memo import Memo
 
 
 def test_what_was_computed_is_kept_until_an_input_is_another_object() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import trouble
-from streamgroup.driver.trouble import Kind, Loss, Troubles
 from streamgroup.errors import BrokerError, FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.in_flight import InFlightBatch
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import message_of, parse
 from streamgroup.model import Document, OffsetRange, TopicPartition
+from streamgroup.run import run_events
+from streamgroup.run.run_events import Kind, Loss, RunEvents
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DOCUMENT = Document("g", "l", "r0", 7, (OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 10)))
@@ -28,7 +28,9 @@ class Told:
     def __init__(self, group: str = "g", **others: Any) -> None:
         self.lines: list[tuple[int, str]] = []
         self.hours = 0
-        self.troubles = Troubles(group, "r1", lambda level, line: self.lines.append((level, line)), self._now, **others)
+        self.troubles = RunEvents(
+            group, "r1", lambda level, line: self.lines.append((level, line)), self._now, **others
+        )
 
     def _now(self) -> datetime:
         self.hours += 1
@@ -221,7 +223,7 @@ def test_of_a_log_that_is_lost_from_for_ever_only_the_newest_loss_is_remembered(
 
 
 def test_of_partitions_that_come_and_go_the_latest_losses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trouble, "MOST_REMEMBERED", 10)
+    monkeypatch.setattr(run_events, "MOST_REMEMBERED", 10)
     told = Told()
     losses = [Loss(TopicPartition(f"t{n}", 0), f"t{n}-0 is deleted", "deleted", at=3) for n in range(50)]
     for loss in losses:

@@ -1,4 +1,4 @@
-"""What a run has to tell when something went otherwise than planned: one log line an event, and a counter of each kind.
+"""Reports what went otherwise than planned in a run: one log line for each event, and a counter of each kind.
 
 The lines are those of `streamgroup.logline`, whose table explains the keys; the counters stand in the `status` of the
 control channel. Reasons are words of ours, names of error codes and offsets: never an option's value.
@@ -9,21 +9,22 @@ not hear of them and does not count them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
-from logging import ERROR, INFO, WARNING
 from typing import Any
 
 from streamgroup.errors import FencedError, StreamGroupError
 from streamgroup.group import events as ev
+from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.in_flight import InFlightBatch
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.logline import render
 from streamgroup.model import Document, OffsetRange, TopicPartition
 
+ERROR = 40
+"""The level of that name in `logging`."""
 MOST_REMEMBERED = 100_000
 """Of how many partitions the newest loss is remembered; the oldest is forgotten first."""
 
@@ -72,8 +73,8 @@ class _Counter:
     reason: str | None = None
 
 
-class Troubles:
-    """The events of one run. `say(level, line)` writes the log, `now` tells the time. For any thread.
+class RunEvents:
+    """The events of one run. `say(level, line)` writes the log, `now` tells the time. One caller at a time.
 
     `log_format` tells in which unit offsets are.
     """
@@ -83,7 +84,7 @@ class Troubles:
         group: str,
         run: str,
         say: Callable[[int, str], None],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime],
         log_format: Callable[[], LogFormat] = lambda: KAFKA_LOG,
     ) -> None:
         self._group = group
@@ -92,7 +93,6 @@ class Troubles:
         self._say = say
         self._now = now
         self._log_format = log_format
-        self._lock = threading.Lock()
         self._counters = {kind: _Counter() for kind in Kind}
         self._member = ""
         self._generation = -1
@@ -205,14 +205,13 @@ class Troubles:
     def _is_new(self, loss: Loss) -> bool:
         """Whether `loss` is not the one told last of its partition; it is from now on."""
         facts = loss.cause, loss.at, loss.to, loss.count
-        with self._lock:
-            if self._told.pop(loss.partition, None) == facts:
-                self._told[loss.partition] = facts
-                return False
+        if self._told.pop(loss.partition, None) == facts:
             self._told[loss.partition] = facts
-            if len(self._told) > MOST_REMEMBERED:
-                del self._told[next(iter(self._told))]
-            return True
+            return False
+        self._told[loss.partition] = facts
+        if len(self._told) > MOST_REMEMBERED:
+            del self._told[next(iter(self._told))]
+        return True
 
     # --- what comes of it --------------------------------------------------------------------------------------------
 
@@ -221,11 +220,10 @@ class Troubles:
 
         `last` is the time in ISO 8601, UTC; null with `reason` where the count is 0.
         """
-        with self._lock:
-            return {
-                kind.value: {"count": counter.count, "last": counter.last, "reason": counter.reason}
-                for kind, counter in self._counters.items()
-            }
+        return {
+            kind.value: {"count": counter.count, "last": counter.last, "reason": counter.reason}
+            for kind, counter in self._counters.items()
+        }
 
     @property
     def _unit(self) -> str:
@@ -235,11 +233,10 @@ class Troubles:
     def _tell(self, kind: Kind, level: int, words: str, reason: str, **fields: Any) -> None:
         if kind not in _OF_PARTITIONS and fields.get("count") is not None:
             fields["unit"] = self._log_format().log_unit
-        with self._lock:
-            counter = self._counters[kind]
-            counter.count += 1
-            counter.last = self._now().isoformat(timespec="seconds")
-            counter.reason = reason
+        counter = self._counters[kind]
+        counter.count += 1
+        counter.last = self._now().isoformat(timespec="seconds")
+        counter.reason = reason
         whose = {
             "group": self._group or None,
             "run": self._run,

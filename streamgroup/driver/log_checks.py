@@ -1,0 +1,82 @@
+"""Checks positions beyond the ends of the logs: leader epochs (R8), and message boundaries of Kafka 0.7 (R34)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from streamgroup.cluster.requests import EpochCheck, EpochEnd
+from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks
+from streamgroup.driver.logs.epochs import EpochChecks
+from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.errors import DecodeError
+from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
+from streamgroup.options.types import LimitOptions
+from streamgroup.planning.limits import Boundaries
+from streamgroup.remediation import OffsetLocation, how_to_reset
+
+Logs = Mapping[TopicPartition, LogRange]
+Positions = Mapping[TopicPartition, Position]
+
+
+class LogChecks:
+    """The checks of one run. `ask` is called without the coordinator's lock, everything else with it."""
+
+    def __init__(self, watcher: LogWatcher, location: OffsetLocation) -> None:
+        self._watcher = watcher
+        self._location = location
+        self.epochs = EpochChecks(watcher)
+        self._walks = BoundaryWalks(watcher)
+        self._checks = PositionChecks(watcher)
+
+    def ask(
+        self,
+        positions: Positions,
+        logs: Logs,
+        limits: LimitOptions,
+        targets: Mapping[TopicPartition, int] | None,
+        wait: float,
+    ) -> None:
+        """Ask the brokers, and wait for answers, at most `wait` seconds.
+
+        Raises BrokerError, DecodeError where a position is no boundary (R34).
+        """
+        self.epochs.ask(positions, wait)
+        if not self._watcher.snapshot.log_format.has_boundaries:
+            return
+        try:
+            self._checks.ask(positions, logs, wait)
+            if limits.max_offsets_per_trigger is not None:
+                unsound = self._checks.unsound(positions, logs)
+                sound = {tp: position for tp, position in positions.items() if tp not in unsound}
+                self._walks.ask(sound, logs, limits.max_offsets_per_trigger, targets, wait)
+        except DecodeError as error:
+            raise self._no_position(error) from error
+
+    def _no_position(self, error: DecodeError) -> DecodeError:
+        """Return `error` with the group, and with how its offset is set."""
+        group, how = self._location.group, how_to_reset(self._location)
+        named = type(error)(f"group {group}: {error}: {how}" if group and how else str(error))
+        named.base_offset, named.next_offset = error.base_offset, error.next_offset
+        return named
+
+    def suspects(self, positions: Positions) -> Mapping[TopicPartition, EpochCheck]:
+        """Return the positions taken under a leader epoch that is not the newest."""
+        return self.epochs.suspects(positions)
+
+    def epoch_ends(self, suspects: Mapping[TopicPartition, EpochCheck]) -> Mapping[TopicPartition, EpochEnd]:
+        """Return where the epochs of these suspects end, as far as the leaders have answered."""
+        return self.epochs.ends(suspects)
+
+    def unsound(self, positions: Positions, logs: Logs) -> frozenset[TopicPartition]:
+        """Return the positions not yet known to be message boundaries; none where every offset is a boundary."""
+        if not self._watcher.snapshot.log_format.has_boundaries:
+            return frozenset()
+        return self._checks.unsound(positions, logs)
+
+    def boundaries(self, logs: Logs) -> Boundaries | None:
+        """Return where messages end, as far as known; None where every offset is a boundary."""
+        return self._walks.known(logs) if self._watcher.snapshot.log_format.has_boundaries else None
+
+    def planned(self, ranges: Iterable[OffsetRange]) -> None:
+        """Take note that `ranges` are planned: they end at boundaries."""
+        self._checks.planned(ranges)
