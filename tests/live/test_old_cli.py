@@ -127,7 +127,7 @@ def test_doctor_tells_what_brokers_of_kafka_07_speak(kafka07: Kafka07Server) -> 
 def test_brokers_of_kafka_07_given_as_bootstrap_servers_are_told_of(kafka07: Kafka07Server) -> None:
     result = CliRunner().invoke(main, ["doctor", "-b", kafka07.bootstrap_servers, "--timeout", "3000"])
     assert result.exit_code == 1
-    assert "Kafka 0.7 (then give 'zookeeper.connect'" in result.stdout
+    assert "Kafka 0.7 (then set 'zookeeper.connect'" in result.stdout
 
 
 def test_topics_and_groups_of_kafka_082_are_found_through_its_zookeeper(

@@ -238,7 +238,7 @@ def test_old_brokers_behind_proxies_in_a_chroot_of_a_zookeeper_that_others_use(
         create_topic(kafka, "t", 4, replication=2)
         assert {broker.node_id for broker in kafka.brokers} == {0, 1}
         assert kafka.controller in kafka.brokers
-        with pytest.raises(ConfigError, match="topic t exists"):
+        with pytest.raises(ConfigError, match="cannot create topic t: it exists"):
             create_topic(kafka, "t")
         kafka.controller.kill()
         wait_until(lambda: kafka_has_a_live_controller(kafka), "another broker is elected")

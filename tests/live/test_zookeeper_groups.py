@@ -152,9 +152,9 @@ def expire(query: Query, port: int) -> None:
     assert query._coordinator is not None
     thread = query._coordinator._thread
     assert isinstance(thread, RegistryThread)
-    life = thread._session._life
-    assert life is not None
-    end = KazooClient(f"127.0.0.1:{port}", timeout=SESSION_MS / 1000, client_id=life.client.client_id)
+    session = thread._session._current
+    assert session is not None
+    end = KazooClient(f"127.0.0.1:{port}", timeout=SESSION_MS / 1000, client_id=session.client.client_id)
     end.start()
     end.stop()
     end.close()
