@@ -192,7 +192,7 @@ class Shutdown:
         if self.stopped:
             return False
         now = yield Until(lambda _: membership.state is not State.LEAVING, LEAVE_TIMEOUT_S)
-        if membership.state is not State.LEFT:
+        if self.stopped or membership.state is not State.LEFT:  # a stop or a drain may have begun meanwhile
             return False
         self._take(Cue.RESUME)
         self._perform(self._member.step(ev.Start(membership.topics), now))

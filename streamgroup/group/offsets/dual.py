@@ -60,7 +60,9 @@ class DualOffsetStore:
         outcome = self._passed_on(self._zookeeper.follow(action))
         if not isinstance(action, ev.Joining | ev.Assigned | ev.Lost | ev.Left):
             return outcome
-        self._found.clear()
+        # A member that rejoins still takes the answer to its fetch. Kafka's half alone would be an older offset.
+        if not isinstance(action, ev.Joining):
+            self._found.clear()
         if isinstance(action, ev.Left):  # ZooKeeper answers nothing any more
             self._asked.clear()
         return Outcome((WithdrawFromKafka(), *outcome.actions), outcome.answers)
@@ -73,8 +75,10 @@ class DualOffsetStore:
         """Complete the brokers' answers with ZooKeeper's."""
         match event:
             case OffsetsFetched(refusal=None):
-                offsets = larger(event.offsets, self._found.pop(event.token, {}))
-                return Outcome(answers=(OffsetsFetched(event.token, offsets),))
+                in_zookeeper = self._found.pop(event.token, None)
+                if in_zookeeper is None:  # the member has given this fetch up
+                    return Outcome()
+                return Outcome(answers=(OffsetsFetched(event.token, larger(event.offsets, in_zookeeper)),))
             case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
                 self._found.pop(event.token, None)
                 return Outcome(answers=(event,))

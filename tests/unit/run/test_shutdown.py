@@ -214,3 +214,16 @@ def test_a_call_after_a_pause_waits_until_the_member_has_left(member: Member) ->
     assert not resume.is_over
     member.leaves()
     assert resume.at(0.1).result is True
+
+
+def test_a_call_after_a_pause_does_not_join_where_a_stop_has_begun_meanwhile(member: Member) -> None:
+    shutdown, done = shutdown_of(member)
+    Call(shutdown.pause(0.0))
+    member.membership.state = State.LEAVING
+    resume, stop = Call(shutdown.resume()), Call(shutdown.stop(0.1))
+    done.clear()
+    member.leaves()
+    assert resume.at(0.2).result is False
+    assert not any(isinstance(action, ev.Start) for action in done)
+    stop.at(0.2)
+    assert shutdown.stopped

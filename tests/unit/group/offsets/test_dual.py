@@ -72,6 +72,24 @@ def test_a_fetch_takes_the_larger_offset_of_both() -> None:
     assert answer == OffsetsFetched(5, {P0: CommittedOffset(9), P1: CommittedOffset(7)})
 
 
+def test_a_fetch_that_kafka_answers_while_the_member_rejoins_still_counts_zookeepers_offset() -> None:
+    store = DualOffsetStore(PATHS)
+    (look,) = store.fetch(fetch(), 0.0).actions
+    store.hear(zk.Looked(look.token, {PATHS.offset(P0): ZNode(b"500", 0, 1, 1, 1)}), 0.1)
+    store.follow(ev.Joining("", False))
+    kafka = OffsetsFetched(5, {P0: CommittedOffset(20)})
+    assert store.hear(kafka, 0.2).answers == (OffsetsFetched(5, {P0: CommittedOffset(500)}),)
+
+
+@pytest.mark.parametrize("action", [ev.Lost(""), ev.Left()])
+def test_kafkas_half_of_a_fetch_that_was_given_up_is_not_an_answer(action: Any) -> None:
+    store = DualOffsetStore(PATHS)
+    (look,) = store.fetch(fetch(), 0.0).actions
+    store.hear(zk.Looked(look.token, {PATHS.offset(P0): ZNode(b"500", 0, 1, 1, 1)}), 0.1)
+    store.follow(action)
+    assert store.hear(OffsetsFetched(5, {P0: CommittedOffset(20)}), 0.2).answers == ()
+
+
 def test_a_fetch_that_kafka_does_not_answer_has_no_answer() -> None:
     store = DualOffsetStore(PATHS)
     (look,) = store.fetch(fetch(), 0.0).actions
