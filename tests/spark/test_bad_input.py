@@ -123,7 +123,7 @@ def test_a_web_server(run: Run) -> None:
     with listener(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") as address:
         text = refusal(run, {"kafka.bootstrap.servers": address, "subscribe": "t", **IMPATIENT})
     assert address in text
-    assert "an HTTP server, not a Kafka broker" in text
+    assert "The server speaks HTTP, not Kafka" in text
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

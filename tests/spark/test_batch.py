@@ -124,7 +124,7 @@ def test_spark_plans_a_dataframe_once_and_load_plans_anew(
     assert frame.where("offset >= 0").count() == 10
     assert read(spark, kafka41, subscribe=load.topic).count() == 15
     delete_records(kafka41, load.topic, {0: 3})
-    with pytest.raises(PySparkException, match=r"-0: the offsets \[0, 3\) were planned .* call load\(\) again"):
+    with pytest.raises(PySparkException, match=r"-0: the offsets \[0, 3\) were planned .* Call load\(\) again"):
         frame.count()
     assert read(spark, kafka41, subscribe=load.topic).count() == 12
 
