@@ -36,7 +36,7 @@ class SunkNotifier:
                 continue
             try:
                 answer = control.ask(
-                    self._pid, run, "sunk", patience=REQUEST_TIMEOUT_S, document=value, batch=batch, query=query
+                    self._pid, run, "sunk", answer_timeout=REQUEST_TIMEOUT_S, document=value, batch=batch, query=query
                 )
             except StreamGroupError as error:
                 self._warn_once(run, error)

@@ -1,1 +1,1 @@
-"""The application around a coordinator: who speaks with it, who drains it, whether its JVM lives."""
+"""A coordinator's application: the control channel, drains, claims of group members, and the state of its JVM."""

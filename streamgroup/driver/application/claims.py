@@ -1,7 +1,7 @@
-"""R28: one member per group and application, unless each has a name of its own.
+"""Claims that keep an application to one member per group, unless each member has a name of its own (R28).
 
-A claim is a locked file in the private directory of the driver's JVM. The lock belongs to the coordinator's process:
-however that dies, the claim is free.
+A claim is a locked file in the private directory of the driver's JVM. The lock belongs to the coordinator's process.
+The kernel frees it however that process dies.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from streamgroup.errors import ConfigError
 
 log = logging.getLogger("streamgroup")
 
-PATIENCE_S = 5.0
-"""Spark starts a query's new process while the one before may still be leaving its group."""
+TAKE_TIMEOUT_S = 5.0
+"""Spark starts a query's new process while the previous one may still be leaving its group."""
 _POLL_S = 0.05
-_MOST_TOLD = 4096
+_MOST_BYTES = 4096
 
 
 class Claim:
-    """The claim of one run on being `member` (`""`: the one without a name) of `group` in this application."""
+    """One run's claim to be `member` of `group` in this application; `""` is the member without a name."""
 
     def __init__(self, home: Path, group: str, member: str, run: str) -> None:
         name = hashlib.sha256(json.dumps([group, member]).encode()).hexdigest()[:24]
@@ -36,13 +36,13 @@ class Claim:
         self._group, self._member, self._run = group, member, run
         self._held: int | None = None
 
-    def take(self, is_over: Callable[[], bool] = lambda: False, patience: float | None = None) -> None:
-        """Take it, waiting for a predecessor that is just leaving, PATIENCE_S seconds where none are given.
+    def take(self, is_over: Callable[[], bool] = lambda: False, timeout: float | None = None) -> None:
+        """Take the claim; wait up to `timeout` seconds (TAKE_TIMEOUT_S) for a predecessor that is leaving its group.
 
-        Raises ConfigError where another run still holds it after that. Where the file cannot be made the query goes on
-        without, as without its control channel. Gives up without a word when `is_over()`.
+        Raises ConfigError if another run still holds it after that. If the file cannot be made, the query goes on
+        without a claim. Returns without the claim once `is_over()` holds.
         """
-        deadline = time.monotonic() + (PATIENCE_S if patience is None else patience)
+        deadline = time.monotonic() + (TAKE_TIMEOUT_S if timeout is None else timeout)
         try:
             make_private(self._path.parent.parent)
             make_private(self._path.parent)
@@ -50,7 +50,7 @@ class Claim:
                 if is_over():
                     return
                 if time.monotonic() >= deadline:
-                    raise ConfigError(self._refusal(_told(self._path)))
+                    raise ConfigError(self._refusal(_holder_of(self._path)))
                 time.sleep(_POLL_S)
         except OSError as error:
             log.warning(
@@ -58,12 +58,12 @@ class Claim:
             )
 
     def release(self) -> None:
-        """Give it up; the file goes with it."""
+        """Give the claim up and delete its file."""
         held, self._held = self._held, None
         if held is None:
             return
         with suppress(OSError):
-            self._path.unlink()  # while it is locked: who waits on this file sees that it is no longer the one
+            self._path.unlink()  # still locked: a run that waits for this file sees that it was replaced
         os.close(held)
 
     def _taken(self) -> bool:
@@ -105,11 +105,11 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _told(path: Path) -> str:
-    """Who holds the claim, as far as the file tells: `run 5f… in process 4711`."""
+def _holder_of(path: Path) -> str:
+    """Return the holder that the file names, such as `run 5f… in process 4711`."""
     try:
         with path.open("rb") as file:
-            holder = json.loads(file.read(_MOST_TOLD))
+            holder = json.loads(file.read(_MOST_BYTES))
         return f"run {holder['run']} in process {holder['pid']}"
     except (OSError, ValueError, TypeError, KeyError):
         return "its run is not known"

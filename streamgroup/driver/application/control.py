@@ -1,8 +1,8 @@
-"""The control channel: how the rest of an application speaks with a coordinator.
+"""The control channel, by which drains, listeners and the CLI send requests to a coordinator.
 
 A Unix socket in a directory of mode 0700, one per run, with a token beside it (0600). Both are found by the pid of the
-driver's JVM, which is the coordinator's parent, and the run id in a query's offset documents. Messages are JSON;
-nothing is ever unpickled.
+driver's JVM, which is the coordinator's parent, and the run id in a query's offset documents. Messages are JSON:
+unpickling would let another process run code.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ from streamgroup.net import local
 log = logging.getLogger("streamgroup")
 
 LARGEST_MESSAGE = 1 << 22
-"""A document of some 50 000 partitions."""
+"""Bytes of a message: a document of some 50 000 partitions fits."""
 _LISTENED = ".listened"
 _BACKLOG = 16
-PATIENCE_S = 5.0
+MESSAGE_TIMEOUT_S = 5.0
 """How long either side waits for the other's message."""
 LONGEST_DRAIN_S = 604_800
-"""A week: what waits for ever is no drain, and what waits for sockets counts milliseconds in 32 bits."""
+"""A week. A drain must end, and the poll of a socket counts milliseconds in 32 bits."""
 KEEP_EVERY_S = 60.0
-"""How often a channel touches its files: what nobody has touched for days (systemd-tmpfiles: 10) is cleaned away."""
-LAST_ANSWERS_S = 0.5
-"""How long a channel that closes waits for what it is answering."""
+"""How often a channel touches its files: systemd-tmpfiles deletes files that are untouched for 10 days."""
+LAST_ANSWERS_TIMEOUT_S = 0.5
+"""How long a channel that closes waits until the answers under way are sent."""
 
 
 class Controlled(Protocol):
-    """What a coordinator offers to the channel."""
+    """The methods of a coordinator that serve the channel's requests."""
 
     @property
     def run(self) -> str:
-        """The run's id."""
+        """Id of the run."""
 
     def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
-        """The listener has said that the batch of this document has sunk (R15)."""
+        """Take the listener's report that the batch of `document` has sunk (R15)."""
 
     def ranges(self) -> dict[str, Any]:
-        """What the batch in flight covers."""
+        """Return the ranges of the batch in flight."""
 
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
-        """Stop planning, commit what sinks, leave; `ends`: and let `end` end the query."""
+        """Stop planning, commit the last batch, leave the group. `ends`: a call of `end` then ends the query."""
 
     def end(self) -> dict[str, Any]:
-        """Every coordinator of the query is drained: end it."""
+        """End the query: every coordinator of it is drained."""
 
     def status(self) -> dict[str, Any]:
-        """What the member is doing."""
+        """Return the state of the member, its positions and its events."""
 
 
 def directory(jvm_pid: int) -> Path:
-    """Where the channels of one driver lie."""
+    """Return the directory of the channels of one driver."""
     return Path(tempfile.gettempdir()) / f"streamgroup-{os.getuid()}" / str(jvm_pid)
 
 
 def drivers() -> list[int]:
-    """The pids of the JVMs on this machine and of this user that have channels, or had when they were killed."""
+    """Return the pids of this user's JVMs on this machine that have channels, or had when they were killed."""
     home = directory(0).parent
     if not _is_private(home):
         return []
@@ -79,13 +79,13 @@ def drivers() -> list[int]:
 
 
 def make_private(path: Path) -> None:
-    """Make a directory that is this user's alone. Raises PermissionError where there is one that is not."""
+    """Make a directory that only this user can use. Raises PermissionError if `path` exists and is not private."""
     path.mkdir(mode=0o700, exist_ok=True)
     _require_private(path)
 
 
 def _require_private(path: Path) -> None:
-    found = path.lstat()  # a link is anybody's to make, and what it leads to would be swept
+    found = path.lstat()  # not stat: another user may have made a link, and its target would be swept
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(f"{path} is not a private directory of this user")
 
@@ -99,18 +99,20 @@ def _is_private(path: Path) -> bool:
 
 
 def runs(jvm_pid: int) -> list[str]:
-    """The runs of one driver that can be spoken with."""
+    """Return the ids of the driver's runs that have a control channel."""
     home = directory(jvm_pid)
-    if not (_is_private(home.parent) and _is_private(home)):  # what lies there may be another user's
+    if not (_is_private(home.parent) and _is_private(home)):  # another user may have put sockets there
         return []
     return sorted(path.stem for path in home.glob("*.sock"))
 
 
-def ask(jvm_pid: int, run: str, request: str, *, patience: float = PATIENCE_S, **arguments: Any) -> dict[str, Any]:
+def ask(
+    jvm_pid: int, run: str, request: str, *, answer_timeout: float = MESSAGE_TIMEOUT_S, **arguments: Any
+) -> dict[str, Any]:
     """Send one request to a run's coordinator and wait for the answer.
 
-    Raises TransportError where there is no such run (any more) or it does not answer within `patience` seconds,
-    StreamGroupError where the coordinator refuses.
+    Raises TransportError if the run does not exist or does not answer within `answer_timeout` seconds,
+    StreamGroupError if the coordinator refuses.
     """
     base = directory(jvm_pid) / run
     who = f"the coordinator of run {run} (driver pid {jvm_pid})"
@@ -118,10 +120,10 @@ def ask(jvm_pid: int, run: str, request: str, *, patience: float = PATIENCE_S, *
         _require_private(base.parent.parent)
         _require_private(base.parent)
         token = base.with_suffix(".token").read_text()
-        with local.connect(base.with_suffix(".sock"), min(patience, PATIENCE_S)) as connection:
+        with local.connect(base.with_suffix(".sock"), min(answer_timeout, MESSAGE_TIMEOUT_S)) as connection:
             connection.send_bytes(json.dumps({"token": token, "request": request, **arguments}).encode())
-            if not connection.poll(patience):
-                raise TransportError(f"{who} has not answered to {request} within {patience:.0f} s")
+            if not connection.poll(answer_timeout):
+                raise TransportError(f"{who} has not answered to {request} within {answer_timeout:.0f} s")
             answer: dict[str, Any] = json.loads(connection.recv_bytes(LARGEST_MESSAGE))
     except BlockingIOError:
         raise TransportError(f"{who} accepts nothing: is its process stopped or hung?") from None
@@ -134,25 +136,26 @@ def ask(jvm_pid: int, run: str, request: str, *, patience: float = PATIENCE_S, *
     return answer
 
 
-def statuses(jvm_pid: int, patience: float = PATIENCE_S, deadline: float = math.inf) -> dict[str, dict[str, Any]]:
-    """What the coordinators of a driver are doing, by run; one that has not answered in `patience` s is left out.
+def statuses(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = math.inf) -> dict[str, dict[str, Any]]:
+    """Return the status of each coordinator of a driver, by run.
 
-    None is asked after `deadline`, on the monotonic clock.
+    A coordinator that does not answer within `timeout` seconds is left out. After `deadline`, in monotonic seconds, no
+    further one is asked.
     """
-    told = {}
+    by_run = {}
     for run in runs(jvm_pid):
-        left = min(patience, deadline - time.monotonic())
+        left = min(timeout, deadline - time.monotonic())
         if left <= 0:
             break
-        with suppress(StreamGroupError, ValueError):  # killed, and its socket left behind; or ending just now
-            told[run] = ask(jvm_pid, run, "status", patience=left)
-    return told
+        with suppress(StreamGroupError, ValueError):  # it was killed and left its socket behind, or it is ending
+            by_run[run] = ask(jvm_pid, run, "status", answer_timeout=left)
+    return by_run
 
 
 def announce_listener(jvm_pid: int) -> None:
-    """Let every coordinator of this driver know that a listener tells it of batches that have sunk.
+    """Let every coordinator of this driver know that a listener reports its sunk batches.
 
-    Raises OSError where the directory cannot be made, PermissionError where it is not private.
+    Raises OSError if the directory cannot be made, PermissionError if it is not private.
     """
     home = directory(jvm_pid).parent
     make_private(home)
@@ -160,7 +163,7 @@ def announce_listener(jvm_pid: int) -> None:
 
 
 def unannounce_listener(jvm_pid: int) -> None:
-    """The listener is no more."""
+    """Take back `announce_listener`: the listener was removed."""
     home = directory(jvm_pid).parent
     with suppress(OSError):
         (home / f"{jvm_pid}{_LISTENED}").unlink()
@@ -169,12 +172,12 @@ def unannounce_listener(jvm_pid: int) -> None:
 
 
 def is_listened(jvm_pid: int) -> bool:
-    """Whether this driver has a listener."""
+    """Return whether this driver has a listener."""
     return (directory(jvm_pid).parent / f"{jvm_pid}{_LISTENED}").exists()
 
 
 def _sweep(home: Path) -> None:
-    """Remove what coordinators and listeners of drivers left that were killed."""
+    """Remove the files of coordinators and listeners whose driver was killed."""
     for left in home.iterdir():
         name = left.name.removesuffix(_LISTENED)
         if name.isdigit() and not Path(f"/proc/{name}").exists() and Path("/proc/self").exists():
@@ -199,7 +202,7 @@ class ControlServer:
         self._is_warned = False
 
     def start(self) -> None:
-        """Open the channel. Where that fails the query goes on without it: it can still be stopped, not drained."""
+        """Open the channel. If that fails, the query goes on without it: it can be stopped, but not drained."""
         try:
             with self._lock:
                 make_private(self._base.parent.parent)
@@ -211,7 +214,7 @@ class ControlServer:
         threading.Thread(target=self._serve, name="streamgroup-control", daemon=True).start()
 
     def _open(self) -> local.Listener:
-        """Make the channel's files, those that are missing: the directories, the token, the socket."""
+        """Make those of the channel's directories, token and socket that are missing."""
         make_private(self._base.parent.parent)
         make_private(self._base.parent)
         with suppress(FileExistsError):
@@ -221,7 +224,7 @@ class ControlServer:
         return local.Listener(self._base.with_suffix(".sock"), _BACKLOG, KEEP_EVERY_S)
 
     def _keep(self) -> None:
-        """Touch all that the driver's coordinators and listener have here, and make the channel anew if it is gone."""
+        """Touch all files of the driver's coordinators and listener; make this channel's again if they were deleted."""
         with self._lock:
             listener = self._listener
             if listener is None:  # closed
@@ -242,16 +245,16 @@ class ControlServer:
                 self._is_warned = True
 
     def close(self) -> None:
-        """Remove the channel's files; the directory goes with its last run.
+        """Remove the channel's files, and the directory with the last run.
 
-        What is being answered is waited for, shortly: a process that ends with its drain must still answer it.
+        Waits up to LAST_ANSWERS_TIMEOUT_S for answers under way: a process that ends after its drain must answer it.
         """
         with self._lock:
             listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
         with self._changed:
-            self._changed.wait_for(lambda: not self._under_way, LAST_ANSWERS_S)
+            self._changed.wait_for(lambda: not self._under_way, LAST_ANSWERS_TIMEOUT_S)
         for suffix in (".sock", ".token"):
             with suppress(OSError):
                 self._base.with_suffix(suffix).unlink()
@@ -275,7 +278,7 @@ class ControlServer:
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
         with connection, suppress(OSError, EOFError):
-            if not connection.poll(PATIENCE_S):
+            if not connection.poll(MESSAGE_TIMEOUT_S):
                 return
             message = connection.recv_bytes(LARGEST_MESSAGE)
             with self._answering():
@@ -287,7 +290,7 @@ class ControlServer:
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """An answer is under way: `close` lets it out."""
+        """Keep `close` waiting while the block sends an answer."""
         with self._changed:
             self._under_way += 1
         try:
@@ -307,7 +310,7 @@ class ControlServer:
             case {"request": "ranges"}:
                 return self._coordinator.ranges()
             case {"request": "drain", "timeout": int() | float() as timeout}:
-                if not timeout <= LONGEST_DRAIN_S:  # NaN, too
+                if not timeout <= LONGEST_DRAIN_S:  # refuses NaN, too
                     raise ValueError(f"a drain takes at most {LONGEST_DRAIN_S} seconds, not {timeout}")
                 return self._coordinator.drain(float(timeout), ends=message.get("ends") is True)
             case {"request": "end"}:

@@ -1,4 +1,4 @@
-"""Draining several coordinators as one (R30): those of one query, which has a coordinator for each of its sources."""
+"""Drains all coordinators of a query as one (R30): a query has a coordinator for each of its sources."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from streamgroup.errors import StreamGroupError
 
 log = logging.getLogger("streamgroup")
 
-ANSWER_S = 5.0
-"""How much longer than its deadline a drain's answer may take."""
+ANSWER_GRACE_S = 5.0
+"""How long after its deadline a drain's answer may arrive."""
 POLL_S = 0.05
 
 
@@ -26,17 +26,17 @@ def drain_together(
     ends: bool = False,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Drain the coordinators `runs` of the driver `pid` at once; their answers, in that order.
+    """Drain the coordinators `runs` of the driver `pid` at once; return their answers, in that order.
 
-    None of them plans while another waits for its last batch. One that refuses or is no more has not drained. `ends`:
-    afterwards Spark's next call of any of them ends the query. `meanwhile` is called every POLL_S.
+    None of them plans while another waits for its last batch. A coordinator that refuses or has ended counts as not
+    drained. `ends`: afterwards Spark's next call of any of them ends the query. `meanwhile` is called every POLL_S.
     """
     answers: list[dict[str, Any]] = [{"drained": False} for _ in runs]
 
     def drain(number: int) -> None:
         try:
             answers[number] = control.ask(
-                pid, runs[number], "drain", patience=timeout + ANSWER_S, timeout=timeout, ends=ends
+                pid, runs[number], "drain", answer_timeout=timeout + ANSWER_GRACE_S, timeout=timeout, ends=ends
             )
         except StreamGroupError as error:
             log.warning("not drained: %s", error)
@@ -46,7 +46,7 @@ def drain_together(
     ]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + timeout + ANSWER_S + POLL_S
+    deadline = time.monotonic() + timeout + ANSWER_GRACE_S + POLL_S
     while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline:
         meanwhile()
         threads[0].join(POLL_S) if threads[0].is_alive() else time.sleep(POLL_S)
@@ -59,5 +59,5 @@ def _end(pid: int, runs: Sequence[str]) -> None:
     for run in runs:
         try:
             control.ask(pid, run, "end")
-        except StreamGroupError as error:  # its query has ended already
+        except StreamGroupError as error:  # the query has already ended
             log.debug("%s", error)

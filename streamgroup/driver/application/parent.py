@@ -1,7 +1,7 @@
-"""The driver's JVM as a coordinator's process sees it: its pid, whether it has ended, whether it is stopped (R27).
+"""The driver's JVM, seen from a coordinator's process: its pid, whether it has ended or is stopped (R27).
 
-It is the parent of that process, or an ancestor: if PYSPARK_PYTHON is a script that starts Python without `exec`, the
-shell stands between.
+The JVM is the parent of that process, or an ancestor: if PYSPARK_PYTHON is a script that starts Python without `exec`,
+the shell is between them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _JAVA = "java"
 _LIBJVM = b"libjvm."
 _MOST_ANCESTORS = 64
 PS_EVERY_S = 5.0
-"""Where there is no /proc, a process of its own has to look: less often."""
+"""How often `ps` runs on systems without /proc: each look starts a process."""
 PS_TIMEOUT_S = 2.0
 
 
@@ -37,7 +37,7 @@ def find_jvm(proc: Path = PROC) -> int | None:
 
 
 def _looked_up(pid: int, proc: Path) -> tuple[int, bool]:
-    """The parent of a process, 0 where that is not known, and whether it is a JVM."""
+    """Return the parent of a process, 0 if unknown, and whether the process is a JVM."""
     fields = _stat_of(pid, proc)
     parent = int(fields[1]) if len(fields) > 1 else 0
     try:
@@ -49,17 +49,17 @@ def _looked_up(pid: int, proc: Path) -> tuple[int, bool]:
 
 
 def _looked_up_by_ps(pid: int) -> tuple[int, bool]:
-    parent, _, name = _told_by_ps(pid, "ppid=,comm=").partition(" ")
+    parent, _, name = _ps_output(pid, "ppid=,comm=").partition(" ")
     return int(parent) if parent.isdigit() else 0, os.path.basename(name.strip()) == _JAVA
 
 
 def state_of(pid: int, proc: Path = PROC) -> str:
-    """The state of a process as the kernel tells it (`R`, `S`, `T`, ...); `""` where it cannot be told."""
+    """Return the kernel's state of a process (`R`, `S`, `T`, ...); `""` if it cannot be read."""
     return next(iter(_stat_of(pid, proc)), "")
 
 
 def _stat_of(pid: int, proc: Path) -> list[str]:
-    """The fields of a process's `stat` from its state on; none where it cannot be read."""
+    """Return the fields of a process's `stat` from its state on; none if it cannot be read."""
     try:
         # 42 (a name) with (parentheses)) T 1 ...: the state follows the last parenthesis.
         return (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -68,28 +68,28 @@ def _stat_of(pid: int, proc: Path) -> list[str]:
 
 
 def state_by_ps(pid: int) -> str:
-    """The same by `ps`, for systems without /proc."""
-    return _told_by_ps(pid, "state=")[:1]
+    """Return the state of a process from `ps`, for systems without /proc."""
+    return _ps_output(pid, "state=")[:1]
 
 
-def _told_by_ps(pid: int, columns: str) -> str:
+def _ps_output(pid: int, columns: str) -> str:
     ps = shutil.which("ps")
     if ps is None:
         return ""
     try:
-        told = subprocess.run(
+        listed = subprocess.run(
             [ps, "-o", columns, "-p", str(pid)], capture_output=True, text=True, timeout=PS_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return told.stdout.strip()
+    return listed.stdout.strip()
 
 
 class EndedWatch:
-    """Whether the JVM has ended; asked several times a second.
+    """Checks whether the JVM has ended; called several times a second.
 
-    A parent has ended when this process has another one. An ancestor is watched by its pidfd, which stays its own when
-    the pid becomes another process's; without pidfds (macOS, Linux before 5.3) by its pid.
+    A parent has ended when this process has another parent. An ancestor is watched by its pidfd, which stays valid when
+    the kernel reuses the pid; without pidfds (macOS, Linux before 5.3) by its pid.
     """
 
     def __init__(self, pid: int) -> None:
@@ -102,14 +102,14 @@ class EndedWatch:
                 descriptor = os.pidfd_open(pid)
             except ProcessLookupError:
                 self._ended = True
-            except OSError:  # the kernel has none, or a container's profile forbids them
+            except OSError:  # the kernel has no pidfds, or a container's profile forbids them
                 pass
             else:
-                self._pidfd = select.poll()  # select.select takes descriptors below 1024 alone
+                self._pidfd = select.poll()  # select.select takes only descriptors below 1024
                 self._pidfd.register(descriptor, select.POLLIN)
 
     def __call__(self) -> bool:
-        """Whether it has ended."""
+        """Return whether the JVM has ended."""
         if self._is_parent:
             return os.getppid() != self._pid
         if not self._ended:
@@ -128,7 +128,7 @@ def _exists(pid: int) -> bool:
 
 
 class StoppedWatch:
-    """Whether one process is stopped, as by SIGSTOP; asked several times a second."""
+    """Checks whether one process is stopped, as by SIGSTOP; called several times a second."""
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._pid = pid
@@ -136,7 +136,7 @@ class StoppedWatch:
         self._by_ps = (0.0, "")
 
     def __call__(self) -> bool:
-        """Whether it is stopped now. One that is traced by a debugger (`t`) is not: its stops are somebody's wish."""
+        """Return whether the process is stopped. A process that a debugger traces (`t`) does not count as stopped."""
         return self._state() == STOPPED
 
     def _state(self) -> str:

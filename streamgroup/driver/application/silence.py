@@ -24,7 +24,7 @@ _KEEPS = " It keeps its partitions as long as it lives; group.maxSilence would m
 
 
 class SilenceWatch:
-    """Carries out what the watchdog of one run decides. Spark's thread calls it, and another thread looks."""
+    """Carries out the watchdog's verdicts for one run. Spark's thread uses `call`, another thread `look`."""
 
     def __init__(self, group: GroupOptions, *, is_listened: Callable[[], bool], pause: Callable[[], bool]) -> None:
         self._group = group.group_id or "no group"
@@ -41,7 +41,7 @@ class SilenceWatch:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Spark calls; while the block runs there is no silence."""
+        """Count no silence while the block, a call of Spark, runs."""
         with self._lock:
             gap = self._watchdog.begin_call(time.monotonic())
         try:
@@ -54,7 +54,7 @@ class SilenceWatch:
                 self._watchdog.end_call(time.monotonic())
 
     def look(self, *, jvm_is_stopped: bool) -> None:
-        """Warn where Spark is silent for long; leave, until it calls again, where the driver must be taken for hung."""
+        """Warn when Spark is silent for long; leave the group, until Spark calls again, when the driver seems hung."""
         with self._lock:
             look = self._watchdog.look(time.monotonic(), jvm_is_stopped=jvm_is_stopped)
         if look.verdict is Verdict.WARN:
@@ -63,21 +63,21 @@ class SilenceWatch:
             log.warning("%s: %s: left the group, the others read on (R27)", self._group, look.reason)
 
 
-class Hears(Protocol):
-    """Who is called by Spark."""
+class Called(Protocol):
+    """An object whose methods Spark calls."""
 
     silence: SilenceWatch
 
 
-H = TypeVar("H", bound=Hears)
+C = TypeVar("C", bound=Called)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def spark_calls(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Of a method that Spark calls: there is no silence while it runs."""
+def spark_calls(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, P], T]:
+    """Decorate a method that Spark calls: no silence is counted while it runs."""
 
-    def call(self: H, /, *args: P.args, **others: P.kwargs) -> T:
+    def call(self: C, /, *args: P.args, **others: P.kwargs) -> T:
         with self.silence.call():
             return method(self, *args, **others)
 

@@ -139,7 +139,7 @@ def test_a_coordinator_that_does_not_answer_is_passed_over(serve: Serve, monkeyp
     ask = control.ask
 
     def shortly(*arguments: Any, **others: Any) -> dict[str, Any]:
-        return ask(*arguments, **{**others, "patience": 0.2})
+        return ask(*arguments, **{**others, "answer_timeout": 0.2})
 
     monkeypatch.setattr(control, "ask", shortly)
     assert run().exit_code == 0

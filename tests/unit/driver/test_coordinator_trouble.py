@@ -83,7 +83,7 @@ def test_a_commit_that_is_not_acknowledged_at_the_end_leaves_a_repeat(
 def test_the_claim_is_made_when_the_run_begins_and_given_up_when_it_ends(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(claims, "TAKE_TIMEOUT_S", 0.1)
     tmp_path.chmod(0o700)
     home = tmp_path / "1"
     one, two, named = start(home=home), start(home=home), start(source(group=GroupOptions("g", member="x")), home=home)

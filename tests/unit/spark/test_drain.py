@@ -162,7 +162,7 @@ def test_leftovers_of_coordinators_that_were_killed_are_passed_over(serve: Serve
 def test_a_coordinator_that_hangs_is_not_drained_and_the_query_is_stopped(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drains, "ANSWER_S", 0.05)
+    monkeypatch.setattr(drains, "ANSWER_GRACE_S", 0.05)
     coordinator = serve("r1", "l1")
     monkeypatch.setattr(coordinator, "drain", lambda timeout, ends: time.sleep(0.5))
     query = FakeQuery([progress((None, offset("r1", "l1")))])

@@ -40,21 +40,21 @@ def test_a_second_member_without_a_name_is_refused_and_told_the_ways_out(home: P
     first = Claim(home, "g", "", "r1")
     first.take()
     with pytest.raises(ConfigError) as refused:
-        Claim(home, "g", "", "r2").take(patience=0.1)
+        Claim(home, "g", "", "r2").take(timeout=0.1)
     text = str(refused.value)
     assert f"run r1 in process {os.getpid()}" in text
     for way in ("kafka.group.id", "group.member", "group.mode=commit", "off"):
         assert way in text
     first.release()
-    Claim(home, "g", "", "r3").take(patience=0.1)
+    Claim(home, "g", "", "r3").take(timeout=0.1)
 
 
 def test_members_with_names_of_their_own_and_other_groups_are_let_in(home: Path) -> None:
     claims = [Claim(home, *who, "r") for who in (("g", ""), ("g", "a"), ("g", "b"), ("h", ""), ("g,a", ""))]
     for claim in claims:
-        claim.take(patience=0.0)
+        claim.take(timeout=0.0)
     with pytest.raises(ConfigError, match="its member 'a' already"):
-        Claim(home, "g", "a", "r").take(patience=0.0)
+        Claim(home, "g", "a", "r").take(timeout=0.0)
     for claim in claims:
         claim.release()
         claim.release()
@@ -67,7 +67,7 @@ def test_a_predecessor_that_is_just_leaving_is_waited_for(home: Path) -> None:
     taken = threading.Event()
 
     def take() -> None:
-        second.take(patience=SOON)
+        second.take(timeout=SOON)
         taken.set()
 
     thread = threading.Thread(target=take)
@@ -77,7 +77,7 @@ def test_a_predecessor_that_is_just_leaving_is_waited_for(home: Path) -> None:
     thread.join(SOON)
     assert taken.is_set()
     with pytest.raises(ConfigError, match="run r2"):
-        Claim(home, "g", "", "r3").take(patience=0.0)
+        Claim(home, "g", "", "r3").take(timeout=0.0)
     second.release()
 
 
@@ -85,7 +85,7 @@ def test_a_run_that_is_stopped_meanwhile_waits_no_longer_and_has_no_claim(home: 
     first, second = Claim(home, "g", "", "r1"), Claim(home, "g", "", "r2")
     first.take()
     began = time.monotonic()
-    second.take(is_over=lambda: time.monotonic() - began > 0.1, patience=SOON)
+    second.take(is_over=lambda: time.monotonic() - began > 0.1, timeout=SOON)
     assert time.monotonic() - began < SOON
     second.release()
     assert len(files(home)) == 1, "it is the other's"
@@ -99,12 +99,12 @@ def test_death_frees_the_claim(home: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"taken\n"
         with pytest.raises(ConfigError, match=f"run the-other-run in process {holder.pid}"):
-            Claim(home, "g", "", "r").take(patience=0.1)
+            Claim(home, "g", "", "r").take(timeout=0.1)
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate(timeout=SOON)
     mine = Claim(home, "g", "", "r")
-    mine.take(patience=SOON)
+    mine.take(timeout=SOON)
     mine.release()
     assert files(home) == []
 
@@ -123,5 +123,5 @@ def test_a_claim_that_says_nothing_is_a_claim_all_the_same(home: Path) -> None:
     (file,) = home.iterdir()
     file.write_text("{}")
     with pytest.raises(ConfigError, match="its run is not known"):
-        Claim(home, "g", "", "r2").take(patience=0.0)
+        Claim(home, "g", "", "r2").take(timeout=0.0)
     first.release()

@@ -88,13 +88,13 @@ def test_a_message_beyond_the_bound_ends_the_conversation_only(
     assert control.ask(JVM, "r1", "status")["run"] == "r1"
 
 
-# -- patience ---------------------------------------------------------------------------------------------------------
+# -- timeouts ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_client_that_says_nothing_is_hung_up_on_and_holds_up_nobody(
     serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(control, "MESSAGE_TIMEOUT_S", 0.2)
     serve()
     with Client(str(home / str(JVM) / "r1.sock"), "AF_UNIX") as silent:
         assert control.ask(JVM, "r1", "status")["run"] == "r1"
@@ -109,7 +109,7 @@ def test_a_coordinator_that_never_answers_is_waited_for_as_long_as_said(
     serve().may_answer.clear()
     began = time.monotonic()
     with pytest.raises(TransportError, match=r"run r1 .* has not answered to status"):
-        control.ask(JVM, "r1", "status", patience=0.05)
+        control.ask(JVM, "r1", "status", answer_timeout=0.05)
     assert time.monotonic() - began < 1
 
 
@@ -122,7 +122,7 @@ def test_a_coordinator_that_is_stopped_is_waited_for_no_longer_by_many(
     began = time.monotonic()
     for words in ("has not answered", "has not answered", "is its process stopped", "is its process stopped"):
         with pytest.raises(TransportError, match=rf"run r1 .* {words}"):
-            control.ask(JVM, "r1", "status", patience=0.05)
+            control.ask(JVM, "r1", "status", answer_timeout=0.05)
     assert time.monotonic() - began < 2
 
 
@@ -391,7 +391,7 @@ def test_a_channel_that_closes_lets_the_answer_under_way_out(home: Path) -> None
 def test_an_answer_that_takes_long_does_not_keep_a_process_from_its_end(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "LAST_ANSWERS_S", 0.1)
+    monkeypatch.setattr(control, "LAST_ANSWERS_TIMEOUT_S", 0.1)
     coordinator = FakeCoordinator()
     server = ControlServer(coordinator, JVM)
     server.start()
