@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from streamgroup.cluster.requests import EpochCheck, EpochEnd
-from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks
+from streamgroup.driver.logs.boundaries import BoundaryScans, PositionChecks
 from streamgroup.driver.logs.epochs import EpochChecks
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import DecodeError
@@ -25,7 +25,7 @@ class LogChecks:
         self._watcher = watcher
         self._location = location
         self.epochs = EpochChecks(watcher)
-        self._walks = BoundaryWalks(watcher)
+        self._scans = BoundaryScans(watcher)
         self._checks = PositionChecks(watcher)
 
     def ask(
@@ -48,7 +48,7 @@ class LogChecks:
             if limits.max_offsets_per_trigger is not None:
                 unsound = self._checks.unsound(positions, logs)
                 sound = {tp: position for tp, position in positions.items() if tp not in unsound}
-                self._walks.ask(sound, logs, limits.max_offsets_per_trigger, targets, wait)
+                self._scans.ask(sound, logs, limits.max_offsets_per_trigger, targets, wait)
         except DecodeError as error:
             raise self._no_position(error) from error
 
@@ -75,7 +75,7 @@ class LogChecks:
 
     def boundaries(self, logs: Logs) -> Boundaries | None:
         """Return where messages end, as far as known; None where every offset is a boundary."""
-        return self._walks.known(logs) if self._watcher.snapshot.log_format.has_boundaries else None
+        return self._scans.known(logs) if self._watcher.snapshot.log_format.has_boundaries else None
 
     def planned(self, ranges: Iterable[OffsetRange]) -> None:
         """Take note that `ranges` are planned: they end at boundaries."""

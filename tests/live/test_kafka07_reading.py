@@ -19,7 +19,7 @@ from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.cluster.kafka07 import Kafka07Cluster
 from streamgroup.driver.batch import plan_batch, tasks_of
 from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.logs.boundaries import BoundaryWalks
+from streamgroup.driver.logs.boundaries import BoundaryScans
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import ConfigError, DataLossError, DecodeError, TransportError
 from streamgroup.executor.fetcher import read
@@ -191,7 +191,7 @@ class Plans:
 
     def __init__(self, watcher: LogWatcher, partitions: list[TopicPartition]) -> None:
         self.watcher = watcher
-        self.walks = BoundaryWalks(watcher)
+        self.walks = BoundaryScans(watcher)
         self.positions = {where: Position(0) for where in partitions}
         self.ranges: list[OffsetRange] = []
 

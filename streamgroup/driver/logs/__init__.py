@@ -1,1 +1,1 @@
-"""What the brokers tell of topics and logs, kept up to date for planning; in Kafka 0.7 also where messages end."""
+"""Metadata and log ranges, kept up to date for planning; leader epochs, and message boundaries of Kafka 0.7."""

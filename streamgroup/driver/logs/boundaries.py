@@ -1,4 +1,4 @@
-"""Where batches of Kafka 0.7 may end (R34): what the watcher's cluster finds by walking messages, for the planner."""
+"""Finds message boundaries of Kafka 0.7, where batches may end (R34), by scans through the watcher's cluster."""
 
 from __future__ import annotations
 
@@ -21,42 +21,43 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("streamgroup")
 
-Walked = dict[TopicPartition, tuple[int, ...]]
+Scanned = dict[TopicPartition, tuple[int, ...]]
 Logs = Mapping[TopicPartition, LogRange]
 
 BUDGET_S = 0.8
-"""So long messages are walked for one plan: the watcher has others to ask, and a shorter batch is one, too."""
-GIVE_UP_S = 30.0
-"""So long a position is tried to be checked."""
-AGAIN_S = 2.0
-"""When it is asked about again: each question takes the watcher's time."""
-PAUSE_S = 0.1
-QUESTION_S = 5.0
-"""How long a broker's answer counts that comes later than that."""
+"""Seconds of one scan. Other callers need the watcher, and a shorter batch is a batch, too."""
+CHECK_TIMEOUT_S = 30.0
+"""How long a position is checked before the planner uses it unchecked."""
+CHECK_EVERY_S = 2.0
+"""How often a position is checked again: each check takes the watcher's time."""
+RETRY_BACKOFF_S = 0.1
+"""Wait between two scans where the broker has closed the connection at once."""
+SCAN_TIMEOUT_S = 5.0
+"""How long a broker's answer to a scan is awaited. It may arrive after the call that asked for it has returned."""
 
 
-class _Asking:
-    """Ranges are walked by the watcher's cluster, one question at a time."""
+class _Scans:
+    """Has the watcher's cluster scan ranges, one request at a time."""
 
     def __init__(self, watcher: LogWatcher, *, is_checked: bool = False) -> None:
         self._watcher = watcher
         self._is_checked = is_checked
         self._asked: tuple[OffsetRange, ...] = ()
-        self._answer: Future[Walked] | None = None
+        self._answer: Future[Scanned] | None = None
 
     @property
     def is_free(self) -> bool:
-        """Whether no answer is on its way."""
+        """Whether no scan is pending."""
         return self._answer is None
 
     def ask(self, wanted: tuple[OffsetRange, ...]) -> None:
-        """From the start of each range, which is to be a boundary, to its end."""
+        """Scan each range from its start, which must be a boundary, to its end."""
         self._asked = wanted
         checked = self._is_checked
-        self._answer = self._watcher.post(lambda *asked: _walk(wanted, *asked, checked=checked), QUESTION_S)
+        self._answer = self._watcher.post(lambda *asked: _scan(wanted, *asked, checked=checked), SCAN_TIMEOUT_S)
 
     def answers(self, wait: float) -> dict[TopicPartition, tuple[int, tuple[int, ...]]]:
-        """From where each partition was walked and what was found; nothing where it takes longer than `wait` seconds.
+        """Return by partition the start of the scan and the boundaries found; nothing if it takes longer than `wait` s.
 
         Raises DecodeError, BrokerError.
         """
@@ -64,9 +65,9 @@ class _Asking:
         if answer is None:
             return {}
         try:
-            walked = answer.result(wait)
+            scanned = answer.result(wait)
         except FutureTimeoutError:
-            return {}  # it is still on its way
+            return {}  # the scan is still pending
         except TransportError as error:
             log.debug("walking messages: %s", error)
             return {}
@@ -74,16 +75,16 @@ class _Asking:
             if answer.done():
                 self._answer = None
         starts = {range_.partition: range_.start for range_ in self._asked}
-        return {tp: (starts[tp], ends) for tp, ends in walked.items()}
+        return {tp: (starts[tp], ends) for tp, ends in scanned.items()}
 
 
-class BoundaryWalks:
-    """Asks, and remembers the answers while their partitions stay where they are. Used by Spark's thread alone."""
+class BoundaryScans:
+    """Scans for boundaries; keeps the answers while the positions stay. Only Spark's thread uses it."""
 
     def __init__(self, watcher: LogWatcher) -> None:
-        self._asking = _Asking(watcher)
-        self._walked: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
-        """By partition: the position from which it was walked, and what was found."""
+        self._scans = _Scans(watcher)
+        self._scanned: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
+        """By partition: the position where the scan began, and the boundaries found."""
 
     def ask(
         self,
@@ -93,51 +94,51 @@ class BoundaryWalks:
         targets: Mapping[TopicPartition, int] | None,
         wait: float,
     ) -> None:
-        """See to it that limits of `max_bytes` for all can be rounded; waits at most `wait` seconds for the answers.
+        """Scan as far as needed to round limits of `max_bytes` for all partitions down to boundaries.
 
-        What is not known by then is at hand for a later plan. Raises DecodeError where a position is no boundary,
-        BrokerError for what a broker refuses.
+        Waits at most `wait` seconds; later answers serve a later plan. Raises DecodeError if a position is not a
+        boundary, BrokerError if a broker refuses the request.
         """
-        self._walked = {
-            tp: kept for tp, kept in self._walked.items() if tp in positions and kept[0] == positions[tp].offset
+        self._scanned = {
+            tp: kept for tp, kept in self._scanned.items() if tp in positions and kept[0] == positions[tp].offset
         }
-        if self._asking.is_free:
+        if self._scans.is_free:
             backlog = backlog_of(positions, {tp: known.latest for tp, known in logs.items()}, targets)
             limits = rate_limit(backlog, max_bytes)
             unknown = whole_messages(backlog, limits, self.known(logs)).unscanned
             if unknown:
-                self._asking.ask(unknown)
-        self._walked |= self._asking.answers(wait)
+                self._scans.ask(unknown)
+        self._scanned |= self._scans.answers(wait)
 
     def known(self, logs: Logs) -> Boundaries:
-        """What is known, for `whole_messages`."""
+        """Return the segment starts and the boundaries found, for `whole_messages`."""
         return Boundaries(
-            {tp: found.segments for tp, found in logs.items()}, {tp: ends for tp, (_, ends) in self._walked.items()}
+            {tp: found.segments for tp, found in logs.items()}, {tp: ends for tp, (_, ends) in self._scanned.items()}
         )
 
 
 class PositionChecks:
-    """Does a message begin at a position that was not planned here? Asked of each partition that comes to be held: its
-    commit or its starting offset may be anything, and what is planned from there on ends where messages end.
+    """Checks that a message begins at each position that this run did not plan itself.
 
-    Used by Spark's thread alone.
+    A commit or a starting offset may be any number. Every later position is the end of a batch, which is a boundary.
+    Only Spark's thread uses it.
     """
 
     def __init__(self, watcher: LogWatcher, clock: Callable[[], float] = time.monotonic) -> None:
-        self._asking = _Asking(watcher, is_checked=True)
+        self._scans = _Scans(watcher, is_checked=True)
         self._clock = clock
         self._sound: dict[TopicPartition, int] = {}
-        """By partition: the position that was found to be one, or where the last plan ended. Each `ask` drops those
-        that are held no more."""
+        """By partition: a position known to be a boundary, or the end of the last plan. Each `ask` drops partitions
+        that are not held any more."""
         self._since: dict[TopicPartition, float] = {}
-        """By partition that is not sound: since when it is asked about."""
+        """By partition whose position is not known to be sound: when its check began."""
         self._again_at = 0.0
 
     def ask(self, positions: Mapping[TopicPartition, Position], logs: Logs, wait: float) -> None:
-        """Ask about the positions that nothing tells to be sound.
+        """Check the positions that are not known to be sound.
 
-        Waits at most `wait` seconds for the answers; where others can be planned from only when it first asks about
-        one. Raises DecodeError where a position is no boundary, BrokerError for what a broker refuses.
+        Waits at most `wait` seconds. If other positions can be planned from, it waits only at the first check of one.
+        Raises DecodeError if a position is not a boundary, BrokerError if a broker refuses the request.
         """
         at = {tp: position.offset for tp, position in positions.items()}
         self._sound = {tp: sound for tp, sound in self._sound.items() if at.get(tp) == sound}
@@ -148,24 +149,24 @@ class PositionChecks:
         asked_before = frozenset(self._since)
         while unsound := self._tried(positions, logs):
             now = self._clock()
-            if self._asking.is_free and now >= self._again_at:
-                self._asking.ask(tuple(OffsetRange(tp, at[tp], at[tp] + 1) for tp in sorted(unsound)))
-                self._again_at = now + AGAIN_S
+            if self._scans.is_free and now >= self._again_at:
+                self._scans.ask(tuple(OffsetRange(tp, at[tp], at[tp] + 1) for tp in sorted(unsound)))
+                self._again_at = now + CHECK_EVERY_S
             is_waited_for = len(unsound) == len(logs) or not unsound <= asked_before
             left = deadline - now if is_waited_for else 0.0
-            answers = self._asking.answers(max(0.0, left)).items()
+            answers = self._scans.answers(max(0.0, left)).items()
             self._sound |= {tp: start for tp, (start, _) in answers if at.get(tp) == start}
             if left <= 0.0:
                 return
-            if self._asking.is_free and not answers:
-                time.sleep(min(left, PAUSE_S))  # a broker that hangs up at once is not asked all the time
+            if self._scans.is_free and not answers:
+                time.sleep(min(left, RETRY_BACKOFF_S))  # the broker may close every connection at once
 
     def planned(self, ranges: Iterable[OffsetRange]) -> None:
-        """Batches end where messages do."""
+        """Take note that `ranges` are planned: their ends are boundaries."""
         self._sound |= {range_.partition: range_.until for range_ in ranges}
 
     def unsound(self, positions: Mapping[TopicPartition, Position], logs: Logs) -> frozenset[TopicPartition]:
-        """Whose position lies within its log, and nothing has told yet that a message begins there."""
+        """Return the partitions whose position lies within the log and is not known to be a boundary."""
         return frozenset(
             tp
             for tp, known in logs.items()
@@ -173,28 +174,30 @@ class PositionChecks:
         )
 
     def _tried(self, positions: Mapping[TopicPartition, Position], logs: Logs) -> frozenset[TopicPartition]:
-        """The unsound ones, but for those that have been asked about for long enough: the task of a batch tells what is
-        amiss with their brokers."""
+        """Return the unsound partitions whose check goes on.
+
+        After CHECK_TIMEOUT_S a position is planned from unchecked: the task that reads it reports its broker's error.
+        """
         now = self._clock()
         unsound = self.unsound(positions, logs)
         self._since = {tp: self._since.get(tp, now) for tp in unsound}
-        for tp in sorted(tp for tp, since in self._since.items() if now - since >= GIVE_UP_S):
+        for tp in sorted(tp for tp, since in self._since.items() if now - since >= CHECK_TIMEOUT_S):
             log.warning(
                 "%s: no broker has told in %g s whether a message begins at position %d: planned from it all the same",
                 KAFKA07_LOG.name(tp),
-                GIVE_UP_S,
+                CHECK_TIMEOUT_S,
                 positions[tp].offset,
             )
             self._sound[tp] = positions[tp].offset
         return self.unsound(positions, logs)
 
 
-def _walk(wanted: tuple[OffsetRange, ...], cluster: Cluster, deadline: float, *, checked: bool) -> Walked:
+def _scan(wanted: tuple[OffsetRange, ...], cluster: Cluster, deadline: float, *, checked: bool) -> Scanned:
     return kafka07_of(cluster, deadline).boundaries(wanted, deadline, BUDGET_S, check_crc=checked)
 
 
 def require_boundaries(cluster: Cluster, ranges: Iterable[OffsetRange], logs: Logs, deadline: float) -> None:
-    """Raise ConfigError where a range that a user gave begins or ends inside of a message of Kafka 0.7."""
+    """Raise ConfigError if a range that a user gave begins or ends inside a message of Kafka 0.7."""
     brokers = kafka07_of(cluster, deadline)
     for range_ in ranges:
         tp = range_.partition
@@ -203,8 +206,8 @@ def require_boundaries(cluster: Cluster, ranges: Iterable[OffsetRange], logs: Lo
             if position in known or brokers.is_message_start(tp, position, deadline):
                 continue
             segment = max((s for s in known if s < position), default=0)
-            walked = brokers.boundaries([OffsetRange(tp, segment, position)], deadline, QUESTION_S)
-            before = max((end for end in walked.get(tp, ()) if end < position), default=segment)
+            scanned = brokers.boundaries([OffsetRange(tp, segment, position)], deadline, SCAN_TIMEOUT_S)
+            before = max((end for end in scanned.get(tp, ()) if end < position), default=segment)
             raise ConfigError(
                 f"{option}: {position} of {KAFKA07_LOG.name(tp)} is no boundary "
                 f"of a message: positions of Kafka 0.7 are bytes. A message begins at {before}, before it"

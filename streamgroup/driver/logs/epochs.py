@@ -1,7 +1,7 @@
-"""Leader epochs (R8, KIP-320): has a log been cut below a position since the position was taken?
+"""Checks by leader epochs whether a log was truncated below a position since it was taken (R8, KIP-320).
 
-A position carries the epoch under which it was taken. Where a newer one shows, the partition is *suspect* until its
-leader has told where the old epoch ends. That is rare (once a partition and election) and takes one round trip.
+A position carries the epoch under which it was taken. When a newer epoch appears, the partition is *suspect*
+until its leader has answered where the old epoch ends. That takes one round trip for each partition and election.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ log = logging.getLogger("streamgroup")
 
 Suspects = Mapping[TopicPartition, EpochCheck]
 
-QUESTION_S = 1.0
-"""A leader that has not answered by then is asked again with the next plan: the watcher has others to ask."""
+EPOCH_TIMEOUT_S = 1.0
+"""How long a leader has to answer; the next plan asks again. Other callers need the watcher meanwhile."""
 
 
 class EpochChecks:
-    """Asks, and remembers the answers while their partitions are suspect. Used by Spark's thread alone."""
+    """Asks leaders; keeps the answers while their partitions are suspect. Only Spark's thread uses it."""
 
     def __init__(self, watcher: LogWatcher) -> None:
         self._watcher = watcher
@@ -35,9 +35,9 @@ class EpochChecks:
         self._question: tuple[Suspects, Future[dict[TopicPartition, EpochEnd]]] | None = None
 
     def suspects(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, EpochCheck]:
-        """The positions taken under an epoch that is not the newest. One without an epoch never is.
+        """Return the positions taken under an epoch that is not the newest. One without an epoch is never suspect.
 
-        `positions` must be a mapping that nobody changes in place.
+        The caller must not change `positions` in place.
         """
         return self._suspects.get(lambda: self._find(positions), positions, *self._watcher.known_since)
 
@@ -50,9 +50,9 @@ class EpochChecks:
         }
 
     def ask(self, positions: Mapping[TopicPartition, Position], wait: float) -> None:
-        """Ask about suspects that have a leader, and wait for the answers, at most `wait` seconds.
+        """Ask the leaders about suspects, and wait at most `wait` seconds for the answers.
 
-        Raises BrokerError where a log may not be asked about.
+        Raises BrokerError if a leader refuses, for example because a topic is not authorized.
         """
         suspects = self.suspects(positions)
         known = self.ends(suspects)
@@ -61,7 +61,7 @@ class EpochChecks:
         wanted = {tp: check for tp, check in suspects.items() if tp not in known and leader(tp) is not None}
         if wanted and self._question is None:
             log.debug("checking the leader epochs of %d partitions: %s", len(wanted), wanted)
-            answer = self._watcher.post(lambda cluster, deadline: cluster.epoch_ends(wanted, deadline), QUESTION_S)
+            answer = self._watcher.post(lambda cluster, deadline: cluster.epoch_ends(wanted, deadline), EPOCH_TIMEOUT_S)
             self._question = wanted, answer
         if self._question is not None:
             self._collect(*self._question, wait)
@@ -70,7 +70,7 @@ class EpochChecks:
         try:
             ends = answer.result(wait)
         except FutureTimeoutError:
-            return  # it is still on its way
+            return  # the answer is still pending
         except TransportError:
             ends = {}
         finally:
@@ -79,6 +79,6 @@ class EpochChecks:
         self._answers |= {tp: (asked[tp], end) for tp, end in ends.items()}
 
     def ends(self, suspects: Suspects) -> dict[TopicPartition, EpochEnd]:
-        """What is known of these suspects."""
+        """Return the ends of the suspects' epochs, as far as leaders have answered."""
         answers = {tp: self._answers[tp] for tp in suspects if tp in self._answers}
         return {tp: end for tp, (check, end) in answers.items() if check == suspects[tp]}

@@ -1,4 +1,4 @@
-"""What a subscription means in a cluster: topics by name, by pattern, or single partitions."""
+"""Resolves a subscription in a cluster: topics by name or by pattern, or single partitions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from streamgroup.options.types import FetchOptions, Subscription
 
 
 def topics_to_ask(subscription: Subscription) -> frozenset[str] | None:
-    """The topics whose metadata tells what is subscribed; None is all: who has a pattern has to look at them."""
+    """Return the topics whose metadata a subscription needs; None is all topics, which a pattern needs."""
     if subscription.pattern is not None:
         return None
     return frozenset(subscription.topics) | {tp.topic for tp in subscription.assign}
 
 
 def subscribed_topics(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[str]:
-    """The topics that `subscription` means in this cluster.
+    """Return the topics of `subscription` in this cluster.
 
-    A pattern means the topics there are, never internal ones, maybe none. Names are taken as they stand.
+    A pattern matches existing topics, never internal ones, and maybe none. Names are returned unchecked.
     """
     if subscription.pattern is None:
         return topics_to_ask(subscription) or frozenset()
@@ -30,9 +30,9 @@ def subscribed_topics(subscription: Subscription, snapshot: ClusterSnapshot) -> 
 
 
 def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot) -> list[TopicPartition]:
-    """The partitions that `subscription` means in this cluster, sorted.
+    """Return the partitions of `subscription` in this cluster, sorted.
 
-    Raises ConfigError for a topic or partition that is named and does not exist.
+    Raises ConfigError if a named topic or partition does not exist.
     """
     names = sorted(subscribed_topics(subscription, snapshot))
     require_topics(names, snapshot)
@@ -52,14 +52,14 @@ def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot)
 
 
 def is_subscribed(subscription: Subscription, tp: TopicPartition) -> bool:
-    """Whether `tp` would be read if it existed."""
+    """Return whether `subscription` covers `tp`, which need not exist."""
     if subscription.pattern is not None:
         return re.fullmatch(subscription.pattern, tp.topic) is not None
     return tp in subscription.assign or tp.topic in subscription.topics
 
 
 def require_topics(names: Iterable[str], snapshot: ClusterSnapshot) -> None:
-    """Raise ConfigError where a subscribed topic does not exist."""
+    """Raise ConfigError if a subscribed topic does not exist."""
     if missing := [name for name in names if name not in snapshot.topics]:
         raise ConfigError(
             f"the cluster has no topic {', '.join(map(repr, missing))}: create it, or mend subscribe (topics are never "
@@ -68,13 +68,13 @@ def require_topics(names: Iterable[str], snapshot: ClusterSnapshot) -> None:
 
 
 def of_interest(snapshot: ClusterSnapshot, subscription: Subscription, others: Iterable[str]) -> ClusterSnapshot:
-    """A snapshot of all topics without those that are neither subscribed nor among `others`: there may be many."""
+    """Return `snapshot` with only the topics that are subscribed or among `others`: a cluster may have many more."""
     kept = subscribed_topics(subscription, snapshot) | frozenset(others)
     return replace(snapshot, topics={name: topic for name, topic in snapshot.topics.items() if name in kept})
 
 
 def require_inner_index(fetch: FetchOptions, snapshot: ClusterSnapshot) -> None:
-    """Raise ConfigError where `includeInnerIndex` asks for what later records do not need: each has its own offset."""
+    """Raise ConfigError if `includeInnerIndex` is set for a cluster after Kafka 0.7: each record has its own offset."""
     if fetch.include_inner_index and not snapshot.log_format.has_shared_offsets:
         raise ConfigError(
             "includeInnerIndex is for Kafka 0.7, where the messages of a compressed set share their offset: leave it "

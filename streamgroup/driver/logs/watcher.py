@@ -1,7 +1,7 @@
-"""One thread that owns a Cluster: the ends of the logs, the metadata, and every question that may take a while.
+"""The thread that owns a Cluster: it lists log ends, refreshes metadata and answers slow questions.
 
-Spark's thread and the group's thread never wait for a broker's answer here longer than they say: they read what this
-thread knows, or leave a question with it.
+Spark's thread and the group's thread never wait for brokers longer than their timeouts. They read the newest answers
+of this thread, or leave a question with it.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ log = logging.getLogger("streamgroup")
 T = TypeVar("T")
 Listed = dict[TopicPartition, ListedOffset]
 Question = Callable[[Cluster, float], T]
-"""Asks the cluster, until a deadline (monotonic seconds)."""
+"""A call on the cluster, with its deadline in monotonic seconds."""
 
 LISTING_EVERY_S = 0.05
 """The ends are listed at most this often. Spark asks every 10 ms while there is nothing new, and every call waits for a
 listing that began after it: an older one would miss records that were written before `processAllAvailable()`."""
 REST = 4
-"""From one listing to the next pass at least so many times the processor time that the last one took. Requests and
-answers of 10,000 partitions take some 0.15 s, and a query that only waits is not to take a whole processor."""
+"""The pause between two listings, in multiples of the CPU time of the last one. Requests and answers of 10,000
+partitions take some 0.15 s, and a query that only waits should not use a whole CPU."""
 REST_MOST_S = 0.5
-"""A call of `ends` waits for a second: the listing must begin early enough to end by then."""
+"""Longest pause. A call of `ends` waits for a second, and the listing must end by then."""
 EARLIEST_EVERY_S = 2.0
-"""Log starts move with retention only, and executors notice them by themselves; but one planned range at a time."""
+"""How often log starts are listed. Only retention moves them, and executors notice that for the ranges they read."""
 LEADERLESS_EVERY_S = 1.0
-"""How often the metadata is looked at while a partition has no leader, or one that does not answer."""
+"""How often the metadata is refreshed while a partition has no leader, or its leader does not answer."""
 SETTLING_S = 0.5
-"""So long after a topic was made anew a broker may still tell of the log of the old one."""
-LEADER_PATIENCE_S = 0.25
-"""How long the ends of other logs wait for a slow leader; what it answers later counts, too."""
+"""How long after a topic was recreated a broker may still answer for the old topic's log."""
+LEADER_TIMEOUT_S = 0.25
+"""How long a listing waits for a slow leader. Its later answer counts for the next listing."""
 ABSENT_S = 3600.0
 """Seconds for which the id of a deleted topic is remembered, to recognise a topic recreated under its name."""
 REFRESH_DEADLINE_S = 5.0
@@ -56,8 +56,10 @@ RETRY_AFTER_S = 0.5
 
 
 class LogWatcher:
-    """See the module. The callbacks are called in this thread: `on_metadata` with every new snapshot and the topics
-    asked for, `on_failure` with what no retry will mend.
+    """Watches the logs and the metadata for one run.
+
+    The callbacks are called in its thread: `on_metadata` with every new snapshot and the topics asked for, `on_failure`
+    with an error that no retry will end.
     """
 
     def __init__(
@@ -76,45 +78,44 @@ class LogWatcher:
         self._logs: dict[TopicPartition, LogRange] = {}
         self._watermarks: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
-        """The leader epoch under which the end of a log was told."""
+        """The leader epoch under which each log end was listed."""
         self._changes = object()
-        """Another one after each change of these three, so that what was read from them can be kept until then."""
+        """A new object after each change of `_logs`, `_watermarks` or `_epochs`: callers cache by its identity."""
         self._asked_for: Collection[TopicPartition] = ()
-        """The collection that `_partitions` was last made of."""
+        """The collection from which `_partitions` was last made."""
         self._ends: Memo[Mapping[TopicPartition, LogRange]] = Memo()
         self._asked_at = 0.0
         self._known_at = 0.0
         self._earliest_at = 0.0
-        self._look_took_s = 0.0
-        """CPU seconds of the last look at the ends."""
+        self._listing_cpu_s = 0.0
+        """CPU seconds of the last listing."""
         self._led: Memo[list[TopicPartition]] = Memo()
         self._metadata_at: float | None = None
         self._doubts = 0
-        """How often it was found to be old: what is read while that happens may be older than the reason."""
+        """Counts calls of `refresh_metadata`. A snapshot asked for before such a call does not satisfy it."""
         self._distrusts = False
-        """Whether another broker is to be asked for it next."""
+        """Whether the next refresh asks another broker for the metadata."""
         self._missing: frozenset[TopicPartition] = frozenset()
-        """Whose leaders did not answer when they were last asked, and when they are asked again."""
+        """Partitions whose leaders did not answer the last listing. They are asked again at `_ask_missing_at`."""
         self._ask_missing_at = 0.0
-        self._told_missing: frozenset[TopicPartition] = frozenset()
+        self._reported_missing: frozenset[TopicPartition] = frozenset()
         self._valid_from: dict[TopicPartition, float] = {}
-        """When a question must have been asked for its answer to be about the log that there is now; forgotten when no
-        older question can be out any more."""
+        """By partition: answers to requests sent before this time are about an older log. Dropped when no such request
+        can be pending any more."""
         self._epoch = 0
-        """Grows whenever earlier answers have become worthless."""
+        """Grows whenever earlier answers become invalid."""
         self._topic_ids: dict[str, tuple[str, float]] = {}
-        """The id of each topic, and when it was last seen; forgotten some time after that (ABSENT_S)."""
+        """The id of each topic, and when it was last seen; dropped ABSENT_S after that."""
         self._stopping = False
         self._error: StreamGroupError | None = None
         self.snapshot = ClusterSnapshot({}, {})
         self._thread = threading.Thread(target=self._run, name="streamgroup-logs", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """End the thread; questions that are left fail."""
+        """End the thread; pending questions fail."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -122,14 +123,14 @@ class LogWatcher:
             self._thread.join(timeout)
 
     def follow(self, topics: Collection[str]) -> None:
-        """Keep the metadata of `topics`, refreshed now."""
+        """Watch the metadata of `topics`, and refresh it now."""
         with self._changed:
             self._topics = frozenset(topics)
             self._metadata_at = None
             self._changed.notify_all()
 
     def refresh_metadata(self) -> None:
-        """Refresh the metadata soon: something has shown that it is old."""
+        """Refresh the metadata soon: an answer has shown that it is old."""
         with self._changed:
             self._metadata_at = None
             self._doubts += 1
@@ -138,15 +139,16 @@ class LogWatcher:
     def ends(self, partitions: Collection[TopicPartition], wait: float) -> Mapping[TopicPartition, LogRange]:
         """Return what the logs of `partitions` hold, listed after this call began.
 
-        Where no listing ends within `wait` seconds, and for partitions whose leader did not answer in it, these are the
-        ends last known: lower bounds, as logs only grow. Partitions that nobody has told of are absent. The answer is
-        the same object for as long as the brokers tell the same of the same `partitions`, which nobody may change in
-        place.
+        If no listing ends within `wait` seconds, and for partitions whose leader did not answer it, these are the ends
+        last known: lower bounds, as logs only grow. Partitions never listed are absent. The answer is the same object
+        while the brokers' answers and `partitions` stay the same. The caller must not change it in place.
         """
         if not partitions:
             return {}
         with self._changed:
-            now = time.monotonic()  # not before: a listing of fewer partitions may begin while the lock is waited for
+            now = (
+                time.monotonic()
+            )  # under the lock: a listing of fewer partitions may begin while this call waits for it
             if partitions is not self._asked_for:
                 if not self._partitions.issuperset(partitions):
                     self._known_at = 0.0  # the next listing is due at once
@@ -157,7 +159,7 @@ class LogWatcher:
             return self._ends.get(lambda: self._of(partitions), partitions, self._changes)
 
     def known(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogRange]:
-        """What was last heard of the logs of `partitions`, without asking."""
+        """Return the last listed ranges of `partitions`, without asking the brokers."""
         with self._changed:
             return self._of(partitions)
 
@@ -166,12 +168,11 @@ class LogWatcher:
 
     @property
     def known_since(self) -> tuple[object, object]:
-        """Two objects that tell by identity whether anything has changed that `known`, `watermarks` and `leader_epochs`
-        answer from."""
+        """Two objects whose identity changes when `known`, `watermarks` or `leader_epochs` may answer differently."""
         return self._changes, self.snapshot
 
     def watermarks(self, logs: Mapping[TopicPartition, LogRange]) -> Mapping[TopicPartition, LogRange]:
-        """The same logs up to their high watermarks: an open transaction is no loss (R8)."""
+        """Return `logs` up to their high watermarks: an open transaction is not a loss (R8)."""
         with self._changed:
             high = self._watermarks
             return {
@@ -180,7 +181,7 @@ class LogWatcher:
             }
 
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The newest leader epoch that the metadata or the end of a log has shown (R8); absent where none has."""
+        """Return the newest leader epochs seen in the metadata or in listed ends (R8); unknown ones are absent."""
         with self._changed:
             infos = {tp: self.snapshot.partition(tp) for tp in partitions}
             newest = {
@@ -191,11 +192,11 @@ class LogWatcher:
 
     @property
     def metadata_at(self) -> float:
-        """When the metadata was last refreshed, monotonic seconds; 0 before."""
+        """Monotonic time of the last refresh of the metadata; 0 before the first."""
         return self._metadata_at or 0.0
 
     def doubt(self, partitions: Collection[TopicPartition]) -> None:
-        """Read the metadata and the whole ranges of these logs anew: what is known of them may be stale."""
+        """Drop the known ranges of these logs, which may be stale; list them and refresh the metadata."""
         with self._changed:
             self._void(partitions, time.monotonic())
             self._earliest_at = 0.0
@@ -204,7 +205,7 @@ class LogWatcher:
         self.refresh_metadata()
 
     def _void(self, partitions: Collection[TopicPartition], until: float) -> None:
-        """What is known of these logs, and what is answered to questions asked before `until`, counts for nothing."""
+        """Drop the known ranges of these logs, and answers to requests sent before `until`."""
         for tp in partitions:
             self._valid_from[tp] = until
             for known in (self._logs, self._watermarks, self._epochs):
@@ -213,7 +214,7 @@ class LogWatcher:
         self._epoch += 1
 
     def post(self, question: Question[T], timeout: float) -> Future[T]:
-        """Leave a question; the answer is in the Future, set in this thread."""
+        """Leave a question with the watcher's thread, which sets the Future."""
         future: Future[T] = Future()
         with self._changed:
             stopping = self._stopping
@@ -225,7 +226,7 @@ class LogWatcher:
         return future
 
     def ask(self, question: Question[T], timeout: float) -> T:
-        """Ask and wait; raises TransportError after `timeout` seconds."""
+        """Leave a question and wait for its answer. Raises TransportError after `timeout` seconds."""
         try:
             return self.post(question, timeout).result(timeout + 1.0)
         except FutureTimeoutError:
@@ -248,7 +249,9 @@ class LogWatcher:
                     self._failed(error)
                     if not error.retriable:
                         self._on_failure(error)
-                except Exception as error:  # whatever else: a query without this thread would wait for ever
+                except (
+                    Exception
+                ) as error:  # any defect must fail the query, which would wait for ever without this thread
                     log.exception("watching the logs has failed")
                     known = error if isinstance(error, StreamGroupError) else StreamGroupError(repr(error))
                     self._on_failure(known)
@@ -257,12 +260,12 @@ class LogWatcher:
             self._stopping = True
             left, self._questions = self._questions, deque()
             self._changed.notify_all()
-        for _, _, future in left:  # without the lock: what is called back takes others
+        for _, _, future in left:  # without the lock: the callbacks take other locks
             future.set_exception(TransportError("the coordinator is stopping"))
 
     def _turn(self, cluster: Cluster) -> None:
         with self._changed:
-            while not self._has_work():  # not wait_for: a call of `ends` makes the time to wait shorter
+            while not self._has_work():  # not wait_for: a call of `ends` shortens the wait
                 self._changed.wait(min(self._idle_for(), self._until_listing()))
             question = self._questions.popleft() if self._questions else None
             ends_wanted = self._until_listing() <= 0
@@ -277,17 +280,17 @@ class LogWatcher:
         return self._stopping or bool(self._questions) or self._metadata_due() or self._until_listing() <= 0
 
     def _until_listing(self) -> float:
-        """Return the seconds until the ends are listed; none are where nobody waits for them."""
+        """Return the seconds until the next listing; infinite if no caller waits for one."""
         if self._asked_at <= self._known_at:
             return math.inf
-        every_s = max(LISTING_EVERY_S, min(REST_MOST_S, REST * self._look_took_s))
+        every_s = max(LISTING_EVERY_S, min(REST_MOST_S, REST * self._listing_cpu_s))
         return max(0.0, self._known_at + every_s - time.monotonic())
 
     def _metadata_due(self) -> bool:
         return self._follows() and self._idle_for() <= 0
 
     def _follows(self) -> bool:
-        """Whether there is any metadata to keep: of topics, or of whatever a pattern may come to match."""
+        """Return whether there is metadata to watch: of topics, or of topics that a pattern may match later."""
         return bool(self._topics) or (self._topics is not None and self._options.subscription.pattern is not None)
 
     def _idle_for(self) -> float:
@@ -318,7 +321,7 @@ class LogWatcher:
         self._on_metadata(snapshot, topics)
 
     def _drop_cut(self) -> None:
-        """Old ends are lower bounds only under one leader: another may have cut the log, or it is a new topic's."""
+        """Drop ends listed under another leader epoch: a new leader may have truncated the log, or the topic is new."""
         for tp, epoch in _epochs(self.snapshot).items():
             if UNKNOWN_EPOCH not in (epoch, self._epochs.get(tp, UNKNOWN_EPOCH)) and epoch != self._epochs[tp]:
                 for known in (self._logs, self._watermarks, self._epochs):
@@ -326,10 +329,10 @@ class LogWatcher:
                 self._changes = object()
 
     def _drop_recreated(self) -> None:
-        """The log of a topic made anew is another one, though its leader epoch may be the same.
+        """Drop the ranges of recreated topics, whose leader epochs may equal the old ones.
 
-        The leader may not have heard of it yet, and ListOffsets knows names only: what it tells at first counts for
-        nothing either.
+        Answers within SETTLING_S are dropped, too. ListOffsets knows topics by name only, and the leader may still
+        answer for the old topic.
         """
         now = time.monotonic()
         for name, topic in self.snapshot.topics.items():
@@ -339,7 +342,7 @@ class LogWatcher:
             self._topic_ids[name] = topic.topic_id or known, now
 
     def _drop_gone(self) -> None:
-        """Forget what is nobody's question any more: topics may come and go for as long as the query runs."""
+        """Forget deleted topics: the query may outlive many of them."""
         now = time.monotonic()
         remembered_s = max(ABSENT_S, 2 * self._options.client.metadata_max_age_ms / 1000)
         self._topic_ids = {name: seen for name, seen in self._topic_ids.items() if now - seen[1] < remembered_s}
@@ -350,12 +353,12 @@ class LogWatcher:
                 self._changes = object()
 
     def _refresh_ends(self, cluster: Cluster) -> None:
-        """Ask the leaders; one that is slow, or none at all, must not hold up the partitions of the others."""
+        """List the ends. A slow or missing leader must not delay the partitions of the others."""
         started, cpu = time.monotonic(), time.thread_time()
         wanted = self._partitions
         isolation = self._options.fetch.isolation
         led = self._asked_now(wanted, started)
-        latest, amiss = self._listed(cluster, led, LATEST, isolation)
+        latest, errors = self._listed(cluster, led, LATEST, isolation)
         high: Listed = {}
         if isolation is Isolation.READ_COMMITTED:
             high, _ = self._listed(cluster, latest, LATEST, Isolation.READ_UNCOMMITTED)
@@ -371,19 +374,21 @@ class LogWatcher:
             for tp, listed in latest.items():
                 first, known = earliest.get(tp), self._logs.get(tp)
                 start = first.offset if first else known.earliest if known else None
-                if start is not None:  # else it was forgotten while we asked
+                if start is not None:  # a start dropped during the listing is listed next time
                     segments = first.segments if first else known.segments if known else ()
                     logs[tp] = LogRange(min(start, listed.offset), listed.offset, segments)
             self._learn(logs, high, latest)
-            if not any(self._valid_from[tp] <= time.monotonic() for tp in void):  # else they can be told at once
+            if not any(
+                self._valid_from[tp] <= time.monotonic() for tp in void
+            ):  # otherwise the next listing is due at once
                 self._earliest_at = started if unknown else self._earliest_at
                 self._known_at = started
-            self._look_took_s = time.thread_time() - cpu
+            self._listing_cpu_s = time.thread_time() - cpu
             self._changed.notify_all()
-        self._miss(wanted - latest.keys() - void, amiss, asked=led)
+        self._miss(wanted - latest.keys() - void, errors, asked=led)
 
     def _learn(self, logs: Mapping[TopicPartition, LogRange], high: Listed, latest: Listed) -> None:
-        """Take over what the leaders told. Mostly they tell the same again, and then nothing has changed."""
+        """Store the leaders' answers. `_changes` stays the same object if no answer differs, the usual case."""
         news = [
             _update(self._logs, logs),
             _update(self._watermarks, {tp: listed.offset for tp, listed in high.items()}),
@@ -393,7 +398,7 @@ class LogWatcher:
             self._changes = object()
 
     def _asked_now(self, wanted: frozenset[TopicPartition], now: float) -> list[TopicPartition]:
-        """Those of `wanted` that have a leader; where it was silent or gone just now it is left alone for a moment."""
+        """Return those of `wanted` that have a leader, less those whose leader has just failed to answer."""
         leader = self.snapshot.leader
         led = self._led.get(lambda: sorted(tp for tp in wanted if leader(tp) is not None), wanted, self.snapshot)
         return led if now >= self._ask_missing_at else [tp for tp in led if tp not in self._missing]
@@ -405,19 +410,19 @@ class LogWatcher:
             return {}, []
         deadline = time.monotonic() + REFRESH_DEADLINE_S
         return cluster.list_offsets_once(
-            dict.fromkeys(partitions, at), isolation, deadline, timeout=LEADER_PATIENCE_S, epoch=self._epoch
+            dict.fromkeys(partitions, at), isolation, deadline, timeout=LEADER_TIMEOUT_S, epoch=self._epoch
         )
 
     def _miss(
         self, missing: frozenset[TopicPartition], causes: Collection[str], asked: Collection[TopicPartition]
     ) -> None:
-        """Say once that partitions wait for their leaders, and look whether they have others by now."""
+        """Warn once that leaders do not answer, and refresh the metadata: they may have moved."""
         now = time.monotonic()
-        if causes and not missing <= self._told_missing:
+        if causes and not missing <= self._reported_missing:
             names = ", ".join(map(str, sorted(missing)))
             log.warning("no news of the logs of %s, the others go on: %s", names, "; ".join(causes))
-            self._told_missing |= missing
-        self._told_missing &= missing
+            self._reported_missing |= missing
+        self._reported_missing &= missing
         self._missing = missing
         if not missing.isdisjoint(asked):
             self._ask_missing_at = now + RETRY_AFTER_S
@@ -434,10 +439,10 @@ class LogWatcher:
             self._changed.wait_for(lambda: self._stopping or bool(self._questions), RETRY_AFTER_S)
 
 
-def _update(known: dict[TopicPartition, T], told: Mapping[TopicPartition, T]) -> bool:
-    """Take over what was told. Returns whether any of it is new."""
-    is_news = any(known.get(tp) != value for tp, value in told.items())
-    known.update(told)
+def _update(known: dict[TopicPartition, T], listed: Mapping[TopicPartition, T]) -> bool:
+    """Store `listed` in `known`; return whether anything has changed."""
+    is_news = any(known.get(tp) != value for tp, value in listed.items())
+    known.update(listed)
     return is_news
 
 
@@ -450,7 +455,7 @@ def _epochs(snapshot: ClusterSnapshot) -> dict[TopicPartition, int]:
 
 
 def _answer(cluster: Cluster, question: Question[object], deadline: float, future: Future[object]) -> None:
-    """Carry out one question; whatever it raises belongs to the one who asked."""
+    """Carry out one question. Its error, of any type, is raised in the thread that asked."""
     try:
         future.set_result(question(cluster, deadline))
     except Exception as error:

@@ -10,7 +10,7 @@ import pytest
 
 from streamgroup.cluster.kafka07 import Kafka07Cluster
 from streamgroup.driver.logs import boundaries
-from streamgroup.driver.logs.boundaries import BoundaryWalks, PositionChecks, require_boundaries
+from streamgroup.driver.logs.boundaries import BoundaryScans, PositionChecks, require_boundaries
 from streamgroup.errors import ConfigError, DecodeError, TransportError
 from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
 from tests.clock import Clock
@@ -40,54 +40,54 @@ def watcher() -> FakeWatcher:
 
 
 @pytest.fixture
-def walks(watcher: FakeWatcher) -> BoundaryWalks:
-    return BoundaryWalks(watcher)  # type: ignore[arg-type]
+def scans(watcher: FakeWatcher) -> BoundaryScans:
+    return BoundaryScans(watcher)  # type: ignore[arg-type]
 
 
-def test_only_what_no_segment_tells_is_asked_and_once(walks: BoundaryWalks, watcher: FakeWatcher) -> None:
+def test_only_what_no_segment_tells_is_asked_and_once(scans: BoundaryScans, watcher: FakeWatcher) -> None:
     for _ in range(3):
-        walks.ask(POSITIONS, LOGS, 100, None, 0.0)
+        scans.ask(POSITIONS, LOGS, 100, None, 0.0)
     assert len(watcher.questions) == 1
-    assert walks.known(LOGS).segment_starts == {A: (0, 50), B: (0,)}
-    assert walks.known(LOGS).message_ends == {}
+    assert scans.known(LOGS).segment_starts == {A: (0, 50), B: (0,)}
+    assert scans.known(LOGS).message_ends == {}
 
 
-def test_an_answer_that_came_late_is_at_hand_for_the_next_plan(walks: BoundaryWalks, watcher: FakeWatcher) -> None:
-    walks.ask(POSITIONS, LOGS, 100, None, 0.0)
+def test_an_answer_that_came_late_is_at_hand_for_the_next_plan(scans: BoundaryScans, watcher: FakeWatcher) -> None:
+    scans.ask(POSITIONS, LOGS, 100, None, 0.0)
     watcher.questions[0].set_result({B: (31, 64)})
-    walks.ask(POSITIONS, LOGS, 100, None, 0.0)
-    assert walks.known(LOGS).message_ends == {B: (31, 64)}
+    scans.ask(POSITIONS, LOGS, 100, None, 0.0)
+    assert scans.known(LOGS).message_ends == {B: (31, 64)}
     assert len(watcher.questions) == 1
 
 
-def test_answers_count_only_from_where_they_were_walked(walks: BoundaryWalks, watcher: FakeWatcher) -> None:
-    walks.ask(POSITIONS, LOGS, 100, None, 0.0)
+def test_answers_count_only_from_where_they_were_walked(scans: BoundaryScans, watcher: FakeWatcher) -> None:
+    scans.ask(POSITIONS, LOGS, 100, None, 0.0)
     watcher.questions[0].set_result({B: (31, 64)})
-    walks.ask(POSITIONS, LOGS, 100, None, 0.0)
-    walks.ask({**POSITIONS, B: Position(64)}, LOGS, 60, None, 0.0)
-    assert walks.known(LOGS).message_ends == {}
+    scans.ask(POSITIONS, LOGS, 100, None, 0.0)
+    scans.ask({**POSITIONS, B: Position(64)}, LOGS, 60, None, 0.0)
+    assert scans.known(LOGS).message_ends == {}
     assert len(watcher.questions) == 2
 
 
-def test_no_limit_in_the_way_asks_nothing(walks: BoundaryWalks, watcher: FakeWatcher) -> None:
-    walks.ask(POSITIONS, LOGS, 1_000, None, 0.0)
-    walks.ask(POSITIONS, LOGS, 1_000, {A: 100, B: 100}, 0.0)
+def test_no_limit_in_the_way_asks_nothing(scans: BoundaryScans, watcher: FakeWatcher) -> None:
+    scans.ask(POSITIONS, LOGS, 1_000, None, 0.0)
+    scans.ask(POSITIONS, LOGS, 1_000, {A: 100, B: 100}, 0.0)
     assert not watcher.questions
 
 
-def test_brokers_that_are_away_are_asked_again(walks: BoundaryWalks, watcher: FakeWatcher) -> None:
-    walks.ask(POSITIONS, LOGS, 100, None, 0.0)
+def test_brokers_that_are_away_are_asked_again(scans: BoundaryScans, watcher: FakeWatcher) -> None:
+    scans.ask(POSITIONS, LOGS, 100, None, 0.0)
     watcher.questions[0].set_exception(TransportError("away"))
-    walks.ask(POSITIONS, LOGS, 100, None, 0.0)
-    walks.ask(POSITIONS, LOGS, 100, None, 0.0)
+    scans.ask(POSITIONS, LOGS, 100, None, 0.0)
+    scans.ask(POSITIONS, LOGS, 100, None, 0.0)
     assert len(watcher.questions) == 2
 
 
-def test_a_position_that_is_no_boundary_ends_the_query(walks: BoundaryWalks, watcher: FakeWatcher) -> None:
-    walks.ask(POSITIONS, LOGS, 100, None, 0.0)
+def test_a_position_that_is_no_boundary_ends_the_query(scans: BoundaryScans, watcher: FakeWatcher) -> None:
+    scans.ask(POSITIONS, LOGS, 100, None, 0.0)
     watcher.questions[0].set_exception(DecodeError("position 20: no message begins there"))
     with pytest.raises(DecodeError, match="position 20"):
-        walks.ask(POSITIONS, LOGS, 100, None, 0.0)
+        scans.ask(POSITIONS, LOGS, 100, None, 0.0)
 
 
 # -- positions that were not planned here ------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_a_position_is_sound_once_a_message_was_found_there(
     assert checks.unsound(POSITIONS, LOGS) == {B}
     checks.ask(POSITIONS, LOGS, 5.0)
     assert len(watcher.questions) == 1, "not before a while: and the other can be planned from meanwhile"
-    clock.now += boundaries.AGAIN_S
+    clock.now += boundaries.CHECK_EVERY_S
     checks.ask(POSITIONS, LOGS, 0.0)
     watcher.questions[1].set_result({B: (50,)})
     checks.ask(POSITIONS, LOGS, 0.0)
@@ -142,7 +142,7 @@ def test_where_a_plan_has_ended_the_next_one_may_begin_and_nowhere_else(
     assert checks.unsound({A: Position(70)}, LOGS) == frozenset()
     checks.ask({A: Position(70)}, {A: LOGS[A]}, 0.0)
     assert checks.unsound({A: Position(70)}, LOGS) == frozenset()
-    clock.now += boundaries.AGAIN_S
+    clock.now += boundaries.CHECK_EVERY_S
     checks.ask({A: Position(77)}, {A: LOGS[A]}, 0.0)
     assert checks.unsound({A: Position(77)}, LOGS) == {A}
     assert len(watcher.questions) == 2
@@ -158,8 +158,8 @@ def test_a_check_that_nobody_answers_is_given_up(
         if not watcher.questions[-1].done():
             watcher.questions[-1].set_exception(TransportError("it hangs up"))
         clock.now += 0.5
-    assert boundaries.GIVE_UP_S <= clock.now - began <= boundaries.GIVE_UP_S + 2
-    assert len(watcher.questions) <= boundaries.GIVE_UP_S / boundaries.AGAIN_S + 1
+    assert boundaries.CHECK_TIMEOUT_S <= clock.now - began <= boundaries.CHECK_TIMEOUT_S + 2
+    assert len(watcher.questions) <= boundaries.CHECK_TIMEOUT_S / boundaries.CHECK_EVERY_S + 1
     assert "events 0-0: no broker has told in 30 s whether a message begins at position 20" in caplog.text
 
 
@@ -189,7 +189,7 @@ def test_who_comes_back_or_is_set_back_is_asked_about_anew(
     watcher.questions[0].set_result({A: (40,)})
     checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
     assert checks.unsound({A: Position(20)}, LOGS) == frozenset()
-    clock.now += boundaries.AGAIN_S
+    clock.now += boundaries.CHECK_EVERY_S
     checks.ask({A: Position(17)}, {A: LOGS[A]}, 0.0)
     assert checks.unsound({A: Position(17)}, LOGS) == {A}
     watcher.questions[1].set_result({A: (40,)})

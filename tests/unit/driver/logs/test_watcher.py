@@ -487,7 +487,7 @@ def test_a_look_that_takes_long_is_not_made_again_soon(
     monkeypatch.setattr(module, "REST_MOST_S", 60.0)
     watcher = watch().follow("t")
     watcher.ends((P0, P1), SOON)
-    watcher._look_took_s = 60.0
+    watcher._listing_cpu_s = 60.0
     listed = len(logs.listings)
     assert watcher.ends((P0, P1), 0.1) == {P0: LogRange(0, 10), P1: LogRange(0, 20)}
     assert len(logs.listings) == listed
