@@ -321,7 +321,7 @@ class Coordinator:
     def _act(self, action: MemberAction) -> None:
         """An action that is not the group thread's own; called with the lock held."""
         self._events.hear(action, self._ledger.in_flight)
-        self._lineages.hear(action)
+        self._lineages.on_action(action)
         match action:
             case ev.NeedTopics(topics):
                 self._startup.follow(topics)

@@ -1,1 +1,1 @@
-"""The member of a group, and the threads that carry out what it wants: at brokers or in ZooKeeper."""
+"""The run's group member, and the threads that carry out its actions at brokers or in ZooKeeper."""

@@ -1,12 +1,12 @@
-"""The backend of a run's group: what carries the member's actions out, fetches commits and describes the group.
+"""The backend of a run's group: it carries out the member's actions, fetches commits and describes the group.
 
-| `group.mode` | `zookeeper.connect` | who keeps the group | backend | carried out by |
+| `group.mode` | `zookeeper.connect` | the group is kept by | backend | actions carried out by |
 |---|---|---|---|---|
 | `member` | no | its coordinator | `BrokerBackend` | `GroupThread` |
 | `member` | yes | ZooKeeper | `RegistryBackend` | `RegistryThread` |
 | `commit` | yes, with the offsets there | ZooKeeper | `RegistryBackend` | `RegistryThread` |
 | `commit` | in all other cases | its coordinator | `BrokerBackend` | `GroupThread` |
-| `off` | either | nobody | `BrokerBackend` | `GroupThread`; the offsets are in memory |
+| `off` | either | none | `BrokerBackend` | `GroupThread`; the offsets are in memory |
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streamgroup.driver.membership.modes import (
     machine_of,
     member_config,
     member_of,
-    solo_of,
+    standalone_of,
 )
 from streamgroup.driver.membership.offsets_thread import OffsetsThread
 from streamgroup.driver.membership.registry_thread import RegistryThread
@@ -50,42 +50,41 @@ Wanted = Callable[[TopicPartition], bool]
 
 
 def everything(_: TopicPartition) -> bool:
-    """Every partition is wanted."""
+    """Accept every partition."""
     return True
 
 
 class ActionExecutor(Protocol):
-    """Carries the member's actions out, in a thread of its own."""
+    """The thread that carries out the member's actions."""
 
-    def start(self) -> None:
-        """Start the thread."""
+    def start(self) -> None: ...
 
     def stop(self, timeout: float) -> None:
-        """End the thread; connections are closed in order."""
+        """Close the connections in order and end the thread."""
 
     def carry_out(self, actions: Iterable[MemberAction]) -> None:
         """Leave actions of the member with this thread. The caller holds the lock."""
 
 
 class GroupBackend(Protocol):
-    """See the module. Timeouts are seconds."""
+    """The interface of both backends. Timeouts are seconds."""
 
     @property
     def member(self) -> Member:
-        """The member of this run, or what stands for it."""
+        """The member of this run; in other modes it manages positions and commits without joining."""
 
     @property
     def thread(self) -> ActionExecutor:
-        """What carries its actions out."""
+        """The thread that carries out the member's actions."""
 
     def opened(self, dialect: Dialect) -> None:
         """Take the dialect of the cluster, before the member is started."""
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
-        """Return the commits of the group, of `wanted` at least. Raises TransportError if nobody answers in time."""
+        """Return the group's commits, at least those of `wanted`. Raises TransportError after `timeout` seconds."""
 
     def described(self, timeout: float) -> Future[GroupDescription]:
-        """Describe the members of the group and what they tell of themselves (R28)."""
+        """Describe the members of the group and their user data (R28)."""
 
 
 def backend_of(
@@ -99,7 +98,7 @@ def backend_of(
     is_missed: Callable[[TopicPartition], bool],
     on_action: Callable[[MemberAction], None],
 ) -> GroupBackend:
-    """Return the backend of one run. `state` is the coordinator's lock, `on_action` takes what is not the thread's."""
+    """Return the backend of one run. `state` is the coordinator's lock; `on_action` takes its own actions."""
     registry = options.client.zookeeper
     kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
     if registry is None or group.mode is Mode.OFF or not kept_there:
@@ -138,10 +137,10 @@ class BrokerBackend:
         self.thread = GroupThread(member, state, options.client, lambda: watcher.snapshot, on_action)
 
     def opened(self, dialect: Dialect) -> None:
-        """Do nothing: each connection finds out what its broker speaks."""
+        """Do nothing: each connection detects its broker's release."""
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
-        """Return what the group has committed; nothing without a group."""
+        """Return the group's commits; none without a group."""
         if self._group.mode is Mode.OFF:
             return {}
         name, where = self._group.group_id, in_zookeeper(self._group)
@@ -150,7 +149,7 @@ class BrokerBackend:
         )
 
     def described(self, timeout: float) -> Future[GroupDescription]:
-        """Ask the group's coordinator, by DescribeGroups."""
+        """Send DescribeGroups to the group's coordinator."""
         name = self._group.group_id
         return self._watcher.post(
             lambda cluster, until: describe_groups(kafka_of(cluster, until), [name], until)[name], timeout
@@ -158,7 +157,7 @@ class BrokerBackend:
 
 
 class RegistryBackend:
-    """The backend of a group that ZooKeeper keeps. `opened` tells how its nodes are called and what they hold."""
+    """The backend of a group that ZooKeeper keeps. `opened` decides the names and the format of its nodes."""
 
     def __init__(
         self,
@@ -180,7 +179,7 @@ class RegistryBackend:
         self._paths = GroupPaths(group.group_id, Dialect.KAFKA)
         machine: Machine = self._machine()
         if not group.is_member:
-            machine = solo_of(options, group, rng, is_missed, through_brokers=False, session=True)
+            machine = standalone_of(options, group, rng, is_missed, through_brokers=False, session=True)
         self.member = member_of(options, group, ledger, machine, paths=self._paths, rng=rng)
         self.thread = RegistryThread(self.member, state, registry, on_action)
 
@@ -192,7 +191,7 @@ class RegistryBackend:
         return Incarnation.of(self._group.group_id, platform.node(), milliseconds, self._rng.getrandbits(32))
 
     def opened(self, dialect: Dialect) -> None:
-        """Call the nodes as the cluster does, from now on."""
+        """Use the cluster's names and formats of nodes from now on."""
         self._paths = GroupPaths(self._group.group_id, dialect)
         self.member.store = store_at(self._group.offset_location, self._paths)
         if self._group.is_member:
@@ -209,9 +208,9 @@ class RegistryBackend:
         return self._group.offsets_storage is OffsetsStorage.KAFKA
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
-        """Return what the offset nodes hold, or Kafka; the larger of both where commits go to both.
+        """Return the offsets in the nodes or in Kafka; the larger of both if the group commits to both.
 
-        Raises DecodeError for a node of `wanted` that does not hold an offset.
+        Raises DecodeError if a node of `wanted` does not hold an offset.
         """
         paths, group = self._paths, self._group
         found: Committed = {}
@@ -229,7 +228,7 @@ class RegistryBackend:
         return larger(found, self.thread.ask(look, timeout))
 
     def described(self, timeout: float) -> Future[GroupDescription]:
-        """Read the nodes of the consumers, and those beside them of our members."""
+        """Read the consumers' nodes, and the nodes that streamgroup's members add to them."""
         paths = self._paths
         return self.thread.post(
             lambda session, until: describe_members(paths, session.read(member_subtrees(paths), until)), timeout

@@ -1,6 +1,6 @@
-"""The group's thread: carries out what the member wants done, on connections of its own.
+"""The group's thread: carries out the member's actions on connections of its own.
 
-The one loop that touches these sockets. It holds the shared lock while it talks to the member, never while it waits.
+Only its loop uses these sockets. It holds the shared lock while it calls the member, never while it waits.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ LONGEST_WAIT_S = 5.0
 
 @dataclass(slots=True)
 class _Line:
-    """The connection of one lane, what waits for its handshake, and what is unanswered on it."""
+    """The connection of one lane, with requests that wait for its handshake and requests without a response."""
 
     handle: Handle
     ready: bool = False
     waiting: list[Send] = field(default_factory=list)
     unanswered: dict[int, tuple[Send, int]] = field(default_factory=dict)
-    """By correlation id: the request and the version it went out in."""
+    """By correlation id: the request and the version in which it was sent."""
 
 
 class GroupThread:
-    """See the module. `state` guards the member; it is notified after every change."""
+    """Carries out actions at brokers. `state` guards the member and is notified after every change."""
 
     def __init__(
         self,
@@ -57,18 +57,17 @@ class GroupThread:
         self._poller = Poller(options)
         self._outbox: deque[MemberAction] = deque()
         self._lines: dict[Lane, _Line] = {}
-        self._due: dict[int, float] = {}  # bounded: an answer, a broken connection or the time removes each token
+        self._due: dict[int, float] = {}  # by token; a response, a broken connection or the timeout removes each entry
         self._coordinator: Broker | None = None
         self._addresses = self._any_addresses()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="streamgroup-group", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """End the thread; connections are closed in order."""
+        """Close the connections in order and end the thread."""
         self._stopping = True
         self._poller.wake()
         if self._thread.is_alive():
@@ -117,7 +116,7 @@ class GroupThread:
         return max(0.0, min(times) - now)
 
     def _translate(self, received: list[Connected | Received | Broken], now: float) -> Iterator[ev.Event]:
-        """What the connections tell, as the member's events."""
+        """Translate the poller's events to the member's."""
         for event in received:
             lane = next((lane for lane, line in self._lines.items() if line.handle == event.handle), None)
             if lane is None:
@@ -136,7 +135,7 @@ class GroupThread:
     def _broken(self, lane: Lane, reason: str) -> Iterator[ev.Event]:
         line = self._lines.pop(lane)
         sends = [send for send, _ in line.unanswered.values()] + line.waiting
-        # An idle JOIN connection may end: brokers close what has been silent for long.
+        # An idle JOIN connection may end: brokers close connections that are idle for long.
         if lane is Lane.COORDINATOR and not sends:
             yield ev.CoordinatorGone(reason)
         for send in sends:
@@ -144,10 +143,10 @@ class GroupThread:
                 yield ev.Failed(send.token, reason)
 
     def _overdue(self, now: float) -> Iterator[ev.Event]:
-        """A connection whose answer is overdue is given up: an answer that comes later must not be mistaken (R18)."""
+        """Close connections with an overdue response, which must not be taken for a later request's (R18)."""
         late = {token for token, due in self._due.items() if now >= due}
         for lane, line in tuple(self._lines.items()):
-            if self._lines.get(lane) is not line:  # given up by what the member did about the lane before it
+            if self._lines.get(lane) is not line:  # the member has reset it on an event of the lane before
                 continue
             sends = [*line.waiting, *(send for send, _ in line.unanswered.values())]
             names = [send.api.NAME for send in sends if send.token in late]
@@ -177,7 +176,7 @@ class GroupThread:
                     self._on_action(action)
 
     def _reset(self, lane: Lane) -> None:
-        """Give a lane's connection up; what is unanswered on it fails."""
+        """Close a lane's connection; its pending requests fail."""
         line = self._lines.pop(lane, None)
         if line is None:
             return
@@ -203,7 +202,7 @@ class GroupThread:
         return self._poller.connect(host, port, lane.value)
 
     def _any_addresses(self) -> Iterator[tuple[str, int]]:
-        """Brokers to ask for the coordinator: those that are known, then the bootstrap list, over and over."""
+        """Yield the brokers to ask for the coordinator: the known ones, then the bootstrap list, endlessly."""
         for turn in itertools.count():
             known = [(b.host, b.port) for b in self._snapshot().brokers.values()]
             candidates = list(dict.fromkeys([*known, *self._options.bootstrap_servers]))
@@ -229,7 +228,7 @@ class GroupThread:
         except (
             KeyError,
             TransportError,
-        ):  # it broke: the event that says so comes later in the list and fails this too
+        ):  # the connection broke: its event follows in the list and fails this request, too
             line.waiting.append(send)
             return
         except StreamGroupError as error:

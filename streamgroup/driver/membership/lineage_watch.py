@@ -16,14 +16,15 @@ from streamgroup.run.lineage_check import DuplicateLineageCheck, described
 
 log = logging.getLogger("streamgroup")
 
-QUESTION_S = 2.0
-"""A coordinator that has not answered by then is asked again with the next assignment: others wait for the watcher."""
+DESCRIBE_TIMEOUT_S = 2.0
+"""How long the coordinator has to answer; the next assignment asks again. Other callers need the watcher meanwhile."""
 
 
 class LineageWatch:
-    """Asks for one run. `state` is the coordinator's lock; `identify` is called under it with the new user data.
+    """Describes the group for one run. `state` is the coordinator's lock.
 
-    `describe` asks who is in the group, for so many seconds.
+    `describe` requests the group's members, with a timeout in seconds. `identify` is called with the new user data
+    while the lock is held.
     """
 
     def __init__(
@@ -47,12 +48,12 @@ class LineageWatch:
         self._seen = ""
 
     def begin(self, lineage: str, run: str) -> bytes:
-        """The run begins; what its first JoinGroup tells. The lock is held."""
+        """Begin the run's check; return the user data of its first JoinGroup. The lock is held."""
         self._check = DuplicateLineageCheck(self._group, Identity(lineage, run), self._session_timeout_s)
         return encode_identity(self._check.identity)
 
-    def hear(self, action: object) -> None:
-        """What the member wants done, as far as it matters here. The lock is held."""
+    def on_action(self, action: object) -> None:
+        """Take an action of the member: assignments begin a check, a lost membership ends the admission."""
         if self._check is None:
             return
         match action:
@@ -63,7 +64,7 @@ class LineageWatch:
                 self._check.lost()
 
     def clear(self) -> bool:
-        """Whether nothing speaks against planning; asks again where that is due. The lock is held."""
+        """Return whether the run may plan; describe the group again if that is due. The lock is held."""
         if self._check is None:
             return True
         self._ask_when_due(self._check)
@@ -72,13 +73,13 @@ class LineageWatch:
     def _ask_when_due(self, check: DuplicateLineageCheck) -> None:
         if not check.due(time.monotonic()):
             return
-        answer = self._describe(QUESTION_S)
+        answer = self._describe(DESCRIBE_TIMEOUT_S)
         self._newest = answer
         answer.add_done_callback(lambda done: self._answered(check, done))
 
     def _answered(self, check: DuplicateLineageCheck, answer: Future[GroupDescription]) -> None:
         with self._state:
-            if answer is not self._newest:  # another assignment has come since
+            if answer is not self._newest:  # a newer assignment has replaced this request
                 return
             error = answer.exception()
             try:
@@ -91,7 +92,7 @@ class LineageWatch:
                     self._give_up(check, error)
             except ConfigError as refusal:
                 self._on_failed(refusal)
-            except Exception as defect:  # a Future would log it only, and the query wait for ever
+            except Exception as defect:  # a Future would only log it, and the query would wait for ever
                 log.exception("looking for another member with this checkpoint has failed")
                 self._give_up(check, defect)
             self._state.notify_all()

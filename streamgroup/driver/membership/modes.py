@@ -1,6 +1,6 @@
-"""The parts of a run in each mode (`group.mode`). Everything else is the same code in all modes.
+"""The parts of a run in each mode (`group.mode`). All other code is the same in all modes.
 
-| mode | who assigns | where offsets are kept | where it goes on (R5) |
+| mode | partitions assigned by | where offsets are kept | where reading resumes (R5) |
 |---|---|---|---|
 | `member` | the group: `Membership` | in the group, of its generation | at the commit, unless proven ahead of it |
 | `commit` | the query: `StandaloneMember` | in the group, of no member | at the checkpoint, or at an operator's reset |
@@ -25,7 +25,7 @@ from streamgroup.options.types import GroupOptions, OffsetsStorage, SourceOption
 
 
 def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
-    """Return the ledger of one run."""
+    """Return the ledger of one run. `new_lineage` is its lineage if the checkpoint has none."""
     return Ledger(group.group_id, run, new_lineage, alone=not group.is_member)
 
 
@@ -38,7 +38,7 @@ def member_of(
     paths: GroupPaths | None = None,
     rng: random.Random,
 ) -> Member:
-    """Return the member of one run, or what stands for it; `paths` are those of a group in ZooKeeper."""
+    """Return the member of one run around its `machine`. `paths` are those of a group in ZooKeeper."""
     return Member(
         machine,
         ledger,
@@ -53,16 +53,16 @@ def member_of(
 def machine_of(
     options: SourceOptions, group: GroupOptions, rng: random.Random, is_missed: Callable[[TopicPartition], bool]
 ) -> Machine:
-    """Return the machine that holds partitions of a group that a broker coordinates, or of none.
+    """Return the machine of a group that a broker coordinates, or of a query without a group.
 
     `is_missed` goes to `StandaloneMember`.
     """
     if group.is_member:
         return Membership(member_config(options, group), rng)
-    return solo_of(options, group, rng, is_missed, through_brokers=in_zookeeper(group))
+    return standalone_of(options, group, rng, is_missed, through_brokers=in_zookeeper(group))
 
 
-def solo_of(
+def standalone_of(
     options: SourceOptions,
     group: GroupOptions,
     rng: random.Random,
@@ -73,8 +73,8 @@ def solo_of(
 ) -> StandaloneMember:
     """Return the machine of a query that is not a member.
 
-    `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`); `session`: whether it keeps
-    them there itself.
+    `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`). `session`: whether it commits
+    to ZooKeeper in a session of its own.
     """
     return StandaloneMember(
         member_config(options, group),
@@ -89,14 +89,14 @@ def solo_of(
 
 
 def in_zookeeper(group: GroupOptions) -> bool | None:
-    """Return whether brokers keep the group's commits in ZooKeeper; None: where they cannot keep them in Kafka."""
-    if group.is_member:  # only brokers that can have members
+    """Return whether brokers keep the group's commits in ZooKeeper; None: only if they cannot keep them in Kafka."""
+    if group.is_member:  # brokers that coordinate members keep offsets in Kafka
         return False
     return None if group.offsets_storage is None else group.offsets_storage is OffsetsStorage.ZOOKEEPER
 
 
 def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
-    """Translate the options for the group's machines."""
+    """Return the options of the group's machines."""
     return MemberConfig(
         group_id=group.group_id,
         instance_id=group.instance_id,

@@ -31,13 +31,13 @@ _OF_MEMBERS = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorC
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _Queued:
     request: Request
     epoch: int
 
 
 class OffsetsThread:
-    """See the module. `answered` and `failed` are called in this thread."""
+    """Asks brokers for one run. `answered` and `failed` are called in its thread."""
 
     def __init__(
         self,
@@ -50,30 +50,30 @@ class OffsetsThread:
         self._group = group
         self._answered = answered
         self._failed = failed
-        self._queue: SimpleQueue[_Taken | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
         self._epoch = 0
         self._thread = threading.Thread(target=self._run, name="streamgroup-offsets", daemon=True)
         self._thread.start()
 
     def take(self, request: Request) -> None:
-        """Put a request to the brokers, after those taken before it."""
-        self._queue.put(_Taken(request, self._epoch))
+        """Send a request to the brokers, after all earlier ones."""
+        self._queue.put(_Queued(request, self._epoch))
 
     def withdraw(self) -> None:
-        """Drop the requests that the brokers have not been asked yet."""
+        """Drop the requests that have not been sent yet."""
         self._epoch += 1
 
     def close(self) -> None:
-        """End the thread after the request that is under way."""
+        """End the thread after the pending request."""
         self.withdraw()
         self._queue.put(None)
 
     def _run(self) -> None:
         with closing(open_cluster(self._options)) as cluster:
-            while (taken := self._queue.get()) is not None:
-                if taken.epoch != self._epoch:
+            while (queued := self._queue.get()) is not None:
+                if queued.epoch != self._epoch:
                     continue
-                request = taken.request
+                request = queued.request
                 deadline = time.monotonic() + request.timeout_ms / 1000
                 try:
                     answer = self._ask(kafka_of(cluster, deadline), request, deadline)
@@ -82,7 +82,7 @@ class OffsetsThread:
                 except StreamGroupError as error:
                     self._failed(error)
                     continue
-                except Exception as error:  # else the member would wait for ever
+                except Exception as error:  # any defect must fail the query: the member would wait for ever
                     log.exception("offsets in Kafka")
                     self._failed(StreamGroupError(f"group {self._group}: its offsets in Kafka: {error!r}"))
                     continue
@@ -94,7 +94,7 @@ class OffsetsThread:
         return OffsetsFetched(request.token, committed(cluster, self._group, deadline, in_zookeeper=False))
 
     def _commit(self, cluster: KafkaCluster, request: CommitOffsets, deadline: float) -> OffsetsCommitted:
-        """Commit as no member: the brokers know of none."""
+        """Commit without a member id: the brokers do not know the members, which ZooKeeper keeps."""
         build = commit_request(replace(request, member_id="", generation=NO_GENERATION, instance_id=None))
         coordinator = cluster.coordinator(self._group, deadline)
         _, response = cluster.call_versioned(OffsetCommitRequest, build, coordinator, deadline, keep_trying=False)

@@ -1,9 +1,9 @@
-"""The registry's thread: carries out what the member wants done in ZooKeeper, in a session of its own.
+"""The registry's thread: carries out the member's actions in ZooKeeper, in a session of its own.
 
-What `group_thread.py` is to the brokers, this is to ZooKeeper. One loop: what the session tells, the member's actions,
-the time. It waits for ZooKeeper's answers, and never with the lock held; when the connection is lost what is asked
-fails at once, so that no wait stands between that and its being told (R36). Other threads only leave things in
-`_inbox`. Where Kafka keeps the offsets, an `OffsetsThread` beside it asks the brokers.
+It is the counterpart of `group_thread.py`. Its loop handles events of the session, actions of the member, and timers.
+It waits for ZooKeeper's answers without the lock. When the connection is lost, pending requests fail at once, so the
+member hears of the loss without delay (R36). Other threads only put items into `_inbox`. If Kafka keeps the offsets, an
+`OffsetsThread` asks the brokers.
 """
 
 from __future__ import annotations
@@ -28,28 +28,35 @@ from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKaf
 from streamgroup.group.offsets.store import Answer, NoAnswer, OffsetsCommitted, OffsetsFetched
 from streamgroup.group.registry import events as zk
 from streamgroup.options.types import ZooKeeperOptions
-from streamgroup.zookeeper import session as told
 from streamgroup.zookeeper.errors import RefusedError, UnansweredError
-from streamgroup.zookeeper.session import Session
+from streamgroup.zookeeper.session import (
+    NodeChanged,
+    Resumed,
+    Session,
+    SessionEnded,
+    SessionEvent,
+    SessionStarted,
+    Suspended,
+)
 
 log = logging.getLogger("streamgroup")
 
 LONGEST_WAIT_S = 5.0
-CLOSING_S = 0.5
-"""How long the end of a session is waited for: else its nodes go when its time is over."""
-GRACE_S = 1.0
-"""What an answer may take longer than its question was worth asking: the thread tells more exactly what is missing."""
-AGAIN_S = 0.1
-"""When a question that the connection has failed is asked again."""
+CLOSE_TIMEOUT_S = 0.5
+"""How long to wait for ZooKeeper to close a session. After that its nodes vanish when the session expires."""
+ANSWER_GRACE_S = 1.0
+"""How long `ask` waits beyond its timeout: the thread's own error names the cause more exactly."""
+RETRY_BACKOFF_S = 0.1
+"""Seconds until a question is asked again whose connection has failed."""
 
 T = TypeVar("T")
 Question = Callable[[Session, float], T]
-"""Asks in a session, until a deadline (monotonic seconds)."""
+"""A call on the session, with its deadline in monotonic seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Posted:
-    """A question of another thread, and until when it is worth asking."""
+    """A question of another thread, with its deadline."""
 
     question: Question[Any]
     until: float
@@ -57,7 +64,7 @@ class _Posted:
 
 
 class RegistryThread:
-    """See the module; it has the interface of `GroupThread`."""
+    """Carries out actions in ZooKeeper; an `ActionExecutor` as `GroupThread` is."""
 
     def __init__(
         self,
@@ -70,34 +77,34 @@ class RegistryThread:
         self._state = state
         self._options = options
         self._on_action = on_action
-        self._patience_s = options.session_timeout_ms / 1000
-        """How long one answer is waited for: later the session would be over anyway. At most what is granted."""
+        self._session_timeout_s = options.session_timeout_ms / 1000
+        """Timeout of one request: later the session would have expired. At most the timeout that ZooKeeper grants."""
         self.offsets: OffsetsThread | None = None
-        """Asks the brokers where Kafka keeps the offsets. Given before the thread is started."""
+        """Asks the brokers, if Kafka keeps the offsets. Set before the thread is started."""
         self._outbox: deque[MemberAction] = deque()
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._work: deque[zk.RegistryAction] = deque()
-        """What waits for its turn to be asked of ZooKeeper."""
+        """Actions that wait to be carried out in ZooKeeper."""
         self._questions: deque[_Posted] = deque()
         self._life = 0
         self._session = self._new_session()
         self._wanted = False
         """Whether the member wants a session."""
         self._known: int | None = None
-        """The session that the member knows itself to be in."""
-        self._missed_since: float | None = None
+        """Id of the session that the member knows of and that has not ended."""
+        self._connecting_since: float | None = None
         self._stopping = False
         self._starting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="streamgroup-registry", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; a question may have started it before."""
+        """Start the thread, unless a question has started it before."""
         with self._starting:
             if self._thread.ident is None:
                 self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """End the thread and, in order, the session."""
+        """Close the session in order and end the thread."""
         self._stopping = True
         self._inbox.put(None)
         if self._thread.is_alive():
@@ -111,25 +118,25 @@ class RegistryThread:
             self._inbox.put(None)
 
     def post(self, question: Question[T], timeout: float) -> Future[T]:
-        """Leave a question. It is asked, again where the connection fails, until `timeout` seconds have passed."""
+        """Leave a question. If the connection fails, it is asked again until `timeout` seconds have passed."""
         answer: Future[T] = Future()
         self._inbox.put(_Posted(question, time.monotonic() + timeout, answer))
         self.start()
         return answer
 
     def ask(self, question: Question[T], timeout: float) -> T:
-        """Ask and wait; raises TransportError after `timeout` seconds, or a little more."""
+        """Leave a question and wait. Raises TransportError after `timeout` seconds, or ANSWER_GRACE_S later."""
         try:
-            return self.post(question, timeout).result(timeout + GRACE_S)
-        except FutureTimeoutError:  # the thread still waits for the answer to what was asked before
+            return self.post(question, timeout).result(timeout + ANSWER_GRACE_S)
+        except FutureTimeoutError:  # the thread still waits for the answer to an earlier request
             raise TransportError(f"{self._session.where} did not answer within {timeout:g} s") from None
 
     def answered(self, answer: Answer) -> None:
-        """Leave an answer of the brokers for the member's offset store. From any thread."""
+        """Leave an answer of the brokers for the member's offset store. Any thread may call it."""
         self._inbox.put(answer)
 
     def fail(self, error: StreamGroupError) -> None:
-        """The query cannot go on. From any thread."""
+        """Fail the query. Any thread may call it."""
         with self._state:
             self._on_action(ev.Fail(error))
             self._state.notify_all()
@@ -147,12 +154,12 @@ class RegistryThread:
             self._end()
 
     def _turn(self) -> None:
-        """What was heard goes before what is to be done: nothing is asked in a session that is known to be over."""
+        """Handle received items before actions: no action may run in a session that is known to have ended."""
         with self._state:
             self._perform()
             timeout = self._wait_for(time.monotonic())
-        for each in self._heard(timeout):
-            self._hear(each)
+        for each in self._take_inbox(timeout):
+            self._on_received(each)
         self._tick(time.monotonic())
         if self._work:
             self._carry_out_next()
@@ -166,41 +173,41 @@ class RegistryThread:
         until = now + LONGEST_WAIT_S if wake_at is None else min(now + LONGEST_WAIT_S, wake_at)
         return max(0.0, until - now)
 
-    def _heard(self, timeout: float) -> list[Any]:
-        """What came in, at least one thing unless the time is over."""
-        heard: list[Any] = []
+    def _take_inbox(self, timeout: float) -> list[Any]:
+        """Return the items received; wait up to `timeout` seconds for the first."""
+        received: list[Any] = []
         try:
-            heard.append(self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait())
+            received.append(self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait())
             while True:
-                heard.append(self._inbox.get_nowait())
+                received.append(self._inbox.get_nowait())
         except Empty:
-            return heard
+            return received
 
-    def _hear(self, each: Any) -> None:
+    def _on_received(self, each: Any) -> None:
         match each:
             case (int(life), event):
                 if life == self._life:
-                    self._session_tells(event)
+                    self._on_session_event(event)
             case _Posted():
                 self._questions.append(each)
             case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
                 self._step(each)
 
     def _tick(self, now: float) -> None:
-        self._say_what_is_missed(now)
+        self._warn_if_unconnected(now)
         with self._state:
             if self._member.wake_at is not None and now >= self._member.wake_at:
                 self._step(ev.Tick())
 
     def _step(self, event: Any) -> None:
-        """Tell the member, and take its actions."""
+        """Pass an event to the member, and perform the actions that it returns."""
         with self._state:
             self._outbox += self._member.step(event, time.monotonic())
             self._perform()
             self._state.notify_all()
 
     def _perform(self) -> None:
-        """Sort the actions: what is ZooKeeper's waits for its turn, the rest is done. The lock is held."""
+        """Queue ZooKeeper's actions and perform all others. The lock is held."""
         while self._outbox:
             action = self._outbox.popleft()
             match action:
@@ -218,55 +225,55 @@ class RegistryThread:
     # --- the session -------------------------------------------------------------------------------------------------
 
     def _new_session(self) -> Session:
-        """One for each time that the member joins: what an earlier one tells late is nobody's."""
+        """Return a session for one join. `_life` tells its events from late events of earlier sessions."""
         self._life += 1
         return Session(self._options, partial(self._leave, self._life))
 
-    def _leave(self, life: int, event: told.SessionEvent) -> None:
-        """From the session's threads, which must never wait, nor call ZooKeeper."""
+    def _leave(self, life: int, event: SessionEvent) -> None:
+        """Queue an event. The session's threads call it; they must never wait, nor call ZooKeeper."""
         self._inbox.put((life, event))
 
     def _open_session(self) -> None:
-        if not self._session.connected and self._missed_since is None:
-            self._missed_since = time.monotonic()
+        if not self._session.connected and self._connecting_since is None:
+            self._connecting_since = time.monotonic()
         try:
             self._session.open()
         except StreamGroupError as error:
             self.fail(error)
 
-    def _session_tells(self, event: told.SessionEvent) -> None:
+    def _on_session_event(self, event: SessionEvent) -> None:
         match event:
-            case told.SessionStarted() | told.Resumed() if self._known is None:
-                # The connection of a session that has begun may break before the member has heard of it.
-                self._missed_since = None
+            case SessionStarted() | Resumed() if self._known is None:
+                # A session's connection may break and resume before the member learns that the session has started.
+                self._connecting_since = None
                 if self._wanted:
                     self._begin()
-            case told.SessionEnded(session_id, reason):
+            case SessionEnded(session_id, reason):
                 if self._known in {None, session_id}:
                     self._over(reason)
-                # else it is of a session before: `connect` has begun the next one, and the member is in that
-            case told.Suspended(session_id) if session_id == self._known:
+                # An event of an earlier session has no effect: `connect` has begun the next one, which the member uses.
+            case Suspended(session_id) if session_id == self._known:
                 self._step(zk.Suspended("the connection is lost"))
-            case told.Resumed(session_id) if session_id == self._known:
+            case Resumed(session_id) if session_id == self._known:
                 self._step(zk.Resumed())
-            case told.NodeChanged(path) if self._known is not None:
+            case NodeChanged(path) if self._known is not None:
                 self._step(zk.Changed(path))
 
     def _begin(self) -> None:
-        """The member has a session, unless what is configured cannot be a registry."""
+        """Give the member its session; fail the query if the servers cannot keep a registry."""
         try:
-            self._session.connect(time.monotonic() + self._patience_s)
+            self._session.connect(time.monotonic() + self._session_timeout_s)
         except TransportError:
-            return  # it is lost already: the next one will be told
+            return  # the session is lost already: an event announces the next one
         except StreamGroupError as error:
             self.fail(error)
             return
         self._known, granted_ms = self._session.session_id, self._session.timeout_ms
-        self._patience_s = min(self._options.session_timeout_ms, granted_ms) / 1000
+        self._session_timeout_s = min(self._options.session_timeout_ms, granted_ms) / 1000
         self._step(zk.SessionBegan(self._known, granted_ms))
 
     def _over(self, reason: str) -> None:
-        """Nothing that was to be asked in the session that is over may be asked in the next one."""
+        """Handle the end of the session: its queued actions must not run in the next one."""
         known, self._known = self._known, None
         self._work = deque(a for a in self._work if isinstance(a, zk.OpenSession | zk.CloseSession))
         if known is not None:
@@ -276,17 +283,17 @@ class RegistryThread:
         elif self._wanted:
             self._open_session()
 
-    def _say_what_is_missed(self, now: float) -> None:
-        """Once, where the first connection takes too long. It is tried on for as long as the query runs."""
-        patience_s = self._options.connection_timeout_ms / 1000
-        if self._missed_since is not None and now - self._missed_since > patience_s:
-            self._missed_since = None
-            log.warning("%s: no connection within %g s; trying on", self._session.where, patience_s)
+    def _warn_if_unconnected(self, now: float) -> None:
+        """Warn once if the first connection takes too long. The session tries on as long as the query runs."""
+        timeout_s = self._options.connection_timeout_ms / 1000
+        if self._connecting_since is not None and now - self._connecting_since > timeout_s:
+            self._connecting_since = None
+            log.warning("%s: no connection within %g s; trying on", self._session.where, timeout_s)
 
-    # --- what is asked of ZooKeeper ----------------------------------------------------------------------------------
+    # --- requests to ZooKeeper ---------------------------------------------------------------------------------------
 
     def _carry_out_next(self) -> None:
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._session_timeout_s
         match action := self._work.popleft():
             case zk.OpenSession():
                 self._wanted = True
@@ -295,8 +302,8 @@ class RegistryThread:
                 else:
                     self._open_session()
             case zk.CloseSession():
-                self._wanted, self._known, self._missed_since = False, None, None
-                self._session.close(CLOSING_S)
+                self._wanted, self._known, self._connecting_since = False, None, None
+                self._session.close(CLOSE_TIMEOUT_S)
                 self._session = self._new_session()
             case zk.Look(token, subtrees):
                 try:
@@ -310,7 +317,7 @@ class RegistryThread:
                 self._transact(transactions, deadline)
 
     def _transact(self, transactions: list[zk.Transact], deadline: float) -> None:
-        """All of them go out together: claims are a transaction for each partition."""
+        """Send all transactions together: claims are a transaction for each partition."""
         outcomes = self._session.transact_each([(t.operations, t.ensured) for t in transactions], deadline)
         for transaction, error in zip(transactions, outcomes, strict=True):
             if error is None:
@@ -328,26 +335,26 @@ class RegistryThread:
                 self.fail(error)
 
     def _ask(self, posted: _Posted) -> None:
-        """A question of another thread. Of a member's session it is asked as it is: nobody else may open another."""
+        """Ask a question of another thread. While the member wants a session, only the member opens one."""
         try:
             if not self._wanted:
-                self._session.connect(min(posted.until, time.monotonic() + self._patience_s))
+                self._session.connect(min(posted.until, time.monotonic() + self._session_timeout_s))
             posted.answer.set_result(posted.question(self._session, posted.until))
         except TransportError as error:
-            if time.monotonic() + AGAIN_S < posted.until:
-                again = threading.Timer(AGAIN_S, self._inbox.put, [posted])
+            if time.monotonic() + RETRY_BACKOFF_S < posted.until:
+                again = threading.Timer(RETRY_BACKOFF_S, self._inbox.put, [posted])
                 again.daemon = True
                 again.start()
             else:
                 posted.answer.set_exception(error)
-        except Exception as error:  # whatever it is: it belongs to the one who asked
+        except Exception as error:  # an error of any type is raised in the thread that asked
             posted.answer.set_exception(error)
 
     def _end(self) -> None:
         self._stopping = True
-        self._session.close(CLOSING_S)
+        self._session.close(CLOSE_TIMEOUT_S)
         if self.offsets is not None:
             self.offsets.close()
-        for each in (*self._questions, *self._heard(0.0)):
+        for each in (*self._questions, *self._take_inbox(0.0)):
             if isinstance(each, _Posted):
                 each.answer.set_exception(TransportError("the coordinator is stopping"))

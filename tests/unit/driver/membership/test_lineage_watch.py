@@ -37,7 +37,7 @@ class Asked:
         return self.questions[-1]
 
     def assigned(self) -> None:
-        self.watch.hear(ev.Assigned(1, "me", (), frozenset(), "range", False, members=1, total=1))
+        self.watch.on_action(ev.Assigned(1, "me", (), frozenset(), "range", False, members=1, total=1))
 
 
 def test_the_first_join_tells_the_lineage_and_the_one_after_admission_that() -> None:
