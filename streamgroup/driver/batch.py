@@ -1,4 +1,4 @@
-"""Planning of a batch read: the ranges between two sets of offsets, as tasks."""
+"""Plans the tasks of a batch read, `spark.read`: the ranges between two sets of offsets."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ log = logging.getLogger("streamgroup")
 def plan_batch(options: SourceOptions) -> list[FetchTask]:
     """Plan the tasks of `spark.read` within `default.api.timeout.ms`, which `fetchOffset.numRetries` attempts share.
 
-    Raises ConfigError for topics or servers that do not exist, DataLossError for lost offsets, TransportError where no
-    attempt found the brokers.
+    Raises ConfigError if topics or servers do not exist, DataLossError for lost offsets, TransportError if no attempt
+    reached the brokers.
     """
     for note in options.notes:
         log.info("%s", note)
@@ -88,7 +88,7 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
 def _require_read(
     option: str, spec: OffsetSpec, partitions: Collection[TopicPartition], snapshot: ClusterSnapshot
 ) -> None:
-    """Raise ConfigError where the option gives an offset of a partition that cannot be read."""
+    """Raise ConfigError if the option gives an offset of a partition that cannot be read."""
     if not (others := unread(spec, partitions)):
         return
     log_format = snapshot.log_format
@@ -111,10 +111,10 @@ def tasks_of(
     planned: Mapping[TopicPartition, Position] | None = None,
     logs: Mapping[TopicPartition, LogRange] | None = None,
 ) -> list[FetchTask]:
-    """Return ranges with the addresses, topic ids and leader epochs that executors need, packed or split into tasks.
+    """Return `wanted` as tasks, packed or split, with the addresses, topic ids and leader epochs for executors.
 
-    The topic id is that of the plan where `planned` tells it: a replay must not read another topic of that name (R8).
-    `logs` tell where ranges may be divided that have to begin and end at a boundary.
+    The topic id is that of `planned`, if it has one: a replay must not read a recreated topic of that name (R8). `logs`
+    give the offsets at which ranges may be split that must begin and end at a boundary.
     """
     located = []
     for range_ in wanted:
@@ -137,7 +137,7 @@ def tasks_of(
         max_records_per_partition=options.split.max_records_per_partition,
         segments={tp: log.segments for tp, log in (logs or {}).items()},
     )
-    # Executors do not read ZooKeeper: where the options name no brokers, the plan does.
+    # Executors do not read ZooKeeper. If the options name no brokers, the tasks do.
     brokers = () if options.client.bootstrap_servers else tuple((b.host, b.port) for b in snapshot.brokers.values())
     return [replace(task, dialect=snapshot.dialect, brokers=brokers, releases=_releases(task)) for task in tasks]
 
@@ -145,7 +145,7 @@ def tasks_of(
 def _leader(tp: TopicPartition, snapshot: ClusterSnapshot) -> Broker | None:
     """Return the broker that serves `tp`.
 
-    A broker of Kafka 0.7 that has lost the log does not register the topic: it is found by the partition's number.
+    A broker of Kafka 0.7 that has lost the log does not register the topic; the partition's number names the broker.
     """
     only = snapshot.log_format.broker_of(tp.partition)
     return snapshot.leader(tp) if only is None else snapshot.brokers.get(only)
@@ -160,7 +160,7 @@ def _releases(task: FetchTask) -> tuple[tuple[str, str], ...]:
 def _logs(cluster: Cluster, deadline: float, starts: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
     """Return the offsets that the logs hold."""
     earliest = cluster.list_offsets(dict.fromkeys(starts, EARLIEST), Isolation.READ_UNCOMMITTED, deadline)
-    # The high watermarks: an open transaction is no loss (R8), the tasks wait for its end.
+    # Up to the high watermarks: an open transaction is not a loss (R8), and the tasks wait for its end.
     latest = cluster.list_offsets(dict.fromkeys(starts, LATEST), Isolation.READ_UNCOMMITTED, deadline)
     return {
         tp: LogRange(min(earliest[tp].offset, latest[tp].offset), latest[tp].offset, earliest[tp].segments)
@@ -176,7 +176,7 @@ def _within_logs(
 ) -> list[OffsetRange]:
     """Return the ranges that the logs hold.
 
-    Raises DataLossError for offsets beyond them, which are left out with `failOnDataLoss=false`.
+    Raises DataLossError for offsets beyond the logs; `failOnDataLoss=false` leaves them out.
     """
     kept, lost = within(starts, ends, logs)
     if lost and options.fail_on_data_loss:

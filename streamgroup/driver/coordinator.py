@@ -1,4 +1,4 @@
-"""The coordinator of one query's run: Spark's calls, served from what the group's thread and the watcher know.
+"""The coordinator of one query's run. It serves Spark's calls with the group's thread and the log watcher.
 
 Spark's thread calls `latest_offset`, `partitions` and `stop`; the group's thread carries out the member's actions; the
 watcher asks the brokers. One condition, `_state`, guards the member and is notified after every change.
@@ -71,7 +71,7 @@ class Coordinator:
         self._documents = DocumentReader()
         self._reported: Memo[dict[str, dict[str, int]]] = Memo()
         self.stopping = False
-        """`stop` has been called: by a thread that is not to be interrupted."""
+        """Whether `stop` was called. SIGTERM must not interrupt the thread that runs it."""
         self.run = _new_id()
         self._ledger = ledger = ledger_of(self._group, self.run, _new_id())
         self._watcher = LogWatcher(options, self._metadata_refreshed, self._fail)
@@ -146,23 +146,24 @@ class Coordinator:
             is_clear=lambda _: self._lineages.clear(),
         )
         self._shutdown = self._run.shutdown
-        alone = not self._group.is_member  # nobody waits for who is alone, and leaving would help nobody
+        # No other member waits for a standalone one, so a listener or a leave would not help the group.
+        is_standalone = not self._group.is_member
         self.silence = SilenceWatch(
             self._group,
-            is_listened=lambda: alone or self._run.completion.is_listened,
-            pause=lambda: not alone and self._pause(),
+            is_listened=lambda: is_standalone or self._run.completion.is_listened,
+            pause=lambda: not is_standalone and self._pause(),
         )
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
 
     @spark_calls
     def prepare_available_now(self) -> None:
-        """R11: snapshot the ends of all subscribed partitions."""
+        """Take the ends of all subscribed partitions as the targets of AvailableNow (R11)."""
         carry_through(self._state, lambda _: self._run.prepare_available_now(), self._answer)
 
     @spark_calls
     def latest_offset(self, start: Mapping[str, Any], *, limits: LimitOptions, once: bool = False) -> dict[str, Any]:
-        """Prove `start` sunk, commit it, and plan the next batch: its document, or `start` where nothing is new."""
+        """Mark the batch of `start` as sunk, commit it and plan the next: its document, or `start` if none."""
         document = self._documents.read(start)
         planned = carry_through(
             self._state, lambda _: self._run.latest_offset(document, limits, once=once), self._answer
@@ -171,7 +172,7 @@ class Coordinator:
 
     @spark_calls
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
-        """The tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
+        """Return the tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
         first = self._documents.read(start)
         last = whole_batch(first, self._documents.read(end))
         if first == last:
@@ -180,7 +181,7 @@ class Coordinator:
         return tasks
 
     def _answer(self, question: ask.Question) -> object:
-        """Find what a call of the run asks for. Called without the lock: brokers may take a while."""
+        """Answer a question of the run. Called without the lock: brokers may be slow."""
         match question:
             case ask.OpenLogs():
                 self._startup.open()
@@ -208,7 +209,7 @@ class Coordinator:
 
     @spark_calls
     def report_latest(self) -> dict[str, dict[str, int]] | None:
-        """The ends of the logs held, in the shape of Spark's own connector; None before anything is known."""
+        """Return the ends of the logs held, in the format of Spark's Kafka connector; None before the first listing."""
         with self._state:
             held = self._ledger.partitions()
         return self._reported.get(lambda: self._ends_of(held), held, *self._watcher.known_since) or None
@@ -220,7 +221,10 @@ class Coordinator:
         return ends
 
     def stop(self, *, last_word: bool = True) -> None:
-        """R29: commit every held position, leave the group (static members stay), within a second."""
+        """Commit every held position and leave the group within a second (R29); static members stay.
+
+        `last_word`: see `Shutdown.stop`.
+        """
         self.stopping = True
         has_left = carry_through(self._state, lambda now: self._shutdown.stop(now, last_word=last_word))
         if has_left:
@@ -233,7 +237,7 @@ class Coordinator:
             self._claim.release()
 
     def _pause(self) -> bool:
-        """R27: leave until Spark calls again; whether there was anything to leave."""
+        """Leave the group until Spark calls again (R27). Return whether there was a group to leave."""
         return carry_through(self._state, self._leave_until_the_next_call)
 
     def _leave_until_the_next_call(self, now: float) -> Steps[bool]:
@@ -243,14 +247,14 @@ class Coordinator:
         return paused
 
     def _end_unbegun(self) -> None:
-        """Fail the questions to the logs at once where the run was stopped before it began."""
+        """Fail pending questions to the watcher at once if the run was stopped before it began."""
         if not self._shutdown.has_begun:
             self._watcher.stop(0.0)
 
     # --- the control channel's requests ------------------------------------------------------------------------------
 
     def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
-        """The listener has said that the batch of `document` has sunk (R15)."""
+        """Take the listener's report that the batch of `document` has sunk (R15)."""
         sunk = from_value(document)
         with self._state:
             answer = self._run.completion.mark_sunk(sunk, batch, query, time.monotonic())
@@ -258,25 +262,25 @@ class Coordinator:
             return dict(answer)
 
     def ranges(self) -> dict[str, Any]:
-        """What the batch in flight covers."""
+        """Return the ranges of the batch in flight."""
         with self._state:
             return dict(self._run.completion.ranges())
 
     def listen(self, is_announced: Callable[[], bool]) -> None:
-        """Ask `is_announced` whether the application has a listener that reports sunk batches."""
+        """Use `is_announced` to find whether the application has a listener that reports sunk batches."""
         self._run.completion.is_announced = is_announced
 
     def end(self) -> dict[str, Any]:
-        """Every coordinator of the query is drained: Spark's next call ends it."""
+        """End the query with Spark's next call: every coordinator of the query is drained."""
         with self._state:
             self._shutdown.end()
             self._state.notify_all()
         return {}
 
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
-        """R30: plan no more, wait until the last batch is proven sunk, commit, leave; `ends`: see `Shutdown.drain`.
+        """Stop planning, wait until the last batch has sunk, commit and leave (R30). `ends`: see `Shutdown.drain`.
 
-        Returns `{"drained": bool, ...}`: False where `timeout` seconds passed before; then one batch may be repeated.
+        Returns `{"drained": bool, ...}`: False if `timeout` seconds passed before; then one batch may be repeated.
         """
         drained = carry_through(self._state, lambda now: self._shutdown.drain(now, timeout, ends=ends))
         self._end_unbegun()
@@ -291,7 +295,7 @@ class Coordinator:
             }
 
     def status(self) -> dict[str, Any]:
-        """What this member is doing, for the control channel."""
+        """Return the state of the member, its positions and its events."""
         with self._state:
             return {
                 "group": self._group.group_id,
@@ -313,13 +317,13 @@ class Coordinator:
     # --- planning ----------------------------------------------------------------------------------------------------
 
     def _is_missed(self, tp: TopicPartition) -> bool:
-        """Whether a partition that is not there any more is held until its loss is told."""
+        """Return whether a deleted partition is still held, since its loss is not reported yet."""
         return tp in self._ledger.positions() and tp not in self._planner.deleted
 
     # --- the other threads -------------------------------------------------------------------------------------------
 
     def _act(self, action: MemberAction) -> None:
-        """An action that is not the group thread's own; called with the lock held."""
+        """Carry out an action that is not the group thread's own. The lock is held."""
         self._events.hear(action, self._ledger.in_flight)
         self._lineages.on_action(action)
         match action:
@@ -354,12 +358,12 @@ class Coordinator:
                 self._fail(error)
 
     def _fail(self, error: StreamGroupError) -> None:
-        """The query cannot go on; its next call says why."""
+        """Fail the query: its next call raises `error`."""
         with self._state:
             self._run.fail(error)
             self._state.notify_all()
 
 
 def _new_id() -> str:
-    """An id for a lineage or a run: short enough for a commit's metadata, unique enough for ever."""
+    """Return an id for a lineage or a run, short enough for a commit's metadata."""
     return uuid.uuid4().hex[:16]

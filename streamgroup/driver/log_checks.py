@@ -36,9 +36,9 @@ class LogChecks:
         targets: Mapping[TopicPartition, int] | None,
         wait: float,
     ) -> None:
-        """Ask the brokers, and wait for answers, at most `wait` seconds.
+        """Ask the brokers, and wait at most `wait` seconds for the answers.
 
-        Raises BrokerError, DecodeError where a position is no boundary (R34).
+        Raises BrokerError, and DecodeError if a position is not a boundary (R34).
         """
         self.epochs.ask(positions, wait)
         if not self._watcher.snapshot.log_format.has_boundaries:
@@ -53,7 +53,7 @@ class LogChecks:
             raise self._no_position(error) from error
 
     def _no_position(self, error: DecodeError) -> DecodeError:
-        """Return `error` with the group, and with how its offset is set."""
+        """Return `error` with the group and the way to set its offset."""
         group, how = self._location.group, how_to_reset(self._location)
         named = type(error)(f"group {group}: {error}: {how}" if group and how else str(error))
         named.base_offset, named.next_offset = error.base_offset, error.next_offset
@@ -68,13 +68,13 @@ class LogChecks:
         return self.epochs.ends(suspects)
 
     def unsound(self, positions: Positions, logs: Logs) -> frozenset[TopicPartition]:
-        """Return the positions not yet known to be message boundaries; none where every offset is a boundary."""
+        """Return the positions not yet known to be message boundaries; none if every offset is a boundary."""
         if not self._watcher.snapshot.log_format.has_boundaries:
             return frozenset()
         return self._checks.unsound(positions, logs)
 
     def boundaries(self, logs: Logs) -> Boundaries | None:
-        """Return where messages end, as far as known; None where every offset is a boundary."""
+        """Return where messages end, as far as known; None if every offset is a boundary."""
         return self._scans.known(logs) if self._watcher.snapshot.log_format.has_boundaries else None
 
     def planned(self, ranges: Iterable[OffsetRange]) -> None:

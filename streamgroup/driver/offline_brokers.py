@@ -1,8 +1,8 @@
-"""What a run or a read of Kafka 0.7 would leave out: partitions whose broker is not registered, though they are known.
+"""Finds the known partitions of Kafka 0.7 that a run or a batch read would leave out: their broker is not registered.
 
-There a partition exists only while its broker does. A stream waits for it; but who ends (a batch read, AvailableNow,
-Once) would tell of success without its records. So that ends with an error, or with a warning where failOnDataLoss is
-false. Known are partitions with a committed offset, with a position in the checkpoint, or with a starting offset.
+A partition of Kafka 0.7 exists only while its broker is registered. A stream waits for it. A batch read, AvailableNow
+and Once would end successfully without its records, so they raise an error, or warn if failOnDataLoss is false. Known
+are partitions with a committed offset, with a position in the checkpoint, or with a starting offset.
 """
 
 from __future__ import annotations
@@ -23,43 +23,48 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("streamgroup")
 
-PATIENCE_S = 1.0
-"""How long a stream waits for ZooKeeper to name what it is waiting for; it asks again with the next plan."""
+STREAM_TIMEOUT_S = 1.0
+"""How long a stream waits for the committed offsets, which name known partitions; the next plan asks again."""
 
 Targets = Mapping[TopicPartition, int]
 
 
 class OfflineBrokers:
-    """See the module; of one run. Used by Spark's thread, without the coordinator's lock, since ZooKeeper is asked; the
-    exceptions are `left_out` and `wait_for_brokers`, which is a call of the run."""
+    """Watches the offline brokers of one run.
+
+    Spark's thread calls it without the coordinator's lock, since it asks ZooKeeper. `left_out` and `wait_for_brokers`
+    are called with the lock.
+    """
 
     def __init__(
-        self, options: SourceOptions, backend: GroupBackend, snapshot: Callable[[], ClusterSnapshot], patience_s: float
+        self, options: SourceOptions, backend: GroupBackend, snapshot: Callable[[], ClusterSnapshot], timeout_s: float
     ) -> None:
         self._options = options
         self._backend = backend
         self._snapshot = snapshot
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._looked = False
         self._left_out: frozenset[TopicPartition] = frozenset()
-        """What AvailableNow has no target for: it was known when the run began, and not registered. Of Once: what has
-        been told to be left out."""
+        """AvailableNow: partitions without a target, known when the run began but not registered. Once: partitions
+        reported as left out."""
         self._once: frozenset[TopicPartition] | None = None
-        """What Once is to read."""
+        """The partitions that Once should read."""
 
     def begin(self, checkpoint: Document, targets: Targets | None, *, once: bool) -> None:
-        """Before a plan. Says once what a stream waits for; raises DataLossError where Once would leave it out."""
+        """Look for offline partitions before a plan. Warn once in a stream; raise DataLossError under Once."""
         snapshot = self._snapshot()
         if self._looked or not snapshot.log_format.is_broker_bound:
             return
         ends = once or targets is not None
         try:
-            known = self._known(checkpoint, self._patience_s if ends else PATIENCE_S).keys()
+            known = self._known(checkpoint, self._timeout_s if ends else STREAM_TIMEOUT_S).keys()
         except (TransportError, DecodeError) as error:
             if ends:
                 raise
             log.debug("which partitions have unregistered brokers: %s", error)
-            self._looked = isinstance(error, DecodeError)  # which is told where it matters, and does not pass
+            self._looked = isinstance(
+                error, DecodeError
+            )  # does not pass by itself; the fetch of the position raises it
             return
         self._looked = True
         absent = frozenset(
@@ -78,9 +83,9 @@ class OfflineBrokers:
             )
 
     def left_out(self, unjudged: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
-        """Return the partitions that a trigger that ends does not wait for, since their brokers are away.
+        """Return the partitions that a trigger that ends does not wait for, since their brokers are offline.
 
-        Asks no server. Under Once these are all such partitions that the run was to read. They are logged, or raise
+        Asks no server. Under Once these are all such partitions that the run should read; it logs them, or raises
         DataLossError. Under AvailableNow they are a part of `unjudged`, and `end` decides about them.
         """
         snapshot = self._snapshot()
@@ -93,20 +98,22 @@ class OfflineBrokers:
         return absent
 
     def end(self, checkpoint: Document, targets: Targets | None) -> None:
-        """AvailableNow would end, all that is held has been read: raises DataLossError where a broker was away when it
-        began, or has gone before all of its records were read."""
+        """Check the end of AvailableNow, when all partitions held are read.
+
+        Raises DataLossError if a broker was offline when the run began, or went offline with unread records.
+        """
         snapshot = self._snapshot()
         if targets is None or not snapshot.log_format.is_broker_bound:
             return
         gone = {tp: end for tp, end in targets.items() if snapshot.partition(tp) is None}
-        read = self._known(checkpoint, self._patience_s) if gone else {}
+        read = self._known(checkpoint, self._timeout_s) if gone else {}
         self._settle(self._left_out.union(tp for tp, end in gone.items() if read.get(tp, 0) < end))
 
     def wait_for_brokers(self, ranges: Iterable[OffsetRange], is_over: Callable[[], bool]) -> Steps[None]:
         """Wait until the brokers of `ranges` are registered, for `kafkaConsumer.pollTimeoutMs` at most.
 
         Tasks do not read ZooKeeper. A broker that restarts while a batch is planned or replayed would fail them, though
-        it is back seconds later. Returns, too, once `is_over()`. Raises TransportError when the time is over.
+        it returns seconds later. Also returns once `is_over()` holds. Raises TransportError after the timeout.
         """
         ranges = tuple(ranges)
         absent = self._absent(ranges)
@@ -134,11 +141,11 @@ class OfflineBrokers:
         needed = ((r, broker_of(r.partition.partition)) for r in ranges)
         return [r for r, broker in needed if broker is not None and broker not in snapshot.brokers]
 
-    def _known(self, checkpoint: Document, patience_s: float) -> dict[TopicPartition, int]:
-        """How far each partition that is known has been read, as far as can be told: else 0."""
+    def _known(self, checkpoint: Document, timeout_s: float) -> dict[TopicPartition, int]:
+        """Return the known partitions with the offset up to which each was read; 0 if that is unknown."""
         known = dict.fromkeys((*self._options.starting.offsets, *self._options.starting.timestamps), 0)
         known |= {tp: position.offset for tp, position in checkpoint.positions.items()}
-        for tp, committed in self._backend.committed(patience_s, self._is_subscribed).items():
+        for tp, committed in self._backend.committed(timeout_s, self._is_subscribed).items():
             known[tp] = max(committed.offset, known.get(tp, 0))
         return {tp: offset for tp, offset in known.items() if self._is_subscribed(tp)}
 
@@ -156,9 +163,9 @@ class OfflineBrokers:
 
 
 def require_brokers(topics: Collection[str], snapshot: ClusterSnapshot, options: SourceOptions) -> None:
-    """Raise DataLossError where a batch read would take a topic of Kafka 0.7 for empty as none of its brokers is there.
+    """Raise DataLossError if a batch read would take a topic of Kafka 0.7 for empty: none of its brokers is registered.
 
-    Which partitions such a topic had nobody can tell; nor those of a topic of which some brokers are away.
+    ZooKeeper does not keep the partitions of offline brokers, so a topic with some brokers offline passes the check.
     """
     if not snapshot.log_format.is_broker_bound:
         return
@@ -168,7 +175,7 @@ def require_brokers(topics: Collection[str], snapshot: ClusterSnapshot, options:
 
 
 def settle(what: str, options: SourceOptions) -> None:
-    """Raise DataLossError, or warn where failOnDataLoss is false."""
+    """Raise DataLossError, or warn if failOnDataLoss is false."""
     text = f"{what}: in Kafka 0.7 partitions are there only while their broker is registered"
     if options.fail_on_data_loss:
         raise DataLossError(
@@ -178,7 +185,7 @@ def settle(what: str, options: SourceOptions) -> None:
 
 
 def _needed(ranges: Collection[OffsetRange]) -> tuple[str, str]:
-    """Return the brokers that have `ranges`, and these, in words."""
+    """Return the brokers of `ranges`, and the ranges, as text for messages."""
     ordered = sorted(ranges)
     brokers = dict.fromkeys(f"broker {broker_partition(r.partition.partition)[0]}" for r in ordered)
     return " and ".join(brokers), ", ".join(f"{KAFKA07_LOG.name(r.partition)} at position {r.start}" for r in ordered)

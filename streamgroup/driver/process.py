@@ -1,7 +1,7 @@
-"""The process that a coordinator lives in: its log, its signals, its process group, its JVM, its control channel.
+"""Sets up the process of a coordinator: log, signals, process group, watch of the JVM, control channel.
 
-Spark ends a query's Python process by SIGTERM, twice, without calling anything (R29); a JVM that was killed shows as
-the end of the conversation with it, or to `EndedWatch`.
+Spark ends a query's Python process with SIGTERM, twice, and calls no method before (R29). After the JVM was killed its
+socket closes, and `EndedWatch` notices.
 """
 
 from __future__ import annotations
@@ -26,24 +26,26 @@ log = logging.getLogger("streamgroup")
 
 PARENT_EVERY_S = 0.2
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
-"""The program of the process that Spark starts for a streaming source."""
+"""The main module of the process that Spark starts for a streaming source."""
 
 
 def start_coordinator(options: SourceOptions) -> Coordinator:
-    """Make the coordinator of this process's query and prepare the process for its end."""
+    """Make the coordinator of this process's query; install its signal handlers, JVM watch and control channel."""
     _log_to_stderr()
     _leave_process_group()
     jvm = _find_jvm()
     coordinator = Coordinator(options, home=directory(jvm))
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, functools.partial(_exit, coordinator))
-        # The driver decides what becomes of the query: SIGINT never ends its coordinator.
+        # Only the driver decides to end the query: SIGINT must not end its coordinator.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = ControlServer(coordinator, jvm)
     channel.start()
     coordinator.listen(functools.partial(is_listened, jvm))
     atexit.register(channel.close)
-    atexit.register(coordinator.stop)  # where a signal came between the runner's decision to stop and the call of it
+    atexit.register(
+        coordinator.stop
+    )  # in case a signal arrives after the runner decides to stop and before it calls `stop`
     threading.Thread(
         target=_watch_jvm, args=(coordinator, channel, jvm), name="streamgroup-parent", daemon=True
     ).start()
@@ -51,22 +53,22 @@ def start_coordinator(options: SourceOptions) -> Coordinator:
 
 
 def _leave_process_group() -> None:
-    """Leave the driver's process group, if this is the process that Spark has started for the source.
+    """Leave the driver's process group, if Spark has started this process for the source.
 
     Ctrl-C in a terminal, `timeout` and `kill -TERM -PGID` signal every process of the driver's group. The driver then
-    drains the query, for which it needs its coordinator. A new group suffices; the session stays the driver's, so that
-    whoever ends a whole session ends the coordinator as well.
+    drains the query, for which it needs its coordinator. The session stays the driver's, so that the end of a whole
+    session ends the coordinator as well.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is None or spec.name != RUNNER:  # a process of the user's, whose process group is the user's business
+    if spec is None or spec.name != RUNNER:  # started by the user, who decides about its process group
         return
     # A JVM that dies leaves the new group without a parent in its session. A coordinator that is stopped at that moment
-    # gets SIGHUP from the kernel, which would end it before it has left its consumer group.
+    # gets SIGHUP from the kernel, which would end it before it leaves its consumer group.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         os.setpgid(0, 0)
-    except PermissionError:  # a wrapper has made it the leader of a session, which is a group of its own
+    except PermissionError:  # a wrapper has made it a session leader, which has a process group of its own
         log.debug("the coordinator leads a session: it is in a process group of its own already")
 
 
@@ -93,7 +95,7 @@ def _find_jvm() -> int:
 def _exit(coordinator: Coordinator, _signum: int, _frame: FrameType | None) -> None:
     """Unwind, so that Spark's runner calls `stop`.
 
-    The second SIGTERM must not interrupt the leaving; nor the first, where the end of the conversation has begun it.
+    The second SIGTERM must not interrupt `stop`, nor must the first if the JVM's closed socket has started it.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if not coordinator.stopping:
@@ -101,13 +103,13 @@ def _exit(coordinator: Coordinator, _signum: int, _frame: FrameType | None) -> N
 
 
 def _watch_jvm(coordinator: Coordinator, channel: ControlServer, jvm: int) -> None:
-    """Leave when the JVM has ended, even while the main thread is busy; until then look at its silence (R27)."""
+    """Check Spark's silence (R27) until the JVM has ended; then leave, even if the main thread is busy."""
     has_ended, is_stopped, can_look = EndedWatch(jvm), StoppedWatch(jvm), True
     while not has_ended():
         try:
             if can_look:
                 coordinator.silence.look(jvm_is_stopped=is_stopped())
-        except Exception:  # the JVM is to be watched all the same: without it nobody ends this process
+        except Exception:  # go on watching: after the JVM's end only this thread ends the process
             can_look = False
             log.exception("looking at the silence of Spark has failed; a hung driver is not noticed any more (R27)")
         time.sleep(PARENT_EVERY_S)
@@ -124,7 +126,7 @@ def _watch_jvm(coordinator: Coordinator, channel: ControlServer, jvm: int) -> No
 
 
 def _log_to_stderr() -> None:
-    """Spark copies this process's stderr to the driver's: say there what happens, unless logging is set up."""
+    """Log to stderr, which Spark copies to the driver's, unless logging is configured."""
     if log.handlers or logging.getLogger().handlers:
         return
     handler = StderrHandler()

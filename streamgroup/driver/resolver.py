@@ -1,4 +1,4 @@
-"""Finds where gained partitions start that neither the group nor the checkpoint knows: a question for the watcher."""
+"""Finds start offsets of gained partitions for which neither the group nor the checkpoint has one."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Found = tuple[dict[TopicPartition, int], list[Loss]]
 
 
 class Resolver:
-    """Asks, and asks again `fetchOffset.numRetries` times. The callbacks are called in the watcher's thread.
+    """Asks the watcher, and retries `fetchOffset.numRetries` times. The callbacks are called in the watcher's thread.
 
-    `report` takes losses of records, and whether they end the query. `is_new` tells whether a partition came to be
-    after the run began: `startingOffsets` is not meant for it (R7).
+    `report` takes losses of records, and whether they end the query. `is_new` returns whether a partition was created
+    after the run began: `startingOffsets` does not apply to it (R7).
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Resolver:
         self._is_new = is_new
 
     def resolve(self, wanted: Resolve, attempt: int = 0) -> None:
-        """Ask the log; returns at once."""
+        """Ask for the start offsets of `wanted`, and return at once. Retries are calls with `attempt` above 0."""
         options = self._options
         origins = {tp: self._origin(tp, origin) for tp, origin in wanted.partitions.items()}
 
@@ -73,7 +73,7 @@ class Resolver:
     def _answered(self, wanted: Resolve, attempt: int, answer: Future[Found]) -> None:
         try:
             self._take(wanted, attempt, answer)
-        except Exception as error:  # a Future would log it only, and the query wait for ever
+        except Exception as error:  # a Future would only log it, and the query would wait for ever
             log.exception("taking the starting offsets has failed")
             self._on_failed(wanted.generation, StreamGroupError(repr(error)))
 

@@ -1,4 +1,4 @@
-"""Where positions come from that only the log can tell: questions for a cluster."""
+"""Looks up start and end offsets in the logs of a cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def offsets_of(
     isolation: Isolation,
     bound: Bound = Bound.STREAM_START,
 ) -> dict[TopicPartition, int]:
-    """The offsets that `spec` means for `partitions`. Raises ConfigError where it does not say or nothing matches."""
+    """Return the offsets that `spec` gives to `partitions`.
+
+    Raises ConfigError if `spec` lacks a partition, or no record has the timestamp that it gives.
+    """
     lookups = planned.lookups(spec, partitions, bound=bound)
     listed = _listed(cluster, lookups, isolation, deadline, ends=bound is Bound.BATCH_END)
     listed |= _listed(cluster, planned.fallbacks(spec, listed), isolation, deadline)
@@ -41,9 +44,9 @@ def gained_offsets(
     origins: Mapping[TopicPartition, Origin],
     isolation: Isolation,
 ) -> tuple[dict[TopicPartition, int], list[Loss]]:
-    """Where gained partitions start whose offset neither the group nor the checkpoint knows, and what may be gone.
+    """Return start offsets for gained partitions without a known position, and the records that may be lost.
 
-    All but those of the founding generation start at earliest (R7, R8); losses are for the data-loss policy.
+    All but those of the founding generation start at earliest (R7, R8). The data-loss policy decides about the losses.
     """
     founding = [tp for tp, origin in origins.items() if origin is Origin.STARTING]
     rest = [tp for tp, origin in origins.items() if origin is not Origin.STARTING]
@@ -59,7 +62,7 @@ def gained_offsets(
 
 
 def refuse(location: OffsetLocation, losses: Collection[Loss]) -> DataLossError:
-    """The error that ends a query where nothing may be lost; `location` says where an operator sets its offsets."""
+    """Return the error that ends a query for `losses`. `location` is where an operator can reset its offsets."""
     other = f"; or {how_to_reset(location)}" if location.group else ""
     return DataLossError("\n".join(loss.text for loss in losses) + f"\nTo go on: set failOnDataLoss=false{other}")
 
@@ -67,7 +70,7 @@ def refuse(location: OffsetLocation, losses: Collection[Loss]) -> DataLossError:
 def log_ends(
     cluster: Cluster, deadline: float, subscription: Subscription, isolation: Isolation
 ) -> dict[TopicPartition, int]:
-    """The ends of all partitions that are subscribed. Raises ConfigError for what is named and does not exist."""
+    """Return the ends of all subscribed partitions. Raises ConfigError if a named topic or partition does not exist."""
     snapshot = cluster.snapshot(topics_to_ask(subscription), deadline, refresh=True)
     partitions = subscribed_partitions(subscription, snapshot)
     listed = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)

@@ -1,7 +1,7 @@
-"""How a run begins: what is subscribed must exist and the brokers answer, then the member joins.
+"""Starts a run: first it connects and resolves the subscription, then the member joins.
 
-Two steps, for AvailableNow asks for the ends of the logs before anybody has told where the query starts, and the group
-is to hear of a member whose checkpoint is known (R28).
+These are two steps. AvailableNow asks for the ends of the logs before Spark passes the checkpoint, and the member needs
+the checkpoint's lineage to join (R28).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ log = logging.getLogger("streamgroup")
 
 
 class Startup:
-    """See the module; afterwards it follows what the subscription means. `state` is the coordinator's lock.
+    """Starts one run; afterwards it keeps the resolved subscription current. `state` is the coordinator's lock.
 
-    `is_stopped` tells whether the run was stopped meanwhile.
+    `is_stopped` returns whether the run was stopped meanwhile.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class Startup:
         self._is_stopped = is_stopped
         self._topics: frozenset[str] = frozenset()
         self._others: Collection[str] = ()
-        """Topics that the group's leader follows for the other members."""
+        """Topics of the other members, whose metadata this member needs as the group's leader."""
         self.there: frozenset[TopicPartition] = frozenset()
-        """The partitions subscribed that there were when the run began."""
+        """The subscribed partitions that existed when the run began."""
         self.has_joined = False
         """Whether the member was started."""
 
@@ -73,8 +73,7 @@ class Startup:
         return self._options.group is not None and self._options.group.is_member
 
     def open(self) -> None:
-        """Connect to the brokers and find what is subscribed. Raises ConfigError for topics or servers named that do
-        not exist."""
+        """Connect and resolve the subscription. Raises ConfigError if named topics or servers do not exist."""
         if self._claim is not None and self.is_member:
             self._claim.take(self._is_stopped)
         who = self._member.ledger.group or "no group"
@@ -96,7 +95,7 @@ class Startup:
         self._watcher.follow(self._topics)
 
     def join(self, now: float) -> None:
-        """Become a member, or what stands for it, once the ledger knows the checkpoint. The lock is held."""
+        """Start the member, once the ledger knows the checkpoint. The lock is held."""
         self.has_joined = True
         self._thread.start()
         ledger = self._member.ledger
@@ -109,10 +108,10 @@ class Startup:
         self._thread.carry_out(actions)
 
     def look_again(self, checkpoint: Document) -> None:
-        """Read the metadata again where partitions of `checkpoint` were not in it when the run began.
+        """Read the metadata again if it lacked partitions of `checkpoint` when the run began.
 
-        A broker that has just started may not know every topic yet, so they are gone only if they are still missing
-        after `BELIEVED_AFTER_S` (R8). To be called without the lock. Raises TransportError, ConfigError.
+        A broker that has just started may not know every topic yet, so partitions count as deleted only if they are
+        still missing after `BELIEVED_AFTER_S` (R8). Call it without the lock. Raises TransportError, ConfigError.
         """
         if self._watcher.snapshot.log_format.is_broker_bound:  # a partition comes and goes with its broker
             return
@@ -134,9 +133,9 @@ class Startup:
                 self._watcher.follow(self._topics)
 
     def gone(self, checkpoint: Document) -> dict[TopicPartition, Position]:
-        """What `checkpoint` has positions of, and was not there any more when the run began.
+        """Return the positions of `checkpoint` whose partitions did not exist any more when the run began.
 
-        Only who reads alone can say so: a member's checkpoint has positions of what is another's by now.
+        Empty for a member: its checkpoint may have positions of partitions that another member holds by now.
         """
         if self.is_member or self.has_joined:
             return {}
@@ -146,15 +145,15 @@ class Startup:
             if tp not in self.there and is_subscribed(self._subscription, tp)
         }
 
-    # --- what the subscription means -------------------------------------------------------------------------------
+    # --- the resolved subscription ---------------------------------------------------------------------------------
 
     def follow(self, topics: Collection[str]) -> None:
-        """The member needs the metadata of these, beside its own. The lock is held."""
+        """Watch the metadata of `topics`, beside the subscribed ones. The lock is held."""
         self._others = topics
         self._watcher.follow(self._topics.union(topics))
 
     def see(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
-        """The metadata was read: tell the member, and first what its pattern resolves to now (R23)."""
+        """Pass new metadata to the member, after the topics that its pattern now matches (R23)."""
         with self._state:
             now = time.monotonic()
             if self._subscription.pattern is not None:

@@ -1,8 +1,8 @@
-"""The log of a coordinator's process on its stderr, written so that no thread that logs waits for a reader.
+"""Writes the coordinator's log to stderr without blocking the threads that log.
 
-Spark's JVM copies the stderr of a Python process to its own. When nobody reads that (a stopped JVM, a terminal that was
-halted with Ctrl-S), the pipe is full after 64 KiB, and a thread that writes to it blocks while it holds the
-coordinator's lock: the member would send no more heartbeats.
+Spark's JVM copies the stderr of a Python process to its own. If the JVM is stopped, or its terminal is halted by
+Ctrl-S, the pipe is full after 64 KiB. A thread that writes to it would then block while it holds the coordinator's
+lock, and the member would send no more heartbeats.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections import deque
 
 STDERR = 2
 MOST_WAITING = 1000
-"""Lines that wait for the reader; further ones are dropped and counted."""
-FLUSH_S = 0.5
-"""How long the end of the process waits for the reader: a coordinator leaves its group and ends within a second."""
+"""Lines that may wait for the reader; further ones are dropped and counted."""
+FLUSH_TIMEOUT_S = 0.5
+"""How long the ending process waits for the reader: a coordinator must leave its group and end within a second."""
 
 
 class StderrHandler(logging.Handler):
@@ -25,7 +25,7 @@ class StderrHandler(logging.Handler):
 
     def __init__(self, to: int = STDERR) -> None:
         super().__init__()
-        # Not through sys.stderr: the thread would hold its lock while it waits, and the end of the process would too.
+        # Not through sys.stderr: the thread would hold its lock while it waits, and the process could not end.
         self._to = to
         self._changed = threading.Condition(threading.Lock())
         self._waiting: deque[str] = deque()
@@ -45,16 +45,16 @@ class StderrHandler(logging.Handler):
             if len(self._waiting) >= MOST_WAITING:
                 self._dropped += 1
                 return
-            self._tell_dropped()
+            self._report_dropped()
             self._waiting.append(line)
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all is written that was logged before, FLUSH_S at most."""
+        """Wait until all earlier lines are written, at most FLUSH_TIMEOUT_S."""
         with self._changed:
-            self._changed.wait_for(lambda: not (self._waiting or self._is_writing), FLUSH_S)
+            self._changed.wait_for(lambda: not (self._waiting or self._is_writing), FLUSH_TIMEOUT_S)
 
-    def _tell_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             self._waiting.append(f"WARN streamgroup: {dropped} log messages were dropped: nobody read this stderr")
@@ -64,14 +64,14 @@ class StderrHandler(logging.Handler):
             with self._changed:
                 self._is_writing = False
                 if not self._waiting:
-                    self._tell_dropped()
+                    self._report_dropped()
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: bool(self._waiting))
                 line = self._waiting.popleft()
                 self._is_writing = True
             try:
                 _write(self._to, f"{line}\n".encode(errors="backslashreplace"))
-            except OSError:  # the JVM is gone and nobody will ever read this
+            except OSError:  # the JVM has ended, so the pipe has no reader any more
                 with self._changed:
                     self._is_writing, self._is_broken = False, True
                     self._waiting.clear()
@@ -83,5 +83,5 @@ def _write(to: int, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(to, data) :]
-        except BlockingIOError:  # whoever shares the pipe has made it non-blocking
+        except BlockingIOError:  # another process that shares the pipe has made it non-blocking
             select.select([], [to], [], 1.0)

@@ -1,4 +1,4 @@
-"""Carries the run's calls through: waits on the coordinator's condition variable for what a call yields."""
+"""Carries the run's calls through: waits on the coordinator's condition variable and answers questions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def no_answer(question: Question) -> object:
-    """Of a call that asks nothing."""
+    """Refuse `question`: the answer function of calls that ask none."""
     raise AssertionError(f"this call asks nothing: {question}")
 
 
@@ -24,8 +24,8 @@ def carry_through(
 ) -> T:
     """Run the call that `call(now)` begins to its end, in the calling thread, and return its result.
 
-    The call advances with the lock of `state` held, and other threads hear of each advance. The lock is free while the
-    call waits, and while `answer` finds the answer to a question.
+    The call advances with the lock of `state` held, and each advance notifies other threads. The lock is free while the
+    call waits, and while `answer` answers a question.
     """
     with state:
         steps = call(time.monotonic())
@@ -46,7 +46,7 @@ def carry_through(
 def _advance(
     state: threading.Condition, steps: Steps[T], resume: Callable[[], Until | Question]
 ) -> tuple[T | None, Question | None]:
-    """Go on to the next question of the call, or to its result. The lock is held."""
+    """Run the call up to its next question or its result. The lock is held."""
     try:
         wait = resume()
         while isinstance(wait, Until):

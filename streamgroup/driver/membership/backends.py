@@ -98,7 +98,7 @@ def backend_of(
     is_missed: Callable[[TopicPartition], bool],
     on_action: Callable[[MemberAction], None],
 ) -> GroupBackend:
-    """Return the backend of one run. `state` is the coordinator's lock; `on_action` takes its own actions."""
+    """Return one run's backend. `state` is the coordinator's lock; `on_action` takes the remaining actions."""
     registry = options.client.zookeeper
     kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
     if registry is None or group.mode is Mode.OFF or not kept_there:

@@ -86,7 +86,7 @@ def test_what_nobody_reads_is_dropped_and_counted_and_nobody_waits(log: Log, mon
 
 
 def test_a_flush_waits_for_the_reader_within_a_bound(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stderr, "FLUSH_S", 0.05)
+    monkeypatch.setattr(stderr, "FLUSH_TIMEOUT_S", 0.05)
     log.fill()
     began = time.monotonic()
     log.handler.flush()
