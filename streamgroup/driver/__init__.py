@@ -1,1 +1,1 @@
-"""What runs in the coordinator process: its loop, clock and threads, commits, the control channel."""
+"""The coordinator process: threads, sockets and clock around the run's decisions, and the control channel."""
