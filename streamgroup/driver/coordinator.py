@@ -324,7 +324,7 @@ class Coordinator:
 
     def _act(self, action: MemberAction) -> None:
         """Carry out an action that is not the group thread's own. The lock is held."""
-        self._events.hear(action, self._ledger.in_flight)
+        self._events.on_action(action, self._ledger.in_flight)
         self._lineages.on_action(action)
         match action:
             case ev.NeedTopics(topics):

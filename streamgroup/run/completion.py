@@ -1,4 +1,4 @@
-"""What the application reports and asks about the batch in flight: that it has sunk (R15), and what it covers."""
+"""Answers the application's requests about the batch in flight: it has sunk (R15), and which ranges it covers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamgroup.model import Document
 class BatchCompletion:
     """The requests `sunk` and `ranges` of one run. `perform` takes the member's actions, in order.
 
-    `on_skipped` takes a document whose batch the sink skipped, and the error that ends the query (R17).
+    `on_skipped` takes a document whose batch the sink skipped, and the error that fails the query (R17).
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class BatchCompletion:
         self.is_announced: Callable[[], bool] = lambda: False
         """Whether a listener has registered with the driver."""
         self.query: Mapping[str, Any] = {}
-        """The query's `id` and `name`, as the listener reports them. Nothing else names a coordinator's query."""
+        """The query's `id` and `name` from the listener's report, the only source that names them."""
 
     @property
     def is_listened(self) -> bool:
@@ -42,8 +42,8 @@ class BatchCompletion:
         """Take the listener's report that the batch of `document` has sunk, as Spark's batch `batch`.
 
         The report counts if the batch is exactly the one in flight. The commit follows in the background, and so does
-        the rejoin that waits for it (R21). Any other report has no effect, and the answer says why. A batch that the
-        sink skipped (R17) fails the query at its next call.
+        the rejoin that waits for it (R21). Any other report has no effect, and the answer gives the reason. A batch
+        that the sink skipped (R17) fails the query at its next call.
         """
         self._was_reported = True
         self.query = query or self.query
@@ -63,9 +63,9 @@ class BatchCompletion:
         return {"proven": True, "why": ""}
 
     def ranges(self) -> Mapping[str, Any]:
-        """Return what the batch in flight covers: `[topic, partition, start, until]` of each range of its tasks.
+        """Return the ranges of the batch in flight, each as `[topic, partition, start, until]`.
 
-        `ranges` is None where no batch is in flight, or Spark has not asked for its tasks.
+        `ranges` is None if no batch is in flight, or Spark has not asked for its tasks.
         """
         ledger = self._member.ledger
         flight = ledger.in_flight

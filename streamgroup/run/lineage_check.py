@@ -1,9 +1,9 @@
-"""Refuses the later of two live members with one lineage, as a copied checkpoint makes them (R28).
+"""Refuses the later of two live members with one lineage, which queries on a copied checkpoint have (R28).
 
-Members tell lineage and run in their subscriptions (`group/identity.py`). After its first assignment a run looks at the
-other members, once. Where none is its duplicate it is *admitted*, and says so from its next JoinGroup on. A duplicate
-may be the run's own predecessor, which has died and still looks alive: the run looks again until a session timeout has
-passed.
+Members send lineage and run in their subscriptions (`group/identity.py`). After its first assignment a run describes
+the group. If no other member is its duplicate, the run is *admitted*, and sends that from its next JoinGroup on. A
+duplicate may be the run's own predecessor, which has died and whose session has not expired. The run describes the
+group again until a session timeout has passed.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from streamgroup.group.identity import Identity, decode_identity
 from streamgroup.model import GroupDescription, GroupState, MemberDescription
 
 LOOK_AGAIN_S = 0.5
-"""How soon a run looks again at a group that rebalances, or that has a duplicate in it."""
+"""Seconds until a run describes again a group that rebalances or has a duplicate."""
 
 
 def identity_of(member: MemberDescription) -> Identity | None:
-    """Return who a member says it is; None for another client's member, or while the group rebalances."""
+    """Return lineage and run from a member's user data; None for other clients, or while the group rebalances."""
     return decode_identity(member.user_data)
 
 
 def find_duplicate(group: GroupDescription, me: Identity, member_id: str) -> MemberDescription | None:
-    """Return another member of my lineage that goes before me: one that is admitted, or whose run sorts before mine.
+    """Return another member of my lineage that has precedence: it is admitted, or its run sorts before mine.
 
-    Both sides decide by the same description, so that of two that come at once exactly one is refused.
+    Both members decide by the same description, so exactly one of two that join at once is refused.
     """
     for member in group.members:
         other = identity_of(member)
@@ -46,7 +46,7 @@ class DuplicateLineageCheck:
         self._duplicate_since: float | None = None
         self._ask_at: float | None = None
         self._clear = True
-        """Before the first assignment nothing is planned anyway."""
+        """True before the first assignment, when nothing can be planned."""
         self.admitted = False
 
     @property
@@ -56,11 +56,11 @@ class DuplicateLineageCheck:
 
     @property
     def identity(self) -> Identity:
-        """What the subscription tells the other members."""
+        """The identity that the subscription sends to the other members."""
         return Identity(self._me.lineage, self._me.run, self.admitted)
 
     def assigned(self, member_id: str, now: float) -> None:
-        """Look at the group now that an assignment has come, unless the run is admitted."""
+        """Take an assignment: the group must be described now, unless the run is admitted."""
         self._member_id = member_id
         if not self.admitted:
             self._ask_at, self._clear = now, False
@@ -77,9 +77,9 @@ class DuplicateLineageCheck:
         return True
 
     def described(self, group: GroupDescription, now: float) -> MemberDescription | None:
-        """Take the answer; return the duplicate, if there is one.
+        """Take the description of the group; return the duplicate, if there is one.
 
-        Raises ConfigError where the duplicate has been there for a session timeout.
+        Raises ConfigError if a duplicate has been in the group for a session timeout.
         """
         if group.state != GroupState.STABLE:
             self._ask_at = now + LOOK_AGAIN_S
@@ -96,14 +96,14 @@ class DuplicateLineageCheck:
         return duplicate
 
     def unanswered(self, now: float) -> None:
-        """Go on without an answer: it is no sign of a duplicate, but one that was seen before is not gone either."""
+        """Take a missing answer: the run may plan, unless a duplicate was seen before."""
         if self._duplicate_since is None:
             self._clear = True
         else:
             self._ask_at = now + LOOK_AGAIN_S
 
     def give_up(self) -> None:
-        """Admit the run: it is not authorized to describe the group."""
+        """Admit the run without a check: it is not authorized to describe the group."""
         self.admitted = True
 
     def _refusal(self, duplicate: MemberDescription) -> str:
@@ -119,5 +119,5 @@ class DuplicateLineageCheck:
 
 
 def described(member: MemberDescription) -> str:
-    """A member as errors name it."""
+    """Return a member's client id, host and member id as text for messages."""
     return f"client id {member.client_id!r} at {member.host} (member id {member.member_id})"

@@ -1,7 +1,7 @@
 """One run of a query: Spark's calls, a stop, a drain and a pause, decided without a thread, a socket or a clock.
 
-Every call is a generator (see `run/steps.py`). The run never acts by itself: the member's actions go to `perform`, and
-what only brokers know is asked for by questions (see `run/questions.py`).
+Every call is a generator (see `run/steps.py`). The run has no side effects: the member's actions go to `perform`, and
+questions to the brokers are yielded (see `run/questions.py`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from streamgroup.options.types import LimitOptions
 
 LISTING_TIMEOUT_S = 1.0
-"""`latestOffset` waits this long for the ends of logs, and this long for what the brokers are asked beside them."""
+"""`latestOffset` waits this long for the ends of logs, and this long again for the checks of positions."""
 END_TIMEOUT_S = 1.0
-"""`latestOffset` waits this long for the `end` of a drain that other coordinators of the query are still at."""
+"""`latestOffset` waits this long for the `end` of a drain that other coordinators of the query have not finished."""
 
 
 class Startup(Protocol):
-    """What the run found when it began, and the start of its member."""
+    """The partitions that existed when the run began, and the start of its member."""
 
     there: frozenset[TopicPartition]
     """The subscribed partitions that existed when the run began."""
@@ -45,8 +45,7 @@ class Startup(Protocol):
     def gone(self, checkpoint: Document) -> Mapping[TopicPartition, Position]:
         """Return the positions of `checkpoint` whose partitions did not exist any more when the run began."""
 
-    def join(self, now: float) -> None:
-        """Start the member."""
+    def join(self, now: float) -> None: ...
 
 
 class OfflineBrokers(Protocol):
@@ -56,7 +55,7 @@ class OfflineBrokers(Protocol):
         """Return those of `unjudged` for which a trigger that ends does not wait. Raises DataLossError."""
 
     def wait_for_brokers(self, ranges: Iterable[OffsetRange], is_over: Callable[[], bool]) -> Steps[None]:
-        """Wait until the brokers of `ranges` are registered. Raises TransportError when the time is over."""
+        """Wait until the brokers of `ranges` are registered. Raises TransportError after the timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class RunConfig:
 
 
 class Run:
-    """See the module. `is_clear(now)` is the check for a second query on a copy of the checkpoint (R28)."""
+    """Decides for one run. `is_clear(now)` is the check for a second query on a copy of the checkpoint (R28)."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class Run:
         self._events = events
         self._tasks: tuple[Document, Any] | None = None
         self.failure: StreamGroupError | None = None
-        """Why the query cannot go on. Spark's next call raises it."""
+        """The error that Spark's next call raises; None while the query can go on."""
         self.completion = BatchCompletion(member, perform, self._skipped)
         self.shutdown = Shutdown(
             member,
@@ -172,7 +171,7 @@ class Run:
     # --- planning ----------------------------------------------------------------------------------------------------
 
     def _plan(self, previous: Document, limits: LimitOptions, *, once: bool) -> Steps[Document | None]:
-        """Return the next document, or `previous` where there is nothing new; None where that is not known yet."""
+        """Return the next document, or `previous` if nothing is new; None if that is not known yet."""
         planner = self._planner
         may_plan = yield from self.gate.until_plannable(once=once, ends=planner.targets is not None)
         self._raise_failure()
@@ -193,7 +192,7 @@ class Run:
     def _next(
         self, previous: Document, logs: Logs, limits: LimitOptions, now: float, *, once: bool
     ) -> Steps[Document | None]:
-        """`_plan` with the brokers' answers."""
+        """Plan with the brokers' answers; returns as `_plan` does."""
         if not self._member.may_plan(now):
             return None
         known, moved = self._planner.judge(logs, now)
@@ -216,29 +215,31 @@ class Run:
     def _is_read(self, logs: Logs) -> Steps[bool]:
         """Return whether AvailableNow may end (R11): every position held is judged sound and has reached its target.
 
-        A position that looks lost has reached its target, too, if the log was cut before the snapshot: ending before
-        it is judged would pass over the loss in silence.
+        A position that looks lost has reached its target, too, if the log was truncated before the snapshot. If the
+        query ended before that is judged, the loss would go unreported.
         """
         judged = self._ledger.positions()
         is_complete = yield from self.gate.until_complete()
         if not is_complete or self._ledger.positions() is not judged:
-            return False  # partitions have come or gone meanwhile
+            return False  # partitions were gained or lost meanwhile
         now = yield NOW
         if left := self._unjudged(now) | self._planner.unread(logs):
             self.gate.check_unanswered(left, "Trigger.AvailableNow", now)
         return not left
 
     def _unjudged(self, now: float) -> frozenset[TopicPartition]:
-        """Return the partitions that the brokers' answers do not yet allow to judge, of a trigger that ends.
+        """Return the partitions that cannot be judged yet, for which a trigger that ends must wait.
 
-        These are partitions held, and those of the run's beginning that the metadata lacks. Not among them are
-        partitions of Kafka 0.7 whose broker is away: `OfflineBrokers` decides about those.
+        These are partitions held, and partitions of the run's beginning that the metadata lacks. Partitions of Kafka
+        0.7 whose broker is offline are excluded: `OfflineBrokers` decides about those.
         """
         unjudged = self._planner.unjudged - self._offline.left_out(self._planner.unjudged)
         return unjudged | self._planner.absent(self._startup.there, now)
 
     def _nothing_planned(self, start: Document) -> Document:
-        """Return `start` where nothing can be planned yet (R2); AvailableNow would end with it (R10)."""
+        """Return `start` if nothing can be planned yet (R2). Under AvailableNow return an empty document, since `start`
+        would end the query (R10).
+        """
         if self._planner.targets is None or self.shutdown.wanted:
             return start
         document = self._planner.empty(start)
@@ -246,7 +247,7 @@ class Run:
         return document
 
     def _planned_before(self, start: Document) -> Document | None:
-        """Return the document in flight where Spark asks again for what it was already given."""
+        """Return the document in flight if Spark asks for it again."""
         flight = self._ledger.in_flight
         if flight is None or not flight.planned_here or flight.document == start or flight.planned_ranges is not None:
             return None
@@ -255,7 +256,7 @@ class Run:
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def _complete(self, start: Document, now: float) -> None:
-        """Mark the batch of `start` as sunk. Raises ConfigError where the sink skipped it (R17)."""
+        """Mark the batch of `start` as sunk. Raises ConfigError if the sink skipped it (R17)."""
         try:
             self._perform(self._member.mark_sunk(start, now))
         except ConfigError:
@@ -263,14 +264,16 @@ class Run:
             raise
 
     def _skipped(self, document: Document, error: ConfigError) -> None:
-        """The listener's report shows that the sink skipped the batch of `document` (R17)."""
+        """Fail the query: the listener's report shows that the sink skipped the batch of `document` (R17)."""
         self._events.skipped(document)
         self.fail(error)
 
     def _join(self, checkpoint: Document, now: float) -> None:
-        """Join with the first call, once the checkpoint is known; partitions of it that are gone are lost (R8)."""
+        """Join with the first call, once the checkpoint is known. Report its deleted partitions as lost (R8)."""
         self._planner.miss(self._startup.gone(checkpoint))
-        if not self._startup.has_joined and not self.shutdown.stopped:  # it may be stopped while the brokers are asked
+        if (
+            not self._startup.has_joined and not self.shutdown.stopped
+        ):  # another thread may stop it while the brokers are asked
             self.gate.joined_at = now
             self.shutdown.join()
             self._startup.join(now)
@@ -280,7 +283,7 @@ class Run:
     ) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
         """Return every range of a document that another process planned, less what the group has committed since (R13).
 
-        A commit of a query leaves nothing out where the run is not a member: it belongs to another query with another
+        If the run is not a member, a commit of a query leaves nothing out: it belongs to another query with another
         sink, or was made before the batch.
         """
         counts = {tp: commit for tp, commit in committed.items() if self._config.is_member or not is_of_a_query(commit)}

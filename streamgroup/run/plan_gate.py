@@ -1,4 +1,4 @@
-"""How long `latestOffset` waits until it may plan a batch (R9, R10, R11)."""
+"""Decides how long `latestOffset` waits until it may plan a batch (R9, R10, R11)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from streamgroup.run.steps import NOW, Steps, Until
 COMMIT_TIMEOUT_S = 0.5
 """R9: a commit is one round trip. `latestOffset` waits this long for its answer, then returns `start`."""
 ASSIGNMENT_TIMEOUT_S = 1.0
-"""R10: the first call waits this long for the first assignment, so that batch 0 is not empty; AvailableNow each."""
+"""R10: the first call waits this long for the first assignment, so that batch 0 is not empty.
+Under AvailableNow every call does."""
 LOOK_AGAIN_S = 0.1
-"""Once and AvailableNow look this often, within one call, for what the brokers have not answered yet."""
+"""Under Once and AvailableNow a call checks this often for answers that the brokers still owe."""
 STANDALONE_GRACE_S = 2.0
-"""A standalone member finds other members in its group by itself. Its own error comes within this time."""
+"""A standalone member finds other members in its group itself, and raises its own error within this time."""
 
 
 class PlanGate:
     """Opens when the member may plan. Used by one call of Spark at a time.
 
-    `is_clear(now)` tells whether the check for a second query on the same checkpoint lets the run plan. `is_over` tells
-    whether waiting is useless: the run has failed or leaves. `api_timeout_s` is how long brokers have for an answer.
+    `is_clear(now)` returns whether the check for a second query on the same checkpoint lets the run plan. `is_over`
+    returns whether the run has failed or leaves. `api_timeout_s` is how long brokers have for an answer.
     """
 
     def __init__(
@@ -47,13 +48,13 @@ class PlanGate:
         self._has_waited = self._has_planned = False
         self._unanswered_since: dict[TopicPartition, float] = {}
         self.joined_at: float | None = None
-        """When the member was started."""
+        """Monotonic time of the member's start."""
 
     def until_plannable(self, *, once: bool, ends: bool) -> Steps[bool]:
-        """Wait until a plan may be made, as long as the trigger lets; `ends`: the trigger is AvailableNow.
+        """Wait until the run may plan, as long as the trigger allows. `ends`: the trigger is AvailableNow.
 
-        Returns False where no plan may be made now. Raises TransportError under Once and AvailableNow where none could
-        be made within `group.joinTimeout`: they would end with nothing read, or never.
+        Returns False if it may not plan now. Raises TransportError under Once and AvailableNow if no plan was possible
+        within `group.joinTimeout`: they would end with nothing read, or never.
         """
         timeout = ASSIGNMENT_TIMEOUT_S if ends or not self._has_waited else COMMIT_TIMEOUT_S
         self._has_waited = True
@@ -73,7 +74,7 @@ class PlanGate:
         return False
 
     def looks_again(self, began: float, *, once: bool, ends: bool) -> Steps[bool]:
-        """Return whether a call that began at `began` and could not plan tries again; wait a little before it does.
+        """Return whether a call that began at `began` and could not plan tries again; wait LOOK_AGAIN_S first.
 
         Spark calls Once a single time, so it tries until it can plan or raises. AvailableNow tries for a second: Spark
         runs a batch for each answer, so early answers would make thousands of empty batches.
@@ -85,13 +86,13 @@ class PlanGate:
         return True
 
     def answered(self) -> None:
-        """Begin the time that `check_unanswered` allows anew: a batch was planned."""
+        """Restart the timeout of `check_unanswered`: a batch was planned."""
         self._unanswered_since.clear()
 
     def check_unanswered(self, partitions: Collection[TopicPartition], trigger: str, now: float) -> None:
-        """Raise TransportError where one of `partitions` has had no usable answer from the brokers for too long.
+        """Raise TransportError if the brokers give no usable answer for one of `partitions` for too long.
 
-        Nothing but `partitions` is left to plan. A trigger that ends would never end, or end without their records. A
+        Only `partitions` are left to plan. A trigger that ends would never end, or end without their records. A
         suspected loss takes longer to be believed than a short `default.api.timeout.ms` and raises an error of its own.
         """
         self._unanswered_since = {tp: self._unanswered_since.get(tp, now) for tp in partitions}
@@ -104,9 +105,9 @@ class PlanGate:
             )
 
     def until_complete(self) -> Steps[bool]:
-        """Wait a little for partitions that are on their way to this member; return whether none are (R11).
+        """Wait shortly for partitions that are moving to this member; return whether none are left (R11).
 
-        AvailableNow would leave such partitions unread if it ended before.
+        AvailableNow would leave them unread if it ended before.
         """
         yield Until(lambda _: self._member.complete or self._is_over(), ASSIGNMENT_TIMEOUT_S)
         return self._member.complete
@@ -116,7 +117,7 @@ class PlanGate:
         return may_plan and (self._member.complete or not once)
 
     def _is_too_late(self, now: float) -> bool:
-        """AvailableNow goes on with empty documents (R10), but not for ever where its group never forms."""
+        """Return whether AvailableNow, which goes on with empty documents (R10), has waited too long for its group."""
         return not self._has_planned and self.joined_at is not None and now - self.joined_at >= self._join_timeout_s
 
     def _too_late(self, trigger: str) -> str:

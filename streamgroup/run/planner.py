@@ -32,7 +32,7 @@ class Judged(NamedTuple):
 
 
 class LogView(Protocol):
-    """What is known of the cluster's logs. Nothing here asks a broker."""
+    """The last answers of the brokers about logs and metadata. No method asks a broker."""
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -40,11 +40,11 @@ class LogView(Protocol):
 
     @property
     def metadata_at(self) -> float:
-        """When the metadata was read, monotonic seconds."""
+        """Monotonic time of the last metadata refresh."""
 
     @property
     def known_since(self) -> tuple[object, object]:
-        """Two objects that show by identity whether anything has changed that the methods answer from."""
+        """Two objects whose identity changes when a method may answer differently."""
 
     def known(self, partitions: Collection[TopicPartition]) -> Logs:
         """Return the ranges last listed of `partitions`."""
@@ -53,14 +53,14 @@ class LogView(Protocol):
         """Return the same logs up to their high watermarks."""
 
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the newest leader epoch of each partition, where one is known."""
+        """Return the newest leader epoch of each partition, if one is known."""
 
     def doubt(self, partitions: Collection[TopicPartition]) -> None:
-        """Read the metadata and the ranges of these logs anew soon."""
+        """Have the metadata and the ranges of these logs read again soon."""
 
 
 class LogChecks(Protocol):
-    """What the brokers have told of positions; asked for by the question `CheckPositions`."""
+    """The brokers' answers about positions. The question `CheckPositions` asks for them."""
 
     def suspects(self, positions: Positions) -> Mapping[TopicPartition, EpochCheck]:
         """Return the positions taken under a leader epoch that is not the newest."""
@@ -72,7 +72,7 @@ class LogChecks(Protocol):
         """Return the partitions whose position is not yet known to be a message boundary."""
 
     def boundaries(self, logs: Logs) -> Boundaries | None:
-        """Return where messages end, as far as known; None where every offset is a boundary."""
+        """Return where messages end, as far as known; None if every offset is a boundary."""
 
     def planned(self, ranges: Collection[OffsetRange]) -> None:
         """Take note that `ranges` are planned."""
@@ -110,25 +110,25 @@ class Planner:
         self._missed: frozenset[TopicPartition] = frozenset()
         """Partitions of the checkpoint that did not exist any more when the run began."""
         self.deleted: frozenset[TopicPartition] = frozenset()
-        """Partitions held that do not exist any more, and whose loss has been told."""
+        """Deleted partitions that are held and whose loss was reported."""
         self.unjudged: frozenset[TopicPartition] = frozenset()
-        """Partitions held, of which nothing could be planned at the last look: their brokers had not told enough."""
+        """Partitions held that the last call of `judge` could not judge: the brokers' answers did not suffice."""
         self.targets: Mapping[TopicPartition, int] | None = None
-        """R11: AvailableNow's snapshot of the ends; None under every other trigger."""
+        """AvailableNow's snapshot of the ends (R11); None under every other trigger."""
         self._judged: Memo[Judged] = Memo()
         self._any_backlog: Memo[bool] = Memo()
         self._any_undocumented: Memo[bool] = Memo()
 
     def judge(self, logs: Logs, now: float) -> Judged:
-        """Hold the positions against the logs. Raises DataLossError where records are gone and failOnDataLoss is on.
+        """Compare the positions with the logs. Raises DataLossError if records are lost and failOnDataLoss is on.
 
-        While neither positions nor logs nor metadata have changed the last judgement stands, unless something was in
-        doubt: then time alone may change it. `logs` are those that `ListEnds` was answered with.
+        While positions, logs and metadata stay the same the last judgement stands, unless it was in doubt: time alone
+        may change a doubt. `logs` are the answer to `ListEnds`.
         """
         facts = logs, self._ledger.positions(), *self._logs.known_since
         judged = self._judged.find(*facts)
         if judged is None:
-            if self.deleted:  # those that are held no more are forgotten, or a month of deleted topics would pile up
+            if self.deleted:  # keep only those held: deleted topics would pile up in a long query
                 self.deleted = self.deleted.intersection(facts[1])
             deleted = self.deleted
             judged = self._judge(logs, now)
@@ -137,15 +137,15 @@ class Planner:
         return judged
 
     def _is_beyond_doubt(self, positions: Mapping[TopicPartition, Position]) -> bool:
-        """Whether the same facts, `positions` among them, would give the same judgement again."""
+        """Return whether the same facts, `positions` among them, would give the same judgement again."""
         known = self._ledger.positions()
         in_doubt = self._suspicions or self._checks.suspects(known) or self._logs.snapshot.log_format.is_broker_bound
         return known is positions and not in_doubt
 
     def _judge(self, logs: Logs, now: float) -> Judged:
-        metadata_at = self._logs.metadata_at  # before the snapshot, which may be replaced by a newer one meanwhile
+        metadata_at = self._logs.metadata_at  # read before the snapshot: another thread may replace both
         snapshot = self._logs.snapshot
-        logs = self._logs.known(logs)  # once more: with the snapshot they may have become another topic's
+        logs = self._logs.known(logs)  # again: with a new snapshot they may belong to a recreated topic
         self.deleted = frozenset(tp for tp in self.deleted if snapshot.partition(tp) is None)
         positions = {tp: p for tp, p in self._ledger.positions().items() if tp not in self.deleted}
         watermarks = self._logs.watermarks(logs)
@@ -175,8 +175,8 @@ class Planner:
         if suspected := self._suspicions.due(now, metadata_at):
             self._logs.doubt(suspected)
         sound = {tp: positions[tp] for tp in watermarks if isinstance(verdicts.get(tp), loss.Keep)}
-        # An end that a log has reached was written under no newer epoch than the one known: that is the epoch of a
-        # position below it that came without any.
+        # Records below a known log end have at most the epoch known now. It becomes the epoch of a
+        # position below that end that has none.
         new = {tp for tp, p in sound.items() if p.leader_epoch == UNKNOWN_EPOCH and p.offset <= watermarks[tp].latest}
         self._ledger.vouched(
             self._logs.leader_epochs(new) | {tp: suspects[tp].current for tp in answers.keys() & sound.keys()}
@@ -190,10 +190,10 @@ class Planner:
         )
 
     def absent(self, known: Collection[TopicPartition], now: float) -> frozenset[TopicPartition]:
-        """Return those of `known` that the metadata lacks, until that is believed (R8); then log that they are gone.
+        """Return those of `known` that the metadata lacks, until that is believed (R8); then log that they are deleted.
 
-        A run that ends must not take a topic for read that a lagging broker has left out of the metadata: nobody holds
-        its partitions then, so no position of them is judged. In Kafka 0.7 partitions come and go with their brokers.
+        A lagging broker may leave a topic out of the metadata. No member holds its partitions then, and none judges
+        them, so a run that ends would take the topic for read. In Kafka 0.7 partitions come and go with their brokers.
         """
         metadata_at = self._logs.metadata_at
         snapshot = self._logs.snapshot
@@ -224,9 +224,9 @@ class Planner:
         return losses
 
     def miss(self, gone: Mapping[TopicPartition, Position]) -> None:
-        """These positions of the checkpoint are of partitions that do not exist any more. Raises DataLossError.
+        """Report the checkpoint's positions `gone`, whose partitions were deleted. Raises DataLossError.
 
-        In Kafka 0.7 only their brokers are away.
+        In Kafka 0.7 only their brokers are offline, and nothing is reported.
         """
         if self._logs.snapshot.log_format.is_broker_bound:
             return
@@ -238,10 +238,10 @@ class Planner:
     def next(
         self, previous: Document, logs: Logs, limits: LimitOptions, *, now: float, once: bool = False
     ) -> Document | None:
-        """The next document, or None where nothing is new, or too little (`minOffsetsPerTrigger`).
+        """Return the next document; None if nothing is new, or less than `minOffsetsPerTrigger`.
 
-        A position that no group keeps is told by a document at once, if need be one without ranges (R6): one that
-        startingOffsets gave would be another at the next start.
+        A position that no group keeps goes into a document at once, even into one without ranges (R6): startingOffsets
+        may resolve to another position at the next start.
         """
         document = None
         if self._has_backlog(logs):
@@ -249,20 +249,20 @@ class Planner:
         if document is not None:
             self._planned_at = now
             self._checks.planned(document.ranges)
-        elif self._documents_positions and self._tells_more(previous):
+        elif self._documents_positions and self._has_new_position(previous):
             return self.empty(previous)
         return document
 
     def _has_backlog(self, logs: Logs) -> bool:
-        """Whether there is anything to read; `logs` are those of `judge`."""
+        """Return whether there is anything to read. `logs` are those of `judge`."""
         positions, targets = self._ledger.positions(), self.targets
         return self._any_backlog.get(
             lambda: bool(backlog_of(positions, {tp: known.latest for tp, known in logs.items()}, targets)),
             *(logs, positions, targets),
         )
 
-    def _tells_more(self, previous: Document) -> bool:
-        """Whether a position is held that `previous` does not tell."""
+    def _has_new_position(self, previous: Document) -> bool:
+        """Return whether a position is held that `previous` lacks."""
         positions = self._ledger.positions()
         return self._any_undocumented.get(
             lambda: not positions.keys() <= previous.positions.keys(), positions, previous
@@ -296,8 +296,8 @@ class Planner:
     def _carried(self, document: Document, previous: Document) -> Document:
         """Return `document` with the positions that `previous` has of partitions that the metadata lacks.
 
-        Where no group keeps positions they would be forgotten otherwise, and the logs be read again when a lagging
-        broker has caught up, or when the partitions' broker is back (Kafka 0.7). Deleted ones are left out.
+        If no group keeps positions, only documents do. Without them the logs would be read again when a lagging broker
+        has caught up, or when the partitions' broker is back (Kafka 0.7). Deleted partitions are left out.
         """
         snapshot = self._logs.snapshot
         if not self._documents_positions:
@@ -313,8 +313,8 @@ class Planner:
     def empty(self, previous: Document) -> Document:
         """Return a document without ranges, for AvailableNow while the group rebalances (R10).
 
-        Where no position is known it repeats those of `previous`. A restart would forget them otherwise, and take the
-        query for one that has never read anything, for which startingOffsets are meant (R7).
+        If no position is known, it repeats those of `previous`. Without them a restart would take the query for a new
+        one, to which startingOffsets applies (R7).
         """
         document = empty_document(
             previous,

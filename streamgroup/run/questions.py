@@ -1,7 +1,7 @@
-"""What a call of the run asks of the brokers or of the group's offset store. Answers may take a while.
+"""Questions of the run to the brokers or to the group's offset store. Answers may take seconds.
 
-The run holds no lock while it waits: an answer may be older than the newest assignment, so the run looks at its state
-again before it uses one. Times are seconds.
+The run holds no lock while it waits. An answer may be older than the newest assignment, so the run checks its state
+again before it uses the answer. Times are seconds.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenLogs:
-    """Connect to the brokers and find what is subscribed; no answer.
+    """Connect to the brokers and resolve the subscription; no answer.
 
-    Raises ConfigError for topics or servers that do not exist, TransportError where no broker answers.
+    Raises ConfigError if topics or servers do not exist, TransportError if no broker answers.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class FindAgain:
-    """Read the metadata again where partitions of `checkpoint` were not in it when the run began (R8)."""
+    """Read the metadata again if it lacked partitions of `checkpoint` when the run began (R8)."""
 
     checkpoint: Document
 
@@ -38,9 +38,9 @@ class SnapshotEnds:
 
 @dataclass(frozen=True, slots=True)
 class ListEnds:
-    """List what the logs of `positions` hold. The answer maps each partition to its LogRange.
+    """List the ranges of the logs of `positions`. The answer maps each partition to its LogRange.
 
-    Partitions whose leader does not answer within `timeout` have the range last known, or are absent.
+    A partition whose leader does not answer within `timeout` has the range last known, or is absent.
     """
 
     positions: Mapping[TopicPartition, Position]
@@ -62,9 +62,9 @@ class CheckPositions:
 
 @dataclass(frozen=True, slots=True)
 class FindOfflineBrokers:
-    """Find the partitions that a plan from `checkpoint` leaves out since their Kafka 0.7 broker is not registered.
+    """Find the partitions that a plan from `checkpoint` leaves out, since their Kafka 0.7 broker is not registered.
 
-    No answer. Raises DataLossError where a trigger that ends would pass over them.
+    No answer. Raises DataLossError if a trigger that ends would leave them unread.
     """
 
     checkpoint: Document
@@ -74,7 +74,7 @@ class FindOfflineBrokers:
 
 @dataclass(frozen=True, slots=True)
 class CheckOfflineBrokers:
-    """Check, before AvailableNow ends, that no broker of Kafka 0.7 was away with records to read; no answer.
+    """Check, before AvailableNow ends, that no broker of Kafka 0.7 is offline with unread records; no answer.
 
     Raises DataLossError.
     """
@@ -85,7 +85,7 @@ class CheckOfflineBrokers:
 
 @dataclass(frozen=True, slots=True)
 class FetchCommitted:
-    """Fetch what the group has committed now, for a replay (R13). The answer maps partitions to CommittedOffset."""
+    """Fetch the group's committed offsets for a replay (R13). The answer maps partitions to CommittedOffset."""
 
 
 @dataclass(frozen=True, slots=True)

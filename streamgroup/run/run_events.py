@@ -1,10 +1,10 @@
-"""Reports what went otherwise than planned in a run: one log line for each event, and a counter of each kind.
+"""Reports a run's events, such as rebalances and lost records: a log line for each, and a counter of each kind.
 
-The lines are those of `streamgroup.logline`, whose table explains the keys; the counters stand in the `status` of the
-control channel. Reasons are words of ours, names of error codes and offsets: never an option's value.
+`streamgroup.logline` formats the lines and explains their keys. The counters are part of the control channel's
+`status`. Reasons consist of fixed words, names of error codes and offsets, never of an option's value.
 
-Records that only a task finds gone are told by that task, in the same format, in the executor's log: the driver does
-not hear of them and does not count them.
+If only a task finds that records are gone, it logs them in the same format in the executor's log. The driver does not
+learn of them and does not count them.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from streamgroup.model import Document, OffsetRange, TopicPartition
 ERROR = 40
 """The level of that name in `logging`."""
 MOST_REMEMBERED = 100_000
-"""Of how many partitions the newest loss is remembered; the oldest is forgotten first."""
+"""How many partitions' newest losses are remembered; the oldest is forgotten first."""
 
 
 class Kind(StrEnum):
     """The kinds of events, as lines and counters name them."""
 
     REBALANCE = "rebalance"
-    """An assignment came; the first one too."""
+    """The member got an assignment; the first one counts, too."""
     FENCE = "fence"
-    """The group has gone on without this member: a generation or session is lost, a commit was refused for it."""
+    """The group went on without this member: its generation or session is lost, or its commit was refused."""
     REPLAY = "replay"
     """A document that another process planned is read again (R13)."""
     SKIP = "skip"
-    """The sink reports a batch as done whose data nobody asked for (R17)."""
+    """The sink skipped a batch: it was reported as done, and no task asked for its data (R17)."""
     REPEAT = "repeat"
     """A batch was given up before it was known to have sunk: it may be read again."""
     DATA_LOSS = "data_loss"
@@ -47,15 +47,15 @@ class Kind(StrEnum):
 
 
 _OF_PARTITIONS = frozenset({Kind.REBALANCE, Kind.FENCE})
-"""The events whose `count` is one of partitions."""
+"""The events whose `count` counts partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Records that are gone of one partition.
 
-    `at` is where reading stood (None: nowhere yet), `to` where it goes on (None: nowhere), `count` how many offsets lie
-    between (None: nobody knows).
+    `at` is the position before the loss (None: no position yet), `to` the position after it (None: none), `count` the
+    number of offsets between (None: unknown).
     """
 
     partition: TopicPartition
@@ -74,9 +74,9 @@ class _Counter:
 
 
 class RunEvents:
-    """The events of one run. `say(level, line)` writes the log, `now` tells the time. One caller at a time.
+    """The events of one run. `say(level, line)` writes the log, `now` returns the time. One caller at a time.
 
-    `log_format` tells in which unit offsets are.
+    `log_format` returns the format that defines the unit of offsets.
     """
 
     def __init__(
@@ -100,18 +100,18 @@ class RunEvents:
         self._joining = ""
         self._left = False
         self._given_up: Document | None = None
-        self._told: dict[TopicPartition, tuple[object, ...]] = {}
+        self._newest_losses: dict[TopicPartition, tuple[object, ...]] = {}
         """The newest loss of each partition, the newest last. The planner finds a loss again until the position moves,
-        and then it is never found again: so older ones need not be remembered, however long the query runs."""
+        and never after that, so older losses need not be remembered."""
 
     # --- the membership ----------------------------------------------------------------------------------------------
 
-    def hear(self, action: object, flight: InFlightBatch | None) -> None:
-        """What the member wants done, as far as it is of note; `flight` is the document in flight."""
+    def on_action(self, action: object, flight: InFlightBatch | None) -> None:
+        """Report an action of the member if it is an event. `flight` is the batch in flight."""
         match action:
             case ev.Joining(reason):
                 self._joining = reason
-            case ev.Assigned(member_id=""):  # no member: it has all partitions, and nothing rebalances
+            case ev.Assigned(member_id=""):  # not a member: it has all partitions, and nothing rebalances
                 self._held = len(action.partitions)
             case ev.Assigned():
                 self._assigned(action)
@@ -127,53 +127,53 @@ class RunEvents:
         self._member, self._generation, self._held = given.member_id, given.generation, len(given.partitions)
         self._left = False
         kept = len(given.kept)
-        self._tell(Kind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
+        self._report(Kind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
 
     def _lost(self, reason: str) -> None:
         words = f"{self._who}generation {self._generation} is lost ({reason}), {self._held} partitions: rejoining"
-        self._tell(Kind.FENCE, WARNING, words, reason, count=self._held)
+        self._report(Kind.FENCE, WARNING, words, reason, count=self._held)
         self._held = 0
 
     def failed(self, error: StreamGroupError) -> None:
-        """The query ends. Only being fenced is an event of its own; Spark shows what `error` says."""
+        """Report that `error` ends the query, if the member was fenced. Spark shows all other errors."""
         if isinstance(error, FencedError):
             words = f"{self._who}another member has taken this one's place, the query ends"
-            self._tell(Kind.FENCE, ERROR, words, "FENCED_INSTANCE_ID", count=self._held, failed=True)
+            self._report(Kind.FENCE, ERROR, words, "FENCED_INSTANCE_ID", count=self._held, failed=True)
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def replaying(self, document: Document, ranges: Iterable[OffsetRange]) -> None:
-        """A document of another process is read again, but for what is committed: `ranges` is left of it."""
+        """Report that a document of another process is read again. `ranges` are those not committed yet."""
         left, total = _offsets(ranges), _offsets(document.ranges)
         words = (
             f"{self._who}replaying document {document.sequence} of run {document.run}: {left} of {total} "
             f"{self._unit} are left to read"
         )
         reason = "the checkpoint holds a batch that is not known to have sunk"
-        self._tell(Kind.REPLAY, INFO, words, reason, count=left, of=total, document=document.sequence)
+        self._report(Kind.REPLAY, INFO, words, reason, count=left, of=total, document=document.sequence)
 
     def skipped(self, document: Document) -> None:
-        """The sink skipped the batch of `document`; the query ends with an error that says more."""
-        self._given_up = document  # nobody has read it: it is no repeat when it is read
+        """Report that the sink skipped the batch of `document`; the query ends with a longer error."""
+        self._given_up = document  # no task has read it, so reading it later does not repeat it
         words = f"{self._who}the sink skipped document {document.sequence}, the query ends"
         count = _offsets(document.ranges)
         reason = "reported as done, its data was never asked for"
-        self._tell(Kind.SKIP, ERROR, words, reason, count=count, document=document.sequence, failed=True)
+        self._report(Kind.SKIP, ERROR, words, reason, count=count, document=document.sequence, failed=True)
 
     def left(self, flight: InFlightBatch | None, uncommitted: int, how: str) -> None:
-        """The member has left; `how` says whether it was stopped, its drain's time was over, or Spark was silent.
+        """Report that the member has left. `how`: it was stopped, its drain timed out, or Spark was silent.
 
-        `uncommitted`: how many offsets have sunk whose commit the group has not acknowledged.
+        `uncommitted`: the number of sunk offsets whose commit the group has not acknowledged.
         """
         self._may_repeat(flight, f"{how} before the batch in flight was known to have sunk")
         if uncommitted and flight is None and not self._left:
             self._left = True
             reason = f"{how} before the commit of the last batch was acknowledged"
             words = f"{self._who}{reason}: up to {uncommitted} {self._unit} may be repeated"
-            self._tell(Kind.REPEAT, WARNING, words, reason, count=uncommitted)
+            self._report(Kind.REPEAT, WARNING, words, reason, count=uncommitted)
 
     def _may_repeat(self, flight: InFlightBatch | None, reason: str, text: str = "") -> None:
-        """The batch in flight is given up; told once for each document."""
+        """Report once for each document that its batch is given up and may be read again."""
         if flight is None or flight.document == self._given_up:
             return
         count = _offsets(flight.ranges)
@@ -181,16 +181,16 @@ class RunEvents:
             return
         self._given_up = flight.document
         words = f"{self._who}{text or f'{reason}: up to {count} {self._unit} may be repeated'}"
-        self._tell(Kind.REPEAT, WARNING, words, reason, count=count, document=flight.document.sequence)
+        self._report(Kind.REPEAT, WARNING, words, reason, count=count, document=flight.document.sequence)
 
     # --- the logs ----------------------------------------------------------------------------------------------------
 
     def lost_records(self, losses: Iterable[Loss], *, failed: bool) -> None:
-        """Records are gone, each told once. `failed`: `failOnDataLoss` ends the query with an error."""
+        """Report lost records, each loss once. `failed`: `failOnDataLoss` ends the query with an error."""
         for loss in losses:
             if not self._is_new(loss):
                 continue
-            self._tell(
+            self._report(
                 Kind.DATA_LOSS,
                 ERROR if failed else WARNING,
                 loss.text,
@@ -203,22 +203,22 @@ class RunEvents:
             )
 
     def _is_new(self, loss: Loss) -> bool:
-        """Whether `loss` is not the one told last of its partition; it is from now on."""
+        """Return whether `loss` differs from the last one reported of its partition; remember it."""
         facts = loss.cause, loss.at, loss.to, loss.count
-        if self._told.pop(loss.partition, None) == facts:
-            self._told[loss.partition] = facts
+        if self._newest_losses.pop(loss.partition, None) == facts:
+            self._newest_losses[loss.partition] = facts
             return False
-        self._told[loss.partition] = facts
-        if len(self._told) > MOST_REMEMBERED:
-            del self._told[next(iter(self._told))]
+        self._newest_losses[loss.partition] = facts
+        if len(self._newest_losses) > MOST_REMEMBERED:
+            del self._newest_losses[next(iter(self._newest_losses))]
         return True
 
-    # --- what comes of it --------------------------------------------------------------------------------------------
+    # --- counters and lines ------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """For each kind how often it was, when and why last: `{"rebalance": {"count": 2, "last": ..., "reason": ...}}`.
+        """Return count, last time and last reason by kind: `{"rebalance": {"count": 2, "last": ..., "reason": ...}}`.
 
-        `last` is the time in ISO 8601, UTC; null with `reason` where the count is 0.
+        `last` is a time in ISO 8601, UTC. `last` and `reason` are null while the count is 0.
         """
         return {
             kind.value: {"count": counter.count, "last": counter.last, "reason": counter.reason}
@@ -227,10 +227,10 @@ class RunEvents:
 
     @property
     def _unit(self) -> str:
-        """What the difference of two offsets counts."""
+        """The unit of a difference of two offsets."""
         return self._log_format().unit
 
-    def _tell(self, kind: Kind, level: int, words: str, reason: str, **fields: Any) -> None:
+    def _report(self, kind: Kind, level: int, words: str, reason: str, **fields: Any) -> None:
         if kind not in _OF_PARTITIONS and fields.get("count") is not None:
             fields["unit"] = self._log_format().log_unit
         counter = self._counters[kind]

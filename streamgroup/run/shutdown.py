@@ -1,4 +1,4 @@
-"""How a run ends (R29, R30), and how it pauses while Spark is silent (R27).
+"""Ends a run (R29, R30), and pauses it while Spark is silent (R27).
 
 A stop commits the offsets of batches that have sunk and leaves the group within a second. A drain plans nothing more
 and waits for the batch in flight first. A pause leaves the group until Spark calls again.
@@ -16,16 +16,16 @@ from streamgroup.run.steps import Steps, Until
 from streamgroup.run.table import Cue, RunState, next_state
 
 LEAVE_TIMEOUT_S = 0.8
-"""R29: the last commit and LeaveGroup take this long together at most."""
+"""The last commit and LeaveGroup together take this long at most (R29)."""
 COMMIT_SHARE = 0.6
-"""The part of that time for which the answer to the last commit is waited for."""
+"""The fraction of that time for the response to the last commit."""
 LAST_WORD_TIMEOUT_S = 0.5
-"""How long a stop waits for a listener to report the batch in flight. Spark ends a Trigger.Once at the very moment that
-its batch has sunk, so the listener's report and the stop arrive together."""
+"""How long a stop waits for a listener to report the batch in flight. Spark ends a Trigger.Once at the moment when its
+batch has sunk, so the listener's report and the stop arrive together."""
 STOP_TIMEOUT_S = 1.0
-"""R29: a stop takes this long at most, the listener's report included."""
+"""A stop takes this long at most, including the wait for the listener's report (R29)."""
 END_GRACE_S = 5.0
-"""A drain from outside the application ends the query this long after its timeout where `end` was never called."""
+"""A drain from outside the application ends the query this long after its timeout if `end` was never called."""
 
 
 class Shutdown:
@@ -48,15 +48,15 @@ class Shutdown:
         self._ended = False
         self.state = RunState.NEW
         self.has_begun = False
-        """Whether Spark has called: a run that is stopped or drained before never begins."""
+        """Whether Spark has called. A run that is stopped or drained before that never begins."""
         self.draining = False
         """Whether a drain was asked for."""
         self.uncommitted = 0
-        """How many sunk offsets had a commit without an answer when the member left."""
+        """The number of sunk offsets whose commit had no response when the member left."""
 
     @property
     def wanted(self) -> bool:
-        """Whether nothing may be planned any more."""
+        """Whether the run drains or stops, so that nothing more is planned."""
         return self.state in {RunState.DRAINING, RunState.LEAVING, RunState.STOPPED}
 
     @property
@@ -84,10 +84,10 @@ class Shutdown:
     def stop(self, now: float, *, last_word: bool = True) -> Steps[bool]:
         """Commit every held position and leave the group; static members stay.
 
-        `last_word`: where a listener or a drain reports sunk batches, wait shortly for the report of the batch in
-        flight. Returns whether this call has ended a run that had begun: then its threads are to end, too.
+        `last_word`: if a listener or a drain reports sunk batches, wait shortly for the report of the batch in flight.
+        Returns whether this call has ended a run that had begun. The caller must then end its threads.
         """
-        if self.stopped:  # another thread may be leaving, and the caller may end the process next
+        if self.stopped:  # another thread may be leaving, and the caller may end the process
             yield Until(lambda _: self.state is RunState.STOPPED, STOP_TIMEOUT_S)
             return False
         self._take(Cue.STOP)
@@ -122,7 +122,7 @@ class Shutdown:
             self._clean = True
         self._take(Cue.DRAIN)
         now = yield Until(lambda _: self.stopped or self._has_failed() or self.is_settled(), timeout)
-        if self.stopped:  # by Spark, which has ended the query, by another drain, or since it has never begun
+        if self.stopped:  # Spark has ended the query, another drain has stopped it, or it has never begun
             yield Until(lambda _: self.state is RunState.STOPPED, STOP_TIMEOUT_S)
         else:
             self._take(Cue.STOP)
@@ -134,7 +134,7 @@ class Shutdown:
         self._ended = True
 
     def wait_for_end(self, timeout: float) -> Steps[None]:
-        """Raise DrainedError where the query is to end; wait up to `timeout` seconds for an `end` that is under way.
+        """Raise DrainedError if the query is to end; wait up to `timeout` seconds for an `end` that is under way.
 
         Before `end` the query may have other coordinators, whose last batch only Spark's next call completes.
         """
@@ -176,7 +176,7 @@ class Shutdown:
     # --- pausing -----------------------------------------------------------------------------------------------------
 
     def pause(self, now: float) -> Steps[bool]:
-        """Commit what has sunk and leave the group until `resume` (R27). Returns whether there was one to leave."""
+        """Commit what has sunk and leave the group until `resume` (R27). Returns whether the run was a member."""
         has_member = self._member.membership.state not in {State.UNJOINED, State.LEFT}
         if self.state is not RunState.RUNNING or not has_member or self._has_failed():
             return False
@@ -187,7 +187,7 @@ class Shutdown:
         return True
 
     def resume(self) -> Steps[bool]:
-        """Join as a new member where a pause has left the group: Spark calls again. Returns whether it had."""
+        """Join as a new member if a pause has left the group: Spark calls again. Returns whether it joins."""
         membership = self._member.membership
         if self.stopped:
             return False

@@ -1,9 +1,9 @@
-"""How the run waits without a thread: its calls are generators that yield what they wait for.
+"""The protocol by which the run waits without a thread: its calls are generators that yield conditions and questions.
 
 A call (`latestOffset`, a stop, a drain) yields an `Until` and is resumed with the time, in monotonic seconds, once the
 condition holds or the seconds have passed. Or it yields a question of `run/questions.py` and is resumed with the time
-and the answer; an error that comes in place of the answer is raised in the call. `driver/waiting.py` carries a call
-through with the coordinator's condition variable, the simulation with its own clock: both run the same code.
+and the answer; an error that comes in place of the answer is raised in the call. `driver/waiting.py` resumes the
+calls with the coordinator's condition variable, the simulation with its own clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Until:
 
 
 NOW = Until(lambda _: True, 0.0)
-"""Go on at once: asks for the time."""
+"""Wait for nothing: the call is resumed at once with the time."""
 
 Steps = Generator[Until | Question, Any, T]
 """A call of the run. It is resumed with `now` after an `Until`, with `(now, answer)` after a question."""

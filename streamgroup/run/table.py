@@ -1,7 +1,7 @@
-"""The life of a run as a table: its states, what leads from one to the next, and the picture drawn from it.
+"""The states of a run and the transitions between them, as a table, and the diagram drawn from it.
 
-Whether a batch is in flight is no state here, since the ledger knows it. A failure is none either: a run that has
-failed raises its error to Spark and still has to commit and leave.
+A batch in flight is not a state, since the ledger knows it. A failure is not a state either: a run that has failed
+raises its error to Spark and must still commit and leave.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from enum import Enum
 
 
 class RunState(Enum):
-    """Where a run stands."""
+    """The states of a run."""
 
     NEW = "new"
     """Spark has not called yet. Nothing is connected."""
     OPENING = "opening"
-    """Spark's first call finds what is subscribed; the member is not started."""
+    """Spark's first call resolves the subscription; the member is not started."""
     RUNNING = "running"
     """The member is started: batches are planned."""
     PAUSED = "paused"
-    """The member leaves, or has left, since Spark is silent (R27)."""
+    """The member leaves or has left, since Spark is silent (R27)."""
     DRAINING = "draining"
-    """Nothing more is planned; the batch in flight is to sink and its offsets are to be committed (R30)."""
+    """Nothing more is planned. The run waits until the batch in flight has sunk and its offsets are committed (R30)."""
     LEAVING = "leaving"
     """The member makes its last commit and leaves the group (R29)."""
     STOPPED = "stopped"
@@ -31,7 +31,7 @@ class RunState(Enum):
 
 
 class Cue(Enum):
-    """What leads from one state to another."""
+    """The causes of transitions."""
 
     CALL = "Spark's first call"
     JOIN = "member started"
@@ -67,7 +67,7 @@ TABLE = (
     Row(_PAUSED, Cue.RESUME, _RUNNING),
     Row(_PAUSED, Cue.DRAIN, _DRAINING),
     Row(_PAUSED, Cue.STOP, _LEAVING),
-    # A drain waits for a call of Spark that is under way: the batch that it replays has to sink, too.
+    # A drain waits for a call of Spark that is under way: the batch that it replays must sink, too.
     Row(_DRAINING, Cue.JOIN, _DRAINING),
     # A batch that has sunk while the member was out is committed by a member that joins again.
     Row(_DRAINING, Cue.RESUME, _DRAINING),
@@ -82,7 +82,7 @@ _NEXT = {(row.state, row.cue): row.to for row in TABLE}
 
 
 def next_state(state: RunState, cue: Cue) -> RunState:
-    """Return the state that `cue` leads to. Raises ValueError where the table has no such row: a defect of the run."""
+    """Return the state that `cue` leads to. Raises ValueError if the table lacks the row: a defect."""
     if (state, cue) not in _NEXT:
         raise ValueError(f"a run that is {state.value} cannot take {cue.value!r}")
     return _NEXT[state, cue]

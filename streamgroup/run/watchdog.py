@@ -1,4 +1,4 @@
-"""How long Spark has not called, and what that means: long triggers (R22) and a hung driver (R27)."""
+"""Measures how long Spark has not called, and detects long triggers (R22) and a hung driver (R27)."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from enum import Enum
 
 LONG_TRIGGER_S = 10.0
-"""R22: with triggers beyond this the listener is asked for."""
+"""Triggers longer than this call for a listener (R22)."""
 
 
 class Verdict(Enum):
-    """What a look at the silence comes to."""
+    """The results of a look at the silence."""
 
     GO_ON = "go on"
     WARN = "warn"
-    """The silence is plainly longer than a batch: the log says so, once for each silence."""
+    """The silence is much longer than a batch: log a warning, once for each silence."""
     LEAVE = "leave"
-    """The member leaves, so that the other members read its partitions."""
+    """Leave the group, so that the other members read its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look at the silence: what to do about it, and the words for the log."""
+    """The verdict of one look, and the reason for the log."""
 
     verdict: Verdict
     reason: str = ""
@@ -34,7 +34,7 @@ class TriggerWatchdog:
     """Measures the time between Spark's calls. `now` is monotonic seconds.
 
     `poll_s` is `max.poll.interval.ms`: a Java consumer that is silent for longer is removed from its group.
-    `max_silence_s` is `group.maxSilence`; None where the member never leaves for silence alone.
+    `max_silence_s` is `group.maxSilence`; None if the member never leaves for silence alone.
     """
 
     def __init__(self, *, session_s: float, poll_s: float, max_silence_s: float | None) -> None:
@@ -48,9 +48,9 @@ class TriggerWatchdog:
         self._was_stopped = self._has_warned = self._has_left = False
 
     def begin_call(self, now: float) -> float:
-        """Spark calls: while the call lasts there is no silence. Returns how long Spark was silent before it.
+        """Take the begin of a call of Spark, which ends the silence. Return the seconds of silence before it.
 
-        That is 0 before the first call, and after the JVM was stopped: such a gap says nothing about the triggers.
+        Returns 0 for the first call, and after the JVM was stopped: such a gap does not measure the triggers.
         """
         gap = 0.0 if self._since is None or self._was_stopped else now - self._since
         self._calls += 1
@@ -60,13 +60,13 @@ class TriggerWatchdog:
         return gap
 
     def end_call(self, now: float) -> None:
-        """Spark has its answer."""
+        """Take the end of a call of Spark."""
         self._calls -= 1
         if not self._calls:
             self._since = now
 
     def look(self, now: float, *, jvm_is_stopped: bool) -> Look:
-        """Return what the silence means now. LEAVE comes once for each silence."""
+        """Return the verdict on the silence now. LEAVE comes once for each silence."""
         if not jvm_is_stopped:
             self._stopped_since = None
         elif self._stopped_since is None:

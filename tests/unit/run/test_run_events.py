@@ -38,7 +38,7 @@ class Told:
 
     def hear(self, *actions: object, flight: InFlightBatch | None = None) -> None:
         for action in actions:
-            self.troubles.hear(action, flight)
+            self.troubles.on_action(action, flight)
 
     def only(self) -> tuple[int, str, dict[str, str]]:
         ((level, line),) = self.lines
@@ -219,7 +219,7 @@ def test_of_a_log_that_is_lost_from_for_ever_only_the_newest_loss_is_remembered(
         for _ in range(3):
             told.troubles.lost_records([loss], failed=False)
     assert told.counts == {"data_loss": len(losses)}
-    assert len(told.troubles._told) == 1
+    assert len(told.troubles._newest_losses) == 1
 
 
 def test_of_partitions_that_come_and_go_the_latest_losses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,6 +229,6 @@ def test_of_partitions_that_come_and_go_the_latest_losses_are_remembered(monkeyp
     for loss in losses:
         told.troubles.lost_records([loss, loss], failed=False)
     assert told.counts == {"data_loss": 50}
-    assert len(told.troubles._told) == 10
+    assert len(told.troubles._newest_losses) == 10
     told.troubles.lost_records(losses[-10:], failed=False)
     assert told.counts == {"data_loss": 50}
