@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.membership.registry_thread import AGAIN_S, CLOSING_S
+from streamgroup.driver.membership.registry_thread import CLOSE_TIMEOUT_S, RETRY_BACKOFF_S
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.member import MemberAction
@@ -235,7 +235,7 @@ class RegistryLines:
                     self._session.open()
             case rv.CloseSession():
                 self._wanted, self._known = False, None
-                yield from self._session.close(CLOSING_S)
+                yield from self._session.close(CLOSE_TIMEOUT_S)
                 self._session = self._new_session()
             case rv.Look():
                 yield from self._look(action)
@@ -285,7 +285,7 @@ class RegistryLines:
                 yield from self._session.connect(min(posted.until, self._deadline))
             nodes = yield from self._session.read(committed_subtrees(self._paths, None), posted.until)
         except Unanswered:
-            self._process.later(AGAIN_S, partial(self._post, posted))
+            self._process.later(RETRY_BACKOFF_S, partial(self._post, posted))
         else:
             posted.answers.append(nodes)
             self._process.query.look()
