@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from streamgroup.group import events as ev
 from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import (
+    NOTHING,
     Answer,
     CommitOffsets,
     FetchOffsets,
@@ -77,7 +78,7 @@ class DualOffsetStore:
             case OffsetsFetched(refusal=None):
                 in_zookeeper = self._found.pop(event.token, None)
                 if in_zookeeper is None:  # the member has given this fetch up
-                    return Outcome()
+                    return NOTHING
                 return Outcome(answers=(OffsetsFetched(event.token, larger(event.offsets, in_zookeeper)),))
             case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
                 self._found.pop(event.token, None)
