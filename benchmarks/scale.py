@@ -336,7 +336,7 @@ class Logs:
         return self.list_offsets(wanted), []
 
     def close(self) -> None:
-        """Do nothing: there are no connections."""
+        """Close nothing: this cluster answers from memory."""
 
 
 class Polls:

@@ -173,13 +173,13 @@ def test_a_high_watermark_below_the_range_is_waited_for(broker: Start, options: 
     assert Reading(options, leader, patient).offsets(planned(leader, 0, 10)) == list(range(10))
 
 
-def test_patience_ends_and_says_what_was_waited_for(broker: Start, options: Options) -> None:
+def test_the_poll_timeout_ends_the_task_and_names_the_pending_answer(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 5)], high_watermark=5, log_end=10))
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*pollTimeoutMs.*high watermark is 5"):
         Reading(options, leader).offsets(planned(leader, 0, 10))
 
 
-def test_patience_does_not_count_the_time_that_others_are_read_and_worked_on(broker: Start, options: Options) -> None:
+def test_the_poll_timeout_leaves_out_the_time_that_other_ranges_take(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(i, 10) for i in range(0, 50, 10)]), Log([batch(0, 10)], errors=[6]))
     fetch = FetchOptions(max_partition_bytes=1, max_wait_ms=10, poll_timeout_ms=100)
     task = FetchTask((planned(leader, 0, 50), planned(leader, 0, 10, partition=1)))

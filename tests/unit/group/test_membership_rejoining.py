@@ -141,7 +141,7 @@ def test_a_group_of_0_9_waits_for_a_batch_no_longer_than_for_a_heartbeat() -> No
     assert d.only(ev.Joining).abandoned
 
 
-def test_before_any_batch_has_completed_only_the_groups_patience_counts() -> None:
+def test_before_the_first_complete_batch_only_the_rebalance_timeout_counts() -> None:
     d = Driver(session_timeout_ms=400_000).stable(tps("t", 0))
     d.step(ev.Planned())
     d.step(ev.Asked())

@@ -22,13 +22,13 @@ def test_rejoin_due(told: float, asked: float | None, longest: float | None, due
 
 
 @pytest.mark.parametrize(("asked", "longest"), [(90.0, 20.0), (10.0, 5.0), (90.0, None), (None, 20.0)])
-def test_with_a_listener_only_the_groups_patience_counts(asked: float | None, longest: float | None) -> None:
+def test_with_a_listener_only_the_rebalance_timeout_counts(asked: float | None, longest: float | None) -> None:
     """It tells at once when the batch has sunk, so a batch that it has not told of still runs."""
     due = rejoin_due(100.0, asked, longest, rebalance_wait_s=30.0, max_poll_s=300.0, listened=True)
     assert due == 395.0
 
 
-def test_a_short_patience_keeps_a_margin_of_its_tenth() -> None:
+def test_a_short_rebalance_timeout_keeps_a_margin_of_its_tenth() -> None:
     assert rejoin_due(0.0, None, None, rebalance_wait_s=30.0, max_poll_s=10.0) == 9.0
 
 
