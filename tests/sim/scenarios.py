@@ -52,6 +52,16 @@ def running(query: Query) -> Process:
     return query.process
 
 
+def _slow_batch_in_flight(world: World, query: Query, seconds: float) -> Steps:
+    """Wait until a batch of both partitions is in flight, whose sink takes `seconds`. Return the query's process."""
+    query.slow_s = seconds
+    for tp in (A0, A1):
+        world.logs.produce(tp, 5)
+    process = running(query)
+    yield from when(world, lambda: process.ledger.in_flight is not None)
+    return process
+
+
 def connected(line: Line | None) -> Line:
     assert line is not None, "the connection is not there"
     return line
@@ -125,11 +135,7 @@ def _another_comes_during_a_long_batch(world: World) -> Steps:
     world.logs.produce(A0, 5)
     q0.start()
     yield from when(world, _committed(world, A0, 5))
-    q0.slow_s = 12.0
-    for tp in (A0, A1):
-        world.logs.produce(tp, 5)
-    process = running(q0)
-    yield from when(world, lambda: process.ledger.in_flight is not None)
+    yield from _slow_batch_in_flight(world, q0, 12.0)
     yield Sleep(8.0)
     q0.slow_s = None
     q1.start()
@@ -304,11 +310,7 @@ def _a_static_member_restarts_before_it_has_given_up(world: World) -> Steps:
         world.logs.produce(tp, 5)
     q0.start()
     yield from when(world, _committed(world, A1, 5))
-    q0.slow_s = 5.0
-    for tp in (A0, A1):
-        world.logs.produce(tp, 5)
-    process = running(q0)
-    yield from when(world, lambda: process.ledger.in_flight is not None)
+    process = yield from _slow_batch_in_flight(world, q0, 5.0)
     q1.start()
     yield from when(world, lambda: bool(process.membership.revoking))
     q0.kill()
