@@ -10,13 +10,6 @@ from dataclasses import replace
 
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.driver.logs.boundaries import require_boundaries
-from streamgroup.driver.logs.subscription import (
-    require_inner_index,
-    subscribed_partitions,
-    subscribed_topics,
-    topics_to_ask,
-)
-from streamgroup.driver.offline_brokers import require_brokers
 from streamgroup.driver.starts import offsets_of
 from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.model import (
@@ -39,6 +32,13 @@ from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import Isolation, SourceOptions
 from streamgroup.planning.packing import pack
 from streamgroup.planning.starts import Bound, refuse_crossed, unread, within
+from streamgroup.planning.subscription import (
+    require_inner_index,
+    subscribed_partitions,
+    subscribed_topics,
+    topics_to_ask,
+)
+from streamgroup.run.offline_brokers import require_brokers
 
 log = logging.getLogger("streamgroup")
 
@@ -68,7 +68,12 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
         snapshot = cluster.snapshot(topics_to_ask(options.subscription), deadline)
         require_inner_index(options.fetch, snapshot)
         partitions = subscribed_partitions(options.subscription, snapshot)
-        require_brokers(subscribed_topics(options.subscription, snapshot), snapshot, options)
+        require_brokers(
+            subscribed_topics(options.subscription, snapshot),
+            snapshot,
+            fail_on_data_loss=options.fail_on_data_loss,
+            warn=log.warning,
+        )
         assert options.ending is not None
         for bound, spec in ((Bound.BATCH_START, options.starting), (Bound.BATCH_END, options.ending)):
             _require_read(bound.option(spec), spec, partitions, snapshot)

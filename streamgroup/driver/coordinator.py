@@ -1,52 +1,41 @@
-"""The coordinator of one query's run. It serves Spark's calls with the group's thread and the log watcher.
+"""The coordinator of one query's run: the shell around `streamgroup.run`.
 
-Spark's thread calls `latest_offset`, `partitions` and `stop`; the group's thread carries out the member's actions; the
-watcher asks the brokers. One condition, `_state`, guards the member and is notified after every change.
+Spark's thread calls `latest_offset`, `partitions` and `stop`, the control channel's threads call the rest. All of them
+make requests through the run's inbox. The group's thread carries out the member's requests, the watcher asks brokers.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-import threading
-import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from streamgroup.driver.application.claims import Claim
-from streamgroup.driver.application.silence import SilenceWatch, spark_calls
-from streamgroup.driver.batch import tasks_of
+from streamgroup.driver.inbox import Inbox
 from streamgroup.driver.log_checks import LogChecks
-from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.backends import backend_of
-from streamgroup.driver.membership.lineage_watch import LineageWatch
-from streamgroup.driver.membership.modes import ledger_of
-from streamgroup.driver.offline_brokers import OfflineBrokers
-from streamgroup.driver.resolver import Resolver
-from streamgroup.driver.starts import log_ends
-from streamgroup.driver.startup import Startup
-from streamgroup.driver.waiting import carry_through
+from streamgroup.driver.membership.modes import ledger_of, run_config
+from streamgroup.driver.questions import Answers
 from streamgroup.errors import StreamGroupError
-from streamgroup.group import events as ev
-from streamgroup.group.member import MemberAction, MetadataStale, Resolve
-from streamgroup.model import (
-    ClusterSnapshot,
-    FetchTask,
-    TopicPartition,
-)
+from streamgroup.group.ledger import Ledger
+from streamgroup.model import ClusterSnapshot, FetchTask, LogRange, TopicPartition
 from streamgroup.options.types import GroupOptions, LimitOptions, Mode, SourceOptions
 from streamgroup.planning.batch import whole_batch
 from streamgroup.planning.document import DocumentReader, from_value, to_value
 from streamgroup.planning.memo import Memo
-from streamgroup.run import questions as ask
-from streamgroup.run.machine import Run, RunConfig
+from streamgroup.planning.subscription import is_subscribed
+from streamgroup.run import interface as io
+from streamgroup.run.machine import Run
 from streamgroup.run.planner import Planner
-from streamgroup.run.run_events import Loss, RunEvents
-from streamgroup.run.steps import Steps
+from streamgroup.run.questions import Question
+from streamgroup.run.run_events import RunEvents
 
 log = logging.getLogger("streamgroup")
 
@@ -66,159 +55,87 @@ class Coordinator:
         assert options.group is not None, "options of a batch read"
         self._options = options
         self._group: GroupOptions = options.group
-        self._state = threading.Condition(threading.RLock())
-        self._timeout_s = options.client.default_api_timeout_ms / 1000
         self._documents = DocumentReader()
-        self._reported: Memo[dict[str, dict[str, int]]] = Memo()
         self.stopping = False
         """Whether `stop` was called. SIGTERM must not interrupt the thread that runs it."""
         self.run = _new_id()
-        self._ledger = ledger = ledger_of(self._group, self.run, _new_id())
-        self._watcher = LogWatcher(options, self._metadata_refreshed, self._fail)
+        self._ledger = ledger_of(self._group, self.run, _new_id())
+        self._reported: Memo[dict[str, dict[str, int]]] = Memo()
+        self._inbox = Inbox(self)
+        self._watcher = LogWatcher(options, self._metadata_read, self._fail)
+        checks = LogChecks(self._watcher, self._group.offset_location)
+        events = self._events_of(self._ledger)
+        self._planner = self._planner_of(self._ledger, checks, events)
         self._backend = backend_of(
             options,
             self._group,
-            ledger,
+            self._ledger,
             rng=rng or random.Random(),
-            state=self._state,
+            inbox=self._inbox,
             watcher=self._watcher,
             is_missed=self._is_missed,
-            on_action=self._act,
         )
-        self._member, self._thread = self._backend.member, self._backend.thread
-        self._events = events = RunEvents(
+        config = run_config(options, self._group)
+        self._run = Run(config, self._backend.member, self._watcher, self._planner, events)
+        self._inbox.run = self._run
+        self._claim = None if home is None else Claim(home, self._group.group_id, self._group.member, self.run)
+        self._answers = Answers(
+            options,
+            watcher=self._watcher,
+            backend=self._backend,
+            checks=checks,
+            planner=self._planner,
+            claim=self._claim,
+            is_stopped=lambda: self._run.shutdown.stopped,
+        )
+
+    def _events_of(self, ledger: Ledger) -> RunEvents:
+        return RunEvents(
             ledger.group,
             self.run,
             lambda level, line: log.log(level, "%s", line),
             lambda: datetime.now(UTC),
             log_format=lambda: self._watcher.snapshot.log_format,
         )
-        self._checks = LogChecks(self._watcher, self._group.offset_location)
-        self._planner = Planner(
+
+    def _planner_of(self, ledger: Ledger, checks: LogChecks, events: RunEvents) -> Planner:
+        return Planner(
             ledger,
             self._watcher,
-            self._checks,
+            checks,
             events,
             location=self._group.offset_location,
-            fail_on_data_loss=options.fail_on_data_loss,
+            fail_on_data_loss=self._options.fail_on_data_loss,
             warn=lambda line: log.warning("%s", line),
             documents_positions=self._group.mode is Mode.OFF,
-            is_subscribed=lambda tp: is_subscribed(options.subscription, tp),
-        )
-        self._resolver = Resolver(
-            options,
-            self._group.offset_location,
-            self._watcher,
-            self._report_losses,
-            on_found=self._found,
-            on_failed=self._not_found,
-            is_new=lambda tp: tp not in self._startup.there,
-        )
-        self._claim = None if home is None else Claim(home, ledger.group, self._group.member, self.run)
-        session_s = self._group.session_timeout_ms / 1000
-        self._lineages = LineageWatch(
-            ledger.group, session_s, self._state, self._backend.described, identify=self._identify, on_failed=self._fail
-        )
-        self._member.is_listened = lambda: self._run.completion.is_listened
-        self._startup = Startup(
-            options,
-            self._state,
-            self._backend,
-            watcher=self._watcher,
-            lineages=self._lineages,
-            claim=self._claim,
-            is_stopped=lambda: self._run.shutdown.stopped,
-        )
-        self._offline = OfflineBrokers(options, self._backend, lambda: self._watcher.snapshot, self._timeout_s)
-        self._run = Run(
-            RunConfig(
-                group_id=self._group.group_id,
-                is_member=self._group.is_member,
-                join_timeout_s=self._group.join_timeout_ms / 1000,
-                api_timeout_s=self._timeout_s,
-            ),
-            self._member,
-            self._thread.carry_out,
-            planner=self._planner,
-            startup=self._startup,
-            offline=self._offline,
-            events=events,
-            is_clear=lambda _: self._lineages.clear(),
-        )
-        self._shutdown = self._run.shutdown
-        # No other member waits for a standalone one, so a listener or a leave would not help the group.
-        is_standalone = not self._group.is_member
-        self.silence = SilenceWatch(
-            self._group,
-            is_listened=lambda: is_standalone or self._run.completion.is_listened,
-            pause=lambda: not is_standalone and self._pause(),
+            is_subscribed=lambda tp: is_subscribed(self._options.subscription, tp),
         )
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
 
-    @spark_calls
     def prepare_available_now(self) -> None:
         """Take the ends of all subscribed partitions as the targets of AvailableNow (R11)."""
-        carry_through(self._state, lambda _: self._run.prepare_available_now(), self._answer)
+        self._inbox.call(io.PrepareAvailableNow())
 
-    @spark_calls
     def latest_offset(self, start: Mapping[str, Any], *, limits: LimitOptions, once: bool = False) -> dict[str, Any]:
         """Mark the batch of `start` as sunk, commit it and plan the next: its document, or `start` if none."""
         document = self._documents.read(start)
-        planned = carry_through(
-            self._state, lambda _: self._run.latest_offset(document, limits, once=once), self._answer
-        )
+        planned = self._inbox.call(io.LatestOffset(document, limits, once))
         return dict(start) if planned is document else to_value(planned)
 
-    @spark_calls
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
         """Return the tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
         first = self._documents.read(start)
         last = whole_batch(first, self._documents.read(end))
         if first == last:
             return []
-        tasks: list[FetchTask] = carry_through(self._state, lambda _: self._run.partitions(first, last), self._answer)
+        tasks: list[FetchTask] = self._inbox.call(io.Partitions(first, last))
         return tasks
 
-    def _answer(self, question: ask.Question) -> object:
-        """Answer a question of the run. Called without the lock: brokers may be slow."""
-        match question:
-            case ask.OpenLogs():
-                self._startup.open()
-            case ask.FindAgain(checkpoint):
-                self._startup.look_again(checkpoint)
-            case ask.SnapshotEnds():
-                subscription, isolation = self._options.subscription, self._options.fetch.isolation
-                return self._watcher.ask(
-                    lambda cluster, deadline: log_ends(cluster, deadline, subscription, isolation), self._timeout_s
-                )
-            case ask.ListEnds(positions, timeout):
-                return self._watcher.ends(positions, timeout)
-            case ask.CheckPositions(positions, logs, limits, timeout):
-                self._checks.ask(positions, logs, limits, self._planner.targets, timeout)
-            case ask.FindOfflineBrokers(checkpoint, targets, once):
-                self._offline.begin(checkpoint, targets, once=once)
-            case ask.CheckOfflineBrokers(checkpoint, targets):
-                self._offline.end(checkpoint, targets)
-            case ask.FetchCommitted():
-                return self._backend.committed(self._timeout_s)
-            case ask.MakeTasks(document, ranges):
-                logs = self._watcher.known([r.partition for r in ranges])
-                return tasks_of(ranges, self._watcher.snapshot, self._options, document.positions, logs)
-        return None
-
-    @spark_calls
     def report_latest(self) -> dict[str, dict[str, int]] | None:
         """Return the ends of the logs held, in the format of Spark's Kafka connector; None before the first listing."""
-        with self._state:
-            held = self._ledger.partitions()
-        return self._reported.get(lambda: self._ends_of(held), held, *self._watcher.known_since) or None
-
-    def _ends_of(self, held: Collection[TopicPartition]) -> dict[str, dict[str, int]]:
-        ends: dict[str, dict[str, int]] = {}
-        for tp, known in sorted(self._watcher.known(held).items()):
-            ends.setdefault(tp.topic, {})[str(tp.partition)] = known.latest
-        return ends
+        logs = self._inbox.call(io.ReportEnds())
+        return self._reported.get(lambda: _by_topic(logs), logs) or None
 
     def stop(self, *, last_word: bool = True) -> None:
         """Commit every held position and leave the group within a second (R29); static members stay.
@@ -226,45 +143,35 @@ class Coordinator:
         `last_word`: see `Shutdown.stop`.
         """
         self.stopping = True
-        has_left = carry_through(self._state, lambda now: self._shutdown.stop(now, last_word=last_word))
-        if has_left:
-            self._thread.stop(GROUP_THREAD_TIMEOUT_S)
+        if self._inbox.call(io.StopRun(last_word)):
+            self._backend.thread.stop(GROUP_THREAD_TIMEOUT_S)
             self._watcher.stop(WATCHER_TIMEOUT_S)
         self._end_unbegun()
-        with self._state:
-            self._events.left(self._ledger.in_flight, self._shutdown.uncommitted, "stopped")
         if self._claim is not None:
             self._claim.release()
 
-    def _pause(self) -> bool:
-        """Leave the group until Spark calls again (R27). Return whether there was a group to leave."""
-        return carry_through(self._state, self._leave_until_the_next_call)
-
-    def _leave_until_the_next_call(self, now: float) -> Steps[bool]:
-        paused = yield from self._shutdown.pause(now)
-        if paused:
-            self._events.left(self._ledger.in_flight, self._shutdown.uncommitted, "left while Spark was silent")
-        return paused
-
     def _end_unbegun(self) -> None:
         """Fail pending questions to the watcher at once if the run was stopped before it began."""
-        if not self._shutdown.has_begun:
+        if not self._run.shutdown.has_begun:
             self._watcher.stop(0.0)
+
+    def interrupt(self) -> None:
+        """End Spark's call, from the handler of a signal. Raises SystemExit, at once or after the run's step."""
+        self._inbox.interrupt()
+
+    def look_at_silence(self, *, jvm_is_stopped: bool) -> None:
+        """Let the run look for how long Spark has been silent (R27)."""
+        self._inbox.post(io.SilenceLook(jvm_is_stopped))
 
     # --- the control channel's requests ------------------------------------------------------------------------------
 
     def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
         """Take the listener's report that the batch of `document` has sunk (R15)."""
-        sunk = from_value(document)
-        with self._state:
-            answer = self._run.completion.mark_sunk(sunk, batch, query, time.monotonic())
-            self._state.notify_all()
-            return dict(answer)
+        return dict(self._inbox.call(io.BatchSunk(from_value(document), batch, query)))
 
     def ranges(self) -> dict[str, Any]:
         """Return the ranges of the batch in flight."""
-        with self._state:
-            return dict(self._run.completion.ranges())
+        return dict(self._inbox.call(io.ReportRanges()))
 
     def listen(self, is_announced: Callable[[], bool]) -> None:
         """Use `is_announced` to find whether the application has a listener that reports sunk batches."""
@@ -272,9 +179,7 @@ class Coordinator:
 
     def end(self) -> dict[str, Any]:
         """End the query with Spark's next call: every coordinator of the query is drained."""
-        with self._state:
-            self._shutdown.end()
-            self._state.notify_all()
+        self._inbox.call(io.EndQuery())
         return {}
 
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
@@ -282,86 +187,72 @@ class Coordinator:
 
         Returns `{"drained": bool, ...}`: False if `timeout` seconds passed before; then one batch may be repeated.
         """
-        drained = carry_through(self._state, lambda now: self._shutdown.drain(now, timeout, ends=ends))
+        result = self._inbox.call(io.DrainRun(timeout, ends))
         self._end_unbegun()
-        with self._state:
-            if not drained:
-                self._events.left(self._ledger.in_flight, self._shutdown.uncommitted, "the drain's time was over")
-            return {
-                "drained": drained,
-                "group": self._group.group_id,
-                "run": self.run,
-                "in_flight": not self._ledger.idle,
-            }
+        return {**result, "group": self._group.group_id, "run": self.run}
 
     def status(self) -> dict[str, Any]:
         """Return the state of the member, its positions and its events."""
-        with self._state:
-            return {
-                "group": self._group.group_id,
-                "mode": self._group.mode.value,
-                "name": self._group.member or self._group.instance_id or "",
-                "run": self.run,
-                "lineage": self._ledger.lineage,
-                "member": self._ledger.member_id,
-                "generation": self._ledger.generation,
-                "state": self._member.membership.state.name.lower(),
-                "draining": self._shutdown.draining,
-                "stopped": self._shutdown.stopped,
-                "idle": self._ledger.idle,
-                "query": dict(self._run.completion.query),
-                "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
-                "trouble": self._events.status(),
-            }
+        return {
+            "group": self._group.group_id,
+            "mode": self._group.mode.value,
+            "name": self._group.member or self._group.instance_id or "",
+            "run": self.run,
+            **self._inbox.call(io.ReportStatus()),
+        }
 
-    # --- planning ----------------------------------------------------------------------------------------------------
+    # --- the shell of the inbox --------------------------------------------------------------------------------------
+
+    def carry_out(self, action: io.RunAction) -> None:
+        """Carry out an action of the run without waiting."""
+        match action:
+            case io.Follow(topics):
+                self._watcher.follow(topics)
+            case io.RefreshMetadata():
+                self._watcher.refresh_metadata()
+            case io.Reply() | io.Raise() | io.Ask():
+                raise AssertionError(f"the inbox handles {action}")
+            case _:
+                self._backend.thread.carry_out(action)
+
+    def answer(self, question: Question) -> object:
+        """Answer a question of a call, in its thread."""
+        return self._answers.answer(question)
+
+    def post(self, task: int, question: Question) -> None:
+        """Have a question of a background task answered by another thread."""
+        self._answers.post(question).add_done_callback(partial(self._answered, task))
+
+    def wake(self) -> None:
+        """Wake the thread that keeps the timers."""
+        self._backend.thread.wake()
+
+    def _answered(self, task: int, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is None:
+            self._inbox.post(io.QuestionAnswered(task, answer.result()))
+        else:
+            self._inbox.post(
+                io.QuestionFailed(task, error if isinstance(error, Exception) else StreamGroupError(repr(error)))
+            )
 
     def _is_missed(self, tp: TopicPartition) -> bool:
         """Return whether a deleted partition is still held, since its loss is not reported yet."""
         return tp in self._ledger.positions() and tp not in self._planner.deleted
 
-    # --- the other threads -------------------------------------------------------------------------------------------
-
-    def _act(self, action: MemberAction) -> None:
-        """Carry out an action that is not the group thread's own. The lock is held."""
-        self._events.on_action(action, self._ledger.in_flight)
-        self._lineages.on_action(action)
-        match action:
-            case ev.NeedTopics(topics):
-                self._startup.follow(topics)
-            case Resolve():
-                self._resolver.resolve(action)
-            case MetadataStale():
-                self._watcher.refresh_metadata()
-            case ev.Fail(error):
-                self._fail(error)
-        self._state.notify_all()
-
-    def _identify(self, identity: bytes) -> None:
-        self._thread.carry_out(self._member.step(ev.Identified(identity), time.monotonic()))
-
-    def _metadata_refreshed(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
-        self._startup.see(snapshot, asked)
-
-    def _report_losses(self, losses: Collection[Loss], failed: bool) -> None:
-        with self._state:
-            self._events.lost_records(losses, failed=failed)
-
-    def _found(self, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
-        with self._state:
-            self._thread.carry_out(self._member.resolved(generation, offsets, time.monotonic()))
-            self._state.notify_all()
-
-    def _not_found(self, generation: int, error: StreamGroupError) -> None:
-        with self._state:
-            if generation == self._ledger.generation and not self._shutdown.stopped:
-                self._fail(error)
+    def _metadata_read(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
+        self._inbox.post(io.MetadataRead(snapshot, asked))
 
     def _fail(self, error: StreamGroupError) -> None:
         """Fail the query: its next call raises `error`."""
-        with self._state:
-            self._run.fail(error)
-            self._state.notify_all()
+        self._inbox.post(io.ThreadFailed(error))
+
+
+def _by_topic(logs: Mapping[TopicPartition, LogRange]) -> dict[str, dict[str, int]]:
+    ends: dict[str, dict[str, int]] = {}
+    for tp, known in sorted(logs.items()):
+        ends.setdefault(tp.topic, {})[str(tp.partition)] = known.latest
+    return ends
 
 
 def _new_id() -> str:

@@ -59,6 +59,11 @@ class DuplicateLineageCheck:
         """The identity that the subscription sends to the other members."""
         return Identity(self._me.lineage, self._me.run, self.admitted)
 
+    @property
+    def asks_again(self) -> bool:
+        """Whether the group is to be described, now or later."""
+        return not self.admitted and self._ask_at is not None
+
     def assigned(self, member_id: str, now: float) -> None:
         """Take an assignment: the group must be described now, unless the run is admitted."""
         self._member_id = member_id
@@ -69,12 +74,13 @@ class DuplicateLineageCheck:
         """Take back the admission: a member that joins again is a later joiner."""
         self.admitted = False
 
-    def due(self, now: float) -> bool:
-        """Return whether to describe the group now; the question counts as asked."""
-        if self.admitted or self._ask_at is None or now < self._ask_at:
-            return False
+    def is_due(self, now: float) -> bool:
+        """Return whether to describe the group now."""
+        return self._ask_at is not None and now >= self._ask_at
+
+    def asked(self) -> None:
+        """Take note that the group is being described."""
         self._ask_at = None
-        return True
 
     def described(self, group: GroupDescription, now: float) -> MemberDescription | None:
         """Take the description of the group; return the duplicate, if there is one.

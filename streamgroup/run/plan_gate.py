@@ -24,7 +24,7 @@ STANDALONE_GRACE_S = 2.0
 class PlanGate:
     """Opens when the member may plan. Used by one call of Spark at a time.
 
-    `is_clear(now)` returns whether the check for a second query on the same checkpoint lets the run plan. `is_over`
+    `is_clear` returns whether the check for a second query on the same checkpoint lets the run plan. `is_over`
     returns whether the run has failed or leaves. `api_timeout_s` is how long brokers have for an answer.
     """
 
@@ -36,7 +36,7 @@ class PlanGate:
         join_timeout_s: float,
         api_timeout_s: float,
         is_standalone: bool,
-        is_clear: Callable[[float], bool],
+        is_clear: Callable[[], bool],
         is_over: Callable[[], bool],
     ) -> None:
         self._member = member
@@ -113,7 +113,7 @@ class PlanGate:
         return self._member.complete
 
     def _is_ready(self, now: float, once: bool) -> bool:
-        may_plan = self._member.may_plan(now) and self._is_clear(now)
+        may_plan = self._member.may_plan(now) and self._is_clear()
         return may_plan and (self._member.complete or not once)
 
     def _is_too_late(self, now: float) -> bool:

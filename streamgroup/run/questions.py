@@ -6,7 +6,7 @@ again before it uses the answer. Times are seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,19 +16,48 @@ if TYPE_CHECKING:
     from streamgroup.options.types import LimitOptions
 
 
-@dataclass(frozen=True, slots=True)
-class OpenLogs:
-    """Connect to the brokers and resolve the subscription; no answer.
+def everything(_: TopicPartition) -> bool:
+    """Accept every partition."""
+    return True
 
-    Raises ConfigError if topics or servers do not exist, TransportError if no broker answers.
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Connect to the brokers, start the threads and read the metadata of `topics` (None: of all).
+
+    The answer is a ClusterSnapshot, the newest metadata from now on. Raises ConfigError if the servers' names do not
+    resolve or the options do not fit the cluster, TransportError if no broker answers.
     """
 
+    topics: frozenset[str] | None
+
 
 @dataclass(frozen=True, slots=True)
-class FindAgain:
-    """Read the metadata again if it lacked partitions of `checkpoint` when the run began (R8)."""
+class ReadMetadata:
+    """Read the metadata of `topics` (None: of all) now.
 
-    checkpoint: Document
+    The answer is a ClusterSnapshot, the newest metadata from now on. Raises TransportError.
+    """
+
+    topics: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsets:
+    """List one offset of each partition: the earliest, the latest, or that of a timestamp.
+
+    The answer maps each partition to its ListedOffset. Raises TransportError after `timeout`, BrokerError.
+    """
+
+    wanted: Mapping[TopicPartition, int]
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroup:
+    """Describe the group's members. The answer is a GroupDescription. Raises TransportError, BrokerError."""
+
+    timeout: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +90,15 @@ class CheckPositions:
 
 
 @dataclass(frozen=True, slots=True)
-class FindOfflineBrokers:
-    """Find the partitions that a plan from `checkpoint` leaves out, since their Kafka 0.7 broker is not registered.
-
-    No answer. Raises DataLossError if a trigger that ends would leave them unread.
-    """
-
-    checkpoint: Document
-    targets: Mapping[TopicPartition, int] | None
-    once: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CheckOfflineBrokers:
-    """Check, before AvailableNow ends, that no broker of Kafka 0.7 is offline with unread records; no answer.
-
-    Raises DataLossError.
-    """
-
-    checkpoint: Document
-    targets: Mapping[TopicPartition, int] | None
-
-
-@dataclass(frozen=True, slots=True)
 class FetchCommitted:
-    """Fetch the group's committed offsets for a replay (R13). The answer maps partitions to CommittedOffset."""
+    """Fetch the group's committed offsets, at least those of the partitions that `wanted` accepts.
+
+    The answer maps partitions to CommittedOffset. Raises TransportError after `timeout`, and DecodeError if a node in
+    ZooKeeper does not hold an offset.
+    """
+
+    timeout: float
+    wanted: Callable[[TopicPartition], bool] = everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +110,13 @@ class MakeTasks:
 
 
 Question = (
-    OpenLogs
-    | FindAgain
+    Connect
+    | ReadMetadata
     | SnapshotEnds
     | ListEnds
+    | ListOffsets
     | CheckPositions
-    | FindOfflineBrokers
-    | CheckOfflineBrokers
     | FetchCommitted
+    | DescribeGroup
     | MakeTasks
 )

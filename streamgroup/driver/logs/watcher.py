@@ -20,11 +20,11 @@ from typing import TypeVar
 
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.requests import ListedOffset
-from streamgroup.driver.logs.subscription import of_interest
 from streamgroup.errors import BrokerError, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.options.types import Isolation, SourceOptions
 from streamgroup.planning.memo import Memo
+from streamgroup.planning.subscription import of_interest
 
 log = logging.getLogger("streamgroup")
 

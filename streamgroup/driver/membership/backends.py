@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import platform
 import random
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Protocol
 
 from streamgroup.cluster.admin import committed, describe_groups
 from streamgroup.cluster.interface import kafka_of
 from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.executor import ActionExecutor, RunInbox
 from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.driver.membership.modes import (
     in_zookeeper,
@@ -34,7 +34,7 @@ from streamgroup.driver.membership.offsets_thread import OffsetsThread
 from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.member import Machine, Member, MemberAction
+from streamgroup.group.member import Machine, Member
 from streamgroup.group.offsets.choice import store_at
 from streamgroup.group.offsets.dual import larger
 from streamgroup.group.registry.description import describe_members, member_subtrees
@@ -43,27 +43,11 @@ from streamgroup.group.registry.reconciler import Reconciler
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
 from streamgroup.model import CommittedOffset, Dialect, GroupDescription, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions, ZooKeeperOptions
+from streamgroup.run.questions import everything
 from streamgroup.zookeeper.session import Session
 
 Committed = Mapping[TopicPartition, CommittedOffset]
 Wanted = Callable[[TopicPartition], bool]
-
-
-def everything(_: TopicPartition) -> bool:
-    """Accept every partition."""
-    return True
-
-
-class ActionExecutor(Protocol):
-    """The thread that carries out the member's actions."""
-
-    def start(self) -> None: ...
-
-    def stop(self, timeout: float) -> None:
-        """Close the connections in order and end the thread."""
-
-    def carry_out(self, actions: Iterable[MemberAction]) -> None:
-        """Leave actions of the member with this thread. The caller holds the lock."""
 
 
 class GroupBackend(Protocol):
@@ -93,29 +77,18 @@ def backend_of(
     ledger: Ledger,
     *,
     rng: random.Random,
-    state: threading.Condition,
+    inbox: RunInbox,
     watcher: LogWatcher,
     is_missed: Callable[[TopicPartition], bool],
-    on_action: Callable[[MemberAction], None],
 ) -> GroupBackend:
-    """Return one run's backend. `state` is the coordinator's lock; `on_action` takes the remaining actions."""
+    """Return one run's backend. `is_missed` goes to `StandaloneMember`."""
     registry = options.client.zookeeper
     kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
     if registry is None or group.mode is Mode.OFF or not kept_there:
         machine = machine_of(options, group, rng, is_missed)
         member = member_of(options, group, ledger, machine, rng=rng)
-        return BrokerBackend(options, group, member, state=state, watcher=watcher, on_action=on_action)
-    return RegistryBackend(
-        options,
-        group,
-        ledger,
-        registry,
-        rng=rng,
-        state=state,
-        watcher=watcher,
-        is_missed=is_missed,
-        on_action=on_action,
-    )
+        return BrokerBackend(options, group, member, inbox=inbox, watcher=watcher)
+    return RegistryBackend(options, group, ledger, registry, rng=rng, inbox=inbox, watcher=watcher, is_missed=is_missed)
 
 
 class BrokerBackend:
@@ -127,14 +100,13 @@ class BrokerBackend:
         group: GroupOptions,
         member: Member,
         *,
-        state: threading.Condition,
+        inbox: RunInbox,
         watcher: LogWatcher,
-        on_action: Callable[[MemberAction], None],
     ) -> None:
         self._group = group
         self._watcher = watcher
         self.member = member
-        self.thread = GroupThread(member, state, options.client, lambda: watcher.snapshot, on_action)
+        self.thread = GroupThread(inbox, options.client, group.group_id, lambda: watcher.snapshot)
 
     def opened(self, dialect: Dialect) -> None:
         """Do nothing: each connection detects its broker's release."""
@@ -167,10 +139,9 @@ class RegistryBackend:
         registry: ZooKeeperOptions,
         *,
         rng: random.Random,
-        state: threading.Condition,
+        inbox: RunInbox,
         watcher: LogWatcher,
         is_missed: Callable[[TopicPartition], bool],
-        on_action: Callable[[MemberAction], None],
     ) -> None:
         self._options = options
         self._group = group
@@ -181,7 +152,7 @@ class RegistryBackend:
         if not group.is_member:
             machine = standalone_of(options, group, rng, is_missed, through_brokers=False, session=True)
         self.member = member_of(options, group, ledger, machine, paths=self._paths, rng=rng)
-        self.thread = RegistryThread(self.member, state, registry, on_action)
+        self.thread = RegistryThread(inbox, registry)
 
     def _machine(self) -> Reconciler:
         return Reconciler(member_config(self._options, self._group), self._rng, self._paths, self._new_incarnation)

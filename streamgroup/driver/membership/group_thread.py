@@ -1,6 +1,6 @@
-"""The group's thread: carries out the member's actions on connections of its own.
+"""The group's thread: carries out the member's requests on connections of its own, and keeps the run's timers.
 
-Only its loop uses these sockets. It holds the shared lock while it calls the member, never while it waits.
+Only its loop uses these sockets. It leaves what it receives in the run's inbox.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from streamgroup.driver.membership.executor import RunInbox
 from streamgroup.errors import StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
-from streamgroup.group.member import Member, MemberAction
+from streamgroup.group.member import MemberAction
 from streamgroup.group.requests import not_spoken
 from streamgroup.model import Broker, ClusterSnapshot
 from streamgroup.net.poller import Broken, Connected, Handle, Poller, Received
 from streamgroup.options.types import ClientOptions
+from streamgroup.run.interface import ThreadFailed
 
 log = logging.getLogger("streamgroup")
 
@@ -39,23 +41,18 @@ class _Line:
 
 
 class GroupThread:
-    """Carries out actions at brokers. `state` guards the member and is notified after every change."""
+    """Carries out requests of the member of `group` at brokers."""
 
     def __init__(
-        self,
-        member: Member,
-        state: threading.Condition,
-        options: ClientOptions,
-        snapshot: Callable[[], ClusterSnapshot],
-        on_action: Callable[[MemberAction], None],
+        self, inbox: RunInbox, options: ClientOptions, group: str, snapshot: Callable[[], ClusterSnapshot]
     ) -> None:
-        self._member = member
-        self._state = state
+        self._inbox = inbox
         self._options = options
+        self._group = group
         self._snapshot = snapshot
-        self._on_action = on_action
         self._poller = Poller(options)
         self._outbox: deque[MemberAction] = deque()
+        """Actions that wait for the loop. Any thread may append one."""
         self._lines: dict[Lane, _Line] = {}
         self._due: dict[int, float] = {}  # by token; a response, a broken connection or the timeout removes each entry
         self._coordinator: Broker | None = None
@@ -73,11 +70,14 @@ class GroupThread:
         if self._thread.is_alive():
             self._thread.join(timeout)
 
-    def carry_out(self, actions: Iterable[MemberAction]) -> None:
-        """Leave actions of the member with this thread. The caller holds the lock."""
-        before = len(self._outbox)
-        self._outbox.extend(actions)
-        if len(self._outbox) > before:
+    def carry_out(self, action: MemberAction) -> None:
+        """Leave an action with this thread."""
+        self._outbox.append(action)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the loop look at the run's timers again."""
+        if threading.get_ident() != self._thread.ident:
             self._poller.wake()
 
     # --- the loop ----------------------------------------------------------------------------------------------------
@@ -88,31 +88,23 @@ class GroupThread:
                 self._turn()
         except Exception as error:
             log.exception("the group's thread has failed")
-            with self._state:
-                self._on_action(ev.Fail(StreamGroupError(f"the group's thread has failed: {error!r}")))
-                self._state.notify_all()
+            self._inbox.post(ThreadFailed(StreamGroupError(f"the group's thread has failed: {error!r}")))
         finally:
             self._poller.close()
 
     def _turn(self) -> None:
-        with self._state:
-            self._perform()
-            timeout = self._wait_for(time.monotonic())
-        received = self._poller.wait(timeout)
+        self._perform()
+        received = self._poller.wait(self._wait_for(time.monotonic()))
         now = time.monotonic()
-        with self._state:
-            for event in self._translate(received, now):
-                self._outbox += self._member.step(event, now)
-                self._perform()
-            if self._member.wake_at is not None and now >= self._member.wake_at:
-                self._outbox += self._member.step(ev.Tick(), now)
-                self._perform()
-            self._state.notify_all()
+        for event in self._translate(received, now):
+            self._inbox.post(event)
+            self._perform()
+        self._inbox.tick(now)
 
     def _wait_for(self, now: float) -> float:
         times = [now + LONGEST_WAIT_S, *self._due.values()]
-        if self._member.wake_at is not None:
-            times.append(self._member.wake_at)
+        if (wake_at := self._inbox.wake_at) is not None:
+            times.append(wake_at)
         return max(0.0, min(times) - now)
 
     def _translate(self, received: list[Connected | Received | Broken], now: float) -> Iterator[ev.Event]:
@@ -170,10 +162,8 @@ class GroupThread:
                         self._coordinator = broker
                         for lane in (Lane.COORDINATOR, Lane.JOIN):
                             self._reset(lane)
-                case ev.Note(level, text):
-                    log.log(level, "%s", text)
                 case _:
-                    self._on_action(action)
+                    raise AssertionError(f"the group's thread cannot carry out {action}")
 
     def _reset(self, lane: Lane) -> None:
         """Close a lane's connection; its pending requests fail."""
@@ -181,10 +171,9 @@ class GroupThread:
         if line is None:
             return
         self._poller.drop(line.handle, reset=True)
-        now = time.monotonic()
         for send in (*line.waiting, *(send for send, _ in line.unanswered.values())):
             if self._due.pop(send.token, None) is not None:
-                self._outbox += self._member.step(ev.Failed(send.token, f"{line.handle}: given up"), now)
+                self._inbox.post(ev.Failed(send.token, f"{line.handle}: given up"))
 
     def _send(self, send: Send) -> None:
         line = self._lines.get(send.lane)
@@ -233,14 +222,13 @@ class GroupThread:
             return
         except StreamGroupError as error:
             self._due.pop(send.token, None)
-            self._on_action(ev.Fail(error))
+            self._inbox.post(ThreadFailed(error))
             return
         line.unanswered[correlation_id] = (send, version)
 
     def _unsupported(self, send: Send, release: str, error: UnsupportedVersionError) -> None:
         self._due.pop(send.token, None)
         if send.optional:
-            failed = ev.Failed(send.token, str(error), unsupported=True)
-            self._outbox += self._member.step(failed, time.monotonic())
+            self._inbox.post(ev.Failed(send.token, str(error), unsupported=True))
         else:
-            self._on_action(ev.Fail(not_spoken(self._member.ledger.group, send.api, release, error)))
+            self._inbox.post(ThreadFailed(not_spoken(self._group, send.api, release, error)))

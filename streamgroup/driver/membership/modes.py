@@ -22,6 +22,7 @@ from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.options.types import GroupOptions, OffsetsStorage, SourceOptions
+from streamgroup.run.config import RunConfig
 
 
 def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
@@ -108,4 +109,24 @@ def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
         retry_backoff_ms=options.client.retry_backoff_ms,
         retry_backoff_max_ms=options.client.retry_backoff_max_ms,
         strategies=group.strategies,
+    )
+
+
+def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
+    """Return the options of the run as plain values."""
+    return RunConfig(
+        group_id=group.group_id,
+        is_member=group.is_member,
+        location=group.offset_location,
+        subscription=options.subscription,
+        starting=options.starting,
+        join_timeout_s=group.join_timeout_ms / 1000,
+        session_timeout_s=group.session_timeout_ms / 1000,
+        max_poll_s=group.max_poll_interval_ms / 1000,
+        max_silence_s=None if group.max_silence_ms is None else group.max_silence_ms / 1000,
+        api_timeout_s=options.client.default_api_timeout_ms / 1000,
+        fetch_timeout_s=options.fetch.poll_timeout_ms / 1000,
+        fail_on_data_loss=options.fail_on_data_loss,
+        start_retries=options.fetch_offset_retries,
+        start_retry_interval_s=options.fetch_offset_retry_interval_ms / 1000,
     )

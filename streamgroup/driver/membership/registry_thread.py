@@ -1,9 +1,9 @@
 """The registry's thread: carries out the member's actions in ZooKeeper, in a session of its own.
 
-It is the counterpart of `group_thread.py`. Its loop handles events of the session, actions of the member, and timers.
-It waits for ZooKeeper's answers without the lock. When the connection is lost, pending requests fail at once, so the
-member hears of the loss without delay (R36). Other threads only put items into `_inbox`. If Kafka keeps the offsets, an
-`OffsetsThread` asks the brokers.
+It is the counterpart of `group_thread.py`. Its loop handles events of the session, actions of the member, and the
+run's timers. It leaves what it receives in the run's inbox. When the connection is lost, pending requests fail at once,
+so the member hears of the loss without delay (R36). Other threads only put items into `_inbox`. If Kafka keeps the
+offsets, an `OffsetsThread` asks the brokers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -20,14 +20,15 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from streamgroup.driver.membership.executor import RunInbox
 from streamgroup.driver.membership.offsets_thread import OffsetsThread
 from streamgroup.errors import StreamGroupError, TransportError
-from streamgroup.group import events as ev
-from streamgroup.group.member import Member, MemberAction
+from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import Answer, NoAnswer, OffsetsCommitted, OffsetsFetched
 from streamgroup.group.registry import events as zk
 from streamgroup.options.types import ZooKeeperOptions
+from streamgroup.run.interface import ThreadFailed
 from streamgroup.zookeeper.errors import RefusedError, UnansweredError
 from streamgroup.zookeeper.session import (
     NodeChanged,
@@ -68,15 +69,11 @@ class RegistryThread:
 
     def __init__(
         self,
-        member: Member,
-        state: threading.Condition,
+        inbox: RunInbox,
         options: ZooKeeperOptions,
-        on_action: Callable[[MemberAction], None],
     ) -> None:
-        self._member = member
-        self._state = state
+        self._run_inbox = inbox
         self._options = options
-        self._on_action = on_action
         self._session_timeout_s = options.session_timeout_ms / 1000
         """Timeout of one request: later the session would have expired. At most the timeout that ZooKeeper grants."""
         self.offsets: OffsetsThread | None = None
@@ -110,11 +107,14 @@ class RegistryThread:
         if self._thread.is_alive():
             self._thread.join(timeout)
 
-    def carry_out(self, actions: Iterable[MemberAction]) -> None:
-        """Leave actions of the member with this thread. The caller holds the lock."""
-        before = len(self._outbox)
-        self._outbox.extend(actions)
-        if len(self._outbox) > before:
+    def carry_out(self, action: MemberAction) -> None:
+        """Leave an action with this thread."""
+        self._outbox.append(action)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the loop look at the run's timers again."""
+        if threading.get_ident() != self._thread.ident:
             self._inbox.put(None)
 
     def post(self, question: Question[T], timeout: float) -> Future[T]:
@@ -137,9 +137,7 @@ class RegistryThread:
 
     def fail(self, error: StreamGroupError) -> None:
         """Fail the query. Any thread may call it."""
-        with self._state:
-            self._on_action(ev.Fail(error))
-            self._state.notify_all()
+        self._run_inbox.post(ThreadFailed(error))
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -155,10 +153,8 @@ class RegistryThread:
 
     def _turn(self) -> None:
         """Handle received items before actions: no action may run in a session that is known to have ended."""
-        with self._state:
-            self._perform()
-            timeout = self._wait_for(time.monotonic())
-        for each in self._take_inbox(timeout):
+        self._perform()
+        for each in self._take_inbox(self._wait_for(time.monotonic())):
             self._on_received(each)
         self._tick(time.monotonic())
         if self._work:
@@ -169,7 +165,7 @@ class RegistryThread:
     def _wait_for(self, now: float) -> float:
         if self._work or self._questions:
             return 0.0
-        wake_at = self._member.wake_at
+        wake_at = self._run_inbox.wake_at
         until = now + LONGEST_WAIT_S if wake_at is None else min(now + LONGEST_WAIT_S, wake_at)
         return max(0.0, until - now)
 
@@ -195,19 +191,16 @@ class RegistryThread:
 
     def _tick(self, now: float) -> None:
         self._warn_if_unconnected(now)
-        with self._state:
-            if self._member.wake_at is not None and now >= self._member.wake_at:
-                self._step(ev.Tick())
+        self._run_inbox.tick(now)
+        self._perform()
 
     def _step(self, event: Any) -> None:
-        """Pass an event to the member, and perform the actions that it returns."""
-        with self._state:
-            self._outbox += self._member.step(event, time.monotonic())
-            self._perform()
-            self._state.notify_all()
+        """Pass an event to the run, and perform the actions that follow."""
+        self._run_inbox.post(event)
+        self._perform()
 
     def _perform(self) -> None:
-        """Queue ZooKeeper's actions and perform all others. The lock is held."""
+        """Queue ZooKeeper's actions and perform all others."""
         while self._outbox:
             action = self._outbox.popleft()
             match action:
@@ -217,10 +210,8 @@ class RegistryThread:
                     self.offsets.take(request)
                 case WithdrawFromKafka() if self.offsets is not None:
                     self.offsets.withdraw()
-                case ev.Note(level, text):
-                    log.log(level, "%s", text)
                 case _:
-                    self._on_action(action)
+                    raise AssertionError(f"the registry's thread cannot carry out {action}")
 
     # --- the session -------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamgroup.driver.logs.subscription import (
+from streamgroup.planning.subscription import (
     is_subscribed,
     of_interest,
     require_inner_index,

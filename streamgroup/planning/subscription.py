@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import ClusterSnapshot, TopicPartition
-from streamgroup.options.types import FetchOptions, Subscription
+
+if TYPE_CHECKING:
+    from streamgroup.options.types import FetchOptions, Subscription
 
 
 def topics_to_ask(subscription: Subscription) -> frozenset[str] | None:

@@ -7,21 +7,18 @@ are partitions with a committed offset, with a position in the checkpoint, or wi
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from streamgroup.driver.logs.subscription import is_subscribed
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
 from streamgroup.model import ClusterSnapshot, Document, OffsetRange, TopicPartition
-from streamgroup.options.types import SourceOptions
+from streamgroup.planning.subscription import is_subscribed
+from streamgroup.run import questions as ask
 from streamgroup.run.steps import Steps, Until
 
 if TYPE_CHECKING:
-    from streamgroup.driver.membership.backends import GroupBackend
-
-log = logging.getLogger("streamgroup")
+    from streamgroup.run.config import RunConfig
 
 STREAM_TIMEOUT_S = 1.0
 """How long a stream waits for the committed offsets, which name known partitions; the next plan asks again."""
@@ -30,19 +27,12 @@ Targets = Mapping[TopicPartition, int]
 
 
 class OfflineBrokers:
-    """Watches the offline brokers of one run.
+    """Watches the offline brokers of one run. `snapshot` returns the newest metadata, `warn` logs a line."""
 
-    Spark's thread calls it without the coordinator's lock, since it asks ZooKeeper. `left_out` and `wait_for_brokers`
-    are called with the lock.
-    """
-
-    def __init__(
-        self, options: SourceOptions, backend: GroupBackend, snapshot: Callable[[], ClusterSnapshot], timeout_s: float
-    ) -> None:
-        self._options = options
-        self._backend = backend
+    def __init__(self, config: RunConfig, snapshot: Callable[[], ClusterSnapshot], warn: Callable[[str], None]) -> None:
+        self._config = config
         self._snapshot = snapshot
-        self._timeout_s = timeout_s
+        self._warn = warn
         self._looked = False
         self._left_out: frozenset[TopicPartition] = frozenset()
         """AvailableNow: partitions without a target, known when the run began but not registered. Once: partitions
@@ -50,21 +40,23 @@ class OfflineBrokers:
         self._once: frozenset[TopicPartition] | None = None
         """The partitions that Once should read."""
 
-    def begin(self, checkpoint: Document, targets: Targets | None, *, once: bool) -> None:
-        """Look for offline partitions before a plan. Warn once in a stream; raise DataLossError under Once."""
+    def find(self, checkpoint: Document, targets: Targets | None, *, once: bool) -> Steps[None]:
+        """Find the partitions that a plan from `checkpoint` leaves out. Warn once in a stream.
+
+        Raises DataLossError under Once.
+        """
         snapshot = self._snapshot()
         if self._looked or not snapshot.log_format.is_broker_bound:
             return
         ends = once or targets is not None
         try:
-            known = self._known(checkpoint, self._timeout_s if ends else STREAM_TIMEOUT_S).keys()
+            found = yield from self._known(checkpoint, self._config.api_timeout_s if ends else STREAM_TIMEOUT_S)
+            known = found.keys()
         except (TransportError, DecodeError) as error:
             if ends:
                 raise
-            log.debug("which partitions have unregistered brokers: %s", error)
-            self._looked = isinstance(
-                error, DecodeError
-            )  # does not pass by itself; the fetch of the position raises it
+            # An error of decoding does not pass by itself; the fetch of the position raises it.
+            self._looked = isinstance(error, DecodeError)
             return
         self._looked = True
         absent = frozenset(
@@ -76,17 +68,16 @@ class OfflineBrokers:
         elif targets is not None:
             self._left_out = absent
         elif absent:
-            log.warning(
-                "%s: not registered are the brokers of %s: the others are read, and these once their brokers are back",
-                self._who,
-                _names(absent),
+            self._warn(
+                f"{self._who}: not registered are the brokers of {_names(absent)}: the others are read, and these once "
+                "their brokers are back"
             )
 
     def left_out(self, unjudged: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
         """Return the partitions that a trigger that ends does not wait for, since their brokers are offline.
 
         Asks no server. Under Once these are all such partitions that the run should read; it logs them, or raises
-        DataLossError. Under AvailableNow they are a part of `unjudged`, and `end` decides about them.
+        DataLossError. Under AvailableNow they are a part of `unjudged`, and `check_end` decides about them.
         """
         snapshot = self._snapshot()
         if self._once is None:
@@ -97,7 +88,7 @@ class OfflineBrokers:
         self._left_out |= absent
         return absent
 
-    def end(self, checkpoint: Document, targets: Targets | None) -> None:
+    def check_end(self, checkpoint: Document, targets: Targets | None) -> Steps[None]:
         """Check the end of AvailableNow, when all partitions held are read.
 
         Raises DataLossError if a broker was offline when the run began, or went offline with unread records.
@@ -106,7 +97,9 @@ class OfflineBrokers:
         if targets is None or not snapshot.log_format.is_broker_bound:
             return
         gone = {tp: end for tp, end in targets.items() if snapshot.partition(tp) is None}
-        read = self._known(checkpoint, self._timeout_s) if gone else {}
+        read: Targets = {}
+        if gone:
+            read = yield from self._known(checkpoint, self._config.api_timeout_s)
         self._settle(self._left_out.union(tp for tp, end in gone.items() if read.get(tp, 0) < end))
 
     def wait_for_brokers(self, ranges: Iterable[OffsetRange], is_over: Callable[[], bool]) -> Steps[None]:
@@ -119,12 +112,10 @@ class OfflineBrokers:
         absent = self._absent(ranges)
         if not absent:
             return
-        timeout_s = self._options.fetch.poll_timeout_ms / 1000
+        timeout_s = self._config.fetch_timeout_s
         limit = f"{timeout_s:g} s (kafkaConsumer.pollTimeoutMs)"
         brokers, what = _needed(absent)
-        log.warning(
-            "%s: waiting for %s to register in ZooKeeper, to read %s, %s at most", self._who, brokers, what, limit
-        )
+        self._warn(f"{self._who}: waiting for {brokers} to register in ZooKeeper, to read {what}, {limit} at most")
         yield Until(lambda _: is_over() or not self._absent(ranges), timeout_s)
         absent = self._absent(ranges)
         if absent and not is_over():
@@ -141,28 +132,32 @@ class OfflineBrokers:
         needed = ((r, broker_of(r.partition.partition)) for r in ranges)
         return [r for r, broker in needed if broker is not None and broker not in snapshot.brokers]
 
-    def _known(self, checkpoint: Document, timeout_s: float) -> dict[TopicPartition, int]:
+    def _known(self, checkpoint: Document, timeout_s: float) -> Steps[Targets]:
         """Return the known partitions with the offset up to which each was read; 0 if that is unknown."""
-        known = dict.fromkeys((*self._options.starting.offsets, *self._options.starting.timestamps), 0)
+        starting = self._config.starting
+        known = dict.fromkeys((*starting.offsets, *starting.timestamps), 0)
         known |= {tp: position.offset for tp, position in checkpoint.positions.items()}
-        for tp, committed in self._backend.committed(timeout_s, self._is_subscribed).items():
+        _, commits = yield ask.FetchCommitted(timeout_s, self._is_subscribed)
+        for tp, committed in commits.items():
             known[tp] = max(committed.offset, known.get(tp, 0))
         return {tp: offset for tp, offset in known.items() if self._is_subscribed(tp)}
 
     def _is_subscribed(self, tp: TopicPartition) -> bool:
-        return is_subscribed(self._options.subscription, tp)
+        return is_subscribed(self._config.subscription, tp)
 
     def _settle(self, absent: Collection[TopicPartition]) -> None:
         if absent:
-            settle(f"{self._who}: this run has not read {_names(absent)}", self._options)
+            what = f"{self._who}: this run has not read {_names(absent)}"
+            settle(what, fail_on_data_loss=self._config.fail_on_data_loss, warn=self._warn)
 
     @property
     def _who(self) -> str:
-        group = self._options.group
-        return f"group {group.group_id!r}" if group is not None and group.group_id else "no group"
+        return f"group {self._config.group_id!r}" if self._config.group_id else "no group"
 
 
-def require_brokers(topics: Collection[str], snapshot: ClusterSnapshot, options: SourceOptions) -> None:
+def require_brokers(
+    topics: Collection[str], snapshot: ClusterSnapshot, *, fail_on_data_loss: bool, warn: Callable[[str], None]
+) -> None:
     """Raise DataLossError if a batch read would take a topic of Kafka 0.7 for empty: none of its brokers is registered.
 
     ZooKeeper does not keep the partitions of offline brokers, so a topic with some brokers offline passes the check.
@@ -171,17 +166,18 @@ def require_brokers(topics: Collection[str], snapshot: ClusterSnapshot, options:
         return
     if empty := sorted(name for name in topics if not snapshot.topics[name].partitions):
         names = ", ".join(map(repr, empty))
-        settle(f"nothing is read of topic {names}: no broker has registered a partition", options)
+        what = f"nothing is read of topic {names}: no broker has registered a partition"
+        settle(what, fail_on_data_loss=fail_on_data_loss, warn=warn)
 
 
-def settle(what: str, options: SourceOptions) -> None:
+def settle(what: str, *, fail_on_data_loss: bool, warn: Callable[[str], None]) -> None:
     """Raise DataLossError, or warn if failOnDataLoss is false."""
     text = f"{what}: in Kafka 0.7 partitions are there only while their broker is registered"
-    if options.fail_on_data_loss:
+    if fail_on_data_loss:
         raise DataLossError(
             f"{text}. Nothing is lost yet. Start the broker and run again; or leave it out with failOnDataLoss=false"
         )
-    log.warning("%s; left out, since failOnDataLoss=false", text)
+    warn(f"{text}; left out, since failOnDataLoss=false")
 
 
 def _needed(ranges: Collection[OffsetRange]) -> tuple[str, str]:

@@ -1,0 +1,110 @@
+"""Answers the run's questions: with the watcher's cluster, with the group's store, or from what is known already."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from streamgroup.driver.application.claims import Claim
+from streamgroup.driver.batch import tasks_of
+from streamgroup.driver.log_checks import LogChecks
+from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.backends import GroupBackend
+from streamgroup.driver.starts import log_ends
+from streamgroup.model import ClusterSnapshot
+from streamgroup.net.resolve import require_resolvable
+from streamgroup.options.types import SourceOptions
+from streamgroup.planning.subscription import of_interest, require_inner_index
+from streamgroup.run import questions as ask
+from streamgroup.run.planner import Planner
+
+log = logging.getLogger("streamgroup")
+
+
+class Answers:
+    """Answers for one run. `answer` may wait for brokers, `post` never waits."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        watcher: LogWatcher,
+        backend: GroupBackend,
+        checks: LogChecks,
+        planner: Planner,
+        claim: Claim | None,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._options = options
+        self._watcher = watcher
+        self._backend = backend
+        self._checks = checks
+        self._planner = planner
+        self._claim = claim
+        self._is_stopped = is_stopped
+        self._timeout_s = options.client.default_api_timeout_ms / 1000
+
+    def answer(self, question: ask.Question) -> object:
+        """Answer a question of a call. Called without a lock."""
+        answer: object = None
+        match question:
+            case ask.Connect(topics):
+                answer = self._connect(topics)
+            case ask.ReadMetadata(topics):
+                answer = self._snapshot(topics, self._timeout_s)
+            case ask.SnapshotEnds():
+                subscription, isolation = self._options.subscription, self._options.fetch.isolation
+                answer = self._watcher.ask(
+                    lambda cluster, deadline: log_ends(cluster, deadline, subscription, isolation), self._timeout_s
+                )
+            case ask.ListEnds(positions, timeout):
+                answer = self._watcher.ends(positions, timeout)
+            case ask.CheckPositions(positions, logs, limits, timeout):
+                self._checks.ask(positions, logs, limits, self._planner.targets, timeout)
+            case ask.FetchCommitted(timeout, wanted):
+                answer = self._backend.committed(timeout, wanted)
+            case ask.MakeTasks(document, ranges):
+                logs = self._watcher.known([r.partition for r in ranges])
+                answer = tasks_of(ranges, self._watcher.snapshot, self._options, document.positions, logs)
+            case _:
+                raise AssertionError(f"no call asks {question}")
+        return answer
+
+    def post(self, question: ask.Question) -> Future[Any]:
+        """Have a question of a background task answered by the thread of the watcher or of the registry."""
+        match question:
+            case ask.ListOffsets(wanted, timeout):
+                isolation = self._options.fetch.isolation
+                return self._watcher.post(
+                    lambda cluster, deadline: cluster.list_offsets(wanted, isolation, deadline), timeout
+                )
+            case ask.DescribeGroup(timeout):
+                return self._backend.described(timeout)
+        raise AssertionError(f"no background task asks {question}")
+
+    def _connect(self, topics: frozenset[str] | None) -> ClusterSnapshot:
+        options = self._options
+        group = options.group
+        assert group is not None, "options of a batch read"
+        if self._claim is not None and group.is_member:
+            self._claim.take(self._is_stopped)
+        for note in options.notes:
+            log.info("%s: %s", group.group_id or "no group", note)
+        until = time.monotonic() + self._timeout_s
+        require_resolvable(options.client.bootstrap_servers, until)
+        self._watcher.start()
+        snapshot = self._snapshot(topics, max(1.0, until - time.monotonic()))
+        require_inner_index(options.fetch, snapshot)
+        self._backend.opened(snapshot.dialect)
+        self._backend.thread.start()
+        return snapshot
+
+    def _snapshot(self, topics: frozenset[str] | None, timeout: float) -> ClusterSnapshot:
+        snapshot = self._watcher.ask(
+            lambda cluster, deadline: cluster.snapshot(topics, deadline, refresh=True), timeout
+        )
+        self._watcher.snapshot = of_interest(snapshot, self._options.subscription, ())
+        return snapshot

@@ -1,0 +1,199 @@
+"""The interface of a run: events go into `Run.step`, actions come out of it.
+
+The shell (`driver/inbox.py`, or the simulation) numbers the calls. The run numbers its own background tasks with
+negative numbers. Times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamgroup.errors import StreamGroupError
+from streamgroup.group.events import Event as GroupEvent
+from streamgroup.group.member import MemberAction
+from streamgroup.group.offsets.store import Answer
+from streamgroup.group.registry.events import RegistryEvent
+from streamgroup.model import ClusterSnapshot, Document
+from streamgroup.run.questions import Question
+
+if TYPE_CHECKING:
+    from streamgroup.options.types import LimitOptions
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareAvailableNow:
+    """Spark: take the ends of all subscribed partitions as the run's targets (R11). No result."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatestOffset:
+    """Spark: the batch of `start` has sunk; plan the next. The result is its document, or `start` itself if none."""
+
+    start: Document
+    limits: LimitOptions
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """Spark: make the tasks of the batch that `end` describes. The result is their list."""
+
+    start: Document
+    end: Document
+
+
+@dataclass(frozen=True, slots=True)
+class ReportEnds:
+    """Spark: which offsets are the newest? The result maps the partitions held to their ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    """Commit and leave the group (R29). `last_word`: see `Shutdown.stop`. The result is whether threads must end."""
+
+    last_word: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRun:
+    """Plan nothing more, wait for the last batch, commit and leave (R30). The result is whether nothing is repeated."""
+
+    timeout: float
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuery:
+    """End the query with Spark's next call: every coordinator of it is drained. No result."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSunk:
+    """The listener reports that the batch of `document` has sunk, as Spark's batch `batch` (R15).
+
+    The result is a mapping for the listener.
+    """
+
+    document: Document
+    batch: int | None
+    query: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRanges:
+    """The result is a mapping with the ranges of the batch in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportStatus:
+    """The result is a mapping with the state of the member, its positions and its events."""
+
+
+SparkRequest = PrepareAvailableNow | LatestOffset | Partitions | ReportEnds
+"""Requests of Spark's engine: while one is answered, Spark is not silent (R27)."""
+Request = SparkRequest | StopRun | DrainRun | EndQuery | BatchSunk | ReportRanges | ReportStatus
+
+# --- events --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A thread makes `request` and waits for `Reply` or `Raise` with the number `call`."""
+
+    call: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswered:
+    """The answer to the question that the call or background task `call` has asked."""
+
+    call: int
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionFailed:
+    """The question of `call` has led to `error`."""
+
+    call: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class CallAbandoned:
+    """The thread of `call` has gone: a signal has ended it."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRead:
+    """The metadata of the topics `asked` was read."""
+
+    snapshot: ClusterSnapshot
+    asked: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceLook:
+    """It is time to look for how long Spark has been silent (R27). `jvm_is_stopped`: the JVM is in state T."""
+
+    jvm_is_stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadFailed:
+    """A thread of the shell has found `error`, which no retry ends."""
+
+    error: StreamGroupError
+
+
+RunEvent = Called | QuestionAnswered | QuestionFailed | CallAbandoned | MetadataRead | SilenceLook | ThreadFailed
+Event = RunEvent | GroupEvent | RegistryEvent | Answer
+"""What `Run.step` takes: its own events, and those of the group, of ZooKeeper and of the offset store."""
+
+# --- actions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The call `call` is over; `result` is its result."""
+
+    call: int
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """The call `call` is over: raise `error` in its thread."""
+
+    call: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Answer `question` with `QuestionAnswered` or `QuestionFailed`. A call's own thread does so; it waits anyhow."""
+
+    call: int
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Watch the metadata of `topics`, and read it now."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshMetadata:
+    """Read the metadata again soon: an answer has shown that it is old."""
+
+
+RunAction = Reply | Raise | Ask | Follow | RefreshMetadata | MemberAction

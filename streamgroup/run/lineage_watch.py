@@ -1,0 +1,98 @@
+"""Describes the group for the check of a second query on a copy of the checkpoint (R28): see `lineage_check.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from streamgroup.errors import TransportError
+from streamgroup.group import events as ev
+from streamgroup.group.identity import Identity, encode_identity
+from streamgroup.run import questions as ask
+from streamgroup.run.lineage_check import DuplicateLineageCheck, described
+from streamgroup.run.steps import NOW, Steps, Until
+
+DESCRIBE_TIMEOUT_S = 2.0
+"""How long the coordinator has to answer; the next assignment asks again. Other callers need the watcher meanwhile."""
+
+
+class LineageWatch:
+    """The check of one run.
+
+    `identify` takes the new user data of the member and the time, `note` a line for the log with its level.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        session_timeout_s: float,
+        *,
+        identify: Callable[[bytes, float], None],
+        note: Callable[[int, str], None],
+    ) -> None:
+        self._group = group
+        self._session_timeout_s = session_timeout_s
+        self._identify = identify
+        self._note = note
+        self._check: DuplicateLineageCheck | None = None
+        self._seen = ""
+
+    def begin(self, lineage: str, run: str) -> bytes:
+        """Begin the run's check; return the user data of its first JoinGroup."""
+        self._check = DuplicateLineageCheck(self._group, Identity(lineage, run), self._session_timeout_s)
+        return encode_identity(self._check.identity)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the run may plan."""
+        return self._check is None or self._check.clear
+
+    def on_action(self, action: object, now: float) -> bool:
+        """Take an action of the member. Return whether `look` must begin: an assignment asks for it."""
+        if self._check is None:
+            return False
+        match action:
+            case ev.Assigned():
+                self._check.assigned(action.member_id, now)
+                return not self._check.admitted
+            case ev.Lost() | ev.Left():
+                self._check.lost()
+        return False
+
+    def look(self) -> Steps[None]:
+        """Describe the group until the run is admitted or no answer comes. A newer assignment begins anew.
+
+        Raises ConfigError if a duplicate has been in the group for a session timeout.
+        """
+        check = self._check
+        assert check is not None
+        while check.asks_again:
+            now = yield Until(check.is_due, math.inf)
+            check.asked()
+            try:
+                now, group = yield ask.DescribeGroup(DESCRIBE_TIMEOUT_S)
+            except TransportError as error:
+                text = f"group {self._group}: not looked for another member with this checkpoint yet: {error}"
+                self._note(ev.INFO, text)
+                now = yield NOW
+                check.unanswered(now)
+                continue
+            except Exception as error:  # without the check the query goes on
+                self._note(
+                    ev.WARNING,
+                    f"group {self._group}: nobody will notice a second query on a copy of this checkpoint, the group "
+                    f"may not be looked at: {error}",
+                )
+                check.give_up()
+                return
+            duplicate = check.described(group, now)
+            if check.admitted:
+                self._identify(encode_identity(check.identity), now)
+            if duplicate is not None and duplicate.member_id != self._seen:
+                self._seen = duplicate.member_id
+                self._note(
+                    ev.WARNING,
+                    f"group {self._group}: {described(duplicate)} reads with this query's checkpoint, too: a copy of "
+                    "it, or this query's own predecessor that has died. Waiting until it is gone, "
+                    f"{self._session_timeout_s:g} s (session.timeout.ms) at most",
+                )

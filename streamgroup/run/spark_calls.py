@@ -1,0 +1,247 @@
+"""Spark's calls of one run as generators (see `run/steps.py`): plan a batch, make its tasks, take the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamgroup.errors import ConfigError
+from streamgroup.group import events as ev
+from streamgroup.group.member import Member, MemberAction
+from streamgroup.group.positions import is_of_a_query
+from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
+from streamgroup.planning.batch import replay_ranges
+from streamgroup.run import questions as ask
+from streamgroup.run.config import RunConfig
+from streamgroup.run.failure import Failure
+from streamgroup.run.lineage_watch import LineageWatch
+from streamgroup.run.offline_brokers import OfflineBrokers
+from streamgroup.run.plan_gate import PlanGate
+from streamgroup.run.planner import Logs, Planner
+from streamgroup.run.run_events import RunEvents
+from streamgroup.run.shutdown import Shutdown
+from streamgroup.run.startup import Startup
+from streamgroup.run.steps import NOW, Steps
+
+if TYPE_CHECKING:
+    from streamgroup.options.types import LimitOptions
+
+LISTING_TIMEOUT_S = 1.0
+"""`latestOffset` waits this long for the ends of logs, and this long again for the checks of positions."""
+END_TIMEOUT_S = 1.0
+"""`latestOffset` waits this long for the `end` of a drain that other coordinators of the query have not finished."""
+
+
+class SparkCalls:
+    """Serves Spark's calls of one run. `perform` takes the member's actions, in order."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        member: Member,
+        *,
+        perform: Callable[[Iterable[MemberAction]], None],
+        planner: Planner,
+        startup: Startup,
+        offline: OfflineBrokers,
+        lineages: LineageWatch,
+        shutdown: Shutdown,
+        events: RunEvents,
+        failure: Failure,
+    ) -> None:
+        self._config = config
+        self._member = member
+        self._ledger = member.ledger
+        self._perform = perform
+        self._planner = planner
+        self._startup = startup
+        self._offline = offline
+        self._lineages = lineages
+        self._shutdown = shutdown
+        self._events = events
+        self._failure = failure
+        self._tasks: tuple[Document, Any] | None = None
+        self._gate = PlanGate(
+            member,
+            group_id=config.group_id,
+            join_timeout_s=config.join_timeout_s,
+            api_timeout_s=config.api_timeout_s,
+            is_standalone=not config.is_member,
+            is_clear=lambda: lineages.is_clear,
+            is_over=lambda: failure.error is not None or shutdown.wanted,
+        )
+
+    # --- Spark's calls -----------------------------------------------------------------------------------------------
+
+    def prepare_available_now(self) -> Steps[None]:
+        """Take the ends of all subscribed partitions as the run's targets (R11)."""
+        yield from self._open()
+        _, self._planner.targets = yield ask.SnapshotEnds()
+
+    def latest_offset(self, start: Document, limits: LimitOptions, *, once: bool = False) -> Steps[Document]:
+        """Mark the batch of `start` as sunk, commit it and plan the next: its document, or `start` itself if none."""
+        yield from self._open()
+        yield from self._startup.look_again(start)
+        now = yield NOW
+        self._failure.raise_it()
+        if (again := self._planned_before(start)) is not None:
+            return again
+        self._complete(start, now)
+        self._join(start, now)
+        yield from self._shutdown.wait_for_end(END_TIMEOUT_S)
+        began = yield NOW
+        while (planned := (yield from self._plan(start, limits, once=once))) is None:
+            ends = self._planner.targets is not None
+            if self._shutdown.wanted or not (yield from self._gate.looks_again(began, once=once, ends=ends)):
+                return self._nothing_planned(start)
+        return planned
+
+    def partitions(self, start: Document, end: Document) -> Steps[Any]:
+        """Return the tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
+        yield from self._open()
+        yield from self._startup.look_again(start)
+        now = yield NOW
+        self._failure.raise_it()
+        if self._tasks is not None and self._tasks[0] == end:
+            return self._tasks[1]
+        if self._ledger.is_planned_here(end):
+            ranges, actions = self._member.handed_out(end, now)
+        else:  # the filter of a replay counts only if it is fetched now
+            now, committed = yield ask.FetchCommitted(self._config.api_timeout_s)
+            ranges, actions = self._replay(start, end, committed, now)
+        self._perform(actions)
+        self._join(start, now)
+        yield from self._offline.wait_for_brokers(ranges, lambda: self._failure.error is not None)
+        self._failure.raise_it()
+        _, tasks = yield ask.MakeTasks(end, ranges)
+        self._tasks = end, tasks
+        return tasks
+
+    def _open(self) -> Steps[None]:
+        """Begin the run with its first call; join again where a pause has left the group (R27)."""
+        yield from self._shutdown.wait_for_end(0.0)
+        if self._shutdown.begin():
+            yield from self._startup.open()
+        elif (yield from self._shutdown.resume()):
+            text = f"{self._config.group_id}: Spark is back: joining as a new member (R27)"
+            self._perform([ev.Note(ev.WARNING, text)])
+
+    # --- planning ----------------------------------------------------------------------------------------------------
+
+    def _plan(self, previous: Document, limits: LimitOptions, *, once: bool) -> Steps[Document | None]:
+        """Return the next document, or `previous` if nothing is new; None if that is not known yet."""
+        planner = self._planner
+        may_plan = yield from self._gate.until_plannable(once=once, ends=planner.targets is not None)
+        self._failure.raise_it()
+        if not may_plan:
+            return None
+        generation, positions = self._ledger.generation, self._ledger.positions()
+        _, logs = yield ask.ListEnds(positions, LISTING_TIMEOUT_S)
+        yield ask.CheckPositions(positions, logs, limits, LISTING_TIMEOUT_S)
+        yield from self._offline.find(previous, planner.targets, once=once)
+        now = yield NOW
+        self._failure.raise_it()
+        if self._shutdown.wanted or self._ledger.generation != generation:
+            return None
+        planned = yield from self._next(previous, logs, limits, now, once=once)
+        if planned is previous:
+            yield from self._offline.check_end(previous, planner.targets)
+        return planned
+
+    def _next(
+        self, previous: Document, logs: Logs, limits: LimitOptions, now: float, *, once: bool
+    ) -> Steps[Document | None]:
+        """Plan with the brokers' answers; returns as `_plan` does."""
+        if not self._member.may_plan(now):
+            return None
+        known, moved = self._planner.judge(logs, now)
+        if moved:
+            self._perform(self._member.moved(moved, now))
+            return None
+        if once and (unjudged := self._unjudged(now)):
+            self._gate.check_unanswered(unjudged, "Trigger.Once", now)
+            return None
+        planned = self._planner.next(previous, known, limits, now=now, once=once)
+        if planned is not None:
+            self._gate.answered()
+            self._perform(self._member.planned(planned, now))
+            return planned
+        if self._planner.targets is None:
+            return previous
+        is_read = yield from self._is_read(logs)
+        return previous if is_read else None
+
+    def _is_read(self, logs: Logs) -> Steps[bool]:
+        """Return whether AvailableNow may end (R11): every position held is judged sound and has reached its target.
+
+        A position that looks lost has reached its target, too, if the log was truncated before the snapshot. If the
+        query ended before that is judged, the loss would go unreported.
+        """
+        judged = self._ledger.positions()
+        is_complete = yield from self._gate.until_complete()
+        if not is_complete or self._ledger.positions() is not judged:
+            return False  # partitions were gained or lost meanwhile
+        now = yield NOW
+        if left := self._unjudged(now) | self._planner.unread(logs):
+            self._gate.check_unanswered(left, "Trigger.AvailableNow", now)
+        return not left
+
+    def _unjudged(self, now: float) -> frozenset[TopicPartition]:
+        """Return the partitions that cannot be judged yet, for which a trigger that ends must wait.
+
+        These are partitions held, and partitions of the run's beginning that the metadata lacks. Partitions of Kafka
+        0.7 whose broker is offline are excluded: `OfflineBrokers` decides about those.
+        """
+        unjudged = self._planner.unjudged - self._offline.left_out(self._planner.unjudged)
+        return unjudged | self._planner.absent(self._startup.there, now)
+
+    def _nothing_planned(self, start: Document) -> Document:
+        """Return `start` if nothing can be planned yet (R2). Under AvailableNow return an empty document, since `start`
+        would end the query (R10).
+        """
+        if self._planner.targets is None or self._shutdown.wanted:
+            return start
+        document = self._planner.empty(start)
+        self._member.planned_empty(document)
+        return document
+
+    def _planned_before(self, start: Document) -> Document | None:
+        """Return the document in flight if Spark asks for it again."""
+        flight = self._ledger.in_flight
+        if flight is None or not flight.planned_here or flight.document == start or flight.planned_ranges is not None:
+            return None
+        return flight.document if flight.document.sequence > start.sequence else None
+
+    # --- batches -----------------------------------------------------------------------------------------------------
+
+    def _complete(self, start: Document, now: float) -> None:
+        """Mark the batch of `start` as sunk. Raises ConfigError if the sink skipped it (R17)."""
+        try:
+            self._perform(self._member.mark_sunk(start, now))
+        except ConfigError:
+            self._events.skipped(start)
+            raise
+
+    def _join(self, checkpoint: Document, now: float) -> None:
+        """Join with the first call, once the checkpoint is known. Report its deleted partitions as lost (R8)."""
+        self._planner.miss(self._startup.gone(checkpoint))
+        if self._startup.has_joined or self._shutdown.stopped:  # it may be stopped while the brokers are asked
+            return
+        self._gate.joined_at = now
+        self._shutdown.join()
+        ledger = self._ledger
+        identity = self._lineages.begin(ledger.lineage, ledger.run) if self._config.is_member else None
+        self._startup.join(identity, now)
+
+    def _replay(
+        self, start: Document, end: Document, committed: Mapping[TopicPartition, CommittedOffset], now: float
+    ) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
+        """Return every range of a document that another process planned, less what the group has committed since (R13).
+
+        If the run is not a member, a commit of a query leaves nothing out: it belongs to another query with another
+        sink, or was made before the batch.
+        """
+        counts = {tp: commit for tp, commit in committed.items() if self._config.is_member or not is_of_a_query(commit)}
+        ranges = tuple(replay_ranges(end, counts))
+        self._events.replaying(end, ranges)
+        return ranges, self._member.replayed(start, end, ranges, committed, now)

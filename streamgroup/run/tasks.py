@@ -1,0 +1,97 @@
+"""The calls and background tasks of a run that are under way: each is a generator that waits (see `run/steps.py`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from streamgroup.run.questions import Question
+from streamgroup.run.steps import Steps, Until
+
+
+class Outcome(Protocol):
+    """What a task leads to. A task that is abandoned leads to nothing."""
+
+    def asks(self, task: int, question: Question) -> None: ...
+
+    def is_over(self, task: int, result: Any, now: float) -> None: ...
+
+    def has_failed(self, task: int, error: Exception, now: float) -> None: ...
+
+
+@dataclass(slots=True)
+class _Task:
+    """`wait` is None while a question of the task is unanswered."""
+
+    steps: Steps[Any]
+    wait: Until | None = None
+    due: float = math.inf
+
+
+class Tasks:
+    """Runs tasks as far as they can go. Not reentrant for one task; a task may begin another."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._tasks: dict[int, _Task] = {}
+
+    @property
+    def wake_at(self) -> float | None:
+        """The time when the first wait is over."""
+        due = min((task.due for task in self._tasks.values()), default=math.inf)
+        return None if due == math.inf else due
+
+    def begin(self, number: int, steps: Steps[Any], now: float) -> None:
+        """Begin the task `number` and run it up to its first wait or question."""
+        self._tasks[number] = task = _Task(steps)
+        self._run(number, task, partial(next, steps), now)
+
+    def answer(self, number: int, answer: Any, now: float) -> None:
+        """Resume a task with the answer to its question. The answer to an abandoned task has no effect."""
+        if (task := self._tasks.get(number)) is not None:
+            self._run(number, task, partial(task.steps.send, (now, answer)), now)
+
+    def fail(self, number: int, error: Exception, now: float) -> None:
+        """Raise `error` in a task, in place of the answer to its question."""
+        if (task := self._tasks.get(number)) is not None:
+            self._run(number, task, partial(task.steps.throw, error), now)
+
+    def abandon(self, number: int) -> None:
+        """End a task wherever it is."""
+        if (task := self._tasks.pop(number, None)) is not None:
+            task.steps.close()
+
+    def advance(self, now: float) -> None:
+        """Resume every task whose condition holds or whose time is over, until all of them wait."""
+        while ready := [n for n, task in self._tasks.items() if task.wait and _is_ready(task, now)]:
+            for number in ready:
+                task = self._tasks.get(number)
+                if task is not None and task.wait and _is_ready(task, now):  # another one may have changed that
+                    self._run(number, task, partial(task.steps.send, now), now)
+
+    def _run(self, number: int, task: _Task, resume: Callable[[], Until | Question], now: float) -> None:
+        task.wait, task.due = None, math.inf
+        try:
+            yielded = resume()
+            while isinstance(yielded, Until):
+                task.wait, task.due = yielded, now + yielded.seconds
+                if not _is_ready(task, now):
+                    return
+                task.wait, task.due = None, math.inf
+                yielded = task.steps.send(now)
+        except StopIteration as done:
+            del self._tasks[number]
+            self._outcome.is_over(number, done.value, now)
+        except Exception as error:  # the task's error goes to whoever waits for its result
+            del self._tasks[number]
+            self._outcome.has_failed(number, error, now)
+        else:
+            self._outcome.asks(number, yielded)
+
+
+def _is_ready(task: _Task, now: float) -> bool:
+    assert task.wait is not None
+    return now >= task.due or task.wait.condition(now)
