@@ -150,7 +150,7 @@ def cluster(server: Kafka07Server) -> Iterator[InProcess]:
 def expire(query: Query, port: int) -> None:
     """Another client takes the session over, and ends it."""
     assert query._coordinator is not None
-    thread = query._coordinator._thread
+    thread = query._coordinator._backend.thread
     assert isinstance(thread, RegistryThread)
     session = thread._session._current
     assert session is not None
@@ -286,8 +286,8 @@ def pause_until_all_would_expire(cluster: InProcess, queries: Sequence[Timed]) -
 
 def may_plan(query: Query) -> bool:
     assert query._coordinator is not None
-    with query._coordinator._state:
-        return query._coordinator._member.may_plan(time.monotonic())
+    with query._coordinator._inbox._lock:
+        return query._coordinator._backend.member.may_plan(time.monotonic())
 
 
 def test_a_broker_goes_and_comes_back_and_its_partitions_with_it(server: Kafka07Server, cluster: InProcess) -> None:

@@ -56,7 +56,7 @@ def main() -> None:
     coordinator = process.start_coordinator(source(group=GroupOptions("g", heartbeat_interval_ms=50)))
 
     def log_much(*_: object) -> None:
-        with coordinator._state:
+        with coordinator._inbox._lock:
             for number in range(3000):
                 process.log.error("%s line %d", "." * 200, number)
         group.tells_heartbeats = True

@@ -111,18 +111,18 @@ def test_a_partition_that_comes_while_available_now_looks_whether_it_may_end_is_
     run = start(logs=logs, group=committed(10, 10))
     run.coordinator.prepare_available_now()
     coordinator, looks = run.coordinator, []
-    complete = coordinator._run.gate.until_complete
+    complete = coordinator._run._calls._gate.until_complete
 
     def late() -> Steps[bool]:
         looks.append(1)
         if len(looks) == 1:
-            with coordinator._state:
+            with coordinator._inbox._lock:
                 held = coordinator._ledger.held[P1]
                 held.position = held.committed = 100
                 coordinator._ledger._changed()
         return complete()
 
-    monkeypatch.setattr(coordinator._run.gate, "until_complete", late)
+    monkeypatch.setattr(coordinator._run._calls._gate, "until_complete", late)
     with pytest.raises(DataLossError, match=r"t-1: .* gone at position 100"):
         batches(run, INITIAL)
 

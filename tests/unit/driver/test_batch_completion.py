@@ -111,7 +111,7 @@ def test_a_rebalance_that_waits_for_the_batch_goes_on_when_it_is_told_to_have_su
     before = run.poller.asked(JoinGroupRequest)
     with run.poller.changed:
         run.group.gather()  # as if another member had come
-    until(lambda: run.coordinator._member.membership.rebalance_wanted, "told by a heartbeat")
+    until(lambda: run.coordinator._backend.member.membership.rebalance_wanted, "told by a heartbeat")
     assert run.poller.asked(JoinGroupRequest) == before
     sunk(run, first)
     until(lambda: run.poller.asked(JoinGroupRequest) > before, "rejoined at the boundary")
@@ -123,7 +123,7 @@ def test_the_member_learns_with_each_batch_whether_a_listener_tells_of_it(start:
     run = start()
     run.coordinator.listen(lambda: announced)
     first = run.batch()
-    batch = run.coordinator._member.membership._wait.batch  # type: ignore[attr-defined]
+    batch = run.coordinator._backend.member.membership._wait.batch  # type: ignore[attr-defined]
     assert batch.listened is announced
     sunk(run, first)
     run.logs.ends[P0] = 12

@@ -211,7 +211,7 @@ def test_once_waits_for_the_partitions_that_another_member_has_yet_to_give_up(st
     other = start(options, group=run.group, logs=run.logs)
     answers: list[Document] = []
     with running(lambda: answers.append(from_value(other.latest(once=True)))) as once:
-        until(lambda: other.coordinator._member.may_plan(time.monotonic()), "the first assignment")
+        until(lambda: other.coordinator._backend.member.may_plan(time.monotonic()), "the first assignment")
         once.join(0.1)
         assert not answers, "what falls to it is still another's"
         run.latest(first)
@@ -265,7 +265,7 @@ def test_an_empty_document_is_planned_under_the_lock(start: Start, monkeypatch: 
     empty = coordinator._planner.empty
 
     def noted(previous: Document) -> Document:
-        held.append(coordinator._state._is_owned())  # type: ignore[attr-defined]
+        held.append(coordinator._inbox._lock._is_owned())  # type: ignore[attr-defined]
         return empty(previous)
 
     monkeypatch.setattr(coordinator._planner, "empty", noted)

@@ -19,7 +19,7 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value
-from streamgroup.run import machine, shutdown
+from streamgroup.run import shutdown, spark_calls
 from streamgroup.run.shutdown import Shutdown
 from streamgroup.run.steps import Steps, Until
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
@@ -392,7 +392,7 @@ def test_nothing_in_flight_is_nothing_to_hear_of(start: Start, monkeypatch: pyte
 def test_a_query_that_was_drained_from_outside_is_ended_when_all_its_coordinators_are(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "END_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(spark_calls, "END_TIMEOUT_S", 0.05)
     run = start()
     first = run.batch()
     with running(lambda: run.coordinator.drain(SOON, ends=True)):
@@ -417,7 +417,7 @@ def test_a_query_whose_drain_came_too_late_is_ended_and_told_so(start: Start) ->
 
 def test_a_query_whose_drainer_has_died_is_ended_after_a_while(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutdown, "END_GRACE_S", 0.0)
-    monkeypatch.setattr(machine, "END_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(spark_calls, "END_TIMEOUT_S", 0.01)
     run = start()
     first = run.batch()
     run.latest(first)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from streamgroup.group.registry.reconciler import Reconciler
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.model import Dialect
 from streamgroup.options.parse import parse_source
+from tests.unit.driver.fake_inbox import FakeInbox
 
 ZOOKEEPER = {"zookeeper.connect": "zk"}
 BROKERS = {"kafka.bootstrap.servers": "b:1"}
@@ -45,10 +45,9 @@ def backend(**given: Any) -> Any:
         options.group,
         ledger_of(options.group, "run", "lineage"),
         rng=random.Random(1),
-        state=threading.Condition(),
+        inbox=FakeInbox(),
         watcher=watcher,
         is_missed=lambda _: False,
-        on_action=lambda _: None,
     )
 
 

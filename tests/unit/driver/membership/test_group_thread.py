@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,8 +14,6 @@ from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.errors import ConfigError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
-from streamgroup.group.ledger import Ledger
-from streamgroup.group.member import MetadataStale
 from streamgroup.model import Broker, ClusterSnapshot
 from streamgroup.net.poller import Broken, Connected, Received
 from streamgroup.options.types import ClientOptions
@@ -25,6 +22,7 @@ from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCo
 from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetFetchRequest
 from streamgroup.wire.versions import BrokerVersions
+from tests.unit.driver.fake_inbox import FakeInbox
 from tests.unit.driver.shells import SOON, VERSIONS, ScriptedPoller, client, until
 from tests.unit.net.answers import api_versions
 from tests.unit.net.fake_broker import SILENCE, FakeBroker
@@ -33,48 +31,22 @@ GONE = TransportError("gone")
 HOME = Broker(7, "home", 9092)
 
 
-class FakeMember:
-    """Records what it hears; `script` says what it wants then."""
-
-    def __init__(self) -> None:
-        self.ledger = Ledger("g", "run", "lineage")
-        self.heard: list[ev.Event] = []
-        self.script: Callable[[ev.Event], list[Any]] = lambda event: []
-        self.wake_at: float | None = None
-
-    def step(self, event: ev.Event, now: float) -> list[Any]:
-        self.heard.append(event)
-        if isinstance(event, ev.Tick):
-            self.wake_at = None
-        return self.script(event)
-
-
-class Group:
+class Group(FakeInbox):
     """A GroupThread that runs, with what a test needs around it."""
 
+    thread: GroupThread
+
     def __init__(self, options: ClientOptions, snapshot: ClusterSnapshot | None = None) -> None:
-        self.member = FakeMember()
-        self.state = threading.Condition(threading.RLock())
-        self.acted: list[Any] = []
+        super().__init__()
         self.snapshot = snapshot or ClusterSnapshot({}, {})
-        self.thread = GroupThread(self.member, self.state, options, lambda: self.snapshot, self.acted.append)  # type: ignore[arg-type]
+        self.thread = GroupThread(self, options, "g", lambda: self.snapshot)
 
-    def want(self, *actions: Any) -> None:
-        with self.state:
-            self.thread.carry_out(actions)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        with self.state:
-            assert self.state.wait_for(condition, SOON), f"heard {self.member.heard}, acted {self.acted}"
-
-    def hears(self, *events: ev.Event) -> None:
-        """All of these, in this order, and nothing else but ticks."""
-
-        def heard() -> list[ev.Event]:
-            return [event for event in self.member.heard if not isinstance(event, ev.Tick)]
-
-        self.until(lambda: len(heard()) >= len(events))
-        assert heard() == list(events)
+    def carried_out(self) -> None:
+        """Wait until the loop has taken what was delivered and wanted before: it does so in every turn."""
+        self.wake_at = 0.0
+        ticks = self.heard.count(ev.Tick())
+        self.thread.wake()
+        self.until(lambda: self.heard.count(ev.Tick()) > ticks)
 
 
 @pytest.fixture
@@ -138,9 +110,8 @@ def test_what_the_broker_does_not_speak_fails_the_query(poller: ScriptedPoller, 
     run = group()
     run.want(send(1))
     poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {})))
-    run.until(lambda: bool(run.acted))
-    assert isinstance(run.acted[0], ev.Fail)
-    assert isinstance(run.acted[0].error, UnsupportedVersionError)
+    run.until(lambda: bool(run.failures))
+    assert isinstance(run.failures[0], UnsupportedVersionError)
 
 
 @pytest.mark.parametrize(
@@ -156,11 +127,10 @@ def test_a_group_that_the_brokers_are_too_old_for_is_told_of_the_ways_out(
     run = group()
     run.want(replace(send(1), api=api))
     poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {}, release)))
-    run.until(lambda: bool(run.acted))
-    assert isinstance(run.acted[0], ev.Fail)
-    assert isinstance(run.acted[0].error, ConfigError)
+    run.until(lambda: bool(run.failures))
+    assert isinstance(run.failures[0], ConfigError)
     for part in ("group g", words, "zookeeper.connect", "group.mode=commit"):
-        assert part in str(run.acted[0].error)
+        assert part in str(run.failures[0])
 
 
 def test_what_is_optional_and_not_spoken_is_told_to_the_member(
@@ -169,10 +139,10 @@ def test_what_is_optional_and_not_spoken_is_told_to_the_member(
     run = group()
     run.want(replace(send(1), optional=True))
     poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {}, "0.8.1")))
-    run.until(lambda: any(isinstance(event, ev.Failed) for event in run.member.heard))
-    (failed,) = [event for event in run.member.heard if isinstance(event, ev.Failed)]
+    run.until(lambda: any(isinstance(event, ev.Failed) for event in run.heard))
+    (failed,) = [event for event in run.heard if isinstance(event, ev.Failed)]
     assert failed.unsupported
-    assert not run.acted
+    assert not run.failures
 
 
 def test_no_version_above_the_ceiling_is_sent(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
@@ -184,21 +154,12 @@ def test_no_version_above_the_ceiling_is_sent(poller: ScriptedPoller, group: Cal
     assert poller.sent[0].request == 0
 
 
-def test_actions_that_are_not_the_threads_own_are_handed_on_and_notes_logged(
-    poller: ScriptedPoller, group: Callable[..., Group], caplog: pytest.LogCaptureFixture
-) -> None:
-    run = group()
-    run.want(ev.Note(30, "look at this"), MetadataStale())
-    run.until(lambda: run.acted == [MetadataStale()])
-    assert [(r.levelname, r.message) for r in caplog.records] == [("WARNING", "look at this")]
-
-
 def test_the_member_is_woken_when_it_wants(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
     run = group()
-    with run.state:
-        run.member.wake_at = 0.0
+    with run.changed:
+        run.wake_at = 0.0
     poller.wake()
-    run.until(lambda: ev.Tick() in run.member.heard)
+    run.until(lambda: ev.Tick() in run.heard)
 
 
 # -- where to ----------------------------------------------------------------------------------------------------------
@@ -208,7 +169,7 @@ def test_find_coordinator_goes_on_to_the_next_address_of_the_list(
     poller: ScriptedPoller, group: Callable[..., Group]
 ) -> None:
     run = group(client(("dead", 1), ("alive", 2)))
-    run.member.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.Failed) else []
+    run.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.Failed) else []
     run.want(find(1))
     poller.deliver(broken(poller, "any", 0))
     assert poller.handle("any", 1).host == "alive"
@@ -220,7 +181,7 @@ def test_brokers_that_are_known_are_asked_before_the_bootstrap_list(
     poller: ScriptedPoller, group: Callable[..., Group]
 ) -> None:
     run = group(client(("dead", 1), ("home", 9092)), ClusterSnapshot({7: HOME}, {}))
-    run.member.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.Failed) else []
+    run.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.Failed) else []
     run.want(find(1))
     poller.deliver(broken(poller, "any", 0))
     poller.handle("any", 1)
@@ -241,12 +202,12 @@ def test_a_dead_bootstrap_server_is_passed_over_on_real_sockets(group: Callable[
     request = Send(1, Lane.ANY, FindCoordinatorRequest, lambda version: ask, 5_000)
     try:
         run = group(client(("127.0.0.1", dead), ("127.0.0.1", alive.port)))
-        run.member.script = lambda event: [request] if isinstance(event, ev.Failed) else []
+        run.script = lambda event: [request] if isinstance(event, ev.Failed) else []
         run.want(request)
-        run.until(lambda: len(run.member.heard) >= 2)
+        run.until(lambda: len(run.heard) >= 2)
     finally:
         alive.stop()
-    failed, answered = run.member.heard[:2]
+    failed, answered = run.heard[:2]
     assert isinstance(failed, ev.Failed)
     assert f"127.0.0.1:{dead}" in failed.reason
     assert answered == ev.Answered(1, found, 3)
@@ -260,8 +221,8 @@ def test_another_coordinator_ends_the_connections_to_the_old_one_and_the_same_on
     lanes = [poller.handle(tag) for tag in ("coordinator", "join", "any")]
     poller.deliver(*[Connected(handle, VERSIONS) for handle in lanes])
     poller.request(2)
-    run.want(ev.CoordinatorFound(HOME), MetadataStale())
-    run.until(lambda: bool(run.acted))
+    run.want(ev.CoordinatorFound(HOME))
+    run.carried_out()
     assert poller.dropped == []
     run.want(ev.CoordinatorFound(Broker(8, "other", 9092)), send(4))
     run.hears(*(ev.Failed(n, f"{lanes[n - 1]}: given up") for n in (1, 2)))
@@ -288,14 +249,14 @@ def test_a_send_on_a_lane_that_breaks_later_in_the_same_list_fails_and_is_tried_
                 return [send(4, Lane.JOIN)]
         return []
 
-    run.member.script = script
+    run.script = script
     first = asked["coordinator"]
     poller.deliver(Received(first.handle, first.correlation_id, "x"), broken(poller, "join"))
     version = HeartbeatRequest.VERSIONS[1]
     run.hears(ev.Answered(1, "x", version), ev.Failed(2, "gone"), ev.Failed(3, "gone"))
     poller.deliver(connected(poller, "join", 1))
     assert poller.request(2).request.generation_id == 4
-    assert run.acted == [], "nothing has failed for good"
+    assert run.failures == [], "nothing has failed for good"
 
 
 def test_a_connection_that_breaks_with_its_handshake_fails_what_waited_for_it(
@@ -319,8 +280,7 @@ def test_of_idle_connections_only_the_coordinators_end_is_a_loss(
     poller.deliver(connected(poller, lane.value))
     handle = poller.request(0).handle
     poller.deliver(Received(handle, 0, "x"), broken(poller, lane.value))
-    run.want(MetadataStale())
-    run.until(lambda: bool(run.acted))
+    run.carried_out()
     run.hears(ev.Answered(1, "x", HeartbeatRequest.VERSIONS[1]), *told)
     run.want(send(2, lane))
     assert poller.handle(lane.value, 1), "the next request has a connection of its own"
@@ -337,10 +297,9 @@ def test_a_reset_fails_what_is_out_and_takes_no_answer_any_more(
     run.want(ev.Reset(Lane.JOIN), ev.Reset(Lane.ANY))
     run.hears(ev.Failed(1, f"{handle}: given up"))
     poller.deliver(Received(handle, 0, "late"))
-    run.want(MetadataStale())
-    run.until(lambda: bool(run.acted))
+    run.carried_out()
     assert poller.dropped == [(handle, True)]
-    assert len(run.member.heard) == 1
+    assert [event for event in run.heard if event != ev.Tick()] == [ev.Failed(1, f"{handle}: given up")]
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
@@ -372,12 +331,12 @@ def test_on_real_sockets_an_overdue_request_ends_in_a_reset(group: Callable[...,
         run = group(client(("127.0.0.1", broker.port)))
         # Not as short as could be: the handshake must be over before, for the broker to have the request.
         run.want(Send(1, Lane.ANY, FindCoordinatorRequest, lambda version: ask, 300))
-        run.until(lambda: bool(run.member.heard))
+        run.until(lambda: bool(run.heard))
         broker.wait_for(lambda b: b.resets == 1)
     finally:
         broker.stop()
     assert broker.asked("FindCoordinator") == [ask]
-    assert "no answer to FindCoordinator in time" in run.member.heard[0].reason  # type: ignore[union-attr]
+    assert "no answer to FindCoordinator in time" in run.heard[0].reason  # type: ignore[union-attr]
 
 
 def test_a_handshake_that_takes_too_long_fails_its_requests(
@@ -398,13 +357,13 @@ def test_lanes_overdue_together_where_the_first_failure_gives_the_second_up(
     def script(event: ev.Event) -> list[Any]:
         return [ev.Reset(Lane.JOIN), send(3, Lane.JOIN)] if event.token == 1 else []  # type: ignore[union-attr]
 
-    run.member.script = script
+    run.script = script
     run.want(send(1, timeout_ms=5), send(2, Lane.JOIN, timeout_ms=5))
     coordinator, join = poller.handle("coordinator"), poller.handle("join")
     run.hears(ev.Failed(1, f"{coordinator}: no answer to Heartbeat in time"), ev.Failed(2, f"{join}: given up"))
     poller.deliver(connected(poller, "join", 1))
     assert poller.request(0).request.generation_id == 3
-    assert run.acted == []
+    assert run.failures == []
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------
@@ -418,12 +377,12 @@ def test_whatever_the_member_raises_fails_the_query(
     def script(event: ev.Event) -> list[Any]:
         raise KeyError("a defect")
 
-    run.member.script = script
-    with run.state:
-        run.member.wake_at = 0.0
+    run.script = script
+    with run.changed:
+        run.wake_at = 0.0
     poller.wake()
-    run.until(lambda: bool(run.acted))
-    assert "a defect" in str(run.acted[0].error)
+    run.until(lambda: bool(run.failures))
+    assert "a defect" in str(run.failures[0])
     until(lambda: poller.closed, "closed")
 
 
@@ -433,4 +392,4 @@ def test_stop_ends_the_thread_and_closes_its_connections(poller: ScriptedPoller,
     poller.handle("join")
     run.thread.stop(SOON)
     assert poller.closed
-    assert run.member.heard == []
+    assert run.heard == []
