@@ -61,6 +61,10 @@ class Logs:
         self.counts[topic] += count
         self._infos.clear()
 
+    def was_away(self, tp: TopicPartition, since: float) -> bool:
+        """Whether the only broker with this log was away at that time or later."""
+        return False
+
     def topics(self) -> dict[str, TopicInfo]:
         if not self._infos:
             for topic, count in self.counts.items():

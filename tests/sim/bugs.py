@@ -25,8 +25,8 @@ from streamgroup.group.member import Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.positions import Start
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
-from streamgroup.run import machine
-from streamgroup.run.machine import Run
+from streamgroup.run import spark_calls
+from streamgroup.run.spark_calls import SparkCalls
 from tests.sim import checker as words
 from tests.sim.broker import SimBroker
 from tests.sim.settings import Kind
@@ -138,18 +138,18 @@ def believe_skipped_batches(stack: ExitStack) -> None:
 
 def end_unjudged(stack: ExitStack) -> None:
     """AvailableNow ends where every position is at its target or above, however its log looks."""
-    replace(stack, Run, "_unjudged", lambda self, now: frozenset())
+    replace(stack, SparkCalls, "_unjudged", lambda self, now: frozenset())
 
 
 def end_where_nothing_can_be_planned(stack: ExitStack) -> None:
     """AvailableNow is given its start again while a commit is unanswered or the group rebalances."""
-    real = Run._plan
+    real = SparkCalls._plan
 
-    def plan(self: Run, document: Document, limits: Any, *, once: bool) -> Any:
+    def plan(self: SparkCalls, document: Document, limits: Any, *, once: bool) -> Any:
         planned = yield from real(self, document, limits, once=once)
         return document if planned is None else planned
 
-    replace(stack, Run, "_plan", plan)
+    replace(stack, SparkCalls, "_plan", plan)
 
 
 # -- positions ---------------------------------------------------------------------------------------------------------
@@ -209,13 +209,13 @@ def starting_offsets_for_all(stack: ExitStack) -> None:
 
 def fresh_initial_offset(stack: ExitStack) -> None:
     """Batch 0 is replayed from what `startingOffsets` means now, not from where it was planned."""
-    real = machine.replay_ranges
+    real = spark_calls.replay_ranges
 
     def replay(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
         ranges = real(document, committed)
         return [] if document.sequence == 1 else ranges
 
-    replace(stack, machine, "replay_ranges", replay)
+    replace(stack, spark_calls, "replay_ranges", replay)
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
@@ -239,19 +239,19 @@ def plan_without_a_lease(stack: ExitStack) -> None:
 
 def replay_only_what_is_held(stack: ExitStack) -> None:
     """R13's filter drops what has moved away."""
-    real_replay, real_ranges = Run._replay, machine.replay_ranges
+    real_replay, real_ranges = SparkCalls._replay, spark_calls.replay_ranges
     held: set[TopicPartition] = set()
 
     def replay(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
         return [r for r in real_ranges(document, committed) if r.partition in held]
 
-    def filtered(self: Run, *rest: Any) -> Any:
+    def filtered(self: SparkCalls, *rest: Any) -> Any:
         held.clear()
         held.update(self._ledger.held)
         return real_replay(self, *rest)
 
-    replace(stack, Run, "_replay", filtered)
-    replace(stack, machine, "replay_ranges", replay)
+    replace(stack, SparkCalls, "_replay", filtered)
+    replace(stack, spark_calls, "replay_ranges", replay)
 
 
 def undo_resets(stack: ExitStack) -> None:

@@ -5,12 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
-
-from streamgroup.errors import StreamGroupError
-from streamgroup.run import steps as run_steps
-from streamgroup.run.questions import Question
 
 Act = Callable[[], None]
 Gate = Callable[[Act], None]
@@ -33,38 +28,6 @@ class Until:
 
 Steps = Generator[Sleep | Until, None, Any]
 """What a simulated thread runs: a generator that yields its waits."""
-
-
-def carry_through(
-    kernel: Kernel,
-    call: Callable[[float], run_steps.Steps[Any]],
-    answer: Callable[[Question], Steps],
-    changed: Act,
-) -> Steps:
-    """Carry a call of the real run through, as `driver/waiting.py` does; `changed` is called after each advance."""
-    steps = call(kernel.now)
-    try:
-        wait = next(steps)
-        while True:
-            changed()
-            if isinstance(wait, run_steps.Until):
-                yield Until(partial(_holds, kernel, wait), wait.seconds)
-                wait = steps.send(kernel.now)
-                continue
-            try:
-                found = yield from answer(wait)
-            except StreamGroupError as error:
-                wait = steps.throw(error)
-            else:
-                wait = steps.send((kernel.now, found))
-    except StopIteration as done:
-        return done.value
-    finally:
-        changed()
-
-
-def _holds(kernel: Kernel, wait: run_steps.Until) -> bool:
-    return wait.condition(kernel.now)
 
 
 class Kernel:

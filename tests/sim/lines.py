@@ -6,7 +6,6 @@ changes, this file changes with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,19 +36,14 @@ class GroupLines:
         self._node: int | None = None
         self._sent_at: dict[int, float] = {}
         """When the requests that are out were sent, by token."""
-        self._outbox: list[MemberAction] = []
-        self._performing = False
         self.store = KafkaOffsetStore()
         self.fragile: set[Lane] = set()
         """Lanes whose connection breaks soon after the next request."""
         self.lines: dict[Lane, Line] = {}
         self.client = None
         """It has no session with ZooKeeper."""
-
-    @property
-    def wake_at(self) -> float | None:
-        """When the member wants a Tick."""
-        return self._process.member.wake_at
+        self.keeps_timers = True
+        """Whether the thread is never kept from the run's timers."""
 
     def look(self) -> None:
         """Nothing here waits."""
@@ -66,16 +60,7 @@ class GroupLines:
         yield Sleep(network.latency())
         return seen
 
-    def carry_out(self, actions: Sequence[MemberAction]) -> None:
-        self._outbox += actions
-        if self._performing:
-            return
-        self._performing = True
-        while self._outbox:
-            self._perform(self._outbox.pop(0))
-        self._performing = False
-
-    def _perform(self, action: MemberAction) -> None:
+    def carry_out(self, action: MemberAction) -> None:
         match action:
             case Send():
                 self._send(action)
@@ -87,7 +72,7 @@ class GroupLines:
                     for lane in (Lane.COORDINATOR, Lane.JOIN):
                         self.reset(lane, "given up")
             case _:
-                self._process.act(action)
+                raise AssertionError(f"the group's thread cannot carry out {action}")
 
     def _send(self, send: Send) -> None:
         line = self.lines.get(send.lane)
@@ -125,7 +110,7 @@ class GroupLines:
     def _fail(self, line: Line, reason: str) -> None:
         for token in line.unanswered:
             if self._sent_at.pop(token, None) is not None:
-                self.carry_out(self._process.member.step(ev.Failed(token, reason), self._kernel.now))
+                self._process.post(ev.Failed(token, reason))
 
     def answered(self, line: Line, token: int, response: Any) -> None:
         send = line.unanswered.pop(token, None)
@@ -134,14 +119,14 @@ class GroupLines:
             if _is_to_a_member(response):
                 self._process.heard_of(self._kernel.now if isinstance(response, SyncGroupResponse) else sent_at)
             version = self._broker.version(send.api)
-            self.carry_out(self._process.member.step(ev.Answered(token, response, version), self._kernel.now))
+            self._process.post(ev.Answered(token, response, version))
 
     def broken(self, line: Line, reason: str) -> None:
         if self.lines.get(line.lane) is not line:
             return
         del self.lines[line.lane]
         if line.lane is Lane.COORDINATOR and not line.unanswered:
-            self.carry_out(self._process.member.step(ev.CoordinatorGone(reason), self._kernel.now))
+            self._process.post(ev.CoordinatorGone(reason))
         self._fail(line, reason)
 
     def close(self) -> None:

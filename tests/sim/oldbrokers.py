@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from streamgroup.logformat import partition_number
+from streamgroup.logformat import broker_partition, partition_number
 from streamgroup.model import Dialect, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.znodes import Create, Operation, Set
 from tests.sim.broker import Logs
@@ -25,6 +25,8 @@ class Logs07(Logs):
         self.counts = dict(counts)
         self.hosts: dict[str, list[int]] = {topic: [] for topic in counts}
         self.away: set[int] = set()
+        self.back_at: dict[int, float] = {}
+        """By broker that was away: when it was registered again."""
         for topic in counts:
             for broker in range(brokers):
                 self.add_broker(topic, broker)
@@ -40,6 +42,10 @@ class Logs07(Logs):
 
     def topics(self) -> dict[str, TopicInfo]:
         return {topic: TopicInfo(topic, tuple(self._infos_of(topic))) for topic in self.counts}
+
+    def was_away(self, tp: TopicPartition, since: float) -> bool:
+        broker, _ = broker_partition(tp.partition)
+        return broker in self.away or self.back_at.get(broker, -1.0) >= since
 
     def _infos_of(self, topic: str) -> Sequence[PartitionInfo]:
         return [
@@ -124,7 +130,9 @@ class OldBrokers:
         operations: list[Operation] = [Create(f"{BROKERS}/{broker}", self._nodes.broker(broker), ephemeral=True)]
         self._returning.discard(broker)
         if isinstance(self._logs, Logs07):
-            self._logs.away.discard(broker)
+            if broker in self._logs.away:
+                self._logs.away.discard(broker)
+                self._logs.back_at[broker] = self._kernel.now
             operations += [self._hosted(topic, broker) for topic, on in self._logs.hosts.items() if broker in on]
         for operation in operations:
             self._zookeeper.transact(session, [operation])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.group import events as ev
+from streamgroup.group.in_flight import InFlightBatch
+from streamgroup.group.member import Member, MemberAction, Resolve
+from streamgroup.group.positions import Origin
 from streamgroup.model import (
+    Broker,
     ClusterSnapshot,
     CommittedOffset,
     Dialect,
@@ -20,7 +25,6 @@ from streamgroup.model import (
 from streamgroup.remediation import OffsetLocation, StoredIn
 from streamgroup.run.planner import Judged, Planner
 from streamgroup.run.run_events import RunEvents
-from streamgroup.run.steps import Steps
 from tests.sim.settings import GROUP_ID
 
 if TYPE_CHECKING:
@@ -43,7 +47,9 @@ class SimLogView:
 
     def read(self, topics: Mapping[str, TopicInfo]) -> None:
         """The metadata was read."""
-        self.snapshot = ClusterSnapshot({}, topics, dialect=self._dialect)
+        leaders = {info.leader for topic in topics.values() for info in topic.partitions}
+        brokers = {node: Broker(node, f"b{node}", 9092) for node in leaders if node is not None}
+        self.snapshot = ClusterSnapshot(brokers, topics, dialect=self._dialect)
         self.metadata_at = self._process.kernel.now
 
     @property
@@ -118,31 +124,22 @@ class SimPlanner(Planner):
         return document
 
 
-class SimStartup:
-    """`driver/startup.py`: the member starts with what is known of the topics."""
+class SimMember(Member):
+    """The real member, which tells the checker where partitions start."""
 
-    def __init__(self, join: Callable[[], None]) -> None:
-        self._join = join
-        self.there: frozenset[TopicPartition] = frozenset()
-        self.has_joined = False
+    def __init__(self, process: Process, *parts: Any, **others: Any) -> None:
+        super().__init__(*parts, **others)
+        self._process = process
+        self.wanted: Mapping[int, Mapping[TopicPartition, Origin]] = {}
+        """What the newest generations wanted to know."""
 
-    def gone(self, checkpoint: Document) -> Mapping[TopicPartition, Position]:
-        return {}
-
-    def join(self, now: float) -> None:
-        self.has_joined = True
-        self._join()
-
-
-class SimOfflineBrokers:
-    """A trigger that ends waits for every partition here: brokers of 0.7 only ever come."""
-
-    def left_out(self, unjudged: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
-        return frozenset()
-
-    def wait_for_brokers(self, ranges: Iterable[OffsetRange], is_over: Callable[[], bool]) -> Steps[None]:
-        return
-        yield
+    def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
+        process = self._process
+        for tp, offset in offsets.items():
+            starting = self.wanted[generation][tp] is Origin.STARTING
+            process.world.checker.resolved(process, generation, tp, offset, starting=starting)
+        process.kernel.note(process.name, "starts at " + ", ".join(f"{tp}: {at}" for tp, at in offsets.items()))
+        return super().resolved(generation, offsets, now)
 
 
 class SimEvents(RunEvents):
@@ -153,6 +150,25 @@ class SimEvents(RunEvents):
         self._process = process
         self.filter: Mapping[TopicPartition, CommittedOffset] = {}
         """What the group had committed when a replay asked for it."""
+
+    def on_action(self, action: object, flight: InFlightBatch | None) -> None:
+        process = self._process
+        match action:
+            case Resolve(generation, partitions):
+                process.member.wanted = {**process.member.wanted, generation: partitions}
+            case ev.Fail(error):
+                process.kernel.note(process.name, f"fails: {error}"[:160])
+            case ev.Lost(reason):
+                process.world.checker.lost(process, reason)
+            case ev.Joining():
+                process.joins(action)
+            case ev.GaveUp(text):
+                process.kernel.note(process.name, text)
+                process.gave_up()
+            case ev.Assigned():
+                process.kernel.note(process.name, action.line(GROUP_ID))
+                process.is_assigned(action)
+        super().on_action(action, flight)
 
     def replaying(self, document: Document, ranges: Iterable[OffsetRange]) -> None:
         process, ranges = self._process, tuple(ranges)

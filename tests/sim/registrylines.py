@@ -67,6 +67,8 @@ class RegistryLines:
     def __init__(self, process: Process, network: Network, zookeeper: ZooKeeper, paths: GroupPaths) -> None:
         self.fragile: set[Lane] = set()
         """Where it is not empty the connection breaks soon after the next request."""
+        self.keeps_timers = False
+        """The thread looks at the time itself, when it does not wait for ZooKeeper."""
         self._process = process
         self._network = network
         self._kernel = network.kernel
@@ -89,11 +91,6 @@ class RegistryLines:
     # -- what others use ----------------------------------------------------------------------------------------------
 
     @property
-    def wake_at(self) -> float | None:
-        """The thread looks at the time itself."""
-        return None
-
-    @property
     def client(self) -> Client | None:
         return self._session.client
 
@@ -103,10 +100,9 @@ class RegistryLines:
         wire = self.client.wire if self.client is not None else None
         return {} if wire is None else dict.fromkeys(Lane, wire)
 
-    def carry_out(self, actions: Sequence[MemberAction]) -> None:
-        self._outbox += actions
-        if actions:
-            self._start()
+    def carry_out(self, action: MemberAction) -> None:
+        self._outbox.append(action)
+        self._start()
 
     def committed(self) -> Steps:
         """What the group has committed, asked in this process's session; waits as long as a replay does."""
@@ -134,7 +130,7 @@ class RegistryLines:
 
     @property
     def _due(self) -> float:
-        wake_at = self._process.member.wake_at
+        wake_at = self._process.run.wake_at
         return FOREVER_S if wake_at is None else wake_at
 
     def _is_busy(self, due: float) -> bool:
@@ -163,18 +159,13 @@ class RegistryLines:
                 self._questions.append(each)
 
     def _step(self, event: Any) -> None:
-        self._outbox += self._process.member.step(event, self._kernel.now)
+        self._process.post(event)
         self._sort()
-        self._process.query.look()
 
     def _sort(self) -> None:
-        """What is ZooKeeper's waits for its turn, the rest is done."""
+        """What is to be done waits for its turn."""
         while self._outbox:
-            match action := self._outbox.popleft():
-                case rv.OpenSession() | rv.CloseSession() | rv.Look() | rv.Transact():
-                    self._work.append(action)
-                case _:
-                    self._process.act(action)
+            self._work.append(self._outbox.popleft())
 
     # -- the session --------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from streamgroup.errors import ConfigError
+from streamgroup.model import ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.options.types import FetchOptions, Subscription
 from streamgroup.planning.subscription import (
     is_subscribed,
     of_interest,
@@ -14,9 +17,6 @@ from streamgroup.planning.subscription import (
     subscribed_topics,
     topics_to_ask,
 )
-from streamgroup.errors import ConfigError
-from streamgroup.model import ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.options.types import FetchOptions, Subscription
 
 
 def topic(name: str, partitions: int = 1, *, internal: bool = False) -> TopicInfo:

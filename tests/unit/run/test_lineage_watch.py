@@ -6,8 +6,8 @@ import threading
 from concurrent.futures import Future
 
 import pytest
-
 from streamgroup.driver.membership.lineage_watch import LineageWatch
+
 from streamgroup.errors import BrokerError, ConfigError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.identity import Identity, decode_identity

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from streamgroup.driver.offline_brokers import OfflineBrokers
+
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.model import (
     EARLIEST,

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from streamgroup.driver.application.silence import SilenceWatch
 
 from streamgroup.driver.application import silence
 from streamgroup.driver.application.parent import StoppedWatch
-from streamgroup.driver.application.silence import SilenceWatch
 from streamgroup.options.types import GroupOptions, Mode
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from tests.unit.driver.runs import Run, Start, start

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from streamgroup.driver.resolver import Resolver
 
 from streamgroup.driver.logs import watcher as watching
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.driver.resolver import Resolver
 from streamgroup.errors import DataLossError, StreamGroupError, TransportError
 from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
