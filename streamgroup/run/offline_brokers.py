@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
-from streamgroup.model import ClusterSnapshot, Document, OffsetRange, TopicPartition
+from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, OffsetRange, TopicPartition
 from streamgroup.planning.subscription import is_subscribed
 from streamgroup.run import questions as ask
 from streamgroup.run.steps import Steps, Until
@@ -24,6 +24,7 @@ STREAM_TIMEOUT_S = 1.0
 """How long a stream waits for the committed offsets, which name known partitions; the next plan asks again."""
 
 Targets = Mapping[TopicPartition, int]
+Commits = Mapping[TopicPartition, CommittedOffset]
 
 
 class OfflineBrokers:
@@ -39,6 +40,17 @@ class OfflineBrokers:
         reported as left out."""
         self._once: frozenset[TopicPartition] | None = None
         """The partitions that Once should read."""
+        self._before: Commits = {}
+        """AvailableNow: the group's commits from before the targets were taken."""
+
+    def prepare(self) -> Steps[None]:
+        """Fetch the group's commits before AvailableNow takes its targets.
+
+        A member commits the start of a new partition with its first assignment. Were that commit counted, a topic that
+        grows at this moment would look like one with an offline broker.
+        """
+        if self._snapshot().log_format.is_broker_bound:
+            _, self._before = yield ask.FetchCommitted(self._config.api_timeout_s, self._is_subscribed)
 
     def find(self, checkpoint: Document, targets: Targets | None, *, once: bool) -> Steps[None]:
         """Find the partitions that a plan from `checkpoint` leaves out. Warn once in a stream.
@@ -50,7 +62,11 @@ class OfflineBrokers:
             return
         ends = once or targets is not None
         try:
-            found = yield from self._known(checkpoint, self._config.api_timeout_s if ends else STREAM_TIMEOUT_S)
+            if targets is None:
+                timeout_s = self._config.api_timeout_s if once else STREAM_TIMEOUT_S
+                found = yield from self._known(checkpoint, timeout_s)
+            else:
+                found = self._known_from(checkpoint, self._before)
             known = found.keys()
         except (TransportError, DecodeError) as error:
             if ends:
@@ -133,11 +149,15 @@ class OfflineBrokers:
         return [r for r, broker in needed if broker is not None and broker not in snapshot.brokers]
 
     def _known(self, checkpoint: Document, timeout_s: float) -> Steps[Targets]:
+        """Fetch the commits, and return the known partitions as `_known_from` does."""
+        _, commits = yield ask.FetchCommitted(timeout_s, self._is_subscribed)
+        return self._known_from(checkpoint, commits)
+
+    def _known_from(self, checkpoint: Document, commits: Commits) -> Targets:
         """Return the known partitions with the offset up to which each was read; 0 if that is unknown."""
         starting = self._config.starting
         known = dict.fromkeys((*starting.offsets, *starting.timestamps), 0)
         known |= {tp: position.offset for tp, position in checkpoint.positions.items()}
-        _, commits = yield ask.FetchCommitted(timeout_s, self._is_subscribed)
         for tp, committed in commits.items():
             known[tp] = max(committed.offset, known.get(tp, 0))
         return {tp: offset for tp, offset in known.items() if self._is_subscribed(tp)}

@@ -76,6 +76,7 @@ class SparkCalls:
     def prepare_available_now(self) -> Steps[None]:
         """Take the ends of all subscribed partitions as the run's targets (R11)."""
         yield from self._open()
+        yield from self._offline.prepare()
         _, self._planner.targets = yield ask.SnapshotEnds()
 
     def latest_offset(self, start: Document, limits: LimitOptions, *, once: bool = False) -> Steps[Document]:

@@ -388,7 +388,7 @@ BUGS: Mapping[str, Bug] = {
         "R10",
         "AvailableNow ends where nothing can be planned yet",
         end_where_nothing_can_be_planned,
-        frozenset({words.ENDED_EARLY}),
+        frozenset({words.ENDED_EARLY, words.LOST}),
         known=(84, 94, 133),
     ),
     "r13-moved-away": Bug(
