@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import pytest
 
 from streamgroup.cluster.requests import ListedOffset
-from streamgroup.driver.starts import gained_offsets, log_ends, offsets_of, refuse
+from streamgroup.driver.starts import log_ends, offsets_of
 from streamgroup.errors import ConfigError
-from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning.starts import Bound
-from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
-from streamgroup.run.run_events import Loss
-from tests.unit.driver.shells import FakeCluster, Logs, logs_of
+from tests.unit.driver.shells import FakeCluster, logs_of
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 COMMITTED = Isolation.READ_COMMITTED
 NEVER = float("inf")
-
-
-def gained(
-    logs: Logs, origins: Mapping[TopicPartition, Origin], *, default: int = LATEST
-) -> tuple[dict[TopicPartition, int], list[Loss]]:
-    return gained_offsets(
-        FakeCluster(logs),  # type: ignore[arg-type]
-        NEVER,
-        group="g",
-        spec=OffsetSpec(default),
-        origins=origins,
-        isolation=COMMITTED,
-    )
 
 
 def test_a_spec_becomes_offsets_with_one_listing_for_what_only_the_log_knows() -> None:
@@ -52,54 +35,11 @@ def test_offsets_that_are_given_ask_nobody() -> None:
     assert logs.listings == []
 
 
-def test_founders_start_as_the_options_say_and_all_others_at_earliest() -> None:
-    logs = logs_of([10, 20, 30])
-    origins = {P0: Origin.STARTING, P1: Origin.EARLIEST, P2: Origin.EARLIEST}
-    assert gained(logs, origins) == ({P0: 10, P1: 0, P2: 0}, [])
-
-
-@pytest.mark.parametrize(
-    ("origin", "start", "told"),
-    [(Origin.EARLIEST, 5, "its log starts at 5"), (Origin.RECREATED, 0, "deleted and created again")],
-)
-def test_records_that_may_have_been_missed_are_told_of_or_end_the_query(origin: Origin, start: int, told: str) -> None:
-    logs = logs_of([10])
-    logs.starts = {P0: start}
-    offsets, losses = gained(logs, {P0: origin})
-    assert offsets == {P0: start}
-    assert [(loss.partition, loss.at, loss.to) for loss in losses] == [(P0, None, start)]
-    assert told in losses[0].text
-    assert re.search(
-        rf"'g', t-0: [^\n]*{told}[\s\S]*failOnDataLoss=false.*--group g", str(refuse(OffsetLocation("g"), losses))
-    )
-    there = str(refuse(OffsetLocation("g", StoredIn.ZOOKEEPER), losses))
-    assert "write the group's offsets into ZooKeeper's nodes /consumers/g/offsets/<topic>/<partition>" in there
-    assert "kafka-consumer-groups" not in there
-
-
 def test_the_ends_are_those_of_all_partitions_as_far_as_they_may_be_read() -> None:
     logs = logs_of([10, 20])
     logs.stable = {P1: 15}
     ends = log_ends(FakeCluster(logs), NEVER, Subscription(topics=("t",)), COMMITTED)  # type: ignore[arg-type]
     assert ends == {P0: 10, P1: 15}
-
-
-@pytest.mark.parametrize("origin", [Origin.EARLIEST, Origin.RECREATED])
-def test_without_a_group_a_loss_speaks_of_none(origin: Origin) -> None:
-    logs = logs_of([10])
-    logs.starts = {P0: 5}
-    _, losses = gained_offsets(
-        FakeCluster(logs),  # type: ignore[arg-type]
-        NEVER,
-        group="",
-        spec=OffsetSpec(LATEST),
-        origins={P0: origin},
-        isolation=COMMITTED,
-    )
-    text = str(refuse(NO_LOCATION, losses))
-    assert text.startswith("t-0: ")
-    assert "group" not in text
-    assert "failOnDataLoss=false" in text
 
 
 class OfSegments(FakeCluster):

@@ -1,35 +1,117 @@
-"""A call of the run under the test's own clock."""
+"""Calls of the run under the test's own clock, and the options of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from streamgroup.run.steps import Steps, Until
+from streamgroup.driver.membership.modes import run_config
+from streamgroup.options.types import GroupOptions
+from streamgroup.run.config import RunConfig
+from streamgroup.run.questions import Question
+from streamgroup.run.steps import Steps
+from streamgroup.run.tasks import Tasks
+from tests.unit.driver.shells import source
+
+Answer = Callable[[Question], object]
+
+
+def config(group: GroupOptions | None = None, **options: Any) -> RunConfig:
+    """The options of a run of group g, or as `group` and `options` say."""
+    given = source(group=group, **options)
+    assert given.group is not None
+    return run_config(given, given.group)
+
+
+class _Outcome:
+    """What one task has led to."""
+
+    def __init__(self) -> None:
+        self.question: Any = None
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.ended = False
+
+    def asks(self, task: int, question: Question) -> None:
+        self.question = question
+
+    def is_over(self, task: int, result: Any, now: float) -> None:
+        self.ended, self.result = True, result
+
+    def has_failed(self, task: int, error: Exception, now: float) -> None:
+        self.ended, self.error = True, error
 
 
 class Call:
-    """Begins a call at `now`; `at` lets it go on as far as it can at a later time."""
+    """A call by itself. It begins at `now`, and `at` lets it go on as far as it can at a later time.
 
-    def __init__(self, steps: Steps[Any], now: float = 0.0) -> None:
-        self._steps = steps
-        self._wait: Until | None = None
-        self._since = now
-        self.is_over = False
-        self.result: Any = None
-        try:
-            self._wait = next(steps)
-        except StopIteration as done:
-            self._end(done.value)
-        self.at(now)
+    `answer` returns the answer to each of its questions, or raises the error that comes in place of it. Without
+    `answer` the test answers `question` itself. The method that lets the call go on raises the error that ends it.
+    """
+
+    def __init__(self, steps: Steps[Any], now: float = 0.0, *, answer: Answer | None = None) -> None:
+        self._outcome = _Outcome()
+        self._tasks = Tasks(self._outcome)
+        self._answer = answer
+        self._now = now
+        self._tasks.begin(0, steps, now)
+        self._go_on()
+
+    @property
+    def question(self) -> Any:
+        """The question that has no answer yet."""
+        return self._outcome.question
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has ended."""
+        return self._outcome.ended
+
+    @property
+    def result(self) -> Any:
+        """What the call has returned."""
+        return self._outcome.result
+
+    @property
+    def wake_at(self) -> float | None:
+        """When its wait is over."""
+        return self._tasks.wake_at
 
     def at(self, now: float) -> Call:
         """Let the call go on at `now`: where its condition holds, or its time has passed."""
-        while self._wait is not None and (self._wait.condition(now) or now >= self._since + self._wait.seconds):
-            try:
-                self._wait, self._since = self._steps.send(now), now
-            except StopIteration as done:
-                self._end(done.value)
-        return self
+        self._now = now
+        self._tasks.advance(now)
+        return self._go_on()
 
-    def _end(self, result: Any) -> None:
-        self.is_over, self.result, self._wait = True, result, None
+    def answered(self, answer: object) -> Call:
+        """Answer its question."""
+        assert self._outcome.question is not None, "nothing is asked"
+        self._outcome.question = None
+        self._tasks.answer(0, answer, self._now)
+        return self._go_on()
+
+    def failed(self, error: Exception) -> Call:
+        """Raise `error` in place of the answer to its question."""
+        assert self._outcome.question is not None, "nothing is asked"
+        self._outcome.question = None
+        self._tasks.fail(0, error, self._now)
+        return self._go_on()
+
+    def abandoned(self) -> None:
+        """End the call wherever it is."""
+        self._tasks.abandon(0)
+
+    def _go_on(self) -> Call:
+        outcome, answer = self._outcome, self._answer
+        while outcome.question is not None and answer is not None:
+            question, outcome.question = outcome.question, None
+            try:
+                found = answer(question)
+            except Exception as error:
+                self._tasks.fail(0, error, self._now)
+            else:
+                self._tasks.answer(0, found, self._now)
+        error, outcome.error = outcome.error, None
+        if error is not None:
+            raise error
+        return self

@@ -74,18 +74,27 @@ def check(session_s: float = 45.0) -> DuplicateLineageCheck:
     return DuplicateLineageCheck("g", ME, session_s)
 
 
+def asks(one: DuplicateLineageCheck, now: float) -> bool:
+    """Whether the group is described now."""
+    if not one.is_due(now):
+        return False
+    assert one.asks_again
+    one.asked()
+    return True
+
+
 def test_without_a_duplicate_one_look_admits_for_good() -> None:
     one = check()
     assert one.clear, "before the first assignment there is nothing to hold up"
     one.assigned("me", 10.0)
     assert not one.clear
-    assert one.due(10.0)
-    assert not one.due(10.0), "asked once"
+    assert asks(one, 10.0)
+    assert not asks(one, 10.0), "asked once"
     assert one.described(group(MINE), 10.1) is None
-    assert (one.clear, one.admitted, one.identity.admitted) == (True, True, True)
+    assert (one.clear, one.admitted, one.identity.admitted, one.asks_again) == (True, True, True, False)
     one.assigned("me", 20.0)
     assert one.clear
-    assert not one.due(20.0)
+    assert not asks(one, 20.0)
 
 
 def test_a_duplicate_is_waited_for_until_a_session_timeout_has_passed() -> None:
@@ -94,12 +103,12 @@ def test_a_duplicate_is_waited_for_until_a_session_timeout_has_passed() -> None:
     one.assigned("me", 0.0)
     now = 0.0
     while now < 5.9:
-        assert one.due(now)
+        assert asks(one, now)
         assert one.described(group(MINE, duplicate), now) == duplicate
         assert not one.clear
-        assert not one.due(now + LOOK_AGAIN_S / 2)
+        assert not asks(one, now + LOOK_AGAIN_S / 2)
         now += LOOK_AGAIN_S
-    assert one.due(6.0)
+    assert asks(one, 6.0)
     with pytest.raises(ConfigError) as refused:
         one.described(group(MINE, duplicate), 6.0)
     for told in ("'g'", "'client-old'", "/10.0.0.1", "run r0", "6 s", "checkpoint directory of its own"):
@@ -113,7 +122,7 @@ def test_a_predecessor_whose_session_ends_meanwhile_is_forgotten() -> None:
     one.described(group(MINE, member("old", Identity("l", "r0"))), 0.0)
     assert one.described(group(state="PreparingRebalance"), 3.0) is None
     assert not one.clear, "its end rebalances the group: nobody tells anything then"
-    assert one.due(3.0 + LOOK_AGAIN_S)
+    assert asks(one, 3.0 + LOOK_AGAIN_S)
     assert one.described(group(MINE), 7.0) is None
     assert one.clear
 
@@ -121,17 +130,19 @@ def test_a_predecessor_whose_session_ends_meanwhile_is_forgotten() -> None:
 def test_no_answer_holds_up_nothing_unless_a_duplicate_was_seen() -> None:
     one = check()
     one.assigned("me", 0.0)
-    assert one.due(0.0)
+    assert asks(one, 0.0)
     one.unanswered(1.0)
     assert one.clear
-    assert not one.due(9.0), "asked again with the next assignment"
+    assert not asks(one, 9.0), "asked again with the next assignment"
+    assert not one.asks_again
     one.assigned("me", 10.0)
     assert not one.clear
-    assert one.due(10.0)
+    assert asks(one, 10.0)
     one.described(group(member("old", Identity("l", "r0"))), 10.0)
     one.unanswered(11.0)
     assert not one.clear
-    assert one.due(11.0 + LOOK_AGAIN_S)
+    assert one.asks_again
+    assert asks(one, 11.0 + LOOK_AGAIN_S)
 
 
 def test_who_comes_back_after_losing_its_membership_looks_again() -> None:
@@ -141,4 +152,4 @@ def test_who_comes_back_after_losing_its_membership_looks_again() -> None:
     one.lost()
     one.assigned("me-2", 5.0)
     assert not one.clear
-    assert one.due(5.0)
+    assert asks(one, 5.0)

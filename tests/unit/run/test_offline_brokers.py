@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from streamgroup.driver.offline_brokers import OfflineBrokers
 
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.model import (
@@ -18,7 +16,6 @@ from streamgroup.model import (
     CommittedOffset,
     Dialect,
     Document,
-    FetchTask,
     OffsetRange,
     OffsetSpec,
     PartitionInfo,
@@ -27,32 +24,60 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import FetchOptions, GroupOptions, Mode
-from streamgroup.planning.document import from_value, to_value
+from streamgroup.run.offline_brokers import STREAM_TIMEOUT_S, OfflineBrokers
+from streamgroup.run.questions import FetchCommitted, Question
 from tests.unit.broker07 import tp
-from tests.unit.driver.runs import INITIAL, Run, Start, document, start
-from tests.unit.driver.shells import NODES, Logs, client, running, source, until
-
-__all__ = ["start"]
+from tests.unit.driver.shells import NODES
+from tests.unit.run.calls import Call, config
 
 HERE, AWAY = tp(0, 0), tp(1, 2)
 OTHERS = TopicPartition("not subscribed", 10_002)
 
 
-class FakeBackend:
+class Commits:
     """Offset nodes; `error` is raised instead where there is one."""
 
     def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.offsets = dict(offsets)
         self.error: Exception | None = None
-        self.asked = 0
+        self.asked: list[float] = []
 
-    def committed(
-        self, timeout: float, wanted: Callable[[TopicPartition], bool]
-    ) -> dict[TopicPartition, CommittedOffset]:
-        self.asked += 1
+    def answer(self, question: Question) -> dict[TopicPartition, CommittedOffset]:
+        assert isinstance(question, FetchCommitted)
+        self.asked.append(question.timeout)
         if self.error is not None:
             raise self.error
-        return {tp: CommittedOffset(offset) for tp, offset in self.offsets.items() if wanted(tp)}
+        return {tp: CommittedOffset(offset) for tp, offset in self.offsets.items() if question.wanted(tp)}
+
+
+class Offline:
+    """The offline brokers of one run, whose questions `commits` answer."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        snapshot: Callable[[], ClusterSnapshot] = lambda: registered(HERE),
+        *,
+        spec: OffsetSpec | None = None,
+        **options: Any,
+    ) -> None:
+        given = config(topics=("events",), **options)
+        self.warnings: list[str] = []
+        self.commits = commits
+        self.offline = OfflineBrokers(
+            given if spec is None else replace(given, starting=spec), snapshot, self.warnings.append
+        )
+
+    def prepare(self) -> Offline:
+        """AvailableNow, before its targets are taken."""
+        assert Call(self.offline.prepare(), answer=self.commits.answer).is_over
+        return self
+
+    def find(self, checkpoint: Document, targets: Mapping[TopicPartition, int] | None, *, once: bool) -> None:
+        assert Call(self.offline.find(checkpoint, targets, once=once), answer=self.commits.answer).is_over
+
+    def check_end(self, checkpoint: Document, targets: Mapping[TopicPartition, int] | None) -> None:
+        assert Call(self.offline.check_end(checkpoint, targets), answer=self.commits.answer).is_over
 
 
 def registered(*partitions: TopicPartition, dialect: Dialect = Dialect.KAFKA07) -> ClusterSnapshot:
@@ -64,18 +89,11 @@ def checkpoint(positions: Mapping[TopicPartition, int]) -> Document:
     return replace(INITIAL_DOCUMENT, positions={tp: Position(offset) for tp, offset in positions.items()})
 
 
-def run(
-    backend: FakeBackend, snapshot: Callable[[], ClusterSnapshot] = lambda: registered(HERE), **others: Any
-) -> OfflineBrokers:
-    options = replace(source(topics=("events",)), **others)
-    return OfflineBrokers(options, backend, snapshot, 1.0)  # type: ignore[arg-type]
-
-
 KNOWN = [
     ({HERE: 5, AWAY: 5, OTHERS: 5}, {}, {}),
     ({}, {HERE: 5, AWAY: 5, OTHERS: 5}, {}),
-    ({}, {}, {"starting": OffsetSpec(EARLIEST, offsets={HERE: 0, AWAY: 5, OTHERS: 0})}),
-    ({}, {}, {"starting": OffsetSpec(EARLIEST, timestamps={HERE: 0, AWAY: 5, OTHERS: 0})}),
+    ({}, {}, {"spec": OffsetSpec(EARLIEST, offsets={HERE: 0, AWAY: 5, OTHERS: 0})}),
+    ({}, {}, {"spec": OffsetSpec(EARLIEST, timestamps={HERE: 0, AWAY: 5, OTHERS: 0})}),
 ]
 TOLD = r"group 'g': this run has not read events 1-2: .*Start the broker and run again.*failOnDataLoss=false"
 
@@ -84,13 +102,14 @@ TOLD = r"group 'g': this run has not read events 1-2: .*Start the broker and run
 def test_what_is_known_is_not_left_out_by_a_run_that_ends(
     offsets: dict[TopicPartition, int], positions: dict[TopicPartition, int], others: dict[str, Any]
 ) -> None:
-    once = run(FakeBackend(offsets), **others)
+    once = Offline(Commits(offsets), **others)
     with pytest.raises(DataLossError, match=TOLD):
-        once.begin(checkpoint(positions), None, once=True)
-    available = run(FakeBackend(offsets), **others)
-    available.begin(checkpoint(positions), {HERE: 9}, once=False)
+        once.find(checkpoint(positions), None, once=True)
+    available = Offline(Commits(offsets), **others)
+    available.prepare()
+    available.find(checkpoint(positions), {HERE: 9}, once=False)
     with pytest.raises(DataLossError, match=TOLD):
-        available.end(checkpoint({HERE: 9}), {HERE: 9})
+        available.check_end(checkpoint({HERE: 9}), {HERE: 9})
 
 
 @pytest.mark.parametrize(("offsets", "positions", "others"), KNOWN)
@@ -98,188 +117,180 @@ def test_without_fail_on_data_loss_it_is_left_out_with_a_warning(
     offsets: dict[TopicPartition, int],
     positions: dict[TopicPartition, int],
     others: dict[str, Any],
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lenient = run(FakeBackend(offsets), fail_on_data_loss=False, **others)
-    lenient.begin(checkpoint(positions), {HERE: 9}, once=False)
-    lenient.end(checkpoint({HERE: 9}), {HERE: 9})
-    (said,) = caplog.messages
+    lenient = Offline(Commits(offsets), fail_on_data_loss=False, **others)
+    lenient.prepare()
+    lenient.find(checkpoint(positions), {HERE: 9}, once=False)
+    lenient.check_end(checkpoint({HERE: 9}), {HERE: 9})
+    (said,) = lenient.warnings
     assert "has not read events 1-2" in said
     assert "left out, since failOnDataLoss=false" in said
 
 
-def test_a_stream_says_once_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
-    backend = FakeBackend({HERE: 5, AWAY: 5})
-    stream = run(backend)
+def test_a_stream_says_once_what_it_waits_for() -> None:
+    commits = Commits({HERE: 5, AWAY: 5})
+    stream = Offline(commits)
     for error in (TransportError("slow"), None, None):
-        backend.error = error
-        stream.begin(INITIAL_DOCUMENT, None, once=False)
-        stream.end(INITIAL_DOCUMENT, None)
-    assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
+        commits.error = error
+        stream.find(INITIAL_DOCUMENT, None, once=False)
+        stream.check_end(INITIAL_DOCUMENT, None)
+    assert stream.warnings == [
         "group 'g': not registered are the brokers of events 1-2: the others are read, and these once their brokers "
         "are back"
     ]
-    assert backend.asked == 2
+    assert commits.asked == [STREAM_TIMEOUT_S] * 2
 
 
 def test_garbage_in_an_offset_node_stops_no_stream_but_a_run_that_would_end() -> None:
-    backend = FakeBackend({})
-    backend.error = DecodeError("/consumers/g/offsets/other/1-2 should hold a number")
-    stream, once = run(backend), run(backend)
+    commits = Commits({})
+    commits.error = DecodeError("/consumers/g/offsets/other/1-2 should hold a number")
+    stream, once = Offline(commits), Offline(commits)
     for _ in range(3):
-        stream.begin(INITIAL_DOCUMENT, None, once=False)
-    assert backend.asked == 1
+        stream.find(INITIAL_DOCUMENT, None, once=False)
+    assert len(commits.asked) == 1
     with pytest.raises(DecodeError):
-        once.begin(INITIAL_DOCUMENT, None, once=True)
+        once.find(INITIAL_DOCUMENT, None, once=True)
 
 
 @pytest.mark.parametrize(("read", "whole"), [(None, False), (299, False), (300, True)])
 def test_a_broker_that_goes_while_the_run_reads_it(read: int | None, whole: bool) -> None:
     """Whoever has read it: the run itself, or another member, whose commit tells."""
-    for backend, positions in (
-        (FakeBackend({AWAY: read} if read else {}), {}),
-        (FakeBackend({}), {AWAY: read} if read else {}),
+    for commits, positions in (
+        (Commits({AWAY: read} if read else {}), {}),
+        (Commits({}), {AWAY: read} if read else {}),
     ):
         there = [HERE, AWAY]
-        available = run(backend, lambda there=there: registered(*there))  # type: ignore[misc]
+        available = Offline(commits, lambda there=there: registered(*there))  # type: ignore[misc]
         targets = {HERE: 9, AWAY: 300}
-        available.begin(INITIAL_DOCUMENT, targets, once=False)
-        available.end(checkpoint({HERE: 9}), targets)
+        available.prepare()
+        available.find(INITIAL_DOCUMENT, targets, once=False)
+        available.check_end(checkpoint({HERE: 9}), targets)
         there.remove(AWAY)
         if whole:
-            available.end(checkpoint(positions), targets)
+            available.check_end(checkpoint(positions), targets)
         else:
             with pytest.raises(DataLossError, match=TOLD):
-                available.end(checkpoint(positions), targets)
+                available.check_end(checkpoint(positions), targets)
 
 
 def test_what_comes_back_while_the_run_reads_has_no_target_and_is_not_read() -> None:
     there = [HERE]
-    available = run(FakeBackend({AWAY: 5}), lambda: registered(*there))
-    available.begin(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+    available = Offline(Commits({AWAY: 5}), lambda: registered(*there))
+    available.prepare()
+    available.find(INITIAL_DOCUMENT, {HERE: 9}, once=False)
     there.append(AWAY)
     with pytest.raises(DataLossError, match=TOLD):
-        available.end(INITIAL_DOCUMENT, {HERE: 9})
+        available.check_end(INITIAL_DOCUMENT, {HERE: 9})
 
 
 def test_what_others_commit_in_a_topic_that_grows_is_no_reason() -> None:
-    backend = FakeBackend({HERE: 5})
-    available = run(backend, lambda: registered(HERE, AWAY))
-    available.begin(INITIAL_DOCUMENT, {HERE: 9}, once=False)
-    backend.offsets[AWAY] = 5
-    available.end(INITIAL_DOCUMENT, {HERE: 9})
+    commits = Commits({HERE: 5})
+    available = Offline(commits, lambda: registered(HERE, AWAY))
+    available.prepare()
+    available.find(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+    commits.offsets[AWAY] = 5
+    available.check_end(INITIAL_DOCUMENT, {HERE: 9})
+
+
+def test_what_the_run_itself_commits_of_a_topic_that_grows_is_no_reason() -> None:
+    """The first assignment brings a partition whose broker registered after the targets were taken."""
+    commits = Commits({HERE: 5})
+    available = Offline(commits, lambda: registered(HERE, AWAY)).prepare()
+    commits.offsets[AWAY] = 0
+    available.find(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+    assert len(commits.asked) == 1
+    available.check_end(INITIAL_DOCUMENT, {HERE: 9})
 
 
 def test_partitions_of_later_brokers_do_not_come_and_go() -> None:
-    backend = FakeBackend({HERE: 5, AWAY: 5})
+    commits = Commits({HERE: 5, AWAY: 5})
     for once in (True, False):
-        later = run(backend, lambda: registered(HERE, dialect=Dialect.KAFKA))
-        later.begin(INITIAL_DOCUMENT, {HERE: 9}, once=once)
-        later.end(INITIAL_DOCUMENT, {HERE: 9})
-    assert backend.asked == 0
+        later = Offline(commits, lambda: registered(HERE, dialect=Dialect.KAFKA))
+        later.prepare()
+        later.find(INITIAL_DOCUMENT, {HERE: 9}, once=once)
+        later.check_end(INITIAL_DOCUMENT, {HERE: 9})
+    assert commits.asked == []
 
 
-@pytest.mark.parametrize("trigger", ["available", "once"])
-def test_a_query_ends_with_an_error_rather_than_without_a_broker(start: Start, trigger: str) -> None:
-    off = source(topics=("events",), group=GroupOptions("", mode=Mode.OFF))
-    query = start(off, logs=Logs(ends={HERE: 10}, segments={HERE: (0, 4)}, dialect=Dialect.KAFKA07))
-    document = to_value(checkpoint({HERE: 4, AWAY: 5}))
-    told = r"no group: this run has not read events 1-2"
-    if trigger == "once":
-        with pytest.raises(DataLossError, match=told):
-            query.latest(document, once=True)
-        return
-    query.coordinator.prepare_available_now()
-    first = query.batch(document)
-    with pytest.raises(DataLossError, match=told):
-        query.latest(first)
+# -- Once, whose single batch waits for nothing that is away ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_once_does_not_pass_over_a_broker_that_goes_while_it_is_waited_for(
-    strict: bool, start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It was registered when the run began, and hangs; then its session is over."""
-    logs = Logs(ends={HERE: 10, AWAY: 10}, segments={HERE: (0, 4), AWAY: (0, 5)}, dialect=Dialect.KAFKA07)
-    logs.slow = {AWAY}
-
-    def goes() -> None:
-        if len(logs.listings) > 6:
-            logs.ends.pop(AWAY, None)
-
-    logs.hook = goes
-    options = source(
-        client=client(metadata_max_age_ms=50),
-        topics=("events",),
-        group=GroupOptions("", mode=Mode.OFF),
-        fail_on_data_loss=strict,
-    )
-    query = start(options, logs=logs)
-    document = to_value(checkpoint({HERE: 4, AWAY: 5}))
+def test_once_does_not_pass_over_a_broker_that_goes_after_it_was_found(strict: bool) -> None:
+    there = [HERE, AWAY]
+    once = Offline(Commits({AWAY: 5}), lambda: registered(*there), fail_on_data_loss=strict)
+    once.find(checkpoint({HERE: 4}), None, once=True)
+    assert once.offline.left_out({HERE}) == frozenset()
+    there.remove(AWAY)
     if strict:
-        with pytest.raises(DataLossError, match=r"no group: this run has not read events 1-2"):
-            query.latest(document, once=True)
+        with pytest.raises(DataLossError, match=TOLD):
+            once.offline.left_out()
         return
-    planned = from_value(query.latest(document, once=True))
-    assert [range_.partition for range_ in planned.ranges] == [HERE]
-    assert caplog.text.count("this run has not read events 1-2") == 1
+    assert [once.offline.left_out() for _ in range(2)] == [{AWAY}, {AWAY}]
+    assert len(once.warnings) == 1
 
 
-# -- a batch whose broker is away when its tasks are planned -----------------------------------------------------------
-
-BATCH = document("other", "", OffsetRange(HERE, 0, 4), OffsetRange(AWAY, 0, 5))
-
-
-def replaying(start: Start, mode: Mode = Mode.OFF, wait_ms: int = 120_000) -> Run:
-    """A run that replays `BATCH`, most of which broker 1 has, which is not registered."""
-    options = source(
-        client=client(metadata_max_age_ms=20),
-        topics=("events",),
-        group=GroupOptions("" if mode is Mode.OFF else "g", mode=mode),
-        fetch=FetchOptions(poll_timeout_ms=wait_ms),
-    )
-    return start(options, logs=Logs(ends={HERE: 10}, dialect=Dialect.KAFKA07, unregistered={1}))
+def test_available_now_waits_for_no_answer_about_a_broker_that_is_away() -> None:
+    """`check_end` decides about its partitions."""
+    available = Offline(Commits({AWAY: 5}))
+    available.prepare()
+    available.find(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+    assert available.offline.left_out({HERE, AWAY}) == {AWAY}
+    assert available.warnings == []
 
 
-@pytest.mark.parametrize("log_is_there", [True, False])
-@pytest.mark.parametrize("mode", [Mode.OFF, Mode.MEMBER])
-def test_a_replay_waits_until_the_broker_of_its_ranges_is_registered(
-    mode: Mode, log_is_there: bool, start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where the broker comes back without the log, its tasks find that out: nobody registers the topic there."""
-    query = replaying(start, mode)
-    tasks: list[FetchTask] = []
-    with running(lambda: tasks.extend(query.coordinator.partitions(INITIAL, to_value(BATCH)))):
-        until(lambda: "waiting for broker 1" in caplog.text, "it waits")
-        looked = query.logs.snapshots
-        until(lambda: query.logs.snapshots > looked + 1, "it has looked again")
-        assert not tasks
-        if log_is_there:
-            query.logs.ends[AWAY] = 10
-        query.logs.unregistered.clear()
-    planned = {range_.range: range_.leader for task in tasks for range_ in task.ranges}
-    assert planned == {OffsetRange(HERE, 0, 4): NODES[0], OffsetRange(AWAY, 0, 5): NODES[1]}
-    assert caplog.text.count("waiting for broker 1") == 1
+# -- a batch whose broker is away when its tasks are planned ----------------------------------------------------------
+
+BATCH = (OffsetRange(HERE, 0, 4), OffsetRange(AWAY, 0, 5))
+WAIT_S = 120.0
 
 
-def test_a_replay_whose_broker_stays_away_is_an_error_that_names_it(start: Start) -> None:
-    query = replaying(start, wait_ms=50)
+class Brokers:
+    """The brokers that are registered, and the wait of a batch for those that it needs."""
+
+    def __init__(self, group: GroupOptions | None = None) -> None:
+        self.away = {1}
+        self.is_over = False
+        options = {"group": group, "fetch": FetchOptions(poll_timeout_ms=int(WAIT_S * 1000))}
+        self.offline = Offline(Commits({}), self.snapshot, **options)
+
+    def snapshot(self) -> ClusterSnapshot:
+        there = {node: broker for node, broker in NODES.items() if node not in self.away}
+        return replace(registered(HERE), brokers=there)
+
+    def wait(self) -> Call:
+        return Call(self.offline.offline.wait_for_brokers(BATCH, lambda: self.is_over))
+
+
+def test_a_batch_waits_until_the_brokers_of_its_ranges_are_registered() -> None:
+    brokers = Brokers()
+    wait = brokers.wait()
+    assert not wait.is_over
+    assert wait.wake_at == WAIT_S
+    assert brokers.offline.warnings == [
+        "group 'g': waiting for broker 1 to register in ZooKeeper, to read events 1-2 at position 0, 120 s "
+        "(kafkaConsumer.pollTimeoutMs) at most"
+    ]
+    brokers.away.clear()
+    assert wait.at(1.0).is_over
+
+
+def test_a_batch_whose_brokers_are_registered_waits_for_nothing() -> None:
+    brokers = Brokers()
+    brokers.away.clear()
+    assert brokers.wait().is_over
+    assert brokers.offline.warnings == []
+
+
+def test_a_batch_whose_broker_stays_away_is_an_error_that_names_it() -> None:
+    wait = Brokers(GroupOptions("", mode=Mode.OFF)).wait()
     told = r"no group: .*events 1-2 at position 0.*broker 1 did not register .*pollTimeoutMs.*Start the broker"
     with pytest.raises(TransportError, match=told):
-        query.coordinator.partitions(INITIAL, to_value(BATCH))
+        wait.at(WAIT_S)
 
 
-def test_a_replay_waits_for_no_broker_once_the_run_has_failed(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    query = replaying(start)
-    raised: list[Exception] = []
-
-    def replay() -> None:
-        try:
-            query.coordinator.partitions(INITIAL, to_value(BATCH))
-        except DecodeError as error:
-            raised.append(error)
-
-    with running(replay):
-        until(lambda: "waiting for broker 1" in caplog.text, "it waits")
-        query.coordinator._fail(DecodeError("fenced"))
-    assert raised
+def test_a_batch_waits_for_no_broker_once_the_run_has_failed() -> None:
+    brokers = Brokers()
+    wait = brokers.wait()
+    brokers.is_over = True
+    assert wait.at(1.0).is_over

@@ -1,34 +1,36 @@
-"""How long Spark says nothing, and what becomes of that (R22, R27)."""
+"""How long Spark says nothing, and what the run tells about that (R22, R27)."""
 
 from __future__ import annotations
 
-import logging
-import signal
-import subprocess
-import sys
-import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from streamgroup.driver.application.silence import SilenceWatch
 
-from streamgroup.driver.application import silence
-from streamgroup.driver.application.parent import StoppedWatch
+from streamgroup.group.events import WARNING
 from streamgroup.options.types import GroupOptions, Mode
-from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
-from tests.unit.driver.runs import Run, Start, start
-from tests.unit.driver.shells import SOON, running, source, until
-
-__all__ = ["start"]
+from streamgroup.run.silence import SilenceWatch
+from tests.unit.run.calls import config
 
 
-class Time:
-    """The clock that the shell of the watchdog reads; it only goes on when the test says so."""
+class Silence:
+    """A watch, its time, and what it noted."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, group: GroupOptions, *, is_listened: bool = False) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(silence, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.notes: list[str] = []
+        self.watch = SilenceWatch(config(group), is_listened=lambda: is_listened, note=self._note)
+
+    def _note(self, level: int, text: str) -> None:
+        assert level == WARNING
+        self.notes.append(text)
+
+    def call(self) -> None:
+        self.watch.begin_call(self.now)
+        self.watch.end_call(self.now)
+
+    def look(self, after: float, *, jvm_is_stopped: bool = False) -> str | None:
+        self.now += after
+        return self.watch.look(self.now, jvm_is_stopped=jvm_is_stopped)
 
 
 # -- long triggers (R22) ----------------------------------------------------------------------------------------------
@@ -37,16 +39,15 @@ class Time:
 @pytest.mark.parametrize(
     ("gap", "listened", "warned"), [(11, False, 1), (9, False, 0), (11, True, 0)], ids=["long", "short", "listened to"]
 )
-def test_with_long_triggers_the_listener_is_asked_for_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gap: float, listened: bool, warned: int
-) -> None:
-    time = Time(monkeypatch)
-    watching = SilenceWatch(GroupOptions("g"), is_listened=lambda: listened, pause=lambda: False)
+def test_with_long_triggers_the_listener_is_asked_for_once(gap: float, listened: bool, warned: int) -> None:
+    silence = Silence(GroupOptions("g"), is_listened=listened)
     for _ in range(3):
-        with watching.call():
-            pass
-        time.now += gap
-    assert caplog.text.count("Call streamgroup.listen(spark)") == warned
+        silence.call()
+        silence.now += gap
+    assert "\n".join(silence.notes).count("Call streamgroup.listen(spark)") == warned
+
+
+# -- a driver that seems hung (R27) -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -59,137 +60,37 @@ def test_with_long_triggers_the_listener_is_asked_for_once(
     ids=["member", "commit", "off"],
 )
 def test_only_a_member_is_told_that_it_keeps_partitions_from_others(
-    options: GroupOptions, who: str, keeps: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    options: GroupOptions, who: str, keeps: bool
 ) -> None:
-    time = Time(monkeypatch)
-    watching = SilenceWatch(options, is_listened=lambda: False, pause=lambda: False)
-    with watching.call():
-        pass
-    time.now += 1_000
-    watching.look(jvm_is_stopped=False)
-    assert caplog.messages[0].startswith(who)
-    assert ("group.maxSilence" in caplog.text) is keeps
+    silence = Silence(options)
+    silence.call()
+    assert silence.look(1_000) is None
+    (said,) = silence.notes
+    assert said.startswith(who)
+    assert ("group.maxSilence" in said) is keeps
 
 
-# -- the whole coordinator --------------------------------------------------------------------------------------------
-
-
-def leave_and_come_back(run: Run, leave: Any) -> dict[str, Any]:
-    """What is proven is committed before; the batch that sank meanwhile repeats nothing afterwards."""
-    first = run.batch()
-    leave()
-    until(lambda: run.poller.asked(LeaveGroupRequest) == 1, "left")
-    assert run.group.members == {}
-    joined = run.poller.asked(JoinGroupRequest)
-    run.latest(first)
-    until(lambda: run.poller.asked(JoinGroupRequest) > joined, "joined again")
-    until(lambda: run.committed == {0: 10, 1: 10}, "what sank while nobody was a member is committed by R5")
-    run.logs.ends = dict.fromkeys(run.logs.ends, 12)
-    second = run.plan(first)
-    assert second["ranges"] == {"t": {"0": [10, 12], "1": [10, 12]}}
-    return second
-
-
-def test_a_driver_silent_for_longer_than_it_may_leaves_and_joins_again_when_spark_calls(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = start(source(group=GroupOptions("g", max_silence_ms=50)))
-
-    def leave() -> None:
-        time.sleep(0.06)
-        run.coordinator.silence.look(jvm_is_stopped=False)
-
-    with caplog.at_level(logging.INFO):
-        leave_and_come_back(run, leave)
-    assert "longer than group.maxSilence: left the group, the others read on (R27)" in caplog.text
-    assert "Spark is back: joining as a new member (R27)" in caplog.text
-
-
-def test_a_driver_whose_jvm_is_stopped_leaves_after_a_session_and_joins_again(start: Start) -> None:
-    """The JVM is a process of the test's own that is really stopped."""
-    run = start(source(group=GroupOptions("g", session_timeout_ms=300, heartbeat_interval_ms=100)))
-    jvm = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    is_stopped = StoppedWatch(jvm.pid)
-
-    def leave() -> None:
-        jvm.send_signal(signal.SIGSTOP)
-        until(is_stopped, "stopped")
-        deadline = time.monotonic() + SOON
-        while not run.poller.asked(LeaveGroupRequest):
-            run.coordinator.silence.look(jvm_is_stopped=is_stopped())
-            assert time.monotonic() < deadline, "it has not left"
-            time.sleep(0.02)
-        jvm.send_signal(signal.SIGCONT)
-        until(lambda: not is_stopped(), "going on")
-
-    try:
-        leave_and_come_back(run, leave)
-    finally:
-        jvm.kill()
-        jvm.wait(SOON)
-
-
-def test_what_is_proven_is_committed_before_a_silent_driver_leaves(start: Start) -> None:
-    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
-    run.latest(run.batch())
-    time.sleep(0.01)
-    run.coordinator.silence.look(jvm_is_stopped=False)
-    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
-
-
-def test_a_batch_in_flight_that_a_silent_driver_leaves_is_a_possible_repeat_told_once(start: Start) -> None:
-    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
-    run.batch()
-    time.sleep(0.01)
+@pytest.mark.parametrize(
+    ("options", "stopped", "reason"),
+    [
+        ({"max_silence_ms": 400_000}, False, "Spark has been silent for 401 s, longer than group.maxSilence"),
+        ({"session_timeout_ms": 400_000}, True, "the driver's JVM has been stopped (state T) for 401 s"),
+    ],
+)
+def test_the_reason_to_leave_comes_once_for_each_silence(options: dict[str, Any], stopped: bool, reason: str) -> None:
+    silence = Silence(GroupOptions("g", max_poll_interval_ms=500_000, **options))
     for _ in range(2):
-        run.coordinator.silence.look(jvm_is_stopped=False)
-    repeat = run.coordinator.status()["trouble"]["repeat"]
-    assert (repeat["count"], repeat["reason"][:27]) == (1, "left while Spark was silent")
+        silence.call()
+        assert silence.look(0.0, jvm_is_stopped=stopped) is None
+        assert silence.look(401.0, jvm_is_stopped=stopped) == reason
+        assert silence.look(401.0, jvm_is_stopped=stopped) is None
 
 
-def test_who_has_not_joined_yet_has_nothing_to_leave_and_joins_with_its_first_batch(start: Start) -> None:
-    """AvailableNow asks for the ends of all its sources first, and a broker of another source may be slow."""
-    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
-    run.coordinator.prepare_available_now()
-    time.sleep(0.01)
-    run.coordinator.silence.look(jvm_is_stopped=False)
-    assert run.batch()["ranges"] == {"t": {"0": [0, 10], "1": [0, 10]}}
-
-
-def test_another_member_that_read_on_meanwhile_is_followed(start: Start) -> None:
-    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
-    first = run.batch()
-    time.sleep(0.01)
-    run.coordinator.silence.look(jvm_is_stopped=False)
-    run.group.offsets = {tp: type(offset)(15) for tp, offset in run.group.offsets.items()}
-    run.logs.ends = dict.fromkeys(run.logs.ends, 20)
-    assert run.plan(first)["ranges"] == {"t": {"0": [15, 20], "1": [15, 20]}}
-
-
-def test_a_silent_driver_can_be_stopped_and_drained_while_it_is_out(start: Start) -> None:
-    for end in ("stop", "drain"):
-        run = start(source(group=GroupOptions("g", max_silence_ms=1)))
-        first = run.batch()
-        run.latest(first)
-        time.sleep(0.01)
-        run.coordinator.silence.look(jvm_is_stopped=False)
-        if end == "stop":
-            run.coordinator.stop()
-        else:
-            assert run.coordinator.drain(SOON)["drained"]
-        joined = run.poller.asked(JoinGroupRequest)
-        assert run.latest(first) == first
-        assert run.poller.asked(JoinGroupRequest) == joined, "it does not come back"
-
-
-def test_a_drain_of_a_batch_that_sinks_while_the_member_is_out_waits_until_it_is_committed(start: Start) -> None:
-    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
-    first = run.batch()
-    time.sleep(0.01)
-    run.coordinator.silence.look(jvm_is_stopped=False)
-    answers: list[dict[str, Any]] = []
-    with running(lambda: answers.append(run.coordinator.drain(SOON))):
-        until(lambda: run.coordinator.status()["draining"], "draining")
-        assert run.latest(first) == first
-    assert answers[0]["drained"]
-    assert run.committed == {0: 10, 1: 10}
+def test_nothing_is_silent_while_a_call_of_spark_runs() -> None:
+    silence = Silence(GroupOptions("g", max_silence_ms=1_000))
+    silence.watch.begin_call(silence.now)
+    assert silence.look(1_000) is None
+    silence.watch.end_call(silence.now)
+    assert silence.look(0.5) is None
+    assert silence.look(1.0) is not None
+    assert silence.notes == []

@@ -2,127 +2,220 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from streamgroup.driver.resolver import Resolver
 
-from streamgroup.driver.logs import watcher as watching
-from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.errors import DataLossError, StreamGroupError, TransportError
+from streamgroup.cluster.requests import ListedOffset
+from streamgroup.errors import BrokerError, DataLossError, TransportError
+from streamgroup.group import events as ev
 from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
-from streamgroup.model import EARLIEST, LATEST, TopicPartition
-from streamgroup.remediation import OffsetLocation, StoredIn
-from streamgroup.run.run_events import Loss
-from tests.unit.driver.shells import SOON, Logs, logs_of, source, until
+from streamgroup.logline import parse
+from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from streamgroup.options.types import GroupOptions, Isolation, Mode, OffsetsStorage
+from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
+from streamgroup.run.questions import ListOffsets, Question
+from streamgroup.run.run_events import RunEvents
+from streamgroup.run.starting_offsets import StartingOffsets, losses_of, refuse
+from tests.unit.driver.shells import FakeCluster, Logs, logs_of
+from tests.unit.run.calls import Call, config
 
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 FOUNDED = Resolve(4, {P0: Origin.STARTING, P1: Origin.STARTING})
+IN_ZOOKEEPER = GroupOptions("g", offsets_storage=OffsetsStorage.ZOOKEEPER)
+SPEC = OffsetSpec(LATEST)
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
-class Asked:
-    """A resolver over a watcher that runs, and what it told."""
+class Finder:
+    """The search of one run, which the brokers of `logs` answer, and what it told."""
 
-    def __init__(self, is_new: Callable[[TopicPartition], bool] = lambda tp: False, **options: Any) -> None:
+    def __init__(
+        self,
+        logs: Logs,
+        is_new: Callable[[TopicPartition], bool] = lambda tp: False,
+        *,
+        spec: OffsetSpec = SPEC,
+        **options: Any,
+    ) -> None:
         self.found: list[tuple[int, dict[TopicPartition, int]]] = []
-        self.failed: list[tuple[int, StreamGroupError]] = []
-        self.on_found: Callable[[], None] = lambda: None
-        given = source(LATEST, **options)
-        self.watcher = LogWatcher(given, lambda snapshot, asked: None, lambda error: None)
-        self.losses: list[tuple[Loss, bool]] = []
-        self.resolver = Resolver(
-            given,
-            OffsetLocation("g", StoredIn.ZOOKEEPER),
-            self.watcher,
-            lambda losses, failed: self.losses.extend((loss, failed) for loss in losses),
-            on_found=self._found,
-            on_failed=lambda *told: self.failed.append(told),
-            is_new=is_new,
-        )
-        self.watcher.start()
+        self.actions: list[Any] = []
+        self.lines: list[tuple[int, str]] = []
+        self.asked: list[tuple[float, ListOffsets]] = []
+        self.hears: Callable[[], None] = lambda: None
+        self.cluster = FakeCluster(logs)
+        options = {"group": IN_ZOOKEEPER, "fetch_offset_retry_interval_ms": 250, **options}
+        given = replace(config(**options), starting=spec)
+        events = RunEvents("g", "r", lambda level, line: self.lines.append((level, line)), lambda: NOON)
+        self.starts = StartingOffsets(given, self, events, perform=self.actions.extend, is_new=is_new)  # type: ignore[arg-type]
+        self.now = 100.0
 
-    def _found(self, generation: int, offsets: dict[TopicPartition, int]) -> None:
-        self.found.append((generation, offsets))
-        self.on_found()
+    def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[Any]:
+        """As of a member."""
+        self.hears()
+        self.found.append((generation, dict(offsets)))
+        return ["the member's actions"]
 
+    def answer(self, question: Question) -> object:
+        assert isinstance(question, ListOffsets)
+        self.asked.append((self.now, question))
+        return self.cluster.list_offsets(question.wanted, Isolation.READ_COMMITTED, self.now + question.timeout)
 
-@pytest.fixture
-def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
-    made = logs_of([10, 20])
-    monkeypatch.setattr(watching, "open_cluster", made.of)
-    return made
-
-
-@pytest.fixture
-def ask(logs: Logs) -> Iterator[Callable[..., Asked]]:
-    made: list[Asked] = []
-
-    def make(**options: Any) -> Asked:
-        made.append(Asked(**options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.watcher.stop(SOON)
+    def find(self, wanted: Resolve = FOUNDED) -> Call:
+        """To the end; it waits only between two attempts."""
+        call = Call(self.starts.find(wanted), self.now, answer=self.answer)
+        while not call.is_over:
+            assert call.wake_at is not None
+            self.now = call.wake_at
+            call.at(self.now)
+        return call
 
 
-def test_what_the_log_tells_is_told_with_the_generation_that_asked(ask: Callable[..., Asked]) -> None:
-    asked = ask()
-    asked.resolver.resolve(FOUNDED)
-    until(lambda: bool(asked.found), "found")
-    assert asked.found == [(4, {P0: 10, P1: 20})]
+def found(logs: Logs, origins: Mapping[TopicPartition, Origin], **options: Any) -> dict[TopicPartition, int]:
+    finder = Finder(logs, **options)
+    finder.find(Resolve(1, origins))
+    ((_, offsets),) = finder.found
+    return offsets
 
 
-def test_what_came_to_be_after_the_run_began_starts_at_earliest(ask: Callable[..., Asked]) -> None:
-    asked = ask(is_new=lambda tp: tp == P1)
-    asked.resolver.resolve(FOUNDED)
-    until(lambda: bool(asked.found), "found")
-    assert asked.found == [(4, {P0: 10, P1: 0})]
+# -- what is found ----------------------------------------------------------------------------------------------------
 
 
-def test_losses_that_are_allowed_are_said(ask: Callable[..., Asked], logs: Logs) -> None:
+def test_what_the_log_tells_is_told_with_the_generation_that_asked() -> None:
+    finder = Finder(logs_of([10, 20]))
+    finder.find()
+    assert finder.found == [(4, {P0: 10, P1: 20})]
+    assert finder.actions == ["the member's actions"]
+
+
+def test_what_came_to_be_after_the_run_began_starts_at_earliest() -> None:
+    finder = Finder(logs_of([10, 20]), is_new=lambda tp: tp == P1)
+    finder.find()
+    assert finder.found == [(4, {P0: 10, P1: 0})]
+
+
+def test_founders_start_as_the_options_say_and_all_others_at_earliest() -> None:
+    origins = {P0: Origin.STARTING, P1: Origin.EARLIEST, P2: Origin.EARLIEST}
+    assert found(logs_of([10, 20, 30]), origins) == {P0: 10, P1: 0, P2: 0}
+
+
+def test_offsets_that_are_given_ask_nobody() -> None:
+    logs = logs_of([10])
+    assert found(logs, {P0: Origin.STARTING}, spec=OffsetSpec(LATEST, offsets={P0: 4})) == {P0: 4}
+    assert logs.listings == []
+
+
+def test_a_timestamp_beyond_the_last_record_asks_for_the_end_in_the_time_that_is_left() -> None:
+    finder = Finder(logs_of([10]), spec=OffsetSpec(LATEST, timestamp=1_000, no_match_is_latest=True))
+    call = Call(finder.starts.find(Resolve(4, {P0: Origin.STARTING})), 100.0)
+    assert call.question == ListOffsets({P0: 1_000}, 3.0)
+    call.at(102.0).answered({P0: ListedOffset(-1)})
+    assert call.question == ListOffsets({P0: LATEST}, 1.0)
+    call.answered({P0: ListedOffset(10)})
+    assert finder.found == [(4, {P0: 10})]
+
+
+# -- records that may have been missed --------------------------------------------------------------------------------
+
+
+def test_losses_that_are_allowed_are_said() -> None:
+    logs = logs_of([10, 20])
     logs.starts = {P0: 5}
-    asked = ask(fail_on_data_loss=False)
-    asked.resolver.resolve(Resolve(1, {P0: Origin.EARLIEST}))
-    until(lambda: bool(asked.found), "found")
-    assert asked.found == [(1, {P0: 5})]
-    ((loss, failed),) = asked.losses
-    assert "its log starts at 5" in loss.text
-    assert (loss.to, loss.count, failed) == (5, 5, False)
+    finder = Finder(logs, fail_on_data_loss=False)
+    finder.find(Resolve(1, {P0: Origin.EARLIEST}))
+    assert finder.found == [(1, {P0: 5})]
+    ((level, line),) = finder.lines
+    assert (level, "its log starts at 5" in line) == (ev.WARNING, True)
+    fields = parse(line)
+    assert (fields["event"], fields["to"], fields["count"]) == ("data_loss", "5", "5")
+    assert "failed" not in fields
 
 
-def test_losses_that_are_not_allowed_fail_at_once(ask: Callable[..., Asked], logs: Logs) -> None:
+def test_losses_that_are_not_allowed_fail_at_once() -> None:
+    logs = logs_of([10, 20])
     logs.starts = {P0: 5}
-    asked = ask()
-    asked.resolver.resolve(Resolve(1, {P0: Origin.EARLIEST}))
-    until(lambda: bool(asked.failed), "failed")
-    assert [(generation, type(error)) for generation, error in asked.failed] == [(1, DataLossError)]
-    assert "ZooKeeper's nodes /consumers/g/offsets" in str(asked.failed[0][1])
-    assert [failed for _, failed in asked.losses] == [True]
-    assert asked.found == []
+    finder = Finder(logs)
+    with pytest.raises(DataLossError, match="ZooKeeper's nodes /consumers/g/offsets"):
+        finder.find(Resolve(1, {P0: Origin.EARLIEST}))
+    assert [parse(line)["failed"] for _, line in finder.lines] == ["true"]
+    assert finder.found == []
     assert logs.listings == [(EARLIEST, (P0,))]
 
 
-@pytest.mark.parametrize(("failures", "retries", "found"), [(2, 2, True), (3, 2, False), (1, 0, False)])
+@pytest.mark.parametrize(
+    ("origin", "start", "told"),
+    [(Origin.EARLIEST, 5, "its log starts at 5"), (Origin.RECREATED, 0, "deleted and created again")],
+)
+def test_records_that_may_have_been_missed_are_told_of_or_end_the_query(origin: Origin, start: int, told: str) -> None:
+    logs = logs_of([10])
+    logs.starts = {P0: start}
+    offsets = found(logs, {P0: origin}, fail_on_data_loss=False)
+    assert offsets == {P0: start}
+    losses = losses_of("g", {P0: origin}, offsets)
+    assert [(loss.partition, loss.at, loss.to) for loss in losses] == [(P0, None, start)]
+    assert told in losses[0].text
+    assert re.search(
+        rf"'g', t-0: [^\n]*{told}[\s\S]*failOnDataLoss=false.*--group g", str(refuse(OffsetLocation("g"), losses))
+    )
+    there = str(refuse(OffsetLocation("g", StoredIn.ZOOKEEPER), losses))
+    assert "write the group's offsets into ZooKeeper's nodes /consumers/g/offsets/<topic>/<partition>" in there
+    assert "kafka-consumer-groups" not in there
+
+
+@pytest.mark.parametrize("origin", [Origin.STARTING, Origin.EARLIEST])
+def test_a_founders_start_and_a_log_that_starts_at_0_lose_nothing(origin: Origin) -> None:
+    assert losses_of("g", {P0: origin}, {P0: 5 if origin is Origin.STARTING else 0}) == []
+
+
+@pytest.mark.parametrize("origin", [Origin.EARLIEST, Origin.RECREATED])
+def test_without_a_group_a_loss_speaks_of_none(origin: Origin) -> None:
+    logs = logs_of([10])
+    logs.starts = {P0: 5}
+    finder = Finder(logs, group=GroupOptions(mode=Mode.OFF))
+    with pytest.raises(DataLossError) as raised:
+        finder.find(Resolve(1, {P0: origin}))
+    losses = losses_of("", {P0: origin}, {P0: 5})
+    for text in (str(raised.value), str(refuse(NO_LOCATION, losses))):
+        assert text.startswith("t-0: ")
+        assert "group" not in text
+        assert "failOnDataLoss=false" in text
+
+
+# -- brokers that do not answer ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("failures", "retries", "is_found"), [(2, 2, True), (3, 2, False), (1, 0, False)])
 def test_brokers_that_do_not_answer_are_asked_again_as_often_as_said(
-    ask: Callable[..., Asked], logs: Logs, failures: int, retries: int, found: bool
+    failures: int, retries: int, is_found: bool
 ) -> None:
+    logs = logs_of([10, 20])
     logs.failures = [TransportError("down")] * failures
-    asked = ask(fetch_offset_retries=retries)
-    asked.resolver.resolve(FOUNDED)
-    until(lambda: bool(asked.found or asked.failed), "an answer")
-    assert bool(asked.found) is found
+    finder = Finder(logs, fetch_offset_retries=retries)
+    if is_found:
+        finder.find()
+    else:
+        with pytest.raises(TransportError, match="down"):
+            finder.find()
+    assert bool(finder.found) is is_found
     assert logs.failures == []
     assert len(logs.listings) == retries + 1
+    assert [at for at, _ in finder.asked] == [100.0 + 0.25 * n for n in range(retries + 1)]
+    assert {question.timeout for _, question in finder.asked} == {3.0}
+    notes = [action for action in finder.actions if isinstance(action, ev.Note)]
+    assert len(notes) == retries
+    assert all(n.text == "g: starting offsets not found, asking again: down" for n in notes)
 
 
 @pytest.mark.parametrize("where", ["the question", "who hears the answer"])
-def test_whatever_else_is_raised_fails_the_query(ask: Callable[..., Asked], logs: Logs, where: str) -> None:
-    asked = ask()
+def test_whatever_else_is_raised_ends_the_search(where: str) -> None:
+    """The run fails the query with it: see test_machine.py."""
+    logs = logs_of([10, 20])
+    finder = Finder(logs)
 
     def fail() -> None:
         raise ZeroDivisionError("a defect")
@@ -130,28 +223,23 @@ def test_whatever_else_is_raised_fails_the_query(ask: Callable[..., Asked], logs
     if where == "the question":
         logs.hook = fail
     else:
-        asked.on_found = fail
-    asked.resolver.resolve(FOUNDED)
-    until(lambda: bool(asked.failed), "failed")
-    ((generation, error),) = asked.failed
-    assert generation == 4
-    assert isinstance(error, StreamGroupError)
-    assert "a defect" in str(error)
+        finder.hears = fail
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        finder.find()
+    assert finder.found == []
 
 
-def test_resolve_returns_at_once(logs: Logs) -> None:
-    class Deaf:
-        def post(self, question: object, timeout: float) -> Future[Any]:
-            return Future()
+def test_an_error_of_a_broker_is_not_asked_about_again() -> None:
+    logs = logs_of([10, 20])
+    logs.failures = [BrokerError(29, "t")]
+    with pytest.raises(BrokerError):
+        Finder(logs).find()
+    assert len(logs.listings) == 1
 
-    told = threading.Event()
-    resolver = Resolver(
-        source(),
-        OffsetLocation("g"),
-        Deaf(),  # type: ignore[arg-type]
-        lambda losses, failed: told.set(),
-        on_found=lambda *a: told.set(),
-        on_failed=lambda *a: told.set(),
-    )
-    resolver.resolve(FOUNDED)
-    assert not told.is_set()
+
+def test_the_search_waits_for_no_broker() -> None:
+    finder = Finder(logs_of([10, 20]))
+    call = Call(finder.starts.find(FOUNDED))
+    assert call.question == ListOffsets({P0: LATEST, P1: LATEST}, 3.0)
+    assert not call.is_over
+    assert finder.actions == []
