@@ -1,0 +1,666 @@
+"""Runs as machines: events in, actions out, with a real member and a group's coordinator in memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import pytest
+
+from streamgroup.cluster.requests import ListedOffset
+from streamgroup.driver.membership.modes import ledger_of, machine_of, member_of, run_config
+from streamgroup.errors import BrokerError, ConfigError, FencedError, StreamGroupError, TransportError
+from streamgroup.group import events as ev
+from streamgroup.group.member import MetadataStale
+from streamgroup.model import (
+    EARLIEST,
+    INITIAL_DOCUMENT,
+    ClusterSnapshot,
+    Document,
+    GroupDescription,
+    GroupState,
+    LogRange,
+    OffsetRange,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+)
+from streamgroup.options.types import GroupOptions, LimitOptions, Mode, Subscription
+from streamgroup.run import interface as io
+from streamgroup.run import questions as ask
+from streamgroup.run.lineage_watch import DESCRIBE_TIMEOUT_S
+from streamgroup.run.machine import Run
+from streamgroup.run.plan_gate import ASSIGNMENT_TIMEOUT_S
+from streamgroup.run.planner import Planner
+from streamgroup.run.run_events import RunEvents
+from streamgroup.run.table import RunState
+from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
+from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.wire.schema import decode, encode
+from tests.offset_store import OFFSETS_VERSION
+from tests.unit.driver.shells import NODES, source
+from tests.unit.group.fake_group import OffsetCoordinator
+
+A = TypeVar("A")
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+MEMBER, OFF = GroupOptions("g"), GroupOptions(mode=Mode.OFF)
+SILENT = GroupOptions("g", max_silence_ms=60_000)
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+PLAN = io.LatestOffset(INITIAL_DOCUMENT, LimitOptions())
+
+
+def snapshot(partitions: int = 2, topic: str = "t") -> ClusterSnapshot:
+    infos = tuple(PartitionInfo(n, n % 2, 1) for n in range(partitions))
+    return ClusterSnapshot(NODES, {topic: TopicInfo(topic, infos, "id")})
+
+
+class KnownLogs:
+    """The last answers about logs: each log has the records 0 to 9, and no position looks wrong."""
+
+    def __init__(self) -> None:
+        self.snapshot = ClusterSnapshot({}, {})
+        self.metadata_at = 0.0
+        self.ends: dict[TopicPartition, int] = {P0: 10, P1: 10, P2: 10}
+
+    @property
+    def known_since(self) -> tuple[object, object]:
+        return object(), self.snapshot
+
+    def known(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
+        return {tp: LogRange(0, self.ends[tp]) for tp in partitions if tp in self.ends}
+
+    def watermarks(self, logs: Mapping[TopicPartition, LogRange]) -> Mapping[TopicPartition, LogRange]:
+        return logs
+
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
+    def doubt(self, partitions: Collection[TopicPartition]) -> None:
+        pass
+
+    def suspects(self, positions: Any) -> dict[TopicPartition, Any]:
+        return {}
+
+    def epoch_ends(self, suspects: Any) -> dict[TopicPartition, Any]:
+        return {}
+
+    def unsound(self, positions: Any, logs: Any) -> frozenset[TopicPartition]:
+        return frozenset()
+
+    def boundaries(self, logs: Any) -> None:
+        return None
+
+    def planned(self, ranges: Any) -> None:
+        pass
+
+
+class Shell:
+    """Takes the run's actions. The coordinator answers the member; the test answers questions, or lets `serve` do so.
+
+    `held` are APIs whose requests wait for `release`.
+    """
+
+    def __init__(self, group: GroupOptions = MEMBER, *held: type[Any], **options: Any) -> None:
+        given = source(group=group, **options)
+        self.now = 100.0
+        self.logs = KnownLogs()
+        self.lines: list[str] = []
+        self.coordinator = OffsetCoordinator()
+        self.held = set(held)
+        self.waiting: list[ev.Send] = []
+        self.sent: list[ev.Send] = []
+        self.out: list[Any] = []
+        """All actions of the last event and of the coordinator's answers that followed from it."""
+        self.questions: dict[int, ask.Question] = {}
+        rng = random.Random(1)
+        self.ledger = ledger_of(group, "r1", "lineage")
+        machine = machine_of(given, group, rng, lambda tp: False)
+        self.member = member_of(given, group, self.ledger, machine, rng=rng)
+        events = RunEvents(group.group_id, "r1", lambda level, line: self.lines.append(line), lambda: NOON)
+        planner = Planner(
+            self.ledger,
+            self.logs,
+            self.logs,  # type: ignore[arg-type]
+            events,
+            location=group.offset_location,
+            fail_on_data_loss=True,
+            warn=self.lines.append,
+            documents_positions=group.mode is Mode.OFF,
+        )
+        self.run = Run(run_config(given, group), self.member, self.logs, planner, events)
+        self.calls = 0
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def step(self, event: io.Event, after: float = 0.0) -> list[Any]:
+        self.now += after
+        self.out = []
+        queue: list[io.Event] = [event]
+        while queue:
+            for action in self.run.step(queue.pop(0), self.now):
+                self.out.append(action)
+                match action:
+                    case ev.Send():
+                        self.sent.append(action)
+                        if action.api in self.held:
+                            self.waiting.append(action)
+                        else:
+                            queue.append(self._answered(action))
+                    case io.Ask(task, question):
+                        self.questions[task] = question
+                    case io.Follow(topics):
+                        queue.append(io.MetadataRead(self.logs.snapshot, topics))
+        return self.out
+
+    def _answered(self, send: ev.Send) -> ev.Answered:
+        api = send.api
+        version = OFFSETS_VERSION if api in {OffsetFetchRequest, OffsetCommitRequest} else api.VERSIONS[1]
+        request = decode(api, encode(send.build(version), version), version)
+        answers: list[Any] = []
+        self.coordinator.handle(request, version, answers.append)
+        (answer,) = answers
+        return ev.Answered(send.token, decode(api.RESPONSE, encode(answer, version), version), version)
+
+    def release(self) -> list[Any]:
+        """What was held back is answered now, and nothing is held back any more."""
+        self.held.clear()
+        waiting, self.waiting = self.waiting, []
+        out = [action for send in waiting for action in self.step(self._answered(send))]
+        self.out = out
+        return out
+
+    def call(self, request: io.Request) -> int:
+        """Make a request and return the number of the call."""
+        self.calls += 1
+        self.step(io.Called(self.calls, request))
+        return self.calls
+
+    def answer(self, task: int, answer: object) -> list[Any]:
+        self.questions.pop(task)
+        return self.step(io.QuestionAnswered(task, answer))
+
+    def fail(self, task: int, error: Exception) -> list[Any]:
+        self.questions.pop(task)
+        return self.step(io.QuestionFailed(task, error))
+
+    def serve(self) -> list[Any]:
+        """Answer all questions until none is left; return what this and the last event led to."""
+        out = self.out
+        while self.questions:
+            task, question = self.questions.popitem()
+            out = out + self.step(io.QuestionAnswered(task, self.found(question)))
+        self.out = out
+        return out
+
+    def found(self, question: ask.Question) -> object:
+        """The answer of brokers that are well."""
+        answer: object = None
+        match question:
+            case ask.Connect() | ask.ReadMetadata():
+                answer = self.logs.snapshot = snapshot()
+            case ask.ListOffsets(wanted):
+                answer = {tp: ListedOffset(0 if at == EARLIEST else self.logs.ends[tp]) for tp, at in wanted.items()}
+            case ask.ListEnds(positions):
+                answer = self.logs.known(positions)
+            case ask.SnapshotEnds():
+                answer = dict(self.logs.ends)
+            case ask.FetchCommitted():
+                answer = dict(self.coordinator.offsets)
+            case ask.DescribeGroup():
+                answer = GroupDescription("g", GroupState.STABLE)
+            case ask.MakeTasks(_, ranges):
+                answer = [f"task of {range_.partition}" for range_ in ranges]
+        return answer
+
+    # -- the test's side ----------------------------------------------------------------------------------------------
+
+    def of(self, kind: type[A]) -> list[A]:
+        return [action for action in self.out if isinstance(action, kind)]
+
+    def result(self, request: io.Request) -> Any:
+        """Make a request whose questions are answered at once."""
+        call = self.call(request)
+        self.serve()
+        (reply,) = self.of(io.Reply)
+        assert reply.call == call
+        return reply.result
+
+    def batch(self, start: Document = INITIAL_DOCUMENT) -> Document:
+        document = self.result(io.LatestOffset(start, LimitOptions()))
+        assert self.result(io.Partitions(start, document))
+        return document  # type: ignore[no-any-return]
+
+    def asked(self, api: type[Any]) -> int:
+        return sum(send.api is api for send in self.sent)
+
+    def task_that_asks(self, kind: type[Any]) -> int:
+        (task,) = (task for task, question in self.questions.items() if isinstance(question, kind))
+        return task
+
+    @property
+    def committed(self) -> dict[int, int]:
+        return {tp.partition: committed.offset for tp, committed in self.coordinator.offsets.items()}
+
+
+def founding(group: GroupOptions = MEMBER) -> Shell:
+    """A run whose member has joined and waits for its starting offsets; Spark's first call waits for that."""
+    shell = Shell(group)
+    shell.call(PLAN)
+    shell.answer(1, shell.found(shell.questions[1]))
+    return shell
+
+
+# -- Spark's calls ----------------------------------------------------------------------------------------------------
+
+
+def test_a_first_plan_goes_from_new_to_a_reply() -> None:
+    shell = Shell()
+    assert shell.run.shutdown.state is RunState.NEW
+    assert shell.step(io.Called(7, PLAN)) == [io.Ask(7, ask.Connect(frozenset({"t"})))]
+    assert shell.run.shutdown.state is RunState.OPENING
+    shell.answer(7, shell.found(shell.questions[7]))
+    assert shell.run.shutdown.state is RunState.RUNNING
+    assert shell.out[0] == io.Follow(frozenset({"t"}))
+    asks = {action.call: action.question for action in shell.of(io.Ask)}
+    listing = ask.ListOffsets({P0: EARLIEST, P1: EARLIEST}, 3.0)
+    assert asks == {-1: ask.DescribeGroup(DESCRIBE_TIMEOUT_S), -2: listing}
+    shell.answer(-2, shell.found(listing))
+    assert shell.committed == {0: 0, 1: 0}, "the starts are committed before a batch is planned (R6)"
+    assert shell.of(io.Ask) == [], "a second query on the same checkpoint is looked for first (R28)"
+    shell.answer(-1, shell.found(asks[-1]))
+    positions = shell.ledger.positions()
+    assert shell.of(io.Ask) == [io.Ask(7, ask.ListEnds(positions, 1.0))]
+    logs = shell.logs.known(positions)
+    assert shell.answer(7, logs) == [io.Ask(7, ask.CheckPositions(positions, logs, PLAN.limits, 1.0))]
+    shell.answer(7, None)
+    ((call, document),) = ((reply.call, reply.result) for reply in shell.of(io.Reply))
+    assert call == 7
+    assert document.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
+    assert (document.group, document.lineage, document.run) == ("g", "lineage", "r1")
+
+
+@pytest.mark.parametrize("group", [MEMBER, GroupOptions("g", mode=Mode.COMMIT), OFF], ids=lambda g: g.mode.value)
+def test_batches_follow_each_other_in_every_mode(group: GroupOptions) -> None:
+    shell = Shell(group)
+    first = shell.batch()
+    shell.logs.ends = {P0: 12, P1: 10}
+    second = shell.batch(first)
+    assert second.ranges == (OffsetRange(P0, 10, 12),)
+    assert shell.committed == ({} if group is OFF else {0: 10, 1: 10})
+    assert shell.result(io.LatestOffset(second, LimitOptions())) is second, "nothing is new"
+    assert shell.committed == ({} if group is OFF else {0: 12, 1: 10})
+
+
+def test_the_tasks_of_a_batch_are_made_once() -> None:
+    shell = Shell()
+    document = shell.result(PLAN)
+    request = io.Partitions(INITIAL_DOCUMENT, document)
+    assert shell.result(request) == ["task of t-0", "task of t-1"]
+    call = shell.call(request)
+    assert shell.out == [io.Reply(call, ["task of t-0", "task of t-1"])]
+
+
+def test_the_ends_of_available_now_are_taken_before_the_member_joins() -> None:
+    shell = Shell()
+    call = shell.call(io.PrepareAvailableNow())
+    shell.answer(call, shell.found(shell.questions[call]))
+    assert shell.of(io.Ask) == [io.Ask(call, ask.SnapshotEnds())]
+    assert shell.answer(call, {P0: 4, P1: 10}) == [io.Reply(call, None)]
+    assert shell.sent == []
+    assert shell.result(PLAN).ranges == (OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 10))
+
+
+def test_an_error_in_place_of_an_answer_is_raised_in_the_call_alone() -> None:
+    shell = Shell()
+    call = shell.call(PLAN)
+    error = TransportError("no broker answers")
+    assert shell.fail(call, error) == [io.Raise(call, error)]
+    assert shell.run.failure is None
+
+
+def test_a_call_that_waits_ends_with_its_time_and_wakes_the_run_for_that() -> None:
+    shell = Shell(MEMBER, JoinGroupRequest)
+    call = shell.call(PLAN)
+    shell.answer(call, shell.found(shell.questions[call]))
+    assert shell.of(io.Reply) == []
+    limit = shell.now + ASSIGNMENT_TIMEOUT_S
+    assert shell.run.wake_at is not None
+    assert shell.run.wake_at <= limit
+    while (wake_at := shell.run.wake_at) is not None and shell.of(io.Reply) == []:
+        assert wake_at <= limit
+        shell.step(ev.Tick(), wake_at - shell.now)
+    assert shell.of(io.Reply) == [io.Reply(call, INITIAL_DOCUMENT)]
+    assert shell.now == limit
+
+
+# -- the time when the run wants a tick -------------------------------------------------------------------------------
+
+
+def test_a_run_that_waits_for_nothing_wants_no_tick() -> None:
+    shell = Shell(OFF)
+    assert shell.run.wake_at is None
+    shell.call(PLAN)
+    assert shell.run.wake_at is None, "the question is the shell's"
+    shell.serve()
+    assert shell.run.wake_at is None
+
+
+def test_a_run_wakes_for_its_member_and_only_then_steps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = Shell()
+    shell.batch()
+    due = shell.member.wake_at
+    assert due is not None
+    assert shell.run.wake_at == due, "the next heartbeat"
+    assert shell.step(ev.Tick(), (due - shell.now) / 2) == []
+    assert shell.member.wake_at == due
+    assert [send.api.NAME for send in shell.sent][-1] != "Heartbeat"
+    shell.step(ev.Tick(), due - shell.now)
+    assert [send.api.NAME for send in shell.sent][-1] == "Heartbeat"
+
+
+# -- stops and drains -------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_ends_a_call_that_waits() -> None:
+    shell = Shell(MEMBER, JoinGroupRequest)
+    first = shell.call(PLAN)
+    shell.answer(first, shell.found(shell.questions[first]))
+    assert shell.of(io.Reply) == []
+    second = shell.call(io.StopRun())
+    assert [(reply.call, reply.result) for reply in shell.of(io.Reply)] == [(second, True), (first, INITIAL_DOCUMENT)]
+    assert shell.run.shutdown.state is RunState.STOPPED
+
+
+def test_a_stop_does_not_wait_for_a_call_whose_question_is_unanswered() -> None:
+    shell = Shell()
+    first = shell.call(PLAN)
+    second = shell.call(io.StopRun())
+    assert shell.out == [io.Reply(second, True)]
+    shell.serve()
+    assert shell.of(io.Reply)[-1] == io.Reply(first, INITIAL_DOCUMENT)
+    assert shell.asked(JoinGroupRequest) == 0, "a run that is stopped does not join"
+
+
+def test_a_stop_before_the_first_call_has_nothing_to_end() -> None:
+    shell = Shell()
+    call = shell.call(io.StopRun())
+    assert shell.out == [io.Reply(call, False)]
+
+
+def test_a_stop_commits_what_has_sunk_and_leaves() -> None:
+    shell = Shell()
+    document = shell.batch()
+    assert shell.result(io.BatchSunk(document, 0, {})) == {"proven": True, "why": ""}
+    assert shell.result(io.StopRun()) is True
+    assert shell.committed == {0: 10, 1: 10}
+    assert (shell.asked(LeaveGroupRequest), shell.coordinator.members) == (1, {})
+    assert "repeat" not in "".join(shell.lines)
+
+
+def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
+    shell = Shell()
+    document = shell.batch()
+    drain = shell.call(io.DrainRun(30.0, ends=True))
+    assert shell.out == []
+    assert shell.run.wake_at is not None
+    call = shell.call(io.BatchSunk(document, 0, {}))
+    replies = {reply.call: reply.result for reply in shell.of(io.Reply)}
+    assert replies == {call: {"proven": True, "why": ""}, drain: {"drained": True, "in_flight": False}}
+    assert shell.result(io.EndQuery()) is None
+    shell.call(io.LatestOffset(document, LimitOptions()))
+    (raised,) = shell.of(io.Raise)
+    assert "drained: nothing will be repeated" in str(raised.error)
+
+
+def test_a_drain_whose_time_is_over_tells_of_the_batch_that_may_be_repeated() -> None:
+    shell = Shell()
+    shell.batch()
+    drain = shell.call(io.DrainRun(2.0))
+    shell.step(ev.Tick(), 2.0)
+    assert shell.of(io.Reply) == [io.Reply(drain, {"drained": False, "in_flight": True})]
+    assert [line.count("the drain's time was over") > 0 for line in shell.lines if "event=repeat" in line] == [True]
+
+
+# -- calls whose thread has gone --------------------------------------------------------------------------------------
+
+
+def test_the_answer_to_an_abandoned_call_leads_to_nothing() -> None:
+    shell = Shell()
+    call = shell.call(PLAN)
+    assert shell.step(io.CallAbandoned(call)) == []
+    assert shell.answer(call, snapshot()) == []
+    assert shell.step(io.QuestionFailed(call, TransportError("late"))) == []
+    assert shell.step(io.CallAbandoned(call)) == [], "twice is harmless"
+
+
+def test_an_abandoned_call_that_waits_wakes_the_run_no_more() -> None:
+    shell = Shell(OFF, topics=("t",))
+    call = shell.call(PLAN)
+    shell.answer(call, shell.found(shell.questions[call]))
+    assert shell.run.wake_at == shell.now + ASSIGNMENT_TIMEOUT_S, "it waits for its starting offsets"
+    shell.step(io.CallAbandoned(call))
+    assert shell.run.wake_at is None
+    assert shell.result(PLAN).ranges
+
+
+def test_spark_is_silent_once_its_last_call_is_abandoned() -> None:
+    shell = Shell(SILENT)
+    shell.batch()
+    call = shell.call(PLAN)
+    other = shell.call(io.Partitions(INITIAL_DOCUMENT, Document("g", "lineage", "other", 7)))
+    for each in (call, other):
+        shell.step(io.SilenceLook(jvm_is_stopped=False), 100.0)
+        assert shell.asked(LeaveGroupRequest) == 0, "a call of Spark is under way"
+        shell.step(io.CallAbandoned(each))
+    shell.step(io.SilenceLook(jvm_is_stopped=False), 59.0)
+    assert shell.asked(LeaveGroupRequest) == 0
+    shell.step(io.SilenceLook(jvm_is_stopped=False), 2.0)
+    assert shell.asked(LeaveGroupRequest) == 1
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [BrokerError(29, "t"), ConfigError("no record is as late")])
+def test_an_error_of_a_background_task_ends_the_query(error: StreamGroupError) -> None:
+    shell = founding()
+    shell.fail(shell.task_that_asks(ask.ListOffsets), error)
+    assert shell.run.failure is error
+    assert shell.of(io.Raise) == [io.Raise(1, error)]
+    shell.call(PLAN)
+    assert shell.out == [io.Raise(2, error)]
+
+
+@pytest.mark.parametrize("where", ["the question", "who hears the answer"])
+def test_whatever_else_a_background_task_raises_fails_the_query(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = founding()
+    task = shell.task_that_asks(ask.ListOffsets)
+    if where == "the question":
+        shell.fail(task, ZeroDivisionError("a defect"))
+    else:
+
+        def resolved(*_: object) -> list[Any]:
+            raise ZeroDivisionError("a defect")
+
+        monkeypatch.setattr(shell.member, "resolved", resolved)
+        shell.answer(task, shell.found(shell.questions[task]))
+    assert isinstance(shell.run.failure, StreamGroupError)
+    assert "a defect" in str(shell.run.failure)
+
+
+@pytest.mark.parametrize("group", [MEMBER, OFF], ids=["member", "off"])
+def test_the_error_of_a_background_task_counts_in_its_generation_only(group: GroupOptions) -> None:
+    shell = founding(group)
+    task = shell.task_that_asks(ask.ListOffsets)
+    generation = shell.ledger.generation
+    if group is OFF:
+        shell.logs.snapshot = snapshot(3)
+        shell.step(io.MetadataRead(shell.logs.snapshot, frozenset({"t"})))
+    else:
+        shell.coordinator.gather()
+        while shell.ledger.generation == generation:
+            assert shell.run.wake_at is not None
+            shell.step(ev.Tick(), max(0.0, shell.run.wake_at - shell.now))
+    assert shell.ledger.generation > generation
+    shell.fail(task, BrokerError(29, "t"))
+    assert shell.run.failure is None
+
+
+def test_the_error_of_a_background_task_does_not_count_after_a_stop() -> None:
+    shell = founding()
+    task = shell.task_that_asks(ask.ListOffsets)
+    assert shell.call(io.StopRun())
+    shell.fail(task, BrokerError(29, "t"))
+    assert shell.run.failure is None
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_an_error_of_a_thread_ends_the_query_with_sparks_call(waits: bool) -> None:
+    shell = Shell(MEMBER, *([JoinGroupRequest] if waits else []))
+    call = shell.call(PLAN)
+    if waits:
+        shell.answer(call, shell.found(shell.questions[call]))
+    else:
+        shell.serve()
+    first, later = FencedError("another member"), ConfigError("another error")
+    shell.step(io.ThreadFailed(first))
+    assert shell.of(io.Raise) == ([io.Raise(call, first)] if waits else [])
+    shell.step(io.ThreadFailed(later))
+    assert shell.run.failure is first, "the first one counts"
+    assert sum("event=fence" in line for line in shell.lines) == 1
+    shell.call(PLAN)
+    assert shell.out == [io.Raise(2, first)]
+
+
+def test_a_call_that_is_not_of_spark_goes_on_after_a_failure() -> None:
+    shell = Shell()
+    document = shell.batch()
+    shell.step(io.ThreadFailed(FencedError("another member")))
+    assert shell.result(io.BatchSunk(document, 0, {}))["proven"]
+    assert shell.result(io.StopRun()) is True
+
+
+def test_a_batch_that_the_sink_skipped_ends_the_query() -> None:
+    shell = Shell()
+    document = shell.result(PLAN)
+    answer = shell.result(io.BatchSunk(document, 0, {}))
+    assert not answer["proven"]
+    assert isinstance(shell.run.failure, ConfigError)
+    assert sum("event=skip" in line for line in shell.lines) == 1
+
+
+# -- silence (R27) ----------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -> None:
+    shell = Shell(SILENT)
+    first = shell.batch()
+    shell.step(io.SilenceLook(jvm_is_stopped=False), 59.0)
+    assert shell.run.shutdown.state is RunState.RUNNING
+    shell.step(io.SilenceLook(jvm_is_stopped=False), 2.0)
+    assert shell.run.shutdown.state is RunState.PAUSED
+    assert shell.coordinator.members == {}
+    assert [note.text for note in shell.of(ev.Note) if "R27" in note.text] == [
+        "g: Spark has been silent for 61 s, longer than group.maxSilence: left the group, the others read on (R27)"
+    ]
+    assert sum("left while Spark was silent" in line for line in shell.lines) == 1
+    joined = shell.asked(JoinGroupRequest)
+    shell.result(io.LatestOffset(first, LimitOptions()))
+    assert shell.run.shutdown.state is RunState.RUNNING
+    assert shell.asked(JoinGroupRequest) > joined
+    assert shell.committed == {0: 10, 1: 10}
+
+
+def test_a_pause_waits_for_the_answers_of_the_coordinator_without_holding_up_the_run() -> None:
+    shell = Shell(SILENT)
+    shell.batch()
+    shell.held = {LeaveGroupRequest}
+    shell.step(io.SilenceLook(jvm_is_stopped=False), 61.0)
+    assert shell.run.shutdown.state is RunState.PAUSED
+    assert not [note for note in shell.of(ev.Note) if "left the group" in note.text]
+    assert shell.result(io.ReportStatus())["state"] == "leaving"
+    shell.release()
+    assert [note for note in shell.of(ev.Note) if "left the group" in note.text]
+
+
+def test_a_jvm_that_is_stopped_counts_as_hung_after_a_session() -> None:
+    shell = Shell(GroupOptions("g", session_timeout_ms=6_000))
+    shell.batch()
+    for after in (0.0, 6.0):
+        shell.step(io.SilenceLook(jvm_is_stopped=True), after)
+        assert shell.asked(LeaveGroupRequest) == 0
+    shell.step(io.SilenceLook(jvm_is_stopped=True), 0.1)
+    assert shell.asked(LeaveGroupRequest) == 1
+
+
+def test_a_run_without_a_group_has_nothing_to_leave() -> None:
+    shell = Shell(replace(OFF, max_silence_ms=60_000))
+    shell.batch()
+    assert shell.step(io.SilenceLook(jvm_is_stopped=False), 61.0) == []
+    assert shell.run.shutdown.state is RunState.RUNNING
+
+
+# -- a second query on a copy of the checkpoint (R28) -----------------------------------------------------------------
+
+
+def test_a_description_from_before_the_newest_assignment_counts_for_nothing() -> None:
+    shell = founding()
+    first = shell.task_that_asks(ask.DescribeGroup)
+    del shell.questions[first]
+    shell.coordinator.gather()
+    while not any(isinstance(question, ask.DescribeGroup) for question in shell.questions.values()):
+        assert shell.run.wake_at is not None
+        shell.step(ev.Tick(), max(0.0, shell.run.wake_at - shell.now))
+    assert shell.step(io.QuestionAnswered(first, GroupDescription("g", GroupState.STABLE))) == []
+    second = shell.task_that_asks(ask.DescribeGroup)
+    assert second != first
+    shell.answer(second, GroupDescription("g", GroupState.STABLE))
+    assert shell.serve()
+
+
+# -- metadata and reports ---------------------------------------------------------------------------------------------
+
+
+def test_metadata_with_a_new_partition_leads_to_its_start() -> None:
+    shell = Shell(OFF)
+    first = shell.batch()
+    shell.logs.snapshot = snapshot(3)
+    shell.step(io.MetadataRead(shell.logs.snapshot, frozenset({"t"})))
+    assert [action.question for action in shell.of(io.Ask)] == [ask.ListOffsets({P2: EARLIEST}, 3.0)]
+    shell.serve()
+    assert shell.result(io.LatestOffset(first, LimitOptions())).ranges == (OffsetRange(P2, 0, 10),)
+
+
+def test_a_topic_that_comes_to_match_the_pattern_is_followed() -> None:
+    shell = Shell(OFF, subscription=Subscription(pattern="t|u"))
+    shell.batch()
+    both = replace(snapshot(), topics=snapshot().topics | snapshot(1, "u").topics)
+    shell.step(io.MetadataRead(both, frozenset({"t", "u"})))
+    assert shell.out[0] == io.Follow(frozenset({"t", "u"}))
+
+
+def test_metadata_that_an_answer_contradicts_is_read_again() -> None:
+    shell = Shell(OFF, subscription=Subscription(assign=(P0,)))
+    call = shell.call(PLAN)
+    shell.answer(call, snapshot())
+    assert not shell.of(MetadataStale), "an action of the member alone"
+    assert shell.of(io.RefreshMetadata) == [io.RefreshMetadata()]
+
+
+def test_reports_wait_for_nothing() -> None:
+    shell = Shell()
+    assert shell.result(io.ReportEnds()) == {}
+    assert shell.result(io.ReportRanges())["ranges"] is None
+    document = shell.batch()
+    assert shell.result(io.ReportEnds()) == {P0: LogRange(0, 10), P1: LogRange(0, 10)}
+    assert shell.result(io.ReportRanges())["ranges"] == [["t", 0, 0, 10], ["t", 1, 0, 10]]
+    status = shell.result(io.ReportStatus())
+    assert (status["state"], status["generation"], status["idle"]) == ("stable", shell.ledger.generation, False)
+    assert status["positions"] == {"t-0": 0, "t-1": 0}
+    assert status["trouble"]["rebalance"]["count"] == 1
+    shell.result(io.BatchSunk(document, 0, {"name": "orders"}))
+    assert shell.result(io.ReportStatus())["query"] == {"name": "orders"}
