@@ -2,8 +2,8 @@
 
 A call (`latestOffset`, a stop, a drain) yields an `Until` and is resumed with the time, in monotonic seconds, once the
 condition holds or the seconds have passed. Or it yields a question of `run/questions.py` and is resumed with the time
-and the answer; an error that comes in place of the answer is raised in the call. `driver/waiting.py` resumes the
-calls with the coordinator's condition variable, the simulation with its own clock.
+and the answer; an error that comes in place of the answer is raised in the call. `run/tasks.py` resumes the
+calls.
 """
 
 from __future__ import annotations
