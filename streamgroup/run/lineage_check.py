@@ -8,6 +8,8 @@ group again until a session timeout has passed.
 
 from __future__ import annotations
 
+import math
+
 from streamgroup.errors import ConfigError
 from streamgroup.group.identity import Identity, decode_identity
 from streamgroup.model import GroupDescription, GroupState, MemberDescription
@@ -74,9 +76,9 @@ class DuplicateLineageCheck:
         """Take back the admission: a member that joins again is a later joiner."""
         self.admitted = False
 
-    def is_due(self, now: float) -> bool:
-        """Return whether to describe the group now."""
-        return self._ask_at is not None and now >= self._ask_at
+    def due_in(self, now: float) -> float:
+        """Return the seconds until the group is to be described, 0 for now; infinity if it is not."""
+        return math.inf if self._ask_at is None else max(0.0, self._ask_at - now)
 
     def asked(self) -> None:
         """Take note that the group is being described."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from streamgroup.errors import TransportError
@@ -35,6 +34,7 @@ class LineageWatch:
         self._identify = identify
         self._note = note
         self._check: DuplicateLineageCheck | None = None
+        self._is_assigned = False
         self._seen = ""
 
     def begin(self, lineage: str, run: str) -> bytes:
@@ -53,21 +53,27 @@ class LineageWatch:
             return False
         match action:
             case ev.Assigned():
+                self._is_assigned = True
                 self._check.assigned(action.member_id, now)
                 return not self._check.admitted
             case ev.Lost() | ev.Left():
+                self._is_assigned = False
                 self._check.lost()
         return False
 
     def look(self) -> Steps[None]:
-        """Describe the group until the run is admitted or no answer comes. A newer assignment begins anew.
+        """Describe the group until the run is admitted, no answer comes or the membership ends.
 
+        A newer assignment begins anew: an older description must not admit a member that has joined again.
         Raises ConfigError if a duplicate has been in the group for a session timeout.
         """
         check = self._check
         assert check is not None
         while check.asks_again:
-            now = yield Until(check.is_due, math.inf)
+            now = yield NOW
+            yield Until(lambda _: not self._is_assigned, check.due_in(now))
+            if not self._is_assigned:
+                return
             check.asked()
             try:
                 now, group = yield ask.DescribeGroup(DESCRIBE_TIMEOUT_S)
@@ -84,6 +90,8 @@ class LineageWatch:
                     f"may not be looked at: {error}",
                 )
                 check.give_up()
+                return
+            if not self._is_assigned:
                 return
             duplicate = check.described(group, now)
             if check.admitted:

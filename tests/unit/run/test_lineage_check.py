@@ -76,7 +76,7 @@ def check(session_s: float = 45.0) -> DuplicateLineageCheck:
 
 def asks(one: DuplicateLineageCheck, now: float) -> bool:
     """Whether the group is described now."""
-    if not one.is_due(now):
+    if one.due_in(now) > 0:
         return False
     assert one.asks_again
     one.asked()

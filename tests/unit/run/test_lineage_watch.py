@@ -100,6 +100,7 @@ def test_a_duplicate_is_looked_for_again_and_again_until_a_session_timeout_has_p
     for _ in range(int(6.0 / LOOK_AGAIN_S)):
         asked.answered(group(MINE, OLD))
         assert asked.looks[-1].question is None
+        assert asked.looks[-1].wake_at == asked.now + LOOK_AGAIN_S
         asked.later(LOOK_AGAIN_S)
     with pytest.raises(ConfigError, match="another live member reads with a copy of this query's checkpoint"):
         asked.answered(group(MINE, OLD))
@@ -150,7 +151,32 @@ def test_a_slow_coordinator_is_asked_again_where_a_duplicate_was_seen() -> None:
     assert asked.watch.is_clear
 
 
-@pytest.mark.parametrize("end", [ev.Lost("expelled"), ev.Left()])
+ENDS = pytest.mark.parametrize("end", [ev.Lost("expelled"), ev.Left()], ids=["lost", "left"])
+
+
+@ENDS
+def test_a_description_that_comes_after_the_membership_has_ended_admits_nobody(end: object) -> None:
+    """A member that joins again is a later joiner: it looks again."""
+    asked = Asked()
+    asked.assigned()
+    asked.watch.on_action(end, asked.now)
+    asked.answered(group(member("another", Identity("l", "r9"))))
+    assert asked.told == []
+    asked.assigned()
+    assert not asked.watch.is_clear
+
+
+@ENDS
+def test_the_wait_for_a_duplicate_ends_with_the_membership(end: object) -> None:
+    asked = Asked()
+    asked.assigned()
+    asked.answered(group(MINE, OLD))
+    asked.watch.on_action(end, asked.now)
+    asked.later(LOOK_AGAIN_S)
+    assert asked.looks[-1].is_over
+
+
+@ENDS
 def test_who_loses_its_membership_looks_again_when_it_is_back(end: object) -> None:
     asked = Asked()
     asked.assigned()

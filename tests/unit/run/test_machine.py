@@ -31,6 +31,7 @@ from streamgroup.model import (
 from streamgroup.options.types import GroupOptions, LimitOptions, Mode, Subscription
 from streamgroup.run import interface as io
 from streamgroup.run import questions as ask
+from streamgroup.run.lineage_check import LOOK_AGAIN_S
 from streamgroup.run.lineage_watch import DESCRIBE_TIMEOUT_S
 from streamgroup.run.machine import Run
 from streamgroup.run.plan_gate import ASSIGNMENT_TIMEOUT_S
@@ -620,6 +621,15 @@ def test_a_description_from_before_the_newest_assignment_counts_for_nothing() ->
     assert second != first
     shell.answer(second, GroupDescription("g", GroupState.STABLE))
     assert shell.serve()
+
+
+def test_a_run_wakes_to_look_again_for_a_duplicate() -> None:
+    shell = founding()
+    shell.answer(shell.task_that_asks(ask.DescribeGroup), GroupDescription("g", GroupState.PREPARING_REBALANCE))
+    assert shell.run.wake_at is not None
+    assert shell.run.wake_at <= shell.now + LOOK_AGAIN_S
+    shell.step(ev.Tick(), LOOK_AGAIN_S)
+    assert [action.question for action in shell.of(io.Ask)] == [ask.DescribeGroup(DESCRIBE_TIMEOUT_S)]
 
 
 # -- metadata and reports ---------------------------------------------------------------------------------------------
