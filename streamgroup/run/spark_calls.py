@@ -145,9 +145,12 @@ class SparkCalls:
         if self._shutdown.wanted or self._ledger.generation != generation:
             return None
         planned = yield from self._next(previous, logs, limits, now, once=once)
-        if planned is previous:
-            yield from self._offline.check_end(previous, planner.targets)
-        return planned
+        if planned is not previous:
+            return planned
+        positions = self._ledger.positions()
+        yield from self._offline.check_end(previous, planner.targets)
+        self._failure.raise_it()
+        return previous if self._ledger.positions() is positions else None  # partitions were gained meanwhile
 
     def _next(
         self, previous: Document, logs: Logs, limits: LimitOptions, now: float, *, once: bool

@@ -15,10 +15,12 @@ from streamgroup.driver.membership.modes import ledger_of, machine_of, member_of
 from streamgroup.errors import BrokerError, ConfigError, FencedError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import MetadataStale
+from streamgroup.logformat import partition_number
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,
     ClusterSnapshot,
+    Dialect,
     Document,
     GroupDescription,
     GroupState,
@@ -109,6 +111,8 @@ class Shell:
         given = source(group=group, **options)
         self.now = 100.0
         self.logs = KnownLogs()
+        self.cluster = snapshot()
+        """The metadata that the brokers tell."""
         self.lines: list[str] = []
         self.coordinator = OffsetCoordinator()
         self.held = set(held)
@@ -202,7 +206,7 @@ class Shell:
         answer: object = None
         match question:
             case ask.Connect() | ask.ReadMetadata():
-                answer = self.logs.snapshot = snapshot()
+                answer = self.logs.snapshot = self.cluster
             case ask.ListOffsets(wanted):
                 answer = {tp: ListedOffset(0 if at == EARLIEST else self.logs.ends[tp]) for tp, at in wanted.items()}
             case ask.ListEnds(positions):
@@ -313,6 +317,31 @@ def test_the_ends_of_available_now_are_taken_before_the_member_joins() -> None:
     assert shell.answer(call, {P0: 4, P1: 10}) == [io.Reply(call, None)]
     assert shell.sent == []
     assert shell.result(PLAN).ranges == (OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 10))
+
+
+def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None:
+    """While the commits are fetched, to judge a broker of 0.7 that is offline, the member gains another partition."""
+    away = TopicPartition("t", partition_number(1, 0))
+    there = [PartitionInfo(tp.partition, 0) for tp in (P0, away)]
+    registered = [
+        ClusterSnapshot(NODES, {"t": TopicInfo("t", tuple(there[:count]))}, dialect=Dialect.KAFKA07) for count in (2, 1)
+    ]
+    shell = Shell()
+    shell.cluster = registered[0]
+    shell.logs.ends = {P0: 10, away: 10}
+    shell.result(io.PrepareAvailableNow())
+    document = shell.batch()
+    shell.logs.snapshot = registered[1]
+    call = shell.call(io.LatestOffset(document, LimitOptions()))
+    while not isinstance(question := shell.questions[call], ask.FetchCommitted):
+        shell.answer(call, shell.found(question))
+    shell.ledger._changed()
+    shell.answer(call, shell.found(question))
+    assert not shell.of(io.Reply)
+    shell.step(ev.Tick(), LOOK_AGAIN_S)
+    assert isinstance(shell.questions[call], ask.ListEnds), "it looks at the logs again"
+    shell.serve()
+    assert [reply.result for reply in shell.of(io.Reply)] == [document]
 
 
 def test_an_error_in_place_of_an_answer_is_raised_in_the_call_alone() -> None:
