@@ -22,7 +22,6 @@ from unittest import mock
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
-from streamgroup.driver.starts import gained_offsets
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.kafka.format import KAFKA_READ_FORMAT
 from streamgroup.executor.recovery import Recovery
@@ -51,10 +50,14 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.parse import parse_source
-from streamgroup.options.types import Isolation, LimitOptions
+from streamgroup.options.types import LimitOptions, Subscription
 from streamgroup.planning.batch import next_document
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.planning.packing import pack
+from streamgroup.remediation import OffsetLocation
+from streamgroup.run.config import RunConfig
+from streamgroup.run.questions import ListOffsets
+from streamgroup.run.starting_offsets import StartingOffsets, losses_of
 from streamgroup.wire.messages.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -207,15 +210,31 @@ def stick_where_one_has_all(n: int) -> Step:
 
 
 def start(n: int) -> Step:
-    class Logs:
-        def list_offsets(self, wanted: Mapping[TopicPartition, int], *_: object) -> dict[TopicPartition, ListedOffset]:
-            return {tp: ListedOffset(0) for tp in wanted}
-
     origins = {tp: (Origin.EARLIEST, Origin.STARTING)[tp.partition % 2] for tp in rows(n)}
-    logs: Any = Logs()
-    return lambda: gained_offsets(
-        logs, 0.0, group="g", spec=OffsetSpec(EARLIEST), origins=origins, isolation=Isolation.READ_COMMITTED
+    config = RunConfig(
+        group_id="g",
+        is_member=True,
+        location=OffsetLocation("g"),
+        subscription=Subscription(topics=("t",)),
+        starting=OffsetSpec(EARLIEST),
+        join_timeout_s=60.0,
+        session_timeout_s=45.0,
+        max_poll_s=300.0,
     )
+    nobody: Any = None
+    finder = StartingOffsets(config, nobody, nobody, perform=nobody, is_new=lambda tp: False)
+
+    def find() -> object:
+        steps = finder.offsets(origins)
+        wait = next(steps)
+        try:
+            while True:
+                listed = {tp: ListedOffset(0) for tp in wait.wanted} if isinstance(wait, ListOffsets) else None
+                wait = steps.send(0.0 if listed is None else (0.0, listed))
+        except StopIteration as done:
+            return losses_of("g", origins, done.value)
+
+    return find
 
 
 def plan(n: int) -> Step:

@@ -50,7 +50,7 @@ class StartingOffsets:
         origins = {tp: self._origin(tp, origin) for tp, origin in wanted.partitions.items()}
         for attempt in range(self._config.start_retries + 1):
             try:
-                offsets = yield from self._offsets(origins)
+                offsets = yield from self.offsets(origins)
                 break
             except TransportError as error:
                 if attempt == self._config.start_retries:
@@ -70,7 +70,7 @@ class StartingOffsets:
     def _origin(self, tp: TopicPartition, origin: Origin) -> Origin:
         return Origin.EARLIEST if origin is Origin.STARTING and self._is_new(tp) else origin
 
-    def _offsets(self, origins: Mapping[TopicPartition, Origin]) -> Steps[dict[TopicPartition, int]]:
+    def offsets(self, origins: Mapping[TopicPartition, Origin]) -> Steps[dict[TopicPartition, int]]:
         """Return start offsets. All but those of the founding generation start at earliest (R7, R8)."""
         now = yield NOW
         deadline = now + self._config.api_timeout_s
