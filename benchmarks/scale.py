@@ -23,7 +23,7 @@ from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.kafka.format import KAFKA_READ_FORMAT
+from streamgroup.executor.kafka import KAFKA_READ_FORMAT
 from streamgroup.executor.recovery import Recovery
 from streamgroup.group.assigning import GroupMember
 from streamgroup.group.assignors import ASSIGNORS

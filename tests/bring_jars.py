@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamgroup.testing import jars, pins
+from streamgroup.testing import jars
 from streamgroup.testing.progress import progress
 from streamgroup.testing.releases import RELEASES, Coordinate, Quorum
 from streamgroup.testing.zookeeper import VERSIONS_APART
@@ -51,7 +51,7 @@ def pin() -> None:
                 jars.retrieve(coordinate, into, transitive=transitive, timeout_s=jars.RESOLVE_TIMEOUT_S, shown=shown)
             jars.write_manifest(coordinate, into)
             sums[name] = jars.manifest_sums(into)
-    pins.write_pins(sums)
+    jars.write_pins(sums)
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--pin", action="store_true", help="write streamgroup/testing/jars.sha256 anew")
     if parser.parse_args().pin:
         pin()
-        print(f"written: {pins.FILE}. Look at what has changed before you commit it (git diff)", file=sys.stderr)
+        print(f"written: {jars.FILE}. Look at what has changed before you commit it (git diff)", file=sys.stderr)
         return
     for coordinate, transitive in of_tests():
         jars.resolve(coordinate.organisation, coordinate.module, coordinate.revision, transitive=transitive)

@@ -1,16 +1,256 @@
-"""`streamgroup doctor`: check this machine, the versions that a cluster supports, and the state of groups."""
+"""`streamgroup doctor`: check this machine, the versions that a cluster supports, and the state of groups.
+
+Each check yields findings, and none prints. A check that cannot run yields a failed finding, so all others still run.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import json
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
 import click
+import cramjam
 
-from streamgroup.cli import _diagnosis as diagnosis
 from streamgroup.cli._cluster import EITHER, Where, client_options, cluster_options
-from streamgroup.cli._diagnosis import ApiVersions, Finding, Verdict
+from streamgroup.cli._group_stores import opened_store
 from streamgroup.cli._tables import Column, json_rows, table
+from streamgroup.cluster.interface import open_cluster
+from streamgroup.errors import StreamGroupError
+from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupState
+from streamgroup.net.connection import Connection
+from streamgroup.options.types import ClientOptions
+from streamgroup.records import kernel
+from streamgroup.testing.java import java_executable
+from streamgroup.wire.kafka07 import LATEST_TIME, OffsetsRequest07
+from streamgroup.wire.messages.admin import DescribeGroupsRequest, ListGroupsRequest
+from streamgroup.wire.messages.cluster import MetadataRequest
+from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from streamgroup.wire.messages.log import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.wire.schema import Request
+from streamgroup.wire.versions import BrokerVersions
+
+
+class Verdict(Enum):
+    """The result of a check."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check: its subject, the verdict, and a text with the next step unless the verdict is OK."""
+
+    subject: str
+    verdict: Verdict
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersions:
+    """The versions of one API: at the broker, in this client, and the one in use. None means no version."""
+
+    broker: str
+    api: str
+    at_broker: str | None
+    at_client: str
+    used: int | None
+
+
+APIS: tuple[type[Request[Any]], ...] = (
+    MetadataRequest,
+    ListOffsetsRequest,
+    FetchRequest,
+    OffsetForLeaderEpochRequest,
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+    HeartbeatRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    ListGroupsRequest,
+    DescribeGroupsRequest,
+)
+"""The requests of queries and commands."""
+
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "kazoo")
+_CODECS = ("gzip", "snappy", "lz4", "zstd")
+_SAMPLE = b"streamgroup" * 20
+_RELEASE_OF_FETCH = {
+    2: "0.10.0",
+    3: "0.10.1",
+    5: "0.11",
+    6: "1.0",
+    7: "1.1",
+    8: "2.0",
+    10: "2.1",
+    11: "2.3",
+    12: "2.7",
+    13: "3.1",
+    15: "3.5",
+    16: "3.7",
+    17: "3.9",
+    18: "4.1",
+}
+"""The release that introduced each version of Fetch. Brokers do not tell their release, and Fetch has changed most."""
+
+
+# -- this machine ------------------------------------------------------------------------------------------------------
+
+
+def of_this_machine() -> Iterator[Finding]:
+    """Check Python, Java, the packages, the records kernel and the codecs."""
+    yield Finding("python", Verdict.OK, platform.python_version())
+    yield _tried("java", lambda: str(java_executable()))
+    yield _tried("packages", lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES))
+    if kernel.name() == "compiled":
+        yield Finding("records kernel", Verdict.OK, "compiled")
+    else:
+        text = "numpy, which is slower. Reinstall streamgroup on a machine with a C compiler and Python's headers"
+        yield Finding("records kernel", Verdict.WARN, text)
+    yield _tried("codecs", _codecs)
+
+
+def _codecs() -> str:
+    for name in _CODECS:
+        codec = getattr(cramjam, name)
+        if bytes(codec.decompress(codec.compress(_SAMPLE))) != _SAMPLE:
+            raise StreamGroupError(
+                f"cannot decompress {name}: cramjam returns other bytes than it has compressed. Reinstall cramjam"
+            )
+    return ", ".join(_CODECS)
+
+
+def _tried(subject: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(subject, Verdict.OK, look())
+    except (StreamGroupError, importlib.metadata.PackageNotFoundError) as error:
+        return Finding(subject, Verdict.FAIL, str(error))
+
+
+# -- the cluster -------------------------------------------------------------------------------------------------------
+
+
+def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
+    """Check that the cluster can be reached, and which versions each broker supports."""
+    where = "zookeeper" if options.zookeeper and not options.bootstrap_servers else "cluster"
+    try:
+        with closing(open_cluster(options)) as cluster:
+            snapshot = cluster.snapshot(None, cluster.deadline())
+    except StreamGroupError as error:
+        yield Finding(where, Verdict.FAIL, str(error))
+        return
+    yield Finding(where, *_of_snapshot(snapshot))
+    for broker in snapshot.brokers.values():
+        yield from _of_broker(broker, snapshot.dialect, options)
+
+
+def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[Verdict, str]:
+    partitions = [info for topic in snapshot.topics.values() for info in topic.partitions]
+    led = sum(info.leader in snapshot.brokers for info in partitions)
+    seen = f"{len(snapshot.brokers)} brokers, {len(snapshot.topics)} topics, {len(partitions)} partitions"
+    if led == len(partitions):
+        return Verdict.OK, seen
+    return Verdict.WARN, f"{seen}, {len(partitions) - led} of them without a leader. Queries wait until they have one"
+
+
+def _of_broker(broker: Broker, dialect: Dialect, options: ClientOptions) -> Iterator[Finding | ApiVersions]:
+    subject = f"broker {broker.node_id}"
+    deadline = time.monotonic() + options.default_api_timeout_ms / 1000
+    try:
+        with closing(Connection(broker.host, broker.port, options, dialect=dialect)) as connection:
+            connection.connect(deadline)
+            if dialect is Dialect.KAFKA07:
+                connection.send(OffsetsRequest07("streamgroup-doctor", 0, LATEST_TIME, 1))
+                connection.receive(deadline)
+                seen = "Kafka 0.7: ZooKeeper stores its groups and their offsets, and an offset is a byte position"
+                yield Finding(subject, Verdict.OK, f"{broker.host}:{broker.port} speaks {seen}")
+                return
+            versions = connection.versions
+    except StreamGroupError as error:
+        yield Finding(subject, Verdict.FAIL, str(error))
+        return
+    yield Finding(subject, *_of_versions(f"{broker.host}:{broker.port}", versions, options))
+    yield from (_api_versions(subject, api, versions) for api in APIS)
+
+
+def _of_versions(address: str, versions: BrokerVersions, options: ClientOptions) -> tuple[Verdict, str]:
+    text = f"{address} speaks {release_of(versions)}"
+    if versions.speaks(JoinGroupRequest, JoinGroupRequest.VERSIONS[0]) or JoinGroupRequest.API_KEY in versions.ranges:
+        return Verdict.OK, f"{text}: it coordinates groups"
+    if options.zookeeper is not None:
+        return Verdict.OK, f"{text}: ZooKeeper stores its groups"
+    return Verdict.WARN, (
+        f"{text}, which has no group protocol. Use --zookeeper for this command and 'zookeeper.connect' for queries, "
+        "or read without other members (group.mode=commit)"
+    )
+
+
+def release_of(versions: BrokerVersions) -> str:
+    """Return Kafka's release, as far as the versions of its APIs show it."""
+    if versions.release:
+        return f"Kafka {versions.release}"
+    newest = versions.ranges.get(FetchRequest.API_KEY, (0, 0))[1]
+    since = max((fetch for fetch in _RELEASE_OF_FETCH if fetch <= newest), default=None)
+    if since is None:
+        return "a protocol without a known version of Fetch"
+    return f"Kafka {_RELEASE_OF_FETCH[since]} or later (Fetch v{newest})"
+
+
+def _api_versions(broker: str, api: type[Request[Any]], versions: BrokerVersions) -> ApiVersions:
+    at_client = "{}-{}".format(*api.VERSIONS)
+    if api.API_KEY not in versions.ranges:
+        return ApiVersions(broker, api.NAME, None, at_client, None)
+    at_broker = "{}-{}".format(*versions.ranges[api.API_KEY])
+    try:
+        return ApiVersions(broker, api.NAME, at_broker, at_client, versions.highest(api))
+    except StreamGroupError:
+        return ApiVersions(broker, api.NAME, at_broker, at_client, None)
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def of_groups(options: ClientOptions, names: Iterable[str]) -> Iterator[Finding]:
+    """Check the state, the members and the lag of each group, and where its offsets are stored."""
+    wanted = tuple(names)
+    if not wanted:
+        return
+    try:
+        with opened_store(options) as store:
+            deadline = time.monotonic() + options.default_api_timeout_ms / 1000
+            for name, group in store.describe(wanted, deadline).items():
+                subject = f"group {name}"
+                if group.state == GroupState.DEAD:
+                    text = "the group does not exist: no member has joined it, and it has no offsets"
+                    yield Finding(subject, Verdict.WARN, text)
+                    continue
+                commits = store.committed(name, deadline)
+                ends = store.log_ends(commits, deadline)
+                lag = sum(max(0, ends[tp] - commit.offset) for tp, commit in commits.items() if tp in ends)
+                text = (
+                    f"{group.state}, {len(group.members)} members, {len(commits)} partitions committed, lag "
+                    f"{lag}, stored at {store.coordinator(name, deadline)}"
+                )
+                verdict = Verdict.WARN if group.is_rebalancing else Verdict.OK
+                yield Finding(subject, verdict, text)
+            for note in dict.fromkeys(store.notes):
+                yield Finding("groups", Verdict.WARN, note)
+    except StreamGroupError as error:
+        yield Finding("groups", Verdict.FAIL, str(error))
+
 
 FINDINGS: tuple[Column[Finding], ...] = (
     Column("CHECK", "check", lambda row: row.subject),
@@ -48,10 +288,10 @@ def doctor(
 
     The cluster may run any Kafka from 0.7 on. The exit code is 1 if a check fails.
     """
-    checks: itertools.chain[Finding | ApiVersions] = itertools.chain(diagnosis.of_this_machine())
+    checks: itertools.chain[Finding | ApiVersions] = itertools.chain(of_this_machine())
     if where != Where():
         options = client_options(where, "streamgroup-doctor", timeout)
-        checks = itertools.chain(checks, diagnosis.of_cluster(options), diagnosis.of_groups(options, names))
+        checks = itertools.chain(checks, of_cluster(options), of_groups(options, names))
     elif names:
         raise click.UsageError(f"--group requires {EITHER}")
     results = list(checks)

@@ -6,16 +6,17 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import click
 
 from streamgroup.cli import _group_tables as tables
-from streamgroup.cli import _local
 from streamgroup.cli._cluster import Where, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, opened_store
+from streamgroup.cli._group_tables import Trouble
 from streamgroup.cli._tables import Column, json_rows, table
+from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import GroupDescription, GroupListing, GroupState
 
@@ -149,8 +150,8 @@ def _show_members(
     store: GroupStore, groups: Sequence[GroupDescription], deadline: float, *, verbose: bool, as_json: bool
 ) -> None:
     """Print the members, then the event counts of those whose coordinators run on this machine."""
-    troubles = _local.troubles({group.group_id for group in groups}, deadline)
-    parts = [tables.member_rows(group, troubles, store.name_of) for group in groups]
+    counts = troubles({group.group_id for group in groups}, deadline)
+    parts = [tables.member_rows(group, counts, store.name_of) for group in groups]
     if as_json:
         _print_json((*tables.MEMBERS, tables.TROUBLE), [row for rows in parts for row in rows])
         return
@@ -182,3 +183,20 @@ def _remark(group: GroupDescription, view: str) -> None:
         click.echo(f"Warning: Consumer group '{group.group_id}' is rebalancing.", err=True)
     elif group.state == GroupState.EMPTY:
         click.echo(f"Consumer group '{group.group_id}' has no active members.", err=True)
+
+
+ANSWER_S = 2.0
+"""How long to wait for one coordinator. One that does not answer at once is ending, and must not delay the others."""
+
+
+def troubles(groups: Collection[str], deadline: float) -> dict[str, Trouble]:
+    """Return the event counts of members of `groups` by member id, for coordinators of this user on this machine.
+
+    `deadline` is on the monotonic clock. A coordinator that has not answered by then is left out.
+    """
+    return {
+        status["member"]: status["trouble"]
+        for pid in control.drivers()
+        for status in control.statuses(pid, ANSWER_S, deadline).values()
+        if status.get("group") in groups and status.get("member") and isinstance(status.get("trouble"), dict)
+    }

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamgroup.errors import DecodeError, TransportError
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.kafka.format import KAFKA_READ_FORMAT
+from streamgroup.executor.kafka import KAFKA_READ_FORMAT
 from streamgroup.executor.pipeline import Pipeline, Portion
 from streamgroup.executor.pool import POOL
 from streamgroup.executor.read_format import ReadFormat
@@ -64,7 +64,7 @@ def _read_format_of(dialect: Dialect) -> ReadFormat:
     if dialect is Dialect.KAFKA:
         return KAFKA_READ_FORMAT
     # Most tasks never need it, and start faster without importing it.
-    from streamgroup.executor.kafka07.format import KAFKA07_READ_FORMAT  # noqa: PLC0415
+    from streamgroup.executor.kafka07 import KAFKA07_READ_FORMAT  # noqa: PLC0415
 
     return KAFKA07_READ_FORMAT
 

@@ -5,7 +5,7 @@
 
 The table at the end of this file says what each state does about each event. `events.py` has the events and actions,
 `reactions.py` the meaning of error codes, `requests.py` the requests, `rejoining.py` the wait for the boundary of a
-batch, `held_assignment.py` the partitions held across generations, `leadership.py` the part of the group's leader.
+batch, `held_assignment.py` the partitions held across generations, `leading.py` the work of the group's leader.
 A member that loses only its coordinator stays a member: in STABLE it finds the coordinator again while it holds its
 partitions.
 """
@@ -22,8 +22,7 @@ from streamgroup.group import requests
 from streamgroup.group.broker_machine import BrokerMachine
 from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.held_assignment import HeldAssignment
-from streamgroup.group.leadership import Leadership
-from streamgroup.group.leading import read_assignment
+from streamgroup.group.leading import Leadership, read_assignment
 from streamgroup.group.pending import Pending
 from streamgroup.group.purposes import Purpose, Timer
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any, NoReturn
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import ConfigError, DataLossError
+from streamgroup.model import FetchTask
 from streamgroup.options.parse import check_source, parse_source
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.types import SourceOptions
-from streamgroup.spark.schema import row_schema
+from streamgroup.spark.tasks import TaskPartition, read_task, task_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OLDEST_PYSPARK = (4, 2)
 _NO_SINK = "cannot write with format('streamgroup'): it has no sink yet. Use format('kafka'), Spark's own connector"
@@ -51,8 +64,6 @@ class StreamGroupDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of `spark.read`."""
-        from streamgroup.spark.batch import GroupBatchReader  # noqa: PLC0415  (tasks import one reader, not both)
-
         return GroupBatchReader(self._parse(schema, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
@@ -96,3 +107,67 @@ class StreamGroupDataSource(DataSource):
                 f"{expected.simpleString()}. Leave out .schema(...), and select and cast columns in the query"
             )
         return parsed
+
+
+_PLANNED_ONCE = (
+    "Spark plans the DataFrame of a batch read at its first action and reads the same offsets in all later actions. "
+    "Call load() again to read the current offsets of the logs"
+)
+
+
+class GroupBatchReader(DataSourceReader):
+    """The reader of one batch read: it plans in the driver and reads in tasks.
+
+    Spark calls `partitions` once for all actions on the DataFrame of one `load()`, so all these actions read the same
+    ranges. Tasks must not look up the ends of the logs themselves. Spark may repeat a task after other tasks have read
+    its output, and the repeated task would read other records.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": task_options(self._options)}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the tasks of this read."""
+        from streamgroup.driver.batch import plan_batch  # noqa: PLC0415  (tasks do not plan)
+
+        # Without any partition Spark would create one of its own, so an empty read has one empty task.
+        return [TaskPartition(task) for task in plan_batch(self._options) or [FetchTask(())]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the rows of one task. The iterator raises DataLossError if planned records are gone."""
+        return _with_advice(read_task(partition, self._options))
+
+
+def _with_advice(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from rows
+    except DataLossError as error:
+        raise DataLossError(f"{error}. {_PLANNED_ONCE}") from error
+
+
+_FIELDS = (
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+)
+_HEADERS = StructField(
+    "headers",
+    ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+)
+_INNER = StructField("inner", IntegerType())
+
+
+def row_schema(include_headers: bool, include_inner_index: bool = False) -> StructType:
+    """Return the schema of `spark.read.format("kafka")`. `headers` is null for a record without headers.
+
+    streamgroup adds `inner`, the index of a message within a compressed set of Kafka 0.7, whose messages share one
+    offset.
+    """
+    return StructType([*_FIELDS, *([_HEADERS] if include_headers else []), *([_INNER] if include_inner_index else [])])

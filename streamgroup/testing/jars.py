@@ -21,8 +21,6 @@ from pathlib import Path
 from streamgroup.errors import ChecksumMismatch, TransportError
 from streamgroup.testing.directories import cache_directory, file_lock, require_own
 from streamgroup.testing.ivy import run_ivy
-from streamgroup.testing.pins import FILE as PINS
-from streamgroup.testing.pins import pins_of
 from streamgroup.testing.progress import Progress, progress
 from streamgroup.testing.releases import Coordinate
 
@@ -162,3 +160,36 @@ def write_manifest(coordinate: Coordinate, directory: Path) -> int:
 def _sha256(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+PINS = Path(__file__).with_name("jars.sha256")
+"""The SHA-256 of every jar that this project fetches, as sha256sum writes and checks them (`make pins`)."""
+
+
+def pins_of(directory: str, file: Path = PINS) -> Mapping[str, str] | None:
+    """Return the sums of the jars in one directory of the cache, by name; None if it is not pinned."""
+    return _read(file).get(directory)
+
+
+def pinned(file: Path = PINS) -> frozenset[str]:
+    """Return the directories of the cache that are pinned."""
+    return frozenset(_read(file))
+
+
+def write_pins(sums: Mapping[str, Mapping[str, str]], file: Path = PINS) -> None:
+    """Write the sums of all directories, sorted by path, so that a changed jar changes one line."""
+    lines = sorted(
+        (f"{directory}/{name}", sum_) for directory, of_jars in sums.items() for name, sum_ in of_jars.items()
+    )
+    file.write_text("".join(f"{sum_}  {path}\n" for path, sum_ in lines))
+    _read.cache_clear()
+
+
+@functools.cache
+def _read(file: Path) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for line in file.read_text().splitlines():
+        sum_, _, path = line.partition("  ")
+        directory, _, name = path.partition("/")
+        found.setdefault(directory, {})[name] = sum_
+    return found

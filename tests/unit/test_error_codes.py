@@ -16,7 +16,7 @@ from streamgroup.cluster.metadata import snapshot_of
 from streamgroup.cluster.requests import NO_OFFSET, EpochEnd, ListedOffset, read_epoch_ends, read_offsets
 from streamgroup.errors import KAFKA_ERRORS, BrokerError, TransportError, error_of, is_unexpected
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.kafka.lookup import KafkaLookup
+from streamgroup.executor.kafka import KafkaLookup
 from streamgroup.executor.recovery import Recovery
 from streamgroup.group.purposes import Purpose
 from streamgroup.group.reactions import Reaction, reaction_to, reaction_to_commit, reaction_to_fetch

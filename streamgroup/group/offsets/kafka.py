@@ -7,7 +7,7 @@ coordinator (`NoCoordinator`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 
 from streamgroup.errors import ErrorCode
@@ -26,7 +26,6 @@ from streamgroup.group.offsets.store import (
     Request,
     Verdict,
 )
-from streamgroup.group.offsets.unknown_topic import UnknownTopicCheck, all_topics
 from streamgroup.group.reactions import Reaction, is_of_membership, reaction_to_commit, reaction_to_fetch
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse
@@ -189,3 +188,40 @@ def _fetch_verdict(code: int) -> PartitionVerdict:
 
 def _sent(send: Send) -> Outcome:
     return Outcome((send,))
+
+
+def all_topics(version: int) -> MetadataRequest:
+    """Build a Metadata request for all topics of the broker. It names none, so the broker creates none."""
+    return MetadataRequest(topics=() if version == 0 else None)
+
+
+class UnknownTopicCheck:
+    """The topics that the broker of one connection knows. `reset` it with the connection.
+
+    Brokers of 0.8.2 and later answer UNKNOWN_TOPIC_OR_PARTITION in OffsetFetch v0 for a partition without a commit in
+    ZooKeeper. A broker that has just started answers so for every topic that it has not heard of yet. Taken for "no
+    commit", the second answer makes a query begin at `startingOffsets` in a group that has commits (R7). So the broker
+    is asked for its topics on the same connection, and for the offsets once more after that.
+    """
+
+    __slots__ = ("_topics",)
+
+    def __init__(self) -> None:
+        self._topics: frozenset[str] | None = None
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether the broker has answered with its topics."""
+        return self._topics is not None
+
+    def reset(self) -> None:
+        """Forget the topics: another broker may answer next."""
+        self._topics = None
+
+    def knows(self, topics: Collection[str]) -> bool:
+        """Whether the broker knows all of `topics`, so that "unknown" in a later answer means "no commit"."""
+        return not topics or (self._topics is not None and self._topics.issuperset(topics))
+
+    def learn(self, response: MetadataResponse) -> None:
+        """Take the broker's answer to `all_topics`."""
+        self._topics = frozenset(t.name or "" for t in response.topics if t.error_code == ErrorCode.NONE)

@@ -30,11 +30,9 @@ from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.pending import Pending
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.noted import Noted
-from streamgroup.group.registry.pokes import Pokes
-from streamgroup.group.registry.purposes import Purpose, Timer
+from streamgroup.group.registry.purposes import Pokes, Purpose, Timer
 from streamgroup.group.registry.registration import Registration
-from streamgroup.group.registry.seen import Seen
+from streamgroup.group.registry.seen import Noted, Seen
 from streamgroup.group.registry.session import Session
 from streamgroup.group.registry.view import View, owner_subtrees, owners_in, subtrees, view_of
 from streamgroup.group.rejoining import RejoinWait

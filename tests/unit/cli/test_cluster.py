@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamgroup.cli import _cluster as named
-from streamgroup.cli import _diagnosis, groups
+from streamgroup.cli import doctor, groups
 from streamgroup.cli._cluster import Where
 from streamgroup.cli.main import main
 from streamgroup.errors import TransportError
@@ -41,8 +41,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ClientOptions]:
         yield
 
     monkeypatch.setattr(named, "open_cluster", opened)
-    monkeypatch.setattr(_diagnosis, "open_cluster", opened)
-    monkeypatch.setattr(_diagnosis, "opened_store", store)
+    monkeypatch.setattr(doctor, "open_cluster", opened)
+    monkeypatch.setattr(doctor, "opened_store", store)
     monkeypatch.setattr(groups, "opened_store", store)
     return seen
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 
-from streamgroup.cli import _diagnosis as diagnosis
 from streamgroup.cli import doctor as module
-from streamgroup.cli._diagnosis import ApiVersions, Finding, Verdict
+from streamgroup.cli.doctor import ApiVersions, Finding, Verdict
 from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
@@ -41,7 +40,7 @@ def test_without_a_cluster_it_looks_at_this_machine_alone() -> None:
 
 
 def test_a_cluster_that_cannot_be_reached_is_a_finding_with_the_reason_and_fails() -> None:
-    found = list(diagnosis.of_cluster(NOWHERE))
+    found = list(module.of_cluster(NOWHERE))
     assert [row.verdict for row in found if isinstance(row, Finding)] == [Verdict.FAIL]
     result = run("-b", "127.0.0.1:1", "--timeout", "300")
     assert result.exit_code == 1
@@ -49,7 +48,7 @@ def test_a_cluster_that_cannot_be_reached_is_a_finding_with_the_reason_and_fails
 
 
 def test_groups_that_cannot_be_asked_are_a_finding() -> None:
-    (finding,) = diagnosis.of_groups(NOWHERE, ["g"])
+    (finding,) = module.of_groups(NOWHERE, ["g"])
     assert finding.verdict is Verdict.FAIL
 
 
@@ -67,21 +66,21 @@ def test_a_group_needs_a_cluster() -> None:
     ],
 )
 def test_a_release_shows_in_the_versions_of_fetch(fetch: int, release: str) -> None:
-    assert diagnosis.release_of(versions(fetch)) == release
+    assert module.release_of(versions(fetch)) == release
 
 
 def test_a_release_before_apiversions_is_the_one_that_its_answers_showed() -> None:
-    assert diagnosis.release_of(RELEASES[0].versions("broker:9092")) == "Kafka 0.9"
+    assert module.release_of(RELEASES[0].versions("broker:9092")) == "Kafka 0.9"
 
 
 def test_a_broker_without_the_group_protocol_needs_zookeeper() -> None:
     _, release082, *_ = RELEASES
     old = release082.versions("broker:9092")
-    verdict, text = diagnosis._of_versions("broker:9092", old, NOWHERE)
+    verdict, text = module._of_versions("broker:9092", old, NOWHERE)
     assert verdict is Verdict.WARN
     assert "zookeeper.connect" in text
     with_registry = ClientOptions((), zookeeper=ZooKeeperOptions((("zk1", 2181),)))
-    assert diagnosis._of_versions("broker:9092", old, with_registry) == (
+    assert module._of_versions("broker:9092", old, with_registry) == (
         Verdict.OK,
         "broker:9092 speaks Kafka 0.8.2: ZooKeeper stores its groups",
     )
@@ -90,7 +89,7 @@ def test_a_broker_without_the_group_protocol_needs_zookeeper() -> None:
 def test_partitions_without_a_leader_are_warned_of() -> None:
     topic = TopicInfo("orders", (PartitionInfo(0, 1), PartitionInfo(1, -1)))
     snapshot = ClusterSnapshot({1: Broker(1, "one", 9092)}, {"orders": topic})
-    verdict, text = diagnosis._of_snapshot(snapshot)
+    verdict, text = module._of_snapshot(snapshot)
     assert verdict is Verdict.WARN
     assert text.startswith("1 brokers, 1 topics, 2 partitions, 1 of them without a leader")
 
@@ -98,10 +97,10 @@ def test_partitions_without_a_leader_are_warned_of() -> None:
 def test_verbose_shows_the_versions_of_each_api(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
         yield Finding("broker 1", Verdict.OK, "one:9092 speaks Kafka 0.10.0")
-        yield diagnosis._api_versions("broker 1", FetchRequest, versions(2))
-        yield diagnosis._api_versions("broker 1", JoinGroupRequest, versions(2, join=None))
+        yield module._api_versions("broker 1", FetchRequest, versions(2))
+        yield module._api_versions("broker 1", JoinGroupRequest, versions(2, join=None))
 
-    monkeypatch.setattr(module.diagnosis, "of_cluster", of_cluster)
+    monkeypatch.setattr(module, "of_cluster", of_cluster)
     lines = [" ".join(line.split()) for line in run("-b", "one:9092", "--verbose").stdout.splitlines()]
     here = "{}-{}".format(*FetchRequest.VERSIONS)
     assert lines[-3:] == [
@@ -122,9 +121,9 @@ def test_a_problem_of_this_machine_is_a_finding(monkeypatch: pytest.MonkeyPatch)
     def none() -> str:
         raise ConfigError("no Java: set JAVA_HOME")
 
-    monkeypatch.setattr(diagnosis, "java_executable", none)
-    monkeypatch.setattr(diagnosis.kernel, "name", lambda: "python")
-    found = {row.subject: row for row in diagnosis.of_this_machine()}
+    monkeypatch.setattr(module, "java_executable", none)
+    monkeypatch.setattr(module.kernel, "name", lambda: "python")
+    found = {row.subject: row for row in module.of_this_machine()}
     assert (found["java"].verdict, found["java"].text) == (Verdict.FAIL, "no Java: set JAVA_HOME")
     assert found["records kernel"].verdict is Verdict.WARN
 
@@ -144,8 +143,8 @@ def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(diagnosis, "open_cluster", lambda _: FakeCluster(Dialect.KAFKA07))
-    monkeypatch.setattr(diagnosis, "Connection", Silent)
-    found = list(diagnosis.of_cluster(NOWHERE))
+    monkeypatch.setattr(module, "open_cluster", lambda _: FakeCluster(Dialect.KAFKA07))
+    monkeypatch.setattr(module, "Connection", Silent)
+    found = list(module.of_cluster(NOWHERE))
     assert asked == ["one", "two"]
     assert [row.verdict for row in found if isinstance(row, Finding)] == [Verdict.WARN, Verdict.FAIL, Verdict.FAIL]

@@ -164,7 +164,7 @@ TROUBLES = {
 def here(monkeypatch: pytest.MonkeyPatch, store: FakeStore) -> None:
     """Member a's coordinator runs on this machine."""
     asked = lambda groups, deadline: TROUBLES if "g" in groups else {}  # noqa: E731
-    monkeypatch.setattr(module._local, "troubles", asked)
+    monkeypatch.setattr(module, "troubles", asked)
 
 
 @pytest.mark.usefixtures("here")
@@ -200,7 +200,7 @@ def test_members_as_json_have_their_counters_or_null() -> None:
 def test_without_members_on_this_machine_only_the_table_of_kafkas_tool_is_shown(
     monkeypatch: pytest.MonkeyPatch, store: FakeStore
 ) -> None:
-    monkeypatch.setattr(module._local, "troubles", lambda groups, deadline: {})
+    monkeypatch.setattr(module, "troubles", lambda groups, deadline: {})
     result = run("--describe", "--group", "g", "--members")
     assert len(cells(result.stdout)) == 3
     assert result.stderr.startswith("no member is a streamgroup query of this user on this machine")

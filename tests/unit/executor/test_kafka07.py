@@ -17,7 +17,7 @@ import pytest
 from streamgroup.errors import BrokerError, DataLossError, DecodeError, TooLarge, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetcher import read
-from streamgroup.executor.kafka07.lookup import Kafka07Lookup
+from streamgroup.executor.kafka07 import Kafka07Lookup
 from streamgroup.executor.pool import POOL
 from streamgroup.executor.recovery import Recovery
 from streamgroup.logformat import KAFKA07_LOG

@@ -16,8 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_streamgroup import DefaultSource
 from streamgroup.errors import ConfigError
-from streamgroup.spark.schema import row_schema
-from streamgroup.spark.source import require_pyspark
+from streamgroup.spark.source import require_pyspark, row_schema
 from streamgroup.spark.stream import GroupStreamReader
 
 STREAM = {"kafka.bootstrap.servers": "localhost:1", "kafka.group.id": "g", "subscribe": "t"}

@@ -12,8 +12,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning.document import from_value
-from streamgroup.spark.schema import row_schema
-from streamgroup.spark.source import StreamGroupDataSource
+from streamgroup.spark.source import StreamGroupDataSource, row_schema
 from streamgroup.spark.stream import UNLIMITED, GroupStreamReader
 from streamgroup.spark.tasks import TaskPartition
 

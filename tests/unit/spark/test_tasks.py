@@ -13,7 +13,7 @@ from streamgroup.executor import fetcher
 from streamgroup.model import FetchTask
 from streamgroup.options.parse import parse_source
 from streamgroup.remediation import StoredIn
-from streamgroup.spark.batch import GroupBatchReader
+from streamgroup.spark.source import GroupBatchReader
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
 REGISTERED = {

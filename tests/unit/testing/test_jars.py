@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ChecksumMismatch, ConfigError, TransportError
-from streamgroup.testing import jars, pins
+from streamgroup.testing import jars
 from streamgroup.testing.releases import Coordinate
 from tests import bring_jars
 from tests.waiting import wait_until
@@ -176,19 +176,19 @@ def test_sums_beside_the_jars_do_not_stand_in_for_the_pins(cache: Path, pinned: 
 def test_every_module_of_the_project_is_pinned_and_no_other() -> None:
     modules = (*bring_jars.of_tests(), *bring_jars.of_benchmarks())
     names = {jars.directory_name(coordinate, transitive=transitive) for coordinate, transitive in modules}
-    assert names == pins.pinned()
+    assert names == jars.pinned()
     for coordinate, transitive in modules:
-        of_jars = pins.pins_of(jars.directory_name(coordinate, transitive=transitive)) or {}
+        of_jars = jars.pins_of(jars.directory_name(coordinate, transitive=transitive)) or {}
         assert all(re.fullmatch("[0-9a-f]{64}", sum_) for sum_ in of_jars.values())
         assert any(name.startswith(f"{coordinate.module}-{coordinate.revision}") for name in of_jars)
-    assert pins.pins_of("thing-1.0") is None
+    assert jars.pins_of("thing-1.0") is None
 
 
 def test_pins_are_read_as_they_were_written_and_by_sha256sum(tmp_path: Path) -> None:
     file = tmp_path / "jars.sha256"
     sums = {"b-1": {"x.jar": "1" * 64}, "a-1": {"y.jar": "2" * 64, "x.jar": "3" * 64}}
-    pins.write_pins(sums, file)
-    assert {name: pins.pins_of(name, file) for name in pins.pinned(file)} == sums
+    jars.write_pins(sums, file)
+    assert {name: jars.pins_of(name, file) for name in jars.pinned(file)} == sums
     assert file.read_text().splitlines() == [
         f"{'3' * 64}  a-1/x.jar",
         f"{'2' * 64}  a-1/y.jar",

@@ -9,8 +9,8 @@ import pytest
 
 from streamgroup.group import events as ev
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.noted import NOTED_MOST
 from streamgroup.group.registry.reconciler import Reconciler
+from streamgroup.group.registry.seen import NOTED_MOST
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Dialect, TopicPartition

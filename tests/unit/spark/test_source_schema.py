@@ -6,9 +6,7 @@ import pytest
 from pyspark.sql.types import StructField, StructType
 
 from streamgroup.errors import ConfigError
-from streamgroup.spark.batch import GroupBatchReader
-from streamgroup.spark.schema import row_schema
-from streamgroup.spark.source import StreamGroupDataSource
+from streamgroup.spark.source import GroupBatchReader, StreamGroupDataSource, row_schema
 
 GIVEN = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
 KAFKAS = "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"

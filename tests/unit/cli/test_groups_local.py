@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.cli import _local
+from streamgroup.cli import groups as module
 from streamgroup.driver.application import control
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 
@@ -23,7 +23,7 @@ def tell(coordinator: FakeCoordinator, **status: Any) -> None:
 
 
 def troubles(*groups: str, within: float = 5.0) -> dict[str, Any]:
-    return dict(_local.troubles(set(groups), time.monotonic() + within))
+    return dict(module.troubles(set(groups), time.monotonic() + within))
 
 
 def test_members_of_the_groups_asked_for_are_found_by_their_ids(serve: Callable[..., FakeCoordinator]) -> None:
@@ -38,7 +38,7 @@ def test_members_of_the_groups_asked_for_are_found_by_their_ids(serve: Callable[
 def test_killed_and_busy_coordinators_are_left_out(
     serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_local, "ANSWER_S", 0.2)
+    monkeypatch.setattr(module, "ANSWER_S", 0.2)
     busy = serve("busy")
     (home / str(JVM) / "killed.sock").touch()
     busy.may_answer.clear()

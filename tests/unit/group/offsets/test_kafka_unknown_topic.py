@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.group.offsets.unknown_topic import UnknownTopicCheck, all_topics
+from streamgroup.group.offsets.kafka import UnknownTopicCheck, all_topics
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from streamgroup.wire.schema import decode, encode
 

@@ -1,0 +1,356 @@
+"""How tasks read the logs of Kafka 0.8 and later: Fetch, and where the logs are now.
+
+The latter by metadata, ListOffsets and OffsetForLeaderEpoch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from streamgroup.cluster.requests import EpochCheck
+from streamgroup.errors import BrokerError, ErrorCode, KafkaError, TooLarge, TransportError, error_of, may_succeed_later
+from streamgroup.executor.cursor import Cursor
+from streamgroup.executor.exchange import Exchange, Fetched, Inquiry
+from streamgroup.executor.lookup import KEEP_LONGER, LAST_LOOK_TIMEOUT_S, LogLookup, Loss, has_failed_with
+from streamgroup.executor.pipeline import Portion
+from streamgroup.executor.read_format import ReadFormat
+from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, Dialect, TopicPartition
+from streamgroup.net.connection import Connection
+from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
+from streamgroup.records.batches import FRAME, SIZE_END, Frames
+from streamgroup.records.decode import Decoded, DecodeOptions, decode
+from streamgroup.records.transactions import AbortedTransaction
+from streamgroup.wire.messages.log import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ListOffsetsRequest,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from streamgroup.cluster.kafka import KafkaCluster
+
+FIRST_WHOLE = 3
+"""The first version in which the first message comes whole, however large, and a request bounds the answer (KIP-74).
+
+Before it (brokers before 0.10.1) the bytes asked for of each partition bound both the messages and the answer."""
+FIRST_WITH_TRANSACTIONS = 4
+LAST_WITH_NAMES = 12
+_ENVELOPE = 64 * 1024
+"""Bytes of an answer beside the records of one partition."""
+
+
+class KafkaExchange(Exchange):
+    """Fetches in the highest version that the broker speaks; by topic names where a plan has no topic ids."""
+
+    def __init__(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> None:
+        self._connection = connection
+        self._options = options
+        self.timeout_s = (options.max_wait_ms + connection.options.request_timeout_ms) / 1000
+        named = any(not cursor.topic_id for cursor in cursors)
+        self._version = connection.versions.highest(FetchRequest, LAST_WITH_NAMES if named else None)
+        self._max_bytes = min(options.max_partition_bytes, options.max_bytes)
+        self._max_message_bytes = min(
+            max(options.max_partition_bytes, options.max_bytes), connection.options.max_frame_bytes - _ENVELOPE
+        )
+
+    def ask(self, wanted: Sequence[Cursor]) -> Inquiry:
+        """Return a Fetch of `wanted`; before 0.10.1 of as many as one answer has room for."""
+        cursors = self._fitting(wanted)
+        topics: dict[tuple[str, str], list[FetchPartition]] = {}
+        for cursor in cursors:
+            topics.setdefault((cursor.tp.topic, cursor.topic_id), []).append(
+                FetchPartition(
+                    partition=cursor.tp.partition,
+                    current_leader_epoch=cursor.leader_epoch,
+                    fetch_offset=cursor.ahead,
+                    partition_max_bytes=cursor.asked_bytes,
+                )
+            )
+        request = FetchRequest(
+            max_wait_ms=self._options.max_wait_ms,
+            min_bytes=self._options.min_bytes,
+            max_bytes=self._max_bytes,
+            isolation_level=self._options.isolation.value,
+            topics=tuple(
+                FetchTopic(topic=name, topic_id=topic_id, partitions=tuple(partitions))
+                for (name, topic_id), partitions in topics.items()
+            ),
+        )
+        return Inquiry(cursors, request, self._version)
+
+    def _fitting(self, wanted: Sequence[Cursor]) -> list[Cursor]:
+        """Return those of `wanted` that one answer has room for, each with the bytes that are asked of it."""
+        left = self._max_bytes
+        for count, cursor in enumerate(wanted):
+            cursor.asked_bytes = cursor.bytes_wanted(self._max_bytes)
+            left -= cursor.asked_bytes
+            if left < 0 and count and self._version < FIRST_WHOLE:
+                return list(wanted[:count])
+        return list(wanted)
+
+    def read(self, response: FetchResponse, asked: Sequence[Cursor]) -> list[Fetched]:
+        """Return the rows of `response` with their frames. Raises TransportError for the error of a fetch session."""
+        if response.error_code:
+            names = ", ".join(map(str, asked))
+            raise TransportError(f"{self._connection}: {error_of(response.error_code).name} for a Fetch of {names}")
+        by_key = {self._key(cursor): cursor for cursor in asked}
+        rows = [
+            (cursor, row)
+            for topic in response.responses
+            for row in topic.partitions
+            if (cursor := by_key.pop((topic.topic or topic.topic_id, row.partition_index), None)) is not None
+        ]
+        # A throttled answer is empty, whatever the log holds; one with records had no room for all partitions.
+        is_proof = not response.throttle_time_ms and not any(row.records for _, row in rows)
+        fetched = []
+        comes_first = True
+        for cursor, row in rows:
+            fetched.append(self._fetched(cursor, row, is_proof, comes_first))
+            comes_first = comes_first and not row.records
+        return fetched
+
+    def _key(self, cursor: Cursor) -> tuple[str, int]:
+        return (cursor.tp.topic if self._version <= LAST_WITH_NAMES else cursor.topic_id), cursor.tp.partition
+
+    def _fetched(self, cursor: Cursor, row: PartitionData, is_proof: bool, comes_first: bool) -> Fetched:
+        if row.error_code != ErrorCode.NONE:
+            return Fetched(cursor, error_of(row.error_code))
+        return Fetched(
+            cursor,
+            frames=Frames(memoryview(row.records or b""), cursor.ahead, cursor.until),
+            aborted=tuple(AbortedTransaction(a.producer_id, a.first_offset) for a in row.aborted_transactions or ()),
+            high_watermark=row.high_watermark,
+            readable=self._readable(row) if is_proof else -1,
+            comes_first=comes_first,
+        )
+
+    def _readable(self, row: PartitionData) -> int:
+        """Return the offset below which the leader shows what it has."""
+        committed = self._options.isolation is Isolation.READ_COMMITTED and self._version >= FIRST_WITH_TRANSACTIONS
+        return row.last_stable_offset if committed else row.high_watermark
+
+    def note_no_progress(self, fetched: Fetched, now: float) -> None:
+        """Ask for more of a message that came cut, wait for one that is not there yet, or count a proof of a gap.
+
+        Raises TooLarge where a broker since 0.10.1 cuts the very first batch, or a message is larger than an answer.
+        """
+        cursor = fetched.cursor
+        records = fetched.frames.data if fetched.frames is not None else memoryview(b"")
+        if records and self._version < FIRST_WHOLE:
+            self._ask_for_more(cursor, records)
+        elif records and fetched.comes_first:
+            raise _too_large(cursor, len(records))
+        else:
+            cursor.mark_waiting(now)
+        if fetched.readable > cursor.ahead:
+            cursor.empty_answers += 1
+            cursor.readable = fetched.readable
+
+    def _ask_for_more(self, cursor: Cursor, records: memoryview) -> None:
+        """Have the next request ask for all of a first message that is larger than what was asked for.
+
+        Raises TooLarge where that is more than an answer may hold.
+        """
+        size = FRAME.unpack_from(records)[1] + SIZE_END if len(records) >= FRAME.size else 0
+        if max(size, cursor.asked_bytes + 1) > self._max_message_bytes:
+            raise _too_large_to_ask_for(cursor, size, self._max_message_bytes)
+        cursor.min_bytes = min(max(size, 2 * cursor.asked_bytes), self._max_message_bytes)
+
+
+def _too_large_to_ask_for(cursor: Cursor, size: int, most: int) -> TooLarge:
+    error = TooLarge(
+        f"{cursor.tp}: the message at offset {cursor.ahead} takes {size or 'more'} bytes, and at most {most} are asked "
+        "for. Raise kafka.fetch.max.bytes (up to 100 MB)"
+    )
+    error.base_offset = cursor.ahead
+    return error
+
+
+def _too_large(cursor: Cursor, size: int) -> TooLarge:
+    error = TooLarge(
+        f"{cursor.tp}: the record batch at offset {cursor.ahead} is larger than the {size} bytes that the broker sent. "
+        "Raise kafka.max.partition.fetch.bytes"
+    )
+    error.base_offset = cursor.ahead
+    return error
+
+
+log = logging.getLogger(__name__)
+
+EARLIEST_LOCAL = -4
+"""ListOffsets v8: where the part of a log begins that is not in tiered storage (KIP-405)."""
+_FIRST_WITH_TIERED_STORAGE = 8
+"""The first version of ListOffsets that tells local from tiered storage."""
+_MENDED = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE})
+"""Not retriable by itself: the leader has to be asked first how far the log reaches now."""
+
+
+class KafkaLookup(LogLookup):
+    """Asks the brokers of the options and of the plan."""
+
+    def __init__(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._timeout_s = fetch.poll_timeout_ms / 1000
+        self._clock = clock
+        self._cluster: KafkaCluster | None = None
+
+    def close(self) -> None:
+        """Close the connections to the cluster, where there are any."""
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def _connected(self) -> KafkaCluster:
+        # Most tasks never need it, and start faster without importing it.
+        from streamgroup.cluster.kafka import KafkaCluster  # noqa: PLC0415
+
+        if self._cluster is None:
+            self._cluster = KafkaCluster(self._client, clock=self._clock)
+        return self._cluster
+
+    def require_mendable(self, cursor: Cursor) -> None:
+        """Raise BrokerError for an error that is not retriable: fresh metadata would not change it."""
+        failure = cursor.failure
+        if isinstance(failure, KafkaError) and not may_succeed_later(failure.code) and failure.code not in _MENDED:
+            raise BrokerError(failure, f"fetching {cursor.tp} at offset {cursor.ahead}")
+
+    def look_up(self, cursors: Sequence[Cursor], deadline: float) -> Iterator[Loss]:
+        """Read fresh metadata, and compare positions that are out of range with the logs. Raises TransportError."""
+        cluster = self._connected()
+        snapshot = cluster.snapshot({cursor.tp.topic for cursor in cursors}, deadline, refresh=True)
+        for cursor in cursors:
+            if loss := self._follow(cursor, snapshot):
+                yield loss
+        astray = [c for c in cursors if not c.done and has_failed_with(c, ErrorCode.OFFSET_OUT_OF_RANGE)]
+        if astray:
+            yield from self._place(astray, cluster, deadline)
+
+    @staticmethod
+    def _follow(cursor: Cursor, snapshot: ClusterSnapshot) -> Loss | None:
+        """Move `cursor` to its leader of now, or return its rest as lost.
+
+        A topic of the same name with another id is another topic (R8).
+        """
+        topic = snapshot.topics.get(cursor.tp.topic)
+        if topic is None:
+            return None
+        if cursor.topic_id and topic.topic_id and topic.topic_id != cursor.topic_id:
+            return Loss(cursor, cursor.until, f"the topic was deleted and made anew (id {topic.topic_id})")
+        info = snapshot.partition(cursor.tp)
+        if info is not None:
+            failure = cursor.failure
+            cursor.move_to(snapshot.leader(cursor.tp), info.leader_epoch)
+            cursor.failure = failure
+        return None
+
+    @staticmethod
+    def _place(cursors: Sequence[Cursor], cluster: KafkaCluster, deadline: float) -> Iterator[Loss]:
+        """Compare positions that their leaders do not have with what the logs hold."""
+        partitions: Sequence[TopicPartition] = [cursor.tp for cursor in cursors]
+        starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), Isolation.READ_UNCOMMITTED, deadline)
+        ends = cluster.list_offsets(dict.fromkeys(partitions, LATEST), Isolation.READ_UNCOMMITTED, deadline)
+        for cursor in cursors:
+            start, end = starts[cursor.tp].offset, ends[cursor.tp].offset
+            if start > cursor.position:
+                why = f"the log begins at offset {start} by now (retention or DeleteRecords)"
+                yield Loss(cursor, start, why, KEEP_LONGER)
+            elif end < cursor.position:
+                cursor.high_watermark = end
+
+    def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection, deadline: float) -> Iterator[Loss]:
+        """Skip what was compacted away: the leader's log goes on, and it still sends nothing.
+
+        A log in tiered storage may be silent because that is slow: only the part that is local proves a gap.
+        """
+        local: dict[TopicPartition, int] = {}
+        if connection.versions.highest(ListOffsetsRequest) >= _FIRST_WITH_TIERED_STORAGE:
+            wanted = dict.fromkeys((cursor.tp for cursor in cursors), EARLIEST_LOCAL)
+            listed = self._connected().list_offsets(wanted, Isolation.READ_UNCOMMITTED, deadline)
+            local = {tp: found.offset for tp, found in listed.items()}
+        for cursor in cursors:
+            if cursor.position == cursor.ahead >= local.get(cursor.tp, 0):
+                to = min(cursor.readable, cursor.until)
+                log.info("%s: no records are left before offset %d", cursor, to)
+                cursor.skip_to(to)
+        yield from ()
+
+    def last_look(self, cursor: Cursor, waited_s: float) -> Loss | str:
+        """Look whether the log of `cursor`, listed anew under fresh metadata, reaches beyond its position.
+
+        Where it does nothing is lost, even where it ends below the range: the next attempt reads up to its end first.
+        """
+        deadline = self._clock() + min(LAST_LOOK_TIMEOUT_S, self._timeout_s)
+        cluster, tp = self._connected(), cursor.tp
+        snapshot = self._agreed_metadata(tp, cluster, deadline)
+        if snapshot.partition(tp) is None:
+            unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+            if any(has_failed_with(cursor, code) for code in unknown):
+                return Loss(cursor, cursor.until, f"for {waited_s:.0f} s no broker has known the partition")
+            return ""
+        if loss := self._follow(cursor, snapshot):
+            return loss
+        high_watermark = cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, deadline)[tp].offset
+        cursor.high_watermark = high_watermark
+        end = max(high_watermark, self._log_end(cursor, cluster, deadline))
+        if end > cursor.position:
+            return ""
+        why = f"the log has ended at offset {end}, as after an unclean leader election or a power loss"
+        return Loss(cursor, cursor.until, f"for {waited_s:.0f} s {why}")
+
+    @staticmethod
+    def _agreed_metadata(tp: TopicPartition, cluster: KafkaCluster, deadline: float) -> ClusterSnapshot:
+        """Ask two brokers, where there are two. Raises TransportError where they do not agree on the leader of `tp`.
+
+        A broker that is cut off from the controller may still take itself for the leader.
+        """
+        first = cluster.snapshot({tp.topic}, deadline, refresh=True).partition(tp)
+        cluster.distrust_metadata()
+        snapshot = cluster.snapshot({tp.topic}, deadline, refresh=True)
+        second = snapshot.partition(tp)
+        if (first and first.leader) != (second and second.leader):
+            raise TransportError(f"the brokers do not agree on the leader of {tp}: {first} and {second}")
+        return snapshot
+
+    @staticmethod
+    def _log_end(cursor: Cursor, cluster: KafkaCluster, deadline: float) -> int:
+        """Return where the leader's log ends, -1 where the leader has no epochs to tell by.
+
+        ListOffsets tells the high watermark, which a new leader may hold below the planned range until its followers
+        have caught up. Records above it are not lost.
+        """
+        if cursor.leader_epoch == UNKNOWN_EPOCH:
+            return -1
+        check = EpochCheck(cursor.leader_epoch, cursor.leader_epoch)
+        ends = cluster.epoch_ends({cursor.tp: check}, deadline)
+        if cursor.tp not in ends:
+            raise TransportError(f"the leader of {cursor.tp} has not told where its log ends")
+        return ends[cursor.tp].end_offset
+
+
+class KafkaReadFormat(ReadFormat):
+    """Record batches (magic 2) and messages (magic 0 and 1) by offsets."""
+
+    dialect = Dialect.KAFKA
+    frame_noun = "batch"
+    next_frame_unknown = (
+        "where the next batch begins cannot be told. kafka-dump-log.sh shows the batches of a log segment"
+    )
+
+    def exchange(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> Exchange:
+        """Return the Fetch requests of one connection."""
+        return KafkaExchange(connection, cursors, options)
+
+    def lookup(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> LogLookup:
+        """Return what asks the cluster's metadata and the ends of logs."""
+        return KafkaLookup(client, fetch, clock)
+
+    def decode(self, portion: Portion, position: int, options: DecodeOptions) -> Decoded:
+        """Decode the frames that were walked when they arrived. Raises DecodeError."""
+        return decode(cast("Frames", portion.frames), position, options, portion.aborted)
+
+
+KAFKA_READ_FORMAT: Final = KafkaReadFormat()

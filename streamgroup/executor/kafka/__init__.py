@@ -1,1 +1,0 @@
-"""How tasks read the logs of Kafka 0.8 and everything after it."""

@@ -1,0 +1,261 @@
+"""How tasks read the logs of Kafka 0.7: FETCH and MULTIFETCH, and what the logs hold now.
+
+A range says to the byte what is wanted, so the broker never sends what lies behind it. An answer ends with its segment,
+and is empty where nothing is flushed: the broker never waits for more.
+
+A partition never moves: its one broker may come back, or may have lost it. Tasks do not read ZooKeeper. A broker that
+is away is tried again at the planned address until the range times out. The query, started again, plans anew, at the
+address that the broker has by then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, cast
+
+from streamgroup.errors import BrokerError, DecodeError, KafkaError, TooLarge, TransportError
+from streamgroup.executor.cursor import Cursor
+from streamgroup.executor.exchange import Exchange, Fetched, Inquiry
+from streamgroup.executor.lookup import KEEP_LONGER, LAST_LOOK_TIMEOUT_S, LogLookup, Loss, has_failed_with
+from streamgroup.executor.pipeline import Portion
+from streamgroup.executor.pool import POOL
+from streamgroup.executor.read_format import ReadFormat
+from streamgroup.logformat import broker_partition
+from streamgroup.model import Dialect
+from streamgroup.net.connection import Connection
+from streamgroup.options.types import ClientOptions, FetchOptions
+from streamgroup.records.decode import Decoded, DecodeOptions
+from streamgroup.records.messages07 import Frames07, decode07
+from streamgroup.wire.kafka07 import (
+    EARLIEST_TIME,
+    LATEST_TIME,
+    ErrorCode07,
+    FetchRequest07,
+    FetchResponse07,
+    MultiFetchRequest07,
+    MultiFetchResponse07,
+    OffsetsRequest07,
+    error07_of,
+)
+
+_MIN_SHARE_BYTES = 64 * 1024
+"""Of each partition in one MULTIFETCH, however many there are."""
+_LENGTH = 4
+_OVERHEAD = 64
+"""Bytes of a FETCH answer beside the messages, at most."""
+
+
+class Kafka07Exchange(Exchange):
+    """One answer has `max_partition_bytes` at most; only a larger message comes alone, up to `max_frame_bytes`."""
+
+    def __init__(self, connection: Connection, options: FetchOptions) -> None:
+        self._connection = connection
+        self.timeout_s = connection.options.request_timeout_ms / 1000
+        self._max_bytes = min(options.max_partition_bytes, options.max_bytes)
+        self._max_frame_bytes = connection.options.max_frame_bytes
+
+    def ask(self, wanted: Sequence[Cursor]) -> Inquiry:
+        """Return a FETCH or a MULTIFETCH of `wanted`, or the FETCH of the one that has a large message next."""
+        share = max(_MIN_SHARE_BYTES, self._max_bytes // len(wanted))
+        share = min(share, (self._max_frame_bytes - _OVERHEAD) // len(wanted) - _OVERHEAD)
+        cursors = list(wanted)
+        # A message that is larger than its share is fetched alone.
+        alone = next((cursor for cursor in cursors if cursor.min_bytes > share), None)
+        if alone is not None:
+            cursors, share = [alone], alone.min_bytes
+        for cursor in cursors:
+            cursor.asked_bytes = min(share, cursor.until - cursor.ahead)
+        fetches = tuple(map(_fetch, cursors))
+        return Inquiry(cursors, fetches[0] if len(fetches) == 1 else MultiFetchRequest07(fetches))
+
+    def read(self, response: FetchResponse07 | MultiFetchResponse07, asked: Sequence[Cursor]) -> list[Fetched]:
+        """Return the parts of `response`, which come in the order of the request, with their messages."""
+        if isinstance(response, FetchResponse07):
+            parts: Sequence[FetchResponse07] = (response,)
+        else:
+            if response.error:
+                raise TransportError(f"{self._connection}: {error07_of(response.error).name} for a whole MULTIFETCH")
+            parts = response.parts
+        return [self._fetched(cursor, part) for cursor, part in zip(asked, parts, strict=True)]
+
+    def _fetched(self, cursor: Cursor, part: FetchResponse07) -> Fetched:
+        if part.error:
+            return Fetched(cursor, error07_of(part.error))
+        size = len(part.records)
+        if size > cursor.asked_bytes:
+            where = f"{cursor.log_format.name(cursor.tp)} at position {cursor.ahead}"
+            raise DecodeError(f"{self._connection}: {size} bytes for {where}, {cursor.asked_bytes} were asked for")
+        return Fetched(cursor, frames=Frames07(memoryview(part.records), cursor.ahead, cursor.until))
+
+    def note_no_progress(self, fetched: Fetched, now: float) -> None:
+        """Ask for all of a message that came cut, or count an empty answer: the broker may have lost the log."""
+        cursor = fetched.cursor
+        if fetched.frames is not None and len(fetched.frames.data):
+            self._ask_for_all(cursor, fetched.frames.data)
+        cursor.empty_answers += 1
+        cursor.mark_waiting(now)
+
+    def _ask_for_all(self, cursor: Cursor, records: memoryview) -> None:
+        """Have the next request ask for all of a message that is larger than what came.
+
+        Raises TooLarge where that is more than an answer may hold, DecodeError where no message can begin there.
+        """
+        length = int.from_bytes(records[:_LENGTH], "big", signed=True) if len(records) >= _LENGTH else 0
+        announced = f"a message of {length} bytes is announced there"
+        if len(records) < cursor.asked_bytes:  # no message goes on in another segment, or behind what is flushed
+            raise _error(DecodeError, cursor, f"{announced}, and {len(records)} bytes are left of the segment")
+        if cursor.ahead + max(_LENGTH + length, len(records) + 1) > cursor.until:
+            ends = f"the range ends inside of it, at {cursor.until}; one of the two is not a boundary of a message"
+            raise _error(DecodeError, cursor, f"{announced}, and {ends}")
+        most = self._max_frame_bytes - 2 * _OVERHEAD
+        if _LENGTH + length > most:
+            raise _error(TooLarge, cursor, f"{announced}, {most} can be read")
+        cursor.min_bytes = _LENGTH + length
+
+
+def _fetch(cursor: Cursor) -> FetchRequest07:
+    _, partition = broker_partition(cursor.tp.partition)
+    return FetchRequest07(cursor.tp.topic, partition, cursor.ahead, cursor.asked_bytes)
+
+
+def _error(kind: type[DecodeError], cursor: Cursor, what: str) -> DecodeError:
+    error = kind(f"{cursor.log_format.name(cursor.tp)}: position {cursor.ahead}: {what}")
+    error.base_offset = cursor.ahead
+    return error
+
+
+log = logging.getLogger(__name__)
+
+
+class _Log(NamedTuple):
+    start: int
+    end: int
+
+
+class Kafka07Lookup(LogLookup):
+    """Asks the planned broker of each cursor."""
+
+    next_step = (
+        ". Tasks do not look for brokers in ZooKeeper: started again, the query plans this range anew, where the "
+        "broker is by then"
+    )
+
+    def __init__(self, client: ClientOptions, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+
+    def close(self) -> None:
+        """Close nothing: the connections are the pool's."""
+
+    def require_mendable(self, cursor: Cursor) -> None:
+        """Raise TransportError where the plan names no broker, BrokerError for all but a position out of range."""
+        if cursor.leader is None:
+            raise TransportError(
+                f"{cursor}: {_absence(cursor)}, and tasks do not look for brokers in ZooKeeper. Start the broker, then "
+                "start the query again"
+            )
+        failure = cursor.failure
+        if isinstance(failure, KafkaError) and failure.code != ErrorCode07.OFFSET_OUT_OF_RANGE:
+            name = cursor.log_format.name(cursor.tp)
+            hint = ", which may have been started with fewer num.partitions"
+            raise BrokerError(
+                failure,
+                f"fetching {name} at position {cursor.ahead} of {cursor.leader}"
+                + (hint if failure.code == ErrorCode07.WRONG_PARTITION else ""),
+            )
+
+    def look_up(self, cursors: Sequence[Cursor], deadline: float) -> Iterator[Loss]:
+        """Compare positions that are out of range with the logs, and try the same brokers again."""
+        for cursor in cursors:
+            if has_failed_with(cursor, ErrorCode07.OFFSET_OUT_OF_RANGE) and (loss := self._place(cursor, deadline)):
+                yield loss
+            if not cursor.done:
+                cursor.move_to(cursor.leader)
+
+    def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection, deadline: float) -> Iterator[Loss]:
+        """Look whether the logs have lost what was planned: the answers of a broker that has are empty.
+
+        No range has gaps in Kafka 0.7.
+        """
+        for cursor in cursors:
+            if loss := self._place(cursor, deadline):
+                yield loss
+
+    def last_look(self, cursor: Cursor, waited_s: float) -> Loss | str:
+        """Look what the log of `cursor` holds.
+
+        A log that goes on behind the position is no loss, even where it ends below the range: its broker may have come
+        back this moment, and the next attempt reads up to the log's end first.
+        """
+        found = self._log(cursor, self._clock() + LAST_LOOK_TIMEOUT_S)
+        if found.start > cursor.position:
+            return _overtaken(cursor, found)
+        if found.end <= cursor.position:
+            text = f"for {waited_s:.0f} s the log has ended at position {found.end}: the broker has lost the rest"
+            return Loss(cursor, cursor.until, text)
+        return f"the log holds [{found.start}, {found.end})"
+
+    def _place(self, cursor: Cursor, deadline: float) -> Loss | None:
+        """Compare a position that the broker does not have, or has nothing at, with what the log holds.
+
+        A broker that cannot be asked now is asked again until the range times out.
+        """
+        try:
+            found = self._log(cursor, deadline)
+        except TransportError as error:
+            log.debug("%s: asking for its log: %s", cursor, error)
+            return None
+        return _overtaken(cursor, found) if found.start > cursor.position else None
+
+    def _log(self, cursor: Cursor, deadline: float) -> _Log:
+        """Ask what the log of `cursor` holds. Raises TransportError."""
+        leader = cursor.leader
+        if leader is None:
+            raise TransportError(_absence(cursor))
+        connection = POOL.take(leader.host, leader.port, self._client, deadline, Dialect.KAFKA07)
+        try:
+            _, partition = broker_partition(cursor.tp.partition)
+            for at in (EARLIEST_TIME, LATEST_TIME):
+                connection.send(OffsetsRequest07(cursor.tp.topic, partition, at, 1))
+            start, end = (connection.receive(deadline).response.offsets for _ in range(2))
+        finally:
+            POOL.give_back(connection)
+        if not (start and end):
+            name = cursor.log_format.name(cursor.tp)
+            raise DecodeError(f"{leader}: no offsets of {name}, where Kafka 0.7 always tells one")
+        return _Log(start[0], end[0])
+
+
+def _absence(cursor: Cursor) -> str:
+    return f"broker {cursor.log_format.broker_of(cursor.tp.partition)} was not registered when planned"
+
+
+def _overtaken(cursor: Cursor, found: _Log) -> Loss:
+    return Loss(cursor, found.start, f"the log begins at position {found.start} by now (retention)", KEEP_LONGER)
+
+
+class Kafka07ReadFormat(ReadFormat):
+    """Messages by byte positions. The offset of a record is where its outermost message begins."""
+
+    dialect = Dialect.KAFKA07
+    frame_noun = "message"
+    next_frame_unknown = (
+        "positions of Kafka 0.7 are bytes, and where the next message begins cannot be told. Each segment begins with "
+        "a message: its file is named after the position"
+    )
+
+    def exchange(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> Exchange:
+        """Return the FETCH and MULTIFETCH requests of one connection."""
+        return Kafka07Exchange(connection, options)
+
+    def lookup(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> LogLookup:
+        """Return what asks the planned brokers for the ends of logs."""
+        return Kafka07Lookup(client, clock)
+
+    def decode(self, portion: Portion, position: int, options: DecodeOptions) -> Decoded:
+        """Decode the frames that were walked when they arrived. Raises DecodeError."""
+        return decode07(cast("Frames07", portion.frames), position, options)
+
+
+KAFKA07_READ_FORMAT: Final = Kafka07ReadFormat()

@@ -1,1 +1,0 @@
-"""How tasks read the logs of Kafka 0.7, where an offset is a byte position."""
