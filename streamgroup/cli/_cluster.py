@@ -93,11 +93,7 @@ def _registry(where: Where, timeout_ms: int) -> ZooKeeperOptions | None:
         return None
     servers, chroot = _parsed("--zookeeper", ZOOKEEPER, where.zookeeper)
     return ZooKeeperOptions(
-        servers,
-        chroot,
-        connection_timeout_ms=timeout_ms,
-        username=where.username or "",
-        password=where.password,
+        servers, chroot, connection_timeout_ms=timeout_ms, username=where.username or "", password=where.password
     )
 
 

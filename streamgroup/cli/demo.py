@@ -14,16 +14,7 @@ import click
 from rich.console import Console
 from rich.rule import Rule
 
-from streamgroup.cli._demo_parts import (
-    COLUMNS,
-    Job,
-    Load,
-    Watch,
-    group_table,
-    read_rows,
-    result_table,
-    settings_of,
-)
+from streamgroup.cli._demo_parts import COLUMNS, Job, Load, Watch, group_table, read_rows, result_table, settings_of
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.testing import KafkaServer
 

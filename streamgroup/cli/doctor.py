@@ -276,13 +276,7 @@ API_VERSIONS: tuple[Column[ApiVersions], ...] = (
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with all results.")
 @click.pass_context
 def doctor(
-    ctx: click.Context,
-    *,
-    where: Where,
-    names: tuple[str, ...],
-    verbose: bool,
-    timeout: int,
-    as_json: bool,
+    ctx: click.Context, *, where: Where, names: tuple[str, ...], verbose: bool, timeout: int, as_json: bool
 ) -> None:
     """Check this machine, a Kafka cluster and consumer groups.
 

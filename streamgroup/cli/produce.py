@@ -78,12 +78,7 @@ def lines(stream: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def send(
-    producer: Any,
-    records: Iterable[Record],
-    advance: Callable[[int], None],
-    *,
-    timeout_s: float,
-    **destination: Any,
+    producer: Any, records: Iterable[Record], advance: Callable[[int], None], *, timeout_s: float, **destination: Any
 ) -> Delivery:
     """Pass the records to `producer` and wait until the brokers have accepted them.
 

@@ -13,15 +13,7 @@ from streamgroup.cli._cluster import Where, cluster_options, opened
 from streamgroup.cli._tables import Column, PartitionName, json_rows, table
 from streamgroup.cluster.interface import Cluster
 from streamgroup.errors import StreamGroupError
-from streamgroup.model import (
-    EARLIEST,
-    LATEST,
-    Broker,
-    ClusterSnapshot,
-    PartitionInfo,
-    TopicInfo,
-    TopicPartition,
-)
+from streamgroup.model import EARLIEST, LATEST, Broker, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import Isolation
 
 

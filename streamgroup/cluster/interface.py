@@ -29,13 +29,7 @@ class Cluster(Protocol):
         """Return the offset of each partition at EARLIEST, LATEST or a timestamp (ms)."""
 
     def list_offsets_once(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        isolation: Isolation,
-        deadline: float,
-        *,
-        timeout: float,
-        epoch: int,
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, *, timeout: float, epoch: int
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """Do as `list_offsets` in one attempt of `timeout` seconds.
 

@@ -28,9 +28,8 @@ from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions, Isolation
-from streamgroup.wire.coordinators import coordinator_request, read_coordinator
 from streamgroup.wire.messages.cluster import MetadataRequest
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, coordinator_request, read_coordinator
 from streamgroup.wire.messages.log import ListOffsetsRequest
 from streamgroup.wire.schema import Message, Request
 
@@ -294,13 +293,7 @@ class KafkaCluster:
                 read_offsets(response, listed, causes)
 
     def list_offsets_once(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        isolation: Isolation,
-        deadline: float,
-        *,
-        timeout: float,
-        epoch: int,
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, *, timeout: float, epoch: int
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """Do as `list_offsets` in one attempt of `timeout` seconds. Return the offsets and the reasons for missing
         ones.

@@ -163,13 +163,7 @@ class Kafka07Cluster:
             self._refresh_due = True
 
     def list_offsets_once(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        isolation: Isolation,
-        deadline: float,
-        *,
-        timeout: float,
-        epoch: int,
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, *, timeout: float, epoch: int
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """Do as `list_offsets` in one attempt of `timeout` seconds. Return the offsets and the reasons for missing
         ones.
@@ -219,12 +213,7 @@ class Kafka07Cluster:
         self._fanout = self._scan = None
 
     def _attempt(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        deadline: float,
-        *,
-        timeout: float | None = None,
-        epoch: int = 0,
+        self, wanted: Mapping[TopicPartition, int], deadline: float, *, timeout: float | None = None, epoch: int = 0
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """Send the requests once. Return the offsets, and the reasons for missing ones."""
         snapshot = self.snapshot({tp.topic for tp in wanted}, deadline)

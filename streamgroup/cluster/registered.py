@@ -61,13 +61,7 @@ class RegisteredCluster:
         return self._call(deadline, lambda inner: inner.list_offsets(wanted, isolation, deadline))
 
     def list_offsets_once(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        isolation: Isolation,
-        deadline: float,
-        *,
-        timeout: float,
-        epoch: int,
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, *, timeout: float, epoch: int
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
         """Do as `list_offsets` in one attempt of `timeout` seconds.
 

@@ -143,9 +143,7 @@ def epoch_requests(
         wanted,
         snapshot,
         lambda tp, check, info: OffsetForLeaderPartition(
-            partition=tp.partition,
-            current_leader_epoch=max(check.current, info.leader_epoch),
-            leader_epoch=check.taken,
+            partition=tp.partition, current_leader_epoch=max(check.current, info.leader_epoch), leader_epoch=check.taken
         ),
     )
     requests = {

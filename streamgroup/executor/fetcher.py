@@ -16,9 +16,9 @@ import pyarrow as pa
 from streamgroup.errors import DecodeError, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.kafka import KAFKA_READ_FORMAT
-from streamgroup.executor.pipeline import Pipeline, Portion
+from streamgroup.executor.pipeline import Pipeline
 from streamgroup.executor.pool import POOL
-from streamgroup.executor.read_format import ReadFormat
+from streamgroup.executor.read_format import Portion, ReadFormat
 from streamgroup.executor.recovery import Recovery
 from streamgroup.model import Broker, Dialect, FetchTask
 from streamgroup.net.releases import RELEASE_MEMORY
@@ -85,12 +85,7 @@ class Reader:
         self._clock = time.monotonic
         lookup = read_format.lookup(client, fetch, self._clock)
         self._recovery = Recovery(
-            lookup,
-            client,
-            fetch,
-            fail_on_data_loss=fail_on_data_loss,
-            clock=self._clock,
-            group=location.group or None,
+            lookup, client, fetch, fail_on_data_loss=fail_on_data_loss, clock=self._clock, group=location.group or None
         )
         self._decode = DecodeOptions(
             check_crcs=fetch.check_crcs,

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Final, cast
 from streamgroup.cluster.requests import EpochCheck
 from streamgroup.errors import BrokerError, ErrorCode, KafkaError, TooLarge, TransportError, error_of, may_succeed_later
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.exchange import Exchange, Fetched, Inquiry
-from streamgroup.executor.lookup import KEEP_LONGER, LAST_LOOK_TIMEOUT_S, LogLookup, Loss, has_failed_with
-from streamgroup.executor.pipeline import Portion
-from streamgroup.executor.read_format import ReadFormat
+from streamgroup.executor.read_format import (
+    KEEP_LONGER,
+    LAST_LOOK_TIMEOUT_S,
+    Exchange,
+    Fetched,
+    Inquiry,
+    LogLookup,
+    Loss,
+    Portion,
+    ReadFormat,
+    has_failed_with,
+)
 from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, Dialect, TopicPartition
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation

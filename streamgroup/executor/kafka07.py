@@ -16,11 +16,19 @@ from typing import Final, NamedTuple, cast
 
 from streamgroup.errors import BrokerError, DecodeError, KafkaError, TooLarge, TransportError
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.exchange import Exchange, Fetched, Inquiry
-from streamgroup.executor.lookup import KEEP_LONGER, LAST_LOOK_TIMEOUT_S, LogLookup, Loss, has_failed_with
-from streamgroup.executor.pipeline import Portion
 from streamgroup.executor.pool import POOL
-from streamgroup.executor.read_format import ReadFormat
+from streamgroup.executor.read_format import (
+    KEEP_LONGER,
+    LAST_LOOK_TIMEOUT_S,
+    Exchange,
+    Fetched,
+    Inquiry,
+    LogLookup,
+    Loss,
+    Portion,
+    ReadFormat,
+    has_failed_with,
+)
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Dialect
 from streamgroup.net.connection import Connection

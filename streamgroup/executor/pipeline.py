@@ -5,30 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import nsmallest
-from typing import NamedTuple
 
 from streamgroup.errors import DecodeError, TransportError
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.exchange import Exchange, Fetched, Walked
+from streamgroup.executor.read_format import Exchange, Fetched, Portion
 from streamgroup.net.connection import Connection
-from streamgroup.records.transactions import AbortedTransaction
 
 MOST_PARTITIONS = 100
 """Of one request: small ranges of one leader share a round trip."""
-
-
-class Portion(NamedTuple):
-    """The records of one range in one answer: from the offset `start` on, as far as `frames` reach."""
-
-    cursor: Cursor
-    start: int
-    frames: Walked
-    aborted: tuple[AbortedTransaction, ...]
-
-    @property
-    def ahead(self) -> int:
-        """The offset behind the last whole frame."""
-        return self.frames.next_offset
 
 
 class Pipeline:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from streamgroup.errors import DataLossError, TransportError
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.lookup import LogLookup, Loss, describe_failure
+from streamgroup.executor.read_format import LogLookup, Loss, describe_failure
 from streamgroup.logline import render
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection

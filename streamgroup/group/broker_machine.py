@@ -12,7 +12,7 @@ from streamgroup.group.pending import Pending
 from streamgroup.group.purposes import Purpose, Timer
 from streamgroup.group.state_machine import StateMachine
 from streamgroup.model import Broker
-from streamgroup.wire.coordinators import coordinator_request, read_coordinator
+from streamgroup.wire.messages.coordinator import coordinator_request, read_coordinator
 
 GRACE_S = 1.0
 """The driver reports an overdue request. Where it does not, the machine gives the request up this much later."""

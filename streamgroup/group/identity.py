@@ -35,12 +35,7 @@ class Identity:
 
 def encode_identity(identity: Identity) -> bytes:
     """Return the user data. The same identity gives the same bytes."""
-    document = {
-        "streamgroup": FORMAT,
-        "lineage": identity.lineage,
-        "run": identity.run,
-        "admitted": identity.admitted,
-    }
+    document = {"streamgroup": FORMAT, "lineage": identity.lineage, "run": identity.run, "admitted": identity.admitted}
     return json.dumps(document, separators=(",", ":")).encode()
 
 

@@ -29,7 +29,6 @@ class Random(Protocol):
 
     def random(self) -> float:
         """Return the next number in [0, 1)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

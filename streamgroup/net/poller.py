@@ -70,10 +70,7 @@ class Poller:
     """Connections that one thread opens, uses and waits for. Other threads may only call `wake`."""
 
     def __init__(
-        self,
-        options: ClientOptions,
-        clock: Callable[[], float] = time.monotonic,
-        dialect: Dialect = Dialect.KAFKA,
+        self, options: ClientOptions, clock: Callable[[], float] = time.monotonic, dialect: Dialect = Dialect.KAFKA
     ) -> None:
         self._options = options
         self._clock = clock

@@ -19,14 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import (
-    NO_TOPIC_ID,
-    UNKNOWN_EPOCH,
-    Document,
-    OffsetRange,
-    Position,
-    TopicPartition,
-)
+from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, Document, OffsetRange, Position, TopicPartition
 
 FORMAT = 1
 """The newest format that this release reads, and the one that it writes."""

@@ -10,14 +10,7 @@ from py4j.protocol import Py4JError
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError
 from streamgroup.model import OffsetRange, TopicPartition
-from streamgroup.spark.queries import (
-    Value,
-    document,
-    driver_context,
-    jvm_pid,
-    planned_offsets,
-    runs_with,
-)
+from streamgroup.spark.queries import Value, document, driver_context, jvm_pid, planned_offsets, runs_with
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

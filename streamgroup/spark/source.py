@@ -158,8 +158,7 @@ _FIELDS = (
     StructField("timestampType", IntegerType()),
 )
 _HEADERS = StructField(
-    "headers",
-    ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 )
 _INNER = StructField("inner", IntegerType())
 

@@ -1,4 +1,4 @@
-"""The Java that runs the servers, and the jars that PySpark ships."""
+"""The Java that runs the servers, the jars that PySpark ships, and the log4j2 configuration."""
 
 from __future__ import annotations
 
@@ -91,3 +91,23 @@ def java_command(
 ) -> list[str]:
     """Return the argv that runs `main_class`."""
     return [str(java_executable()), *flags, "-cp", os.pathsep.join(map(str, classpath)), main_class, *arguments]
+
+
+LOG4J2 = """\
+status=error
+rootLogger.level={level}
+rootLogger.appenderRef.out.ref=out
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=[%d] %p %m (%c)%n%throwable
+"""
+"""Servers log to standard output, and so to the log file of the process."""
+
+
+def write_log4j2(directory: Path, level: str = "info") -> str:
+    """Write the configuration into `directory`, and return the JVM flag that names it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "log4j2.properties"
+    file.write_text(LOG4J2.format(level=level))
+    return f"-Dlog4j2.configurationFile={file}"

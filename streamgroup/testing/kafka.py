@@ -14,9 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing.java import java_command
+from streamgroup.testing.java import java_command, write_log4j2
 from streamgroup.testing.kraft import KRaftMode
-from streamgroup.testing.logs import write_log4j2
 from streamgroup.testing.metadata_mode import MetadataMode, refuse_reserved
 from streamgroup.testing.node import KafkaNode, NodePlan, properties_text
 from streamgroup.testing.ports import LOOPBACK

@@ -19,47 +19,37 @@ class MetadataMode(Protocol):
     @property
     def reserved(self) -> Collection[str]:
         """Properties that KafkaServer sets itself and `config` must not contain."""
-        ...
 
     @property
     def zookeeper_connect(self) -> str:
         """`zookeeper.connect` of the brokers; empty in KRaft mode."""
-        ...
 
     @property
     def needs_clean_shutdown(self) -> bool:
         """True if brokers need a clean shutdown even if their data are removed."""
-        ...
 
     def open(self, home: Path, classpath: Sequence[Path]) -> None:
         """Prepare the cluster in `home` before its nodes are planned."""
-        ...
 
     def plan(self, first_port: int | None, proxies: Sequence[int]) -> tuple[NodePlan, ...]:
         """Plan the processes on free ports. `proxies` has a port per broker or is empty."""
-        ...
 
     def properties(
         self, node: NodePlan, nodes: Sequence[NodePlan], home: Path, config: Mapping[str, str]
     ) -> dict[str, str]:
         """Return the `server.properties` of one node, and prepare its directory `home` for the start."""
-        ...
 
     def await_vacancy(self, node: NodePlan) -> None:
         """Wait until the stopped `node` may join the cluster. Raises ServerStartError after the start timeout."""
-        ...
 
     def brokers_known_to(self, node: NodePlan) -> frozenset[int]:
         """Return the ids of the brokers that this broker knows; empty before it serves."""
-        ...
 
     def controller(self, nodes: Sequence[NodePlan]) -> int:
         """Return the id of the active controller."""
-        ...
 
     def close(self, *, keep: bool) -> None:
         """Clean up after all nodes have stopped; `keep` means that the data will be started again."""
-        ...
 
 
 def refuse_reserved(reserved: Collection[str], config: Mapping[str, object]) -> None:

@@ -11,8 +11,7 @@ from typing import Self
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.jars import resolve
-from streamgroup.testing.java import java_command, logging_jars, pyspark_jar_files
-from streamgroup.testing.logs import write_log4j2
+from streamgroup.testing.java import java_command, logging_jars, pyspark_jar_files, write_log4j2
 from streamgroup.testing.node import properties_text
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import zookeeper_serves

@@ -18,6 +18,7 @@ from streamgroup.group.offsets.store import (
     NoAnswer,
     OffsetsCommitted,
     OffsetsFetched,
+    OffsetStore,
     Outcome,
     Request,
     Verdict,
@@ -29,7 +30,7 @@ from streamgroup.model import CommittedOffset, TopicPartition
 Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
-class DualOffsetStore:
+class DualOffsetStore(OffsetStore):
     """See the module."""
 
     is_the_groups = True

@@ -21,6 +21,7 @@ from streamgroup.group.offsets.store import (
     NoAnswer,
     OffsetsCommitted,
     OffsetsFetched,
+    OffsetStore,
     Outcome,
     PartitionVerdict,
     Request,
@@ -97,7 +98,7 @@ def _row(partition: int, offset: CommittedOffset, version: int) -> OffsetCommitR
     )
 
 
-class KafkaOffsetStore:
+class KafkaOffsetStore(OffsetStore):
     """See the module. Requests go out on the coordinator's lane, under the token of the member's request."""
 
     is_the_groups = True
@@ -108,11 +109,6 @@ class KafkaOffsetStore:
         self._ceiling: int | None = None
         """The highest version of OffsetFetch and OffsetCommit; None: the connection's."""
         self._unknown_topic = UnknownTopicCheck()
-
-    @property
-    def wake_at(self) -> float | None:
-        """None: the driver fails what is not answered in time."""
-        return None
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
         """Send OffsetFetch: for all of the group's offsets, below v2 for those of the partitions known."""

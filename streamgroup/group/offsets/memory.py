@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from streamgroup.group.offsets.store import (
     COMMITTED,
-    NOTHING,
     CommitOffsets,
     FetchOffsets,
     OffsetsCommitted,
     OffsetsFetched,
+    OffsetStore,
     Outcome,
 )
 from streamgroup.model import CommittedOffset, TopicPartition
 
 
-class MemoryOffsetStore:
+class MemoryOffsetStore(OffsetStore):
     """Answers every request at once. Used under the coordinator's lock."""
 
     is_the_groups = False
@@ -26,11 +26,6 @@ class MemoryOffsetStore:
     def __init__(self) -> None:
         self._offsets: dict[TopicPartition, CommittedOffset] = {}
         """Bounded by the partitions that the query has ever held."""
-
-    @property
-    def wake_at(self) -> float | None:
-        """None: nothing is ever pending."""
-        return None
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
         """Answer with all that was committed."""
@@ -40,15 +35,3 @@ class MemoryOffsetStore:
         """Commit, whoever asks."""
         self._offsets |= request.offsets
         return Outcome(answers=(OffsetsCommitted(request.token, dict.fromkeys(request.offsets, COMMITTED)),))
-
-    def follow(self, action: object) -> Outcome:
-        """Do nothing: no commit is ever under way."""
-        return NOTHING
-
-    def takes(self, event: object) -> bool:
-        """Return False: this store asks nobody."""
-        return False
-
-    def hear(self, event: object, now: float) -> Outcome:
-        """Do nothing: this store asks nobody."""
-        return NOTHING

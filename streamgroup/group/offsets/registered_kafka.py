@@ -18,6 +18,7 @@ from streamgroup.group.offsets.store import (
     NoAnswer,
     OffsetsCommitted,
     OffsetsFetched,
+    OffsetStore,
     Outcome,
     Request,
 )
@@ -42,7 +43,7 @@ class WithdrawFromKafka:
     """An action: drop the requests that the brokers have not been asked yet. They stay without an answer."""
 
 
-class RegisteredKafkaStore:
+class RegisteredKafkaStore(OffsetStore):
     """See the module."""
 
     is_the_groups = True
@@ -53,11 +54,6 @@ class RegisteredKafkaStore:
         self._checks: dict[int, CommitOffsets] = {}
         """By token: commits whose member is looked for. ZooKeeper's thread answers each, and a new assignment clears
         them."""
-
-    @property
-    def wake_at(self) -> float | None:
-        """None: the driver answers in time."""
-        return None
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
         """Ask the brokers."""

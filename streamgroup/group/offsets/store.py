@@ -144,7 +144,8 @@ class OffsetStore(Protocol):
 
     @property
     def wake_at(self) -> float | None:
-        """When `hear` wants a Tick."""
+        """When `hear` wants a Tick. None: the driver fails what is not answered in time."""
+        return None
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
         """Begin to fetch."""
@@ -157,9 +158,12 @@ class OffsetStore(Protocol):
 
         Nothing more is written for a commit once its member gives partitions up or is assigned others.
         """
+        return NOTHING
 
     def takes(self, event: object) -> bool:
         """Whether `event` answers a question of this store, so that the membership machine need not hear it."""
+        return False
 
     def hear(self, event: object, now: float) -> Outcome:
         """Hear any event of the driver's."""
+        return NOTHING

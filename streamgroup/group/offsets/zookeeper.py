@@ -30,6 +30,7 @@ from streamgroup.group.offsets.store import (
     NoAnswer,
     OffsetsCommitted,
     OffsetsFetched,
+    OffsetStore,
     Outcome,
     PartitionVerdict,
     Verdict,
@@ -106,7 +107,7 @@ class _Commit(_Job):
         return bool(self.member_id and self.attempts)
 
 
-class ZooKeeperOffsetStore:
+class ZooKeeperOffsetStore(OffsetStore):
     """See the module. The session is the membership machine's."""
 
     is_the_groups = True

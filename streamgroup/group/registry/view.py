@@ -103,12 +103,7 @@ def subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = T
     else:
         named = sorted(filter(is_node_name, set(topics)))
         below = tuple(Subtree(f"{TOPICS}/{t}", 1 if paths.dialect is Dialect.KAFKA07 else 0, watch) for t in named)
-    return (
-        Subtree(paths.ids, 1, watch),
-        Subtree(paths.members, 1, watch),
-        Subtree(BROKERS, 1, watch),
-        *below,
-    )
+    return (Subtree(paths.ids, 1, watch), Subtree(paths.members, 1, watch), Subtree(BROKERS, 1, watch), *below)
 
 
 def owner_subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[Subtree, ...]:

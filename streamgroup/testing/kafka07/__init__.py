@@ -11,13 +11,12 @@ process, and `Handler` one without sockets.
 
 from __future__ import annotations
 
-from streamgroup.testing.kafka07.broker import serve
 from streamgroup.testing.kafka07.cluster import Kafka07Server
 from streamgroup.testing.kafka07.config import BrokerConfig, broker_config
 from streamgroup.testing.kafka07.handler import Handler, Reply
 from streamgroup.testing.kafka07.logs import Logs
 from streamgroup.testing.kafka07.producer import Compressed, Producer07, message_set
-from streamgroup.testing.kafka07.server import BrokerServer
+from streamgroup.testing.kafka07.server import BrokerServer, serve
 
 __all__ = [
     "BrokerConfig",

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.testing.kafka07.broker import serve
 from streamgroup.testing.kafka07.config import broker_config, read_properties
+from streamgroup.testing.kafka07.server import serve
 
 USAGE = "usage: python -m streamgroup.testing.kafka07 server.properties"
 

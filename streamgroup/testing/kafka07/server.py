@@ -1,5 +1,5 @@
-"""The sockets of an emulated broker: an acceptor thread, a thread per connection, and threads for flushes and
-retention."""
+"""An emulated broker: its sockets (an acceptor thread, a thread per connection, threads for flushes and retention), and
+`serve`, which adds its registration."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.testing.kafka07.config import BrokerConfig
 from streamgroup.testing.kafka07.handler import Handler, Reply
 from streamgroup.testing.kafka07.logs import Logs
+from streamgroup.testing.kafka07.registry import Registry
 from streamgroup.testing.ports import LOOPBACK
 
 _LENGTH = 4
@@ -164,3 +165,36 @@ def _exactly(connection: socket.socket, count: int) -> memoryview:
             raise EOFError
         filled += received
     return data.toreadonly()
+
+
+STARTED = "Kafka server started"
+"""The log line of a broker that is registered and serves."""
+
+
+def serve(config: BrokerConfig, stop: threading.Event, report: Callable[[str], None]) -> None:
+    """Run a broker until `stop` is set. `report` receives the lines of its log, from any thread.
+
+    Raises OSError if its port is taken, DamagedLog, AlreadyRegistered, and TransportError without ZooKeeper.
+    """
+    server = BrokerServer(config, report)
+    try:
+        server.start()
+        registry = _registered(config, server, report) if config.use_zookeeper else None
+        server.open()
+        report(f"{STARTED}: broker {config.broker_id} at {server.address}, logs in {config.log_dir}")
+        stop.wait()
+        report("shutting down")
+    except BaseException:
+        server.stop()
+        raise
+    # As in the real broker, the port closes before the nodes are deleted.
+    server.stop()
+    if registry is not None:
+        registry.stop()
+
+
+def _registered(config: BrokerConfig, server: BrokerServer, report: Callable[[str], None]) -> Registry:
+    registry = Registry(config, config.advertised_port or server.port, lambda: server.logs.topics, report)
+    server.logs.on_new_topic = registry.announce
+    registry.start()
+    return registry

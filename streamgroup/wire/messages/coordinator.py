@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamgroup.model import Broker
 from streamgroup.wire.fields import Struct, array, int8, int16, int32, message, string
 from streamgroup.wire.schema import Message, Request
 
@@ -42,3 +43,26 @@ class FindCoordinatorRequest(Request[FindCoordinatorResponse], api_key=10, versi
     key: str = string("0-3")
     key_type: int = int8("1+", default=GROUP_KEY)
     coordinator_keys: tuple[str, ...] = array("string", "4+")
+
+
+FIRST_WITH_KEYS = 4
+
+
+def coordinator_request(version: int, group: str) -> FindCoordinatorRequest:
+    """Return the request that asks for the coordinator of `group`."""
+    if version < FIRST_WITH_KEYS:
+        return FindCoordinatorRequest(key=group)
+    return FindCoordinatorRequest(coordinator_keys=(group,))
+
+
+def read_coordinator(response: FindCoordinatorResponse, version: int, group: str) -> Broker | int | None:
+    """Return the coordinator of `group`, or the broker's error code.
+
+    None: the answer to a list of groups does not contain `group`.
+    """
+    answer: FindCoordinatorResponse | Coordinator | None = response
+    if version >= FIRST_WITH_KEYS:
+        answer = next((one for one in response.coordinators if one.key == group), None)
+    if answer is None:
+        return None
+    return answer.error_code or Broker(answer.node_id, answer.host, answer.port)

@@ -6,8 +6,12 @@ import pytest
 
 from streamgroup.errors import ErrorCode
 from streamgroup.model import Broker
-from streamgroup.wire.coordinators import coordinator_request, read_coordinator
-from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorResponse
+from streamgroup.wire.messages.coordinator import (
+    Coordinator,
+    FindCoordinatorResponse,
+    coordinator_request,
+    read_coordinator,
+)
 
 ROWS = (Coordinator(key="other", node_id=1), Coordinator(key="g", node_id=3, host="h", port=9092))
 
