@@ -76,7 +76,6 @@ class KafkaCluster:
         return ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
 
     def deadline(self, timeout_ms: int | None = None) -> float:
-        """Return the time `timeout_ms` from now, by default `default_api_timeout_ms`, on the cluster's clock."""
         return self.clock() + (self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
     def retry(self, what: str, deadline: float) -> Retry:
@@ -341,7 +340,6 @@ class KafkaCluster:
                 return ends
 
     def close(self) -> None:
-        """Close all connections. A later call connects again."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

@@ -82,7 +82,6 @@ class Kafka07Cluster:
         return self._nodes.where
 
     def deadline(self, timeout_ms: int | None = None) -> float:
-        """Return the time `timeout_ms` from now, by default `default_api_timeout_ms`, on the cluster's clock."""
         return self.clock() + (self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
     # -- brokers and topics, from ZooKeeper

@@ -47,7 +47,6 @@ class RegisteredCluster:
         """True if none of the known brokers answered: others may be registered now."""
 
     def deadline(self, timeout_ms: int | None = None) -> float:
-        """Return the time `timeout_ms` from now, by default `default_api_timeout_ms`, on the cluster's clock."""
         return self.clock() + (self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
@@ -57,16 +56,11 @@ class RegisteredCluster:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
     ) -> dict[TopicPartition, ListedOffset]:
-        """Return the offset of each partition at EARLIEST, LATEST or a timestamp (ms)."""
         return self._call(deadline, lambda inner: inner.list_offsets(wanted, isolation, deadline))
 
     def list_offsets_once(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, *, timeout: float, epoch: int
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
-        """Do as `list_offsets` in one attempt of `timeout` seconds.
-
-        Return the offsets and the reasons for missing ones.
-        """
         return self._call(
             deadline, lambda inner: inner.list_offsets_once(wanted, isolation, deadline, timeout=timeout, epoch=epoch)
         )
@@ -90,7 +84,6 @@ class RegisteredCluster:
         return self._inner
 
     def distrust_metadata(self) -> None:
-        """Send the next metadata request to another broker, if there is one: the last one may lag."""
         if self._inner is not None:
             self._inner.distrust_metadata()
 

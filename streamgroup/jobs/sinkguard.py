@@ -171,17 +171,14 @@ class HadoopFiles:
         return hadoop_path.getFileSystem(self._conf), hadoop_path
 
     def qualified(self, path: str) -> str:
-        """Return the absolute path with its scheme."""
         system, at = self._at(path)
         return str(at.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
 
     def names(self, directory: str) -> list[str]:
-        """Return the names in a directory, or no names if it does not exist."""
         system, at = self._at(directory)
         return [status.getPath().getName() for status in system.listStatus(at)] if system.exists(at) else []
 
     def read(self, path: str) -> str | None:
-        """Return the text of a file, or None if it does not exist."""
         system, at = self._at(path)
         if not system.exists(at):
             return None
@@ -192,7 +189,6 @@ class HadoopFiles:
             stream.close()
 
     def create(self, path: str, text: str) -> bool:
-        """Create a file and its directories. Return False if the file exists already."""
         try:
             self._write(path, text, overwrite=False)
         except Py4JJavaError as error:
@@ -202,7 +198,6 @@ class HadoopFiles:
         return True
 
     def replace(self, path: str, text: str) -> None:
-        """Write a file, and replace an existing one."""
         self._write(path, text, overwrite=True)
 
     def _write(self, path: str, text: str, *, overwrite: bool) -> None:

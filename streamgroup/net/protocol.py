@@ -11,8 +11,9 @@ After an exception the connection is unusable: close or reset it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from streamgroup.errors import DecodeError
 from streamgroup.net.frames import FrameReader
@@ -48,27 +49,59 @@ class _Queued(NamedTuple):
     ceiling: int | None
 
 
-class Protocol:
+class FramedStream(ABC):
+    """The bytes of one connection, in either dialect: those to send, and the frames that arrive."""
+
+    ENDED_BY: ClassVar[str] = ""
+    """The usual causes of a broker closing the connection, for error messages."""
+    HINT: ClassVar[str] = ""
+    """What to check where the bytes received are not of this protocol."""
+
+    _out: bytearray
+    _reader: FrameReader
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+
+    def outgoing(self) -> bytearray:
+        """Return the bytes to send; pass the number of sent bytes to `sent`."""
+        return self._out
+
+    def sent(self, count: int) -> None:
+        """Remove the first `count` bytes of `outgoing`, which the socket has accepted."""
+        del self._out[:count]
+
+    def space(self) -> memoryview:
+        """Return the memory to receive the next bytes into; it is never empty."""
+        return self._reader.space()
+
+    def received(self, count: int, answers: list[Answer]) -> None:
+        """Take over `count` bytes from `space()` and append the responses that they complete to `answers`.
+
+        Raises TooLarge, DecodeError, UnsupportedVersionError, or BrokerError if the broker refuses the handshake.
+        """
+        try:
+            frames = self._reader.received(count)
+        except DecodeError as error:
+            pending = self.describe_pending() or "nothing"
+            raise type(error)(f"broker {self.peer}: {error}; pending: {pending}{self.HINT}") from error
+        for frame in frames:
+            self._on_frame(frame, answers)
+
+    @abstractmethod
+    def describe_pending(self) -> str:
+        """Return the requests without a response as text, for error messages; empty if there are none."""
+
+    @abstractmethod
+    def _on_frame(self, frame: memoryview, answers: list[Answer]) -> None:
+        """Handle a whole frame."""
+
+
+class Protocol(FramedStream):
     """The state of one connection: queued and in-flight requests, outgoing bytes, the partial incoming frame."""
 
-    ENDED_BY: Final = ""
-    """The usual causes of a broker closing the connection, for error messages."""
-
-    __slots__ = (
-        "_client_id",
-        "_handshake",
-        "_handshake_sent",
-        "_in_flight",
-        "_max_frame_bytes",
-        "_next_id",
-        "_out",
-        "_queued",
-        "_reader",
-        "peer",
-    )
-
     def __init__(self, peer: str, client_id: str, max_frame_bytes: int) -> None:
-        self.peer = peer
+        super().__init__(peer)
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes
         self._next_id = 0
@@ -91,7 +124,6 @@ class Protocol:
         return tuple(a.correlation_id for a in self._in_flight) + tuple(w.correlation_id for w in self._queued)
 
     def describe_pending(self) -> str:
-        """Return the requests without a response as text, for error messages; empty if there are none."""
         asked = [f"{request} (correlation id {correlation_id})" for correlation_id, request in self._handshake_sent]
         asked += [str(a) for a in self._in_flight] + [f"{w.request.NAME} (not yet sent)" for w in self._queued]
         return ", ".join(asked)
@@ -107,32 +139,6 @@ class Protocol:
         else:
             self._write(correlation_id, request, version, ceiling)
         return correlation_id
-
-    def outgoing(self) -> bytearray:
-        """Return the bytes to send; pass the number of sent bytes to `sent`."""
-        return self._out
-
-    def sent(self, count: int) -> None:
-        """Remove the first `count` bytes of `outgoing`, which the socket has accepted."""
-        del self._out[:count]
-
-    def space(self) -> memoryview:
-        """Return the memory to receive the next bytes into; it is never empty."""
-        return self._reader.space()
-
-    def received(self, count: int, answers: list[Answer]) -> None:
-        """Take over `count` bytes from `space()` and append the responses that they complete to `answers`.
-
-        Raises TooLarge, DecodeError, UnsupportedVersionError, or BrokerError if the broker refuses the handshake.
-        """
-        try:
-            frames = self._reader.received(count)
-        except DecodeError as error:
-            raise type(error)(
-                f"broker {self.peer}: {error}; pending: {self.describe_pending() or 'nothing'}"
-            ) from error
-        for frame in frames:
-            self._on_frame(frame, answers)
 
     def on_hang_up(self) -> bool:
         """Handle the end of the connection before the versions are known. Return whether to connect again.

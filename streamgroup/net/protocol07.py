@@ -8,11 +8,11 @@ therefore lists the causes.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from streamgroup.errors import DecodeError
 from streamgroup.net.frames import FrameReader
-from streamgroup.net.protocol import Answer
+from streamgroup.net.protocol import Answer, FramedStream
 from streamgroup.wire.kafka07 import (
     MultiFetchRequest07,
     MultiProduceRequest07,
@@ -40,17 +40,15 @@ class _InFlight(NamedTuple):
     request: Request07
 
 
-class Protocol07:
+class Protocol07(FramedStream):
     """The state of one connection: in-flight requests, outgoing bytes, the partial incoming frame."""
 
-    ENDED_BY: Final = _HANG_UP_CAUSES
-    """The usual causes of a broker closing the connection, for error messages."""
-
-    __slots__ = ("_in_flight", "_next_number", "_out", "_reader", "peer", "versions")
+    ENDED_BY = _HANG_UP_CAUSES
+    HINT = ". Check that this is a broker of Kafka 0.7"
 
     def __init__(self, peer: str, client_id: str, max_frame_bytes: int) -> None:
         """`client_id` is not sent: requests of 0.7 have none."""
-        self.peer = peer
+        super().__init__(peer)
         self.versions = BrokerVersions(peer, {})
         """Empty: 0.7 has no API of the later protocol."""
         self._reader = FrameReader(max_frame_bytes, _SMALLEST)
@@ -64,7 +62,6 @@ class Protocol07:
         return tuple(asked.number for asked in self._in_flight)
 
     def describe_pending(self) -> str:
-        """Return the requests without a response as text, for error messages; empty if there are none."""
         return ", ".join(describe(asked.request) for asked in self._in_flight)
 
     def send(self, request: Request07, version: int | None = None, ceiling: int | None = None) -> int:
@@ -79,34 +76,7 @@ class Protocol07:
             self._in_flight.append(_InFlight(number, request))
         return number
 
-    def outgoing(self) -> bytearray:
-        """Return the bytes to send; pass the number of sent bytes to `sent`."""
-        return self._out
-
-    def sent(self, count: int) -> None:
-        """Remove the first `count` bytes of `outgoing`, which the socket has accepted."""
-        del self._out[:count]
-
-    def space(self) -> memoryview:
-        """Return the memory to receive the next bytes into; it is never empty."""
-        return self._reader.space()
-
-    def received(self, count: int, answers: list[Answer]) -> None:
-        """Take over `count` bytes from `space()` and append the responses that they complete to `answers`.
-
-        Raises TooLarge, DecodeError.
-        """
-        try:
-            frames = self._reader.received(count)
-        except DecodeError as error:
-            raise type(error)(
-                f"broker {self.peer}: {error}; pending: {self.describe_pending() or 'nothing'}. {_NOT_07}"
-            ) from error
-        for frame in frames:
-            self._on_frame(frame, answers)
-
     def describe_eof(self) -> str:
-        """Return the predicate of the error for an end of the stream at this point: `closed the connection; ...`."""
         half = f", {self._reader.missing} bytes before the end of a frame" if self._reader.missing else ""
         if not self._in_flight:
             return f"closed the connection{half}; pending: nothing"
@@ -127,20 +97,17 @@ class Protocol07:
     def _on_frame(self, frame: memoryview, answers: list[Answer]) -> None:
         if not self._in_flight:
             raise DecodeError(
-                f"unexpected response of {len(frame)} bytes from broker {self.peer}; expected: none. {_NOT_07}"
+                f"unexpected response of {len(frame)} bytes from broker {self.peer}; expected: none{self.HINT}"
             )
         number, request = self._in_flight[0]
         try:
             response = decode_response(request, frame)
         except DecodeError as error:
             raise type(error)(
-                f"invalid response from broker {self.peer} to {describe(request)}: {error}. {_NOT_07}"
+                f"invalid response from broker {self.peer} to {describe(request)}: {error}{self.HINT}"
             ) from error
         self._in_flight.popleft()
         answers.append(Answer(number, response, _NO_VERSION))
-
-
-_NOT_07 = "Check that this is a broker of Kafka 0.7"
 
 
 def describe(request: Request07) -> str:

@@ -95,7 +95,7 @@ def java_command(
 
 LOG4J2 = """\
 status=error
-rootLogger.level={level}
+rootLogger.level=info
 rootLogger.appenderRef.out.ref=out
 appender.out.type=Console
 appender.out.name=out
@@ -105,9 +105,9 @@ appender.out.layout.pattern=[%d] %p %m (%c)%n%throwable
 """Servers log to standard output, and so to the log file of the process."""
 
 
-def write_log4j2(directory: Path, level: str = "info") -> str:
+def write_log4j2(directory: Path) -> str:
     """Write the configuration into `directory`, and return the JVM flag that names it."""
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "log4j2.properties"
-    file.write_text(LOG4J2.format(level=level))
+    file.write_text(LOG4J2)
     return f"-Dlog4j2.configurationFile={file}"

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from enum import Enum, Flag, auto
-from types import TracebackType
 from typing import Self, TypeVar
 
 from streamgroup.errors import ConfigError, StreamGroupError
@@ -144,7 +143,7 @@ class Proxy:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- any thread --------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from streamgroup.group.offsets.store import (
     Outcome,
     Request,
 )
-from streamgroup.group.offsets.zookeeper import FENCED
+from streamgroup.group.offsets.zookeeper import FENCED, is_of_zookeeper
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.znodes import Check, Refusal
@@ -95,8 +95,3 @@ class RegisteredKafkaStore(OffsetStore):
             case zk.Unanswered():
                 answer = NoAnswer(request.token, event.reason)
         return Outcome(answers=(answer,))
-
-
-def is_of_zookeeper(event: object, first_token: int) -> bool:
-    """Whether `event` answers a look or a transaction with a token from `first_token` on."""
-    return isinstance(event, zk.Looked | zk.Transacted | zk.Refused | zk.Unanswered) and event.token >= first_token

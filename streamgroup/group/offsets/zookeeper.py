@@ -153,7 +153,7 @@ class ZooKeeperOffsetStore(OffsetStore):
 
     def takes(self, event: object) -> bool:
         """Whether `event` answers a look or a transaction of this store."""
-        return isinstance(event, zk.Looked | zk.Transacted | zk.Refused | zk.Unanswered) and event.token >= FIRST_TOKEN
+        return is_of_zookeeper(event, FIRST_TOKEN)
 
     def hear(self, event: object, now: float) -> Outcome:
         """Go on with the request that `event` is about, and give up those that are overdue."""
@@ -369,3 +369,8 @@ _GARBAGE = (
     "group {group}: {error}. Nothing is read rather than read past: write the right offset there while the group is "
     "stopped, or delete the node, for startingOffsets to apply (or the earliest record, where others have offsets)"
 )
+
+
+def is_of_zookeeper(event: object, first_token: int) -> bool:
+    """Whether `event` answers a look or a transaction with a token from `first_token` on."""
+    return isinstance(event, zk.Looked | zk.Transacted | zk.Refused | zk.Unanswered) and event.token >= first_token

@@ -6,7 +6,6 @@ import random
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self, TypeAlias
 
 from kazoo.client import KazooClient
@@ -139,7 +138,7 @@ class Producer07:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _message_set(self, payloads: Iterable[Payload], magic: int) -> bytes:

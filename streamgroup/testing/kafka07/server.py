@@ -8,7 +8,6 @@ import functools
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 from streamgroup.errors import ConfigError
@@ -94,7 +93,7 @@ class BrokerServer:
         self.start().open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _begin(self, run: Callable[[], None], name: str) -> None:
