@@ -99,19 +99,24 @@ def choice(values: Mapping[str, V], unavailable: Mapping[str, str] | None = None
 # -- Kafka's lists ---------------------------------------------------------------------------------------------------
 
 
-def _servers(text: str) -> tuple[tuple[str, int], ...]:
-    servers: list[tuple[str, int]] = []
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        match = _SERVER.fullmatch(entry)
-        if match is None or not 0 < int(match["port"]) < 2**16:
+def _entries(text: str) -> list[str]:
+    return [entry for part in text.split(",") if (entry := part.strip())]
+
+
+def _addresses(text: str, what: str, example: str, default_port: int | None = None) -> tuple[tuple[str, int], ...]:
+    """Return host and port of each entry. `what` and `example` are for the error, which names the example's port."""
+    addresses: list[tuple[str, int]] = []
+    for entry in _entries(text):
+        match = _SERVER.fullmatch(entry) or (default_port and _SERVER.fullmatch(f"{entry}:{default_port}"))
+        if not match or not 0 < int(match["port"]) < 2**16:
             raise ValueError(
-                f"invalid broker address {entry!r}: expected host:port, for example broker-1:9092. Separate addresses "
-                "by commas, and write an IPv6 address in brackets, for example [::1]:9092"
+                f"invalid {what} address {entry!r}: expected host:port, for example {example}. Separate addresses by "
+                f"commas, and write an IPv6 address in brackets, for example [::1]:{example.partition(':')[2]}"
             )
-        servers.append((match["ipv6"] or match["name"], int(match["port"])))
-    if not servers:
+        addresses.append((match["ipv6"] or match["name"], int(match["port"])))
+    if not addresses:
         raise ValueError("expected at least one host:port")
-    return tuple(dict.fromkeys(servers))
+    return tuple(dict.fromkeys(addresses))
 
 
 _ZOOKEEPER_PORT = 2181
@@ -126,18 +131,7 @@ def _zookeeper(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
         raise ValueError(
             f"invalid chroot {chroot!r}: expected one path after the last server, for example zk1:2181/kafka"
         )
-    servers: list[tuple[str, int]] = []
-    for entry in filter(None, (part.strip() for part in listed.split(","))):
-        match = _SERVER.fullmatch(entry) or _SERVER.fullmatch(f"{entry}:{_ZOOKEEPER_PORT}")
-        if match is None or not 0 < int(match["port"]) < 2**16:
-            raise ValueError(
-                f"invalid ZooKeeper address {entry!r}: expected host:port, for example zk1:2181. Separate addresses by "
-                "commas, and write an IPv6 address in brackets, for example [::1]:2181"
-            )
-        servers.append((match["ipv6"] or match["name"], int(match["port"])))
-    if not servers:
-        raise ValueError("expected at least one host:port")
-    return tuple(dict.fromkeys(servers)), chroot
+    return _addresses(listed, "ZooKeeper", "zk1:2181", _ZOOKEEPER_PORT), chroot
 
 
 _STRATEGIES = {
@@ -155,7 +149,7 @@ _SOME_STRATEGY = ", ".join(dict.fromkeys(_STRATEGIES.values()))
 
 def _strategies(text: str) -> tuple[str, ...]:
     names: list[str] = []
-    for entry in filter(None, (part.strip() for part in text.split(","))):
+    for entry in _entries(text):
         word = entry.lower()
         if word in _STRATEGIES:
             names.append(_STRATEGIES[word])
@@ -180,26 +174,25 @@ def _topic(name: str) -> str:
 
 
 def _topics(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(_topic(part.strip()) for part in text.split(",") if part.strip()))
+    names = tuple(dict.fromkeys(map(_topic, _entries(text))))
     if not names:
         raise ValueError("expected at least one topic. Separate topics by commas")
     return names
 
 
 def _pattern(text: str) -> str:
-    if not text.strip():
-        raise ValueError("expected a text that is not empty")
+    pattern = _text(text)
     try:
         with warnings.catch_warnings():
             # Python warns of sets within sets, such as [a-z&&[^b]]: it would take literally what means sets in Java.
             warnings.simplefilter("error", FutureWarning)
-            re.compile(text.strip())
+            re.compile(pattern)
     except (re.error, FutureWarning, RecursionError, OverflowError) as error:
         raise ValueError(
             f"invalid regular expression: {error}. Write it in Python's syntax, which lacks some of Java's, or name "
             "the topics with 'subscribe'"
         ) from None
-    return text.strip()
+    return pattern
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -304,7 +297,7 @@ DURATION = Kind("duration", _duration)
 POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)
 TIMESTAMP = Kind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))
-SERVERS = Kind("host:port, …", _servers)
+SERVERS = Kind("host:port, …", lambda text: _addresses(text, "broker", "broker-1:9092"))
 ZOOKEEPER = Kind("host:port, …/chroot", _zookeeper)
 SECRET = Kind("secret", lambda text: Secret(_text(text)))
 STRATEGIES = Kind("list", _strategies)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,8 +55,3 @@ def is_secret(name: str) -> bool:
     """Return whether the value of an option may be secret. Unknown options count too: users misspell secret ones."""
     lower = name.lower()
     return any(mark in lower for mark in _MARKS) or lower.removeprefix("kafka.").startswith(_PREFIXES)
-
-
-def redact(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with the values of secret ones hidden, for a log or a message."""
-    return {name: HIDDEN if is_secret(name) else value for name, value in options.items()}

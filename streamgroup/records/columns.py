@@ -1,9 +1,13 @@
-"""From positions to Arrow arrays. Arrow's own C++ copies the bytes; no Python object is made per record."""
+"""From positions to Arrow arrays. Arrow's own C++ copies the bytes; no Python object is made per record.
+
+The schema is that of Spark's own Kafka source, name for name and type for type. Spark compares the first record batch
+with `to_arrow_schema` of the declared schema: order, types and nullability.
+"""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +15,38 @@ import pyarrow as pa
 
 from streamgroup.records import kernel
 from streamgroup.records.fields import Bytes, Fields, Ints, Longs
-from streamgroup.records.schema import HEADER, HEADERS, TIMESTAMP
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS = pa.list_(pa.field("element", HEADER))
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("timestampType", pa.int32()),
+    ]
+)
+INNER = pa.field("inner", pa.int32())
+
+
+@cache
+def schema(include_headers: bool, include_inner_index: bool = False) -> pa.Schema:
+    """Return the schema of the record batches, with or without the columns `headers` and `inner`.
+
+    `inner` tells apart the messages of one wrapper of Kafka 0.7, which share its offset.
+    """
+    fields = [*SCHEMA]
+    if include_headers:
+        fields.append(pa.field("headers", HEADERS))
+    if include_inner_index:
+        fields.append(INNER)
+    return pa.schema(fields)
+
 
 CONSTANT_ROWS = 16_384
 """The length of the constant columns that are kept, one per value. Shorter ones are slices of them."""

@@ -11,11 +11,11 @@ import pyarrow as pa
 from streamgroup.errors import ChecksumMismatch, DecodeError
 from streamgroup.records import columns, kernel
 from streamgroup.records.batches import HEADER_SIZE, Batch, Frame, Frames
+from streamgroup.records.columns import HEADERS, SCHEMA, schema
 from streamgroup.records.fields import Fields, Ints, RecordFault
 from streamgroup.records.message_sets import MessageFault, SetFault
 from streamgroup.records.messages import Run
 from streamgroup.records.regions import Layout, lay_out, lay_out_nested
-from streamgroup.records.schema import HEADERS, SCHEMA, schema
 from streamgroup.records.transactions import AbortedTransaction, Aborts
 
 __all__ = ["SCHEMA", "AbortedTransaction", "DecodeOptions", "Decoded", "decode", "record_batches", "schema"]

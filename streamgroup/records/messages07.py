@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec
 from streamgroup.records import columns, compression, kernel
+from streamgroup.records.columns import HEADERS, TIMESTAMP
 from streamgroup.records.decode import Decoded, DecodeOptions
 from streamgroup.records.fields import MAX_BUFFER, Bytes, Longs
 from streamgroup.records.message_sets import (
@@ -32,7 +33,6 @@ from streamgroup.records.message_sets import (
 )
 from streamgroup.records.messages import MAX_DEPTH
 from streamgroup.records.regions import Place, inflate_all
-from streamgroup.records.schema import HEADERS, TIMESTAMP
 
 __all__ = ["Frames07", "Walk07", "decode07", "walk07"]
 

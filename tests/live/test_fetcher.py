@@ -19,7 +19,7 @@ from streamgroup.errors import DataLossError
 from streamgroup.executor.fetcher import read
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.records.schema import SCHEMA
+from streamgroup.records.columns import SCHEMA
 from streamgroup.testing import KafkaServer
 
 pytestmark = pytest.mark.live

@@ -31,9 +31,8 @@ from streamgroup.group.pending import Pending
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.purposes import Pokes, Purpose, Timer
-from streamgroup.group.registry.registration import Registration
+from streamgroup.group.registry.registration import Registration, Session
 from streamgroup.group.registry.seen import Noted, Seen
-from streamgroup.group.registry.session import Session
 from streamgroup.group.registry.view import View, owner_subtrees, owners_in, subtrees, view_of
 from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.state_machine import StateMachine

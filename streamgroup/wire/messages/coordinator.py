@@ -7,8 +7,7 @@ from streamgroup.wire.fields import Struct, array, int8, int16, int32, message, 
 from streamgroup.wire.schema import Message, Request
 
 GROUP_KEY = 0
-TRANSACTION_KEY = 1
-"""Key types: a group id or a transactional id."""
+"""The key type of a group id; a transactional id has 1."""
 
 
 @message

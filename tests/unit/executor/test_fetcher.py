@@ -13,7 +13,7 @@ from streamgroup.executor.fetcher import read
 from streamgroup.logline import parse
 from streamgroup.model import NO_TOPIC_ID, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.records.schema import SCHEMA
+from streamgroup.records.columns import SCHEMA
 from streamgroup.remediation import StoredIn
 from streamgroup.wire.messages.log import AbortedTransaction
 from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch

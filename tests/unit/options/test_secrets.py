@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.options.parse import parse_source
-from streamgroup.options.secrets import HIDDEN, Secret, redact
+from streamgroup.options.secrets import Secret, is_secret
 
 SECRETS = [
     "zookeeper.password",
@@ -23,11 +23,8 @@ SECRETS = [
 
 @pytest.mark.parametrize("name", SECRETS)
 def test_secrets_are_hidden_and_the_rest_is_shown(name: str) -> None:
-    assert redact({name: "hunter2", "subscribe": "orders", "kafka.group.id": "etl"}) == {
-        name: HIDDEN,
-        "subscribe": "orders",
-        "kafka.group.id": "etl",
-    }
+    shown = [option for option in (name, "subscribe", "kafka.group.id") if not is_secret(option)]
+    assert shown == ["subscribe", "kafka.group.id"]
 
 
 @pytest.mark.parametrize("streaming", [True, False])

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamgroup.records.schema import schema
+from streamgroup.records.columns import schema
 
 KAFKA = StructType(
     [

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.testing import ivy
+from streamgroup.testing import jars
 from streamgroup.testing.releases import Coordinate
 
 COORDINATE = Coordinate("org.example", "thing_2.13", "1.2.3")
@@ -34,11 +34,11 @@ class Recorder:
     ],
 )
 def test_the_stage_is_parsed_from_the_output_of_ivy(output: str, stage: tuple[str, int, int | None]) -> None:
-    assert ivy.stage_of(output) == stage
+    assert jars.stage_of(output) == stage
 
 
 def test_an_unknown_module_and_an_unreachable_repository_are_different_errors() -> None:
-    unknown, unreachable = ivy.failure_of(COORDINATE, NOT_FOUND), ivy.failure_of(COORDINATE, NOT_FOUND + NO_NETWORK)
+    unknown, unreachable = jars.failure_of(COORDINATE, NOT_FOUND), jars.failure_of(COORDINATE, NOT_FOUND + NO_NETWORK)
     assert isinstance(unknown, ConfigError)
     assert "cannot download org.example:thing_2.13:1.2.3: Ivy's repositories do not have it" in str(unknown)
     assert isinstance(unreachable, TransportError)
@@ -47,11 +47,11 @@ def test_an_unknown_module_and_an_unreachable_repository_are_different_errors() 
 
 
 def test_any_other_failure_shows_ivys_last_words() -> None:
-    assert str(ivy.failure_of(COORDINATE, "Exception in thread main\n")).endswith("Exception in thread main")
+    assert str(jars.failure_of(COORDINATE, "Exception in thread main\n")).endswith("Exception in thread main")
 
 
 def test_ivy_runs_with_its_own_settings_and_no_repository_named() -> None:
-    argv = ivy.ivy_command(COORDINATE, Path("/cache/x"), transitive=False)
+    argv = jars.ivy_command(COORDINATE, Path("/cache/x"), transitive=False)
     arguments = argv[argv.index("org.apache.ivy.Main") + 1 :]
     assert arguments[:4] == ["-dependency", "org.example", "thing_2.13", "1.2.3"]
     assert "-notransitive" in arguments
@@ -60,9 +60,9 @@ def test_ivy_runs_with_its_own_settings_and_no_repository_named() -> None:
 
 
 def run(script: str, into: Path, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 20) -> Recorder:
-    monkeypatch.setattr(ivy, "ivy_command", lambda *_, **__: ["/bin/sh", "-c", script])
+    monkeypatch.setattr(jars, "ivy_command", lambda *_, **__: ["/bin/sh", "-c", script])
     recorder = Recorder()
-    ivy.run_ivy(COORDINATE, into, transitive=True, timeout_s=timeout_s, shown=recorder)
+    jars.run_ivy(COORDINATE, into, transitive=True, timeout_s=timeout_s, shown=recorder)
     return recorder
 
 
