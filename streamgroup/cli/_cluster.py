@@ -111,7 +111,6 @@ def cluster_of(servers: str, client_id: str, timeout_ms: int) -> KafkaCluster:
 
 
 def _parsed(option: str, kind: Kind, text: str | None) -> Any:
-    """Return the value of an option, or None if it is not given."""
     if text is None:
         return None
     try:

@@ -114,12 +114,10 @@ class AtBrokers:
         return log_ends(self._cluster, partitions, deadline)
 
     def coordinator(self, group: str, deadline: float) -> str:
-        """The broker."""
         found = self._cluster.coordinator(group, deadline)
         return f"{found.host}:{found.port} ({found.node_id})"
 
     def name_of(self, partition: int) -> PartitionName:
-        """The number."""
         return partition
 
 
@@ -192,7 +190,6 @@ class InZooKeeper:
         return log_ends(self._cluster, partitions, deadline)
 
     def coordinator(self, group: str, deadline: float) -> str:
-        """ZooKeeper."""
         return self._session.where
 
     def name_of(self, partition: int) -> PartitionName:

@@ -157,7 +157,6 @@ class BrokerFanout:
             self._poller.drop(self._links.pop(address).handle, reset=True)
 
     def close(self) -> None:
-        """Close all connections."""
         self._poller.close()
         self._links.clear()
 

@@ -208,7 +208,6 @@ class KafkaLookup(LogLookup):
         self._cluster: KafkaCluster | None = None
 
     def close(self) -> None:
-        """Close the connections to the cluster, where there are any."""
         if self._cluster is not None:
             self._cluster.close()
 
@@ -349,7 +348,6 @@ class KafkaReadFormat(ReadFormat):
     )
 
     def exchange(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> Exchange:
-        """Return the Fetch requests of one connection."""
         return KafkaExchange(connection, cursors, options)
 
     def lookup(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> LogLookup:

@@ -95,7 +95,6 @@ class Commits:
         self._awaited = None
 
     def awaits(self, commit: Commit) -> bool:
-        """Return whether `commit` is the one that is awaited."""
         return self._awaited is not None and self._awaited.number == commit.number
 
     def answered(self, commit: Commit, verdict: CommitVerdict) -> bool:

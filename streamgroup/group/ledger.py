@@ -73,7 +73,6 @@ class Ledger:
 
     @property
     def in_flight(self) -> InFlightBatch | None:
-        """The document in flight."""
         return self._batches.in_flight
 
     @property

@@ -72,7 +72,6 @@ class Requests(Generic[P, T]):
         self._timers[timer] = at
 
     def clear(self, *timers: T) -> None:
-        """Stop these timers."""
         for timer in timers:
             self._timers.pop(timer, None)
 

@@ -125,7 +125,6 @@ class RejoinWait:
         return "the positions of the partitions gained are committed" if self.settling else None
 
     def begin(self, reason: str, now: float) -> None:
-        """Wait from `now` on."""
         self.reason, self.since = reason, now
 
     def end(self) -> None:

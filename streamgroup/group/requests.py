@@ -117,7 +117,6 @@ def sync_group(
 
 
 def heartbeat(config: MemberConfig, member_id: str, generation: int) -> Build:
-    """Build Heartbeat."""
 
     def build(version: int) -> m.HeartbeatRequest:
         return m.HeartbeatRequest(

@@ -51,7 +51,6 @@ class StateMachine(ABC, Generic[A, P, T]):
 
     @property
     def state(self) -> State:
-        """The state of the member."""
         return self._state
 
     @property

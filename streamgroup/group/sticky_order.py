@@ -44,12 +44,10 @@ class PartitionHashSet:
         return len(self._partitions)
 
     def add(self, tp: TopicPartition) -> None:
-        """Add a partition that is not in the set."""
         self._partitions[tp] = None
         self._buckets = _grown(self._buckets, len(self._partitions))
 
     def remove(self, tp: TopicPartition) -> None:
-        """Remove a partition of the set."""
         del self._partitions[tp]
 
     def first(self) -> TopicPartition:

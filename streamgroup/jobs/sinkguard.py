@@ -56,7 +56,6 @@ class Owner:
     query: str | None = None
 
     def text(self) -> str:
-        """Return the text of the note."""
         return json.dumps({"checkpoint": self.checkpoint, "query": self.query}) + "\n"
 
     @classmethod

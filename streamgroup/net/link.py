@@ -41,7 +41,6 @@ PROTOCOLS: Final[dict[Dialect, Any]] = {Dialect.KAFKA: Protocol, Dialect.KAFKA07
 
 
 def name_of(request: AnyRequest) -> str:
-    """Return the name of the API of `request`."""
     return request.NAME if isinstance(request, Request) else request.TYPE.name
 
 

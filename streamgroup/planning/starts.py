@@ -29,7 +29,6 @@ class Bound(Enum):
     BATCH_END = "batch end"
 
     def option(self, spec: OffsetSpec) -> str:
-        """Return the option that `spec` comes from."""
         name = "ending" if self is Bound.BATCH_END else "starting"
         if spec.timestamp is not None:
             return f"{name}Timestamp"

@@ -50,7 +50,6 @@ class Fault(IntEnum):
 
     @property
     def text(self) -> str:
-        """The text for an error."""
         return _TEXTS[self]
 
 
@@ -135,7 +134,6 @@ class Fields:
         return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(6)))
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Return all arrays, in the order of the fields."""
         return tuple(getattr(self, name) for name in self.__slots__)
 
     def between(self, start: int, until: int) -> slice:
@@ -165,5 +163,4 @@ class HeaderFields:
         return cls(*(np.empty(headers, np.int32) for _ in range(4)))
 
     def arrays(self) -> tuple[Ints, ...]:
-        """Return all arrays, in the order of the fields."""
         return (self.key_start, self.key_length, self.value_start, self.value_length)

@@ -153,7 +153,6 @@ def current() -> Kernel:
 
 
 def name() -> Name:
-    """Return the name of the kernel in use."""
     return _kernel.name
 
 

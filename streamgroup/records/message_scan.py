@@ -91,7 +91,6 @@ class _Found:
         self._fault = np.zeros(messages, np.int8)
 
     def note(self, wrong: npt.NDArray[np.bool_], fault: MessageFault) -> None:
-        """Note `fault` for the messages that are `wrong` and have no fault yet."""
         self._fault[wrong & (self._fault == 0)] = fault
 
     @property

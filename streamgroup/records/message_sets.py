@@ -65,7 +65,6 @@ class MessageFault(IntEnum):
 
     @property
     def text(self) -> str:
-        """The text for an error."""
         return _TEXTS[self]
 
 

@@ -54,7 +54,6 @@ class StreamGroupDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for `format(...)`."""
         return "streamgroup"
 
     def schema(self) -> StructType:

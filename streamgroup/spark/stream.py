@@ -103,19 +103,15 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._error = error
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Raise the error."""
         raise self._error
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Raise the error."""
         raise self._error
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Raise the error."""
         raise self._error
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Raise the error."""
         raise self._error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -123,5 +119,4 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raise the error."""
         raise self._error

@@ -89,7 +89,6 @@ class KRaftMode:
         return brokers_known_to(LOOPBACK, node.port or 0)
 
     def controller(self, nodes: Sequence[NodePlan]) -> int:
-        """Return the only controller."""
         return nodes[0].node_id
 
     def close(self, *, keep: bool) -> None:

@@ -76,7 +76,6 @@ class KafkaNode:
 
     @property
     def log(self) -> Path:
-        """The log file."""
         return self.process.log
 
     def launch(self) -> None:

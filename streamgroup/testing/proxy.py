@@ -87,7 +87,6 @@ class Proxy:
 
     @property
     def address(self) -> Address:
-        """The address for clients."""
         return LOOPBACK, self.port
 
     @property

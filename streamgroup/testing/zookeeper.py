@@ -72,7 +72,6 @@ class ZooKeeperServer:
 
     @property
     def configuration(self) -> Path:
-        """Its `zoo.cfg`."""
         return self._started().log.with_name(_CONFIGURATION)
 
     @property
@@ -87,7 +86,6 @@ class ZooKeeperServer:
 
     @property
     def log(self) -> Path:
-        """The log file."""
         return self._started().log
 
     def start(self) -> Self:

@@ -103,7 +103,6 @@ class Reader:
 
 
 def join(path: str, child: str) -> str:
-    """Return the path of a child."""
     return f"{path.rstrip('/')}/{child}"
 
 

@@ -56,7 +56,6 @@ class RegisteredKafkaStore(OffsetStore):
         them."""
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        """Ask the brokers."""
         return Outcome((AskKafka(request),))
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:

@@ -88,11 +88,9 @@ class GroupPaths:
         return self._below("streamgroup", topic)
 
     def owner(self, tp: TopicPartition) -> str:
-        """Return the owner node of a partition."""
         return f"{self.owners(tp.topic)}/{self._name(tp)}"
 
     def offset(self, tp: TopicPartition) -> str:
-        """Return the offset node of a partition."""
         return f"{self.offsets(tp.topic)}/{self._name(tp)}"
 
     def metadata_of(self, tp: TopicPartition) -> str:
@@ -194,7 +192,6 @@ def read_owner(path: str, data: bytes) -> str:
 
 
 def consumer_of(thread: str) -> str:
-    """Return the consumer of a thread id."""
     return thread.rpartition("-")[0]
 
 

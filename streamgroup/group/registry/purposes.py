@@ -54,7 +54,6 @@ class Pokes:
         self._count = 0
 
     def poked(self) -> None:
-        """Count a poke."""
         self._count += 1
 
     def reset(self) -> None:

@@ -125,7 +125,6 @@ class Registration:
         return (self.fence, *nodes)
 
     def delete(self) -> tuple[Operation, ...]:
-        """Return the operations that delete the registration."""
         return Delete(self.path), Delete(self._paths.member(self.consumer_id))
 
     def claim(self, tp: TopicPartition, earlier: Owner | None) -> tuple[Operation, ...]:

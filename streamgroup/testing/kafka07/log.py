@@ -173,7 +173,6 @@ class Log:
             return expired + (self._remove_while(too_much) if most >= 0 and surplus >= 0 else 0)
 
     def close(self) -> None:
-        """Flush and close the file."""
         with self._lock:
             self._flush()
             self._file.close()

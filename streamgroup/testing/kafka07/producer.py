@@ -127,7 +127,6 @@ class Producer07:
         self._send(address, topic, MultiProduceRequest07(produces).encode())
 
     def close(self) -> None:
-        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

@@ -54,7 +54,6 @@ class BrokerServer:
 
     @property
     def address(self) -> str:
-        """`host:port`."""
         return f"{LOOPBACK}:{self.port}"
 
     def start(self) -> Self:
