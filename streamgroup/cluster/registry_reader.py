@@ -12,7 +12,7 @@ from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, T
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.wire.registrations import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
 from streamgroup.znodes import Subtree, ZNode
-from streamgroup.zookeeper.session import NodeChanged, Resumed, Session, SessionEnded, SessionEvent, SessionStarted
+from streamgroup.zookeeper.session import Session, SessionEvent, Suspended
 
 log = logging.getLogger("streamgroup")
 
@@ -96,7 +96,7 @@ class RegistryReader:
             self._on_change()
 
     def _on_session_event(self, event: SessionEvent) -> None:
-        if isinstance(event, SessionStarted | NodeChanged | Resumed | SessionEnded):
+        if not isinstance(event, Suspended):
             self.notify_change()
 
     def _warn_once(self, problems: Collection[str]) -> None:

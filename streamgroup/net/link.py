@@ -64,21 +64,6 @@ class Link:
     Another thread calls `notify` when the name look-up is done and `advance` can continue.
     """
 
-    __slots__ = (
-        "_addresses",
-        "_attempt_until",
-        "_causes",
-        "_current_address",
-        "_options",
-        "_protocol",
-        "_set_up",
-        "_setup_until",
-        "_socket",
-        "peer",
-        "phase",
-        "resolution",
-    )
-
     def __init__(
         self,
         host: str,

@@ -108,9 +108,7 @@ class Poller:
 
     def wake(self) -> None:
         """End the current or the next `wait`. Any thread may call this, any number of times."""
-        with contextlib.suppress(
-            BlockingIOError, OSError
-        ):  # a full pipe ends the wait as well, and a closed poller has none
+        with contextlib.suppress(OSError):  # a full pipe ends the wait as well, and a closed poller has none
             self._waker.send(b"\0")
 
     def wait(self, timeout: float | None) -> list[Event]:

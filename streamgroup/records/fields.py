@@ -77,8 +77,18 @@ class RecordFault(Exception):
         self.fault = fault
 
 
+class Arrays:
+    """Arrays of one length, each a field of a dataclass with slots."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """Return all arrays, in the order of the fields."""
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+
 @dataclass(frozen=True, slots=True)
-class Regions:
+class Regions(Arrays):
     """The batches to scan: one element each. `[begin, end)` are positions in the buffer."""
 
     begin: Longs
@@ -98,10 +108,6 @@ class Regions:
         """How many records the batches declare to hold."""
         return int(self.count.sum())
 
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Return all arrays, in the order of the fields."""
-        return tuple(getattr(self, name) for name in self.__slots__)
-
     def check_counts(self) -> None:
         """Raise RecordFault for a count that the bytes cannot hold, before arrays of that size are allocated."""
         wrong = np.flatnonzero(self.count * LEAST_RECORD > self.end - self.begin)
@@ -110,7 +116,7 @@ class Regions:
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Arrays):
     """Where the fields of the records lie: one element per record. A length of -1 is null."""
 
     offset: Longs
@@ -133,9 +139,6 @@ class Fields:
         offset, timestamp = (np.empty(rows, np.int64) for _ in range(2))
         return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(6)))
 
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
-
     def between(self, start: int, until: int) -> slice:
         """Return the slice of the records whose offsets are in `[start, until)`. Offsets ascend, so there is one."""
         first, last = np.searchsorted(self.offset, [start, until])
@@ -149,7 +152,7 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class HeaderFields:
+class HeaderFields(Arrays):
     """Where keys and values of headers lie: one element per header, in the order of the records."""
 
     key_start: Ints
@@ -161,6 +164,3 @@ class HeaderFields:
     def empty(cls, headers: int) -> HeaderFields:
         """Return arrays for so many headers, not yet written."""
         return cls(*(np.empty(headers, np.int32) for _ in range(4)))
-
-    def arrays(self) -> tuple[Ints, ...]:
-        return (self.key_start, self.key_length, self.value_start, self.value_length)

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from streamgroup.records.fields import TIMESTAMP_TEXT, Ints, Longs
+from streamgroup.records.fields import TIMESTAMP_TEXT, Arrays, Ints, Longs
 
 FRAME_SIZE = 12
 """Kafka 0.8: offset and size."""
@@ -96,7 +96,7 @@ class SetFault(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Sets:
+class Sets(Arrays):
     """The message sets to scan, magic 0 and 1: one element each. `[begin, end)` are positions in the buffer."""
 
     begin: Longs
@@ -115,13 +115,9 @@ class Sets:
     def __len__(self) -> int:
         return len(self.begin)
 
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Return all arrays, in the order of the fields."""
-        return tuple(getattr(self, name) for name in self.__slots__)
-
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class Messages(Arrays):
     """Where the fields of the messages lie: one element per message. A length of -1 is null."""
 
     offset: Longs
@@ -139,13 +135,9 @@ class Messages:
         offset, timestamp = (np.empty(rows, np.int64) for _ in range(2))
         return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(5)))
 
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Return all arrays, in the order of the fields."""
-        return tuple(getattr(self, name) for name in self.__slots__)
-
 
 @dataclass(frozen=True, slots=True)
-class Sets07:
+class Sets07(Arrays):
     """The message sets of Kafka 0.7 to scan: one element each. `[begin, end)` are positions in the buffer."""
 
     begin: Longs
@@ -158,13 +150,9 @@ class Sets07:
     def __len__(self) -> int:
         return len(self.begin)
 
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Return all arrays, in the order of the fields."""
-        return tuple(getattr(self, name) for name in self.__slots__)
-
 
 @dataclass(frozen=True, slots=True)
-class Messages07:
+class Messages07(Arrays):
     """Where the payloads of the messages lie: one element per message."""
 
     offset: Longs
@@ -177,7 +165,3 @@ class Messages07:
     def empty(cls, rows: int) -> Messages07:
         """Return arrays for `rows` messages, not yet written."""
         return cls(np.empty(rows, np.int64), *(np.empty(rows, np.int32) for _ in range(3)))
-
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Return all arrays, in the order of the fields."""
-        return tuple(getattr(self, name) for name in self.__slots__)

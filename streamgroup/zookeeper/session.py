@@ -310,9 +310,7 @@ class _ClientSession:
 
     def end(self) -> threading.Thread:
         """Close the session in a thread of its own, since kazoo waits long for a server that does not answer."""
-        with (
-            self._end_lock
-        ):  # kazoo's thread and the owner may call this at once: the second waits for the started thread
+        with self._end_lock:  # kazoo's thread and the owner may call this at once: the second waits for the thread
             if self._closing is None:
                 self._closing = threading.Thread(target=self._close, name="streamgroup-zookeeper-end", daemon=True)
                 self.connected.clear()
