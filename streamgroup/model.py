@@ -19,6 +19,11 @@ LATEST = -1
 """Kafka's numbers for the start and the end of a log, as in `{"orders": {"0": -2}}`."""
 
 
+def is_another_topic(old: str, new: str) -> bool:
+    """Return whether two topic ids are known and differ: the topic was deleted and created again (R8)."""
+    return NO_TOPIC_ID not in (old, new) and old != new
+
+
 class Dialect(Enum):
     """Which of Kafka's two protocols a cluster speaks."""
 

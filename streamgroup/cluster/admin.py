@@ -40,11 +40,12 @@ from streamgroup.wire.messages.admin import (
     DescribeGroupsResponse,
     ListGroupsRequest,
 )
-from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
-from streamgroup.wire.offsets import (
+from streamgroup.wire.messages.offsets import (
     FIRST_WITH_ALL,
     ZOOKEEPER_VERSION,
     FetchedOffsets,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
     fetched_offsets,
     offset_fetch_request,
 )

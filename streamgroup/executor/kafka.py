@@ -24,7 +24,15 @@ from streamgroup.executor.read_format import (
     ReadFormat,
     has_failed_with,
 )
-from streamgroup.model import EARLIEST, LATEST, UNKNOWN_EPOCH, ClusterSnapshot, Dialect, TopicPartition
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    UNKNOWN_EPOCH,
+    ClusterSnapshot,
+    Dialect,
+    TopicPartition,
+    is_another_topic,
+)
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.batches import FRAME, SIZE_END, Frames
@@ -245,7 +253,7 @@ class KafkaLookup(LogLookup):
         topic = snapshot.topics.get(cursor.tp.topic)
         if topic is None:
             return None
-        if cursor.topic_id and topic.topic_id and topic.topic_id != cursor.topic_id:
+        if is_another_topic(cursor.topic_id, topic.topic_id):
             return Loss(cursor, cursor.until, f"the topic was deleted and made anew (id {topic.topic_id})")
         info = snapshot.partition(cursor.tp)
         if info is not None:

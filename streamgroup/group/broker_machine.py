@@ -9,7 +9,7 @@ from typing import Any
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.pending import Pending
-from streamgroup.group.purposes import Purpose, Timer
+from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.state_machine import StateMachine
 from streamgroup.model import Broker
 from streamgroup.wire.messages.coordinator import coordinator_request, read_coordinator

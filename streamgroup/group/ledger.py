@@ -18,7 +18,6 @@ from streamgroup.group.positions import (
     Start,
     applies_starting_offsets,
     founding_generation,
-    is_another_topic,
     start_of,
 )
 from streamgroup.model import (
@@ -30,6 +29,7 @@ from streamgroup.model import (
     Position,
     TopicInfo,
     TopicPartition,
+    is_another_topic,
 )
 
 

@@ -24,8 +24,8 @@ from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.held_assignment import HeldAssignment
 from streamgroup.group.leading import Leadership, read_assignment
 from streamgroup.group.pending import Pending
-from streamgroup.group.purposes import Purpose, Timer
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
+from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.table import State, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig, Random
 from streamgroup.group.userdata import AssignmentBasis

@@ -9,14 +9,14 @@ from enum import Enum
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
 from streamgroup.model import (
     INITIAL_DOCUMENT,
-    NO_TOPIC_ID,
     UNKNOWN_EPOCH,
     CommittedOffset,
     Document,
     Position,
     TopicPartition,
+    is_another_topic,
 )
-from streamgroup.wire.offsets import NO_METADATA
+from streamgroup.wire.messages.offsets import NO_METADATA
 
 
 class Origin(Enum):
@@ -129,11 +129,6 @@ def is_of_a_query(committed: CommittedOffset) -> bool:
         return True
     metadata = CommitMetadata.parse(committed.metadata)
     return metadata is not None and metadata.lineage != ""
-
-
-def is_another_topic(old: str, new: str) -> bool:
-    """Return whether two topic ids are known and differ: the topic was deleted and created again (R8)."""
-    return NO_TOPIC_ID not in (old, new) and old != new
 
 
 def _proven(checkpoint: Document, run: str, metadata: CommitMetadata) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from streamgroup.errors import BrokerError, ErrorCode, FencedError, Refresh, StreamGroupError, error_of, is_unexpected
-from streamgroup.group.purposes import Purpose
+from streamgroup.group.requests import Purpose
 from streamgroup.group.timing import MemberConfig
 
 UNEXPECTED_ATTEMPTS = 10

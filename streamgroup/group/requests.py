@@ -1,4 +1,4 @@
-"""The requests of membership, in the shape that each version wants.
+"""The requests of membership and their purposes, in the shape that each version wants, and its timers.
 
 Each function returns `build(version) -> request`: the version is known only when the connection is.
 """
@@ -7,18 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from streamgroup.errors import ConfigError, StreamGroupError, UnsupportedVersionError
 from streamgroup.group.assignors import COOPERATIVE
+from streamgroup.group.events import Lane
 from streamgroup.group.sticky import encode_user_data
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
-from streamgroup.wire.consumer import ConsumerSubscription, by_topic, encode_subscription
+from streamgroup.wire.consumer import PROTOCOL_TYPE, ConsumerSubscription, by_topic, encode_subscription
 from streamgroup.wire.messages import coordinator as c
 from streamgroup.wire.messages import group as m
 
-PROTOCOL_TYPE = "consumer"
+
+class Purpose(Enum):
+    """A request of membership: the API, the lane that it takes, and what the member does by it, in words."""
+
+    FIND = (c.FindCoordinatorRequest, Lane.ANY, "find its coordinator")
+    JOIN = (m.JoinGroupRequest, Lane.JOIN, "join")
+    SYNC = (m.SyncGroupRequest, Lane.JOIN, "get the assignment")
+    HEARTBEAT = (m.HeartbeatRequest, Lane.COORDINATOR, "send a heartbeat")
+    LEAVE = (m.LeaveGroupRequest, Lane.COORDINATOR, "leave")
+
+    def __init__(self, api: type[Any], lane: Lane, doing: str) -> None:
+        self.api = api
+        self.lane = lane
+        self.doing = doing
+
+    def __str__(self) -> str:
+        return str(self.api.NAME)
+
+
+class Timer(Enum):
+    """A timer of membership, in the order in which due ones are handled: a session that is over needs no heartbeat."""
+
+    SESSION = "session over"
+    REJOIN = "rejoin due"
+    RETRY = "retry due"
+    TOPICS = "topics overdue"
+    HEARTBEAT = "heartbeat due"
+
+
 _MOST_REASON = 255
 """The longest reason that the broker accepts (KIP-800)."""
 

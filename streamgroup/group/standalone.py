@@ -26,9 +26,9 @@ from streamgroup.group import events as ev
 from streamgroup.group.broker_machine import BrokerMachine
 from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.pending import Pending
-from streamgroup.group.purposes import Purpose, Timer
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.registry import events as zk
+from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.table import State, Table, on, table_of
 from streamgroup.group.timing import MemberConfig, Random
 from streamgroup.model import TopicPartition

@@ -18,7 +18,7 @@ from enum import Enum
 
 from streamgroup.errors import DataLossError
 from streamgroup.logformat import KAFKA_LOG, LogFormat
-from streamgroup.model import NO_TOPIC_ID, LogRange, Position, TopicInfo, TopicPartition
+from streamgroup.model import NO_TOPIC_ID, LogRange, Position, TopicInfo, TopicPartition, is_another_topic
 from streamgroup.remediation import OffsetLocation, how_to_reset
 
 
@@ -109,7 +109,7 @@ def _judge(
 ) -> Verdict:
     if topic is None:
         return Deleted(position) if refreshed else Recheck(Cause.DELETED)
-    if NO_TOPIC_ID not in (position.topic_id, topic.topic_id) and position.topic_id != topic.topic_id:
+    if is_another_topic(position.topic_id, topic.topic_id):
         if not refreshed or log is None:  # only the new log's range says where it starts
             return Recheck(Cause.RECREATED)
         return Moved(Cause.RECREATED, position, Position(log.earliest, topic.topic_id), None)

@@ -22,7 +22,7 @@ from streamgroup.testing import KafkaServer
 from streamgroup.wire import consumer
 from streamgroup.wire.frames import decode_response, encode_request
 from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets
-from streamgroup.wire.offsets import offset_fetch_request
+from streamgroup.wire.messages.offsets import offset_fetch_request
 from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
 

@@ -18,8 +18,8 @@ from streamgroup.errors import KAFKA_ERRORS, BrokerError, TransportError, error_
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.kafka import KafkaLookup
 from streamgroup.executor.recovery import Recovery
-from streamgroup.group.purposes import Purpose
 from streamgroup.group.reactions import Reaction, reaction_to, reaction_to_commit, reaction_to_fetch
+from streamgroup.group.requests import Purpose
 from streamgroup.model import EARLIEST, ClusterSnapshot, FetchRange, OffsetRange, TopicPartition
 from streamgroup.net.handshake import Handshake
 from streamgroup.options.types import ClientOptions, FetchOptions

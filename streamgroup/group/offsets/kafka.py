@@ -31,13 +31,15 @@ from streamgroup.group.reactions import Reaction, is_of_membership, reaction_to_
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse
 from streamgroup.wire.messages.offsets import (
+    ZOOKEEPER_VERSION,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetFetchRequest,
+    fetched_offsets,
+    offset_fetch_request,
 )
-from streamgroup.wire.offsets import ZOOKEEPER_VERSION, fetched_offsets, offset_fetch_request
 
 _VERDICTS = {
     Reaction.FIND: Verdict.MOVED,

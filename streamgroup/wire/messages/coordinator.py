@@ -44,6 +44,8 @@ class FindCoordinatorRequest(Request[FindCoordinatorResponse], api_key=10, versi
     coordinator_keys: tuple[str, ...] = array("string", "4+")
 
 
+# -- in one shape: up to v3 FindCoordinator asks about one group, from v4 about a list of groups (KIP-699) -------------
+
 FIRST_WITH_KEYS = 4
 
 

@@ -13,8 +13,7 @@ from streamgroup.errors import UnsupportedVersionError
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
-from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
-from streamgroup.wire.offsets import NO_METADATA
+from streamgroup.wire.messages.offsets import NO_METADATA, OffsetFetchRequest, OffsetFetchResponse
 from tests.offset_store import zookeepers_answer
 from tests.unit.net.answers import metadata, topic
 from tests.unit.net.fake_broker import FakeBroker

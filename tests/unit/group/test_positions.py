@@ -9,7 +9,7 @@ import pytest
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.positions import Origin, Start, applies_starting_offsets, founding_generation, start_of
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, Position, TopicPartition
-from streamgroup.wire.offsets import NO_METADATA
+from streamgroup.wire.messages.offsets import NO_METADATA
 
 A, B, C = (TopicPartition("orders", n) for n in range(3))
 NOW = Document("g", "lineage", "now", 7, positions={A: Position(100, "id")})

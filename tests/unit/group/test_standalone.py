@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import BrokerError, ConfigError, ErrorCode
 from streamgroup.group import events as ev
-from streamgroup.group.purposes import Purpose
+from streamgroup.group.requests import Purpose
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streamgroup.group import events as ev
 from streamgroup.group.membership import Membership
-from streamgroup.group.purposes import Purpose, Timer
+from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.table import State, diagram, on, table_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition

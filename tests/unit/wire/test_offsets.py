@@ -5,6 +5,8 @@ import pytest
 from streamgroup.errors import DecodeError
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.messages.offsets import (
+    NO_METADATA,
+    CommittedPartition,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -12,8 +14,9 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
+    fetched_offsets,
+    offset_fetch_request,
 )
-from streamgroup.wire.offsets import NO_METADATA, CommittedPartition, fetched_offsets, offset_fetch_request
 from streamgroup.wire.schema import decode, encode
 
 A1, A0, B0 = TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 0)
