@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +37,6 @@ from streamgroup.records.message_sets import (
 
 _HEAD = struct.Struct(">qi4xBB")
 """Offset, size, magic, attributes."""
-_SIZE = struct.Struct(">i4xB")
-"""Size and magic, 8 bytes into a frame."""
 _HEAD_07 = struct.Struct(">iBB")
 """Length, magic, attributes (or the first byte of the checksum)."""
 _CRC_07 = 4
@@ -151,44 +150,38 @@ class _Starts:
             yield _Block(rows, start, stop, index)
 
 
-def _starts(buffer: Bytes, begin: Longs, end: Longs) -> _Starts:
+class _Layout(NamedTuple):
+    """The frames of one format: where they have the size, how size and magic are read, and the least size by magic."""
+
+    size_at: int
+    head: struct.Struct
+    least: Sequence[int]
+
+
+_MESSAGES = _Layout(8, struct.Struct(">i4xB"), LEAST_SIZES)
+_MESSAGES_07 = _Layout(0, struct.Struct(">iB"), LEAST_SIZES_07)
+
+
+def _starts(buffer: Bytes, begin: Longs, end: Longs, layout: _Layout) -> _Starts:
     """Return where each message starts. This is the one loop over messages. Raises SetFault."""
-    data, unpack, least = buffer.data, _SIZE.unpack_from, LEAST_SIZES
+    size_at, head, least = layout
+    data, unpack = buffer.data, head.unpack_from
+    uncounted = size_at + 4
+    least_frame = uncounted + least[0]
     starts = array("i")
     counts: list[int] = []
     for index, (first, stop) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
         position, before = first, len(starts)
         while position < stop:
-            if stop - position < _LEAST_FRAME:
+            if stop - position < least_frame:
                 raise SetFault(index, position, MessageFault.FRAME)
-            size, magic = unpack(data, position + 8)
+            size, magic = unpack(data, position + size_at)
             if magic > 1:
                 raise SetFault(index, position, MessageFault.MAGIC)
-            if not least[magic] <= size <= stop - position - FRAME_SIZE:
+            if not least[magic] <= size <= stop - position - uncounted:
                 raise SetFault(index, position, MessageFault.FRAME)
             starts.append(position)
-            position += FRAME_SIZE + size
-        counts.append(len(starts) - before)
-    return _Starts(starts, counts, end)
-
-
-def _starts07(buffer: Bytes, begin: Longs, end: Longs) -> _Starts:
-    """Return where each message of Kafka 0.7 starts. Raises SetFault."""
-    data, unpack, least = buffer.data, _HEAD_07.unpack_from, LEAST_SIZES_07
-    starts = array("i")
-    counts: list[int] = []
-    for index, (first, stop) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
-        position, before = first, len(starts)
-        while position < stop:
-            if stop - position < _LEAST_FRAME_07:
-                raise SetFault(index, position, MessageFault.FRAME)
-            size, magic, _ = unpack(data, position)
-            if magic > 1:
-                raise SetFault(index, position, MessageFault.MAGIC)
-            if not least[magic] <= size <= stop - position - 4:
-                raise SetFault(index, position, MessageFault.FRAME)
-            starts.append(position)
-            position += 4 + size
+            position += uncounted + size
         counts.append(len(starts) - before)
     return _Starts(starts, counts, end)
 
@@ -206,7 +199,7 @@ def _checksums(
 
 def messages(buffer: Bytes, sets: Sets, checked: bool) -> Messages:
     """Find the fields of all messages of `sets`, and check the CRC-32 of each if `checked`. Raises SetFault."""
-    starts = _starts(buffer, sets.begin, sets.end)
+    starts = _starts(buffer, sets.begin, sets.end, _MESSAGES)
     found = Messages.empty(starts.rows)
     offsets = _Offsets(sets, _view(buffer, ">i8"), starts)
     for block in starts.blocks():
@@ -287,7 +280,7 @@ class _Offsets:
 
 def messages07(buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
     """Find the payloads of all messages of Kafka 0.7, as `messages` does. Raises SetFault."""
-    starts = _starts07(buffer, sets.begin, sets.end)
+    starts = _starts(buffer, sets.begin, sets.end, _MESSAGES_07)
     found = Messages07.empty(starts.rows)
     first_rows = np.zeros(len(sets), np.int64)
     first_rows[starts.held] = np.concatenate(([0], starts.last + 1))[: len(starts.held)]

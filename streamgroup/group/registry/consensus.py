@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streamgroup.group.assigning import java_order
+from streamgroup.group.assignors import chunks
 from streamgroup.model import TopicPartition
 
 
@@ -31,14 +32,6 @@ def share(
             (f"{consumer}-{n}" for consumer, streams in consumers.items() for n in range(streams.get(topic, 0))),
             key=java_order,
         )
-        for thread, chunk in _chunks(numbers, threads):
-            falls_to |= dict.fromkeys((TopicPartition(topic, number) for number in chunk), thread)
+        for thread, places in zip(threads, chunks(len(numbers), len(threads)), strict=False):
+            falls_to |= dict.fromkeys((TopicPartition(topic, numbers[place]) for place in places), thread)
     return falls_to
-
-
-def _chunks(numbers: Sequence[int], threads: Sequence[str]) -> list[tuple[str, Sequence[int]]]:
-    if not threads:
-        return []
-    each, more = divmod(len(numbers), len(threads))
-    starts = [each * i + min(i, more) for i in range(len(threads) + 1)]
-    return [(thread, numbers[starts[i] : starts[i + 1]]) for i, thread in enumerate(threads)]
