@@ -1,31 +1,23 @@
-"""The simulated cluster: logs that grow, the group's coordinator with its offset store, and moves of the coordinator.
+"""The simulated cluster: logs that grow, and three nodes between which the group's coordinator moves.
 
-What a request is answered stands in `handle`, in Kafka's order of checks: is this the coordinator, is it loaded, is the
-member known, is its instance its own, is the generation current, does the state allow it.
+`SimBroker.handle` checks what the moves make of a request: is this node the coordinator, and has it loaded the group.
+`tests/fakes/coordinator.py` answers the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.membership import Membership
 from streamgroup.model import NO_TOPIC_ID, CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from streamgroup.wire.messages.group import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberResponse,
-    SyncGroupRequest,
-)
+from streamgroup.wire.messages.group import JoinGroupRequest, JoinGroupResponse
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.offset_store import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in
-from tests.sim.group import Group, GroupState, Reply
+from tests.fakes.coordinator import GroupCoordinator
+from tests.fakes.group import GroupState, Reply
+from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in
 from tests.sim.kernel import Kernel
 from tests.sim.lines import GroupLines
 from tests.sim.network import Network
@@ -79,22 +71,15 @@ class SimBroker:
     def __init__(self, kernel: Kernel, logs: Logs, checker: Checker, *, join_version: int, initial_delay_s: float):
         self.kernel = kernel
         self.logs = logs
-        self.group = Group(kernel, initial_delay_s)
-        self.offsets: dict[TopicPartition, CommittedOffset] = {}
+        self._coordinator = GroupCoordinator(clock=kernel, initial_delay_s=initial_delay_s)
+        self.group = self._coordinator.group
+        self.offsets = self._coordinator.offsets
         self.node = 0
         self.loaded_at = 0.0
         """When the node that is the coordinator now has loaded the group."""
         self.crashed: set[int] = set()
         self.join_version = join_version
         self._checker = checker
-        self._handlers: dict[type[Any], Callable[..., None]] = {
-            JoinGroupRequest: self._join,
-            SyncGroupRequest: self._sync,
-            HeartbeatRequest: self._heartbeat,
-            LeaveGroupRequest: self._leave,
-            OffsetCommitRequest: self._commit,
-            OffsetFetchRequest: self._fetch,
-        }
 
     def version(self, api: type[Any]) -> int:
         """The version that connections agree on for `api`."""
@@ -116,8 +101,11 @@ class SimBroker:
             code = E.COORDINATOR_LOAD_IN_PROGRESS
         if code:
             reply(_refusal(request, code))
-        else:
-            self._handlers[type(request)](request, reply, sender)
+            return
+        if isinstance(request, OffsetCommitRequest) and not self._coordinator.refusal_of_commit(request):
+            offsets = {tp: row.offset for tp, row in offsets_in(request).items()}
+            self._checker.committed(sender, request.member_id, request.generation_id_or_member_epoch, offsets)
+        self._coordinator.handle(request, self.version(type(request)), reply)
 
     def move(self, *, crash: bool, load_s: float) -> int:
         """Another node becomes the coordinator; returns the one that was. A crashed node is back when it is loaded."""
@@ -163,53 +151,7 @@ class SimBroker:
         static = self.group.static_member(instance_id) if instance_id else None
         return static is not None and static.member_id != process.membership.member_id
 
-    # -- membership ---------------------------------------------------------------------------------------------------
-
-    def _join(self, request: JoinGroupRequest, reply: Reply, sender: Process) -> None:
-        self.group.join(request, self.join_version, reply)
-
-    def _sync(self, request: SyncGroupRequest, reply: Reply, sender: Process) -> None:
-        self.group.sync(request, reply)
-
-    def _heartbeat(self, request: HeartbeatRequest, reply: Reply, sender: Process) -> None:
-        group = self.group
-        code = group.check(request.member_id, request.group_instance_id, request.generation_id)
-        if not code:
-            group.alive(request.member_id)
-            code = E.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING else 0
-        reply(HeartbeatResponse(error_code=code))
-
-    def _leave(self, request: LeaveGroupRequest, reply: Reply, sender: Process) -> None:
-        members = []
-        for identity in request.members:
-            code = self.group.check_member(identity.member_id, identity.group_instance_id)
-            if not code:
-                self.kernel.note("broker", f"{identity.member_id} leaves")
-                self.group.remove(identity.member_id)
-            members.append(MemberResponse(member_id=identity.member_id, group_instance_id=None, error_code=code))
-        reply(LeaveGroupResponse(members=tuple(members)))
-
     # -- offsets ------------------------------------------------------------------------------------------------------
-
-    def refusal_of_commit(self, request: OffsetCommitRequest) -> int:
-        """Why a commit is not accepted, or 0. While members are gathered it is accepted, while they sync it is not."""
-        generation = request.generation_id_or_member_epoch
-        code = self.group.check(request.member_id, request.group_instance_id, generation)
-        if not code and self.group.state is GroupState.COMPLETING:
-            return E.REBALANCE_IN_PROGRESS
-        return code
-
-    def _commit(self, request: OffsetCommitRequest, reply: Reply, sender: Process) -> None:
-        code = self.refusal_of_commit(request)
-        rows = offsets_in(request)
-        if not code:
-            if request.member_id in self.group.members:
-                self.group.alive(request.member_id)
-            generation = request.generation_id_or_member_epoch
-            offsets = {tp: row.offset for tp, row in rows.items()}
-            self._checker.committed(sender, request.member_id, generation, offsets)
-            self.offsets |= rows
-        reply(commit_answer(request, lambda _: code))
 
     def fetched(self) -> dict[TopicPartition, CommittedOffset]:
         """What the group has committed, as another connection asks for it (R13)."""
@@ -223,10 +165,6 @@ class SimBroker:
             self._checker.reset(tp, self.offsets.get(tp), offset)
             self.offsets[tp] = CommittedOffset(offset)
         return True
-
-    def _fetch(self, request: OffsetFetchRequest, reply: Reply, sender: Process) -> None:
-        assert request.require_stable, "R19"
-        reply(fetch_answer(GROUP_ID, self.offsets))
 
 
 def _refusal(request: Any, code: int) -> Any:

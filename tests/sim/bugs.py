@@ -27,8 +27,8 @@ from streamgroup.group.positions import Start
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
 from streamgroup.run import spark_calls
 from streamgroup.run.spark_calls import SparkCalls
+from tests.fakes.coordinator import GroupCoordinator
 from tests.sim import checker as words
-from tests.sim.broker import SimBroker
 from tests.sim.settings import Kind
 
 MOST_SEEDS = 1_000
@@ -105,10 +105,10 @@ def commit_what_is_not_held(stack: ExitStack) -> None:
 def accept_old_generations(stack: ExitStack) -> None:
     """The broker asks only who commits, not under which generation."""
 
-    def refusal_of_commit(self: SimBroker, request: Any) -> int:
+    def refusal_of_commit(self: GroupCoordinator, request: Any) -> int:
         return self.group.check_member(request.member_id, request.group_instance_id)
 
-    replace(stack, SimBroker, "refusal_of_commit", refusal_of_commit)
+    replace(stack, GroupCoordinator, "refusal_of_commit", refusal_of_commit)
 
 
 def range_end_off_by_one(stack: ExitStack) -> None:

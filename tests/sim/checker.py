@@ -14,7 +14,7 @@ from streamgroup.errors import ConfigError, DataLossError, FencedError
 from streamgroup.group.commit_metadata import NOT_FOUNDED
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
-from tests.sim.group import DYNAMIC
+from tests.fakes.group import DYNAMIC
 from tests.sim.kernel import Kernel
 
 if TYPE_CHECKING:

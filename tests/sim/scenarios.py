@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamgroup.group.events import Lane
 from streamgroup.group.table import State
 from streamgroup.model import TopicPartition
-from tests.sim.group import GroupState
+from tests.fakes.group import GroupState
 from tests.sim.kernel import Sleep, Steps
 from tests.sim.network import Line
 from tests.sim.process import Process

@@ -13,7 +13,7 @@ from streamgroup.wire.messages.group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from tests.sim.group import Group, GroupState
+from tests.fakes.group import Group, GroupState
 from tests.sim.kernel import Kernel
 
 

@@ -14,7 +14,7 @@ from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
 from streamgroup.wire.messages.offsets import NO_METADATA, OffsetFetchRequest, OffsetFetchResponse
-from tests.offset_store import zookeepers_answer
+from tests.fakes.offsets import zookeepers_answer
 from tests.unit.net.answers import metadata, topic
 from tests.unit.net.fake_broker import FakeBroker
 from tests.unit.net.old_broker import old_broker

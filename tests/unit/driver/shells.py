@@ -44,9 +44,8 @@ from streamgroup.wire.messages.group import (
     SyncGroupRequest,
 )
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from streamgroup.wire.schema import decode, encode
 from streamgroup.wire.versions import BrokerVersions
-from tests.unit.group.fake_group import OffsetCoordinator
+from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
 from tests.waiting import wait_until
 
 SOON = 5.0
@@ -202,7 +201,7 @@ class ScriptedPoller:
 class GroupPoller(ScriptedPoller):
     """Connects at once, and a coordinator in memory answers. `held` are APIs whose requests wait for `release`."""
 
-    def __init__(self, coordinator: OffsetCoordinator, held: set[type[Any]]) -> None:
+    def __init__(self, coordinator: ScriptedCoordinator, held: set[type[Any]]) -> None:
         super().__init__()
         self.coordinator = coordinator
         self.held = held
@@ -235,13 +234,8 @@ class GroupPoller(ScriptedPoller):
             return sum(isinstance(sent.request, api) for sent in self.sent)
 
     def _handle(self, sent: Sent) -> None:
-        api, version = type(sent.request), sent.version
-
-        def reply(response: Any) -> None:
-            again = decode(api.RESPONSE, encode(response, version), version)
-            self.deliver(Received(sent.handle, sent.correlation_id, again))
-
-        self.coordinator.handle(decode(api, encode(sent.request, version), version), version, reply)
+        answered = lambda response: self.deliver(Received(sent.handle, sent.correlation_id, response))  # noqa: E731
+        through_bytes(self.coordinator, sent.request, sent.version, answered)
 
 
 @dataclass

@@ -24,11 +24,11 @@ from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import to_value
 from streamgroup.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.shells import GroupPoller, logs_of, source
-from tests.unit.group.fake_group import OffsetCoordinator
 
 
-class Telling(OffsetCoordinator):
+class Telling(ScriptedCoordinator):
     """Says when the member leaves, and what is committed then."""
 
     signal: int | None = None

@@ -15,9 +15,9 @@ from streamgroup.planning import suspicions
 from streamgroup.planning.document import from_value
 from streamgroup.run import plan_gate
 from streamgroup.run.steps import Steps
+from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, ranges, start
 from tests.unit.driver.shells import client, logs_of, source, until
-from tests.unit.group.fake_group import OffsetCoordinator
 
 __all__ = ["start"]
 
@@ -28,8 +28,8 @@ def options(mode: Mode, **others: Any) -> Any:
     return source(group=GroupOptions("" if mode is Mode.OFF else "g", mode=mode), **others)
 
 
-def committed(*offsets: int) -> OffsetCoordinator:
-    return OffsetCoordinator(offsets={tp: CommittedOffset(n) for tp, n in zip((P0, P1), offsets, strict=True)})
+def committed(*offsets: int) -> ScriptedCoordinator:
+    return ScriptedCoordinator(offsets={tp: CommittedOffset(n) for tp, n in zip((P0, P1), offsets, strict=True)})
 
 
 def batches(run: Run, last: dict[str, Any], most: int = 20) -> list[list[tuple[int, int, int]]]:
@@ -134,7 +134,7 @@ def lagging(start: Start, mode: Mode, **others: Any) -> Run:
     """Two topics, of which the first metadata after the run's beginning lacks one. AvailableNow is prepared."""
     logs = logs_of([10])
     logs.ends[U0] = 10
-    group = OffsetCoordinator(offsets={P0: CommittedOffset(0), U0: CommittedOffset(7)})
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(0), U0: CommittedOffset(7)})
     run = start(options(mode, topics=("t", "u"), **others), logs=logs, group=group)
     run.coordinator.prepare_available_now()
     del logs.ends[U0]

@@ -30,9 +30,9 @@ from streamgroup.planning.document import from_value, to_value
 from streamgroup.run import plan_gate
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
+from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Start, document, ranges, start
 from tests.unit.driver.shells import client, logs_of, running, source, until
-from tests.unit.group.fake_group import OffsetCoordinator
 
 __all__ = ["start"]
 
@@ -148,7 +148,7 @@ def test_nothing_is_planned_where_the_group_rebalances_while_the_ends_are_asked_
 
 
 def test_a_replay_reads_what_the_group_has_not_committed(start: Start) -> None:
-    group = OffsetCoordinator(offsets={P0: CommittedOffset(3), P1: CommittedOffset(8)})
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(3), P1: CommittedOffset(8)})
     run = start(group=group)
     end = document("other", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5))
     tasks = run.coordinator.partitions(INITIAL, to_value(end))
@@ -335,7 +335,7 @@ def test_what_ends_the_watching_of_the_logs_ends_the_query(
 
 
 def test_a_group_that_may_not_be_joined_ends_the_query(start: Start) -> None:
-    group = OffsetCoordinator(fetch_refusals=[ErrorCode.GROUP_AUTHORIZATION_FAILED])
+    group = ScriptedCoordinator(fetch_refusals=[ErrorCode.GROUP_AUTHORIZATION_FAILED])
     run = start(group=group)
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
         run.plan()
@@ -354,7 +354,7 @@ def test_starting_offsets_are_asked_for_again_and_in_the_end_the_query_ends(star
 
 
 def test_records_that_are_gone_end_the_query_or_are_stepped_over(start: Start) -> None:
-    group = OffsetCoordinator(offsets={P0: CommittedOffset(2), P1: CommittedOffset(2)})
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(2), P1: CommittedOffset(2)})
     logs = logs_of([10, 10])
     logs.starts = {P0: 5}
     strict = start(logs=logs, group=group)

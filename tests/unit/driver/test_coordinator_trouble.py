@@ -18,9 +18,9 @@ from streamgroup.planning.document import to_value
 from streamgroup.run import shutdown
 from streamgroup.wire.consumer import decode_subscription
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, document, start
 from tests.unit.driver.shells import source, until
-from tests.unit.group.fake_group import OffsetCoordinator
 
 __all__ = ["start"]
 
@@ -31,7 +31,7 @@ def trouble(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def test_a_replay_is_counted(start: Start) -> None:
-    group = OffsetCoordinator(offsets={P0: CommittedOffset(3), P1: CommittedOffset(8)})
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(3), P1: CommittedOffset(8)})
     run = start(group=group)
     run.coordinator.partitions(INITIAL, to_value(document("other", "id", OffsetRange(P0, 0, 5))))
     assert trouble(run)["replay"]["count"] == 1
@@ -104,7 +104,7 @@ def test_every_strategy_offered_tells_whose_checkpoint_it_is(start: Start) -> No
     saved = to_value(document("before", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5)))
     run.plan(saved)
     (mine,) = run.group.members.values()
-    told = {decode_identity(decode_subscription(p.metadata).user_data) for p in mine.request.protocols}
+    told = {decode_identity(decode_subscription(p.metadata).user_data) for p in mine.protocols}
     assert told == {Identity("lineage", run.coordinator.run)}
 
 

@@ -9,7 +9,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.table import State
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
-from tests.unit.group.fake_group import World, founded, offsets, sends
+from tests.unit.group.world import World, founded, offsets, sends
 
 COMMITTED = {0: 10, 1: 10}
 

@@ -27,9 +27,9 @@ from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, ranges, start
 from tests.unit.driver.shells import SOON, client, logs_of, source, until
-from tests.unit.group.fake_group import OffsetCoordinator
 
 __all__ = ["start"]
 
@@ -175,14 +175,14 @@ def test_commit_commits_what_has_sunk_without_joining(start: Start, caplog: pyte
 
 def test_commit_goes_on_at_its_checkpoint_where_a_crash_has_prevented_the_commit(start: Start) -> None:
     own = CommitMetadata("lineage", "before", 2, 2, -1, "id").text()
-    group = OffsetCoordinator(offsets={P0: CommittedOffset(2, own), P1: CommittedOffset(5, own)})
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(2, own), P1: CommittedOffset(5, own)})
     run = start(commit(), group=group)
     saved = checkpoint(p0=5, p1=5)
     assert ranges(run.coordinator.partitions(saved, run.plan(saved))) == [(0, 5, 10), (1, 5, 10)]
 
 
 def test_commit_follows_an_operators_reset(start: Start) -> None:
-    group = OffsetCoordinator(offsets={P0: CommittedOffset(2), P1: CommittedOffset(8)})
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(2), P1: CommittedOffset(8)})
     run = start(commit(), group=group)
     saved = checkpoint(p0=5, p1=5)
     assert ranges(run.coordinator.partitions(saved, run.plan(saved))) == [(0, 2, 10), (1, 8, 10)]
@@ -190,7 +190,7 @@ def test_commit_follows_an_operators_reset(start: Start) -> None:
 
 def test_commit_replays_a_batch_whole_whatever_a_copy_of_it_has_committed(start: Start) -> None:
     own = CommitMetadata("lineage", "copy", 9, 9, -1, "id").text()
-    group = OffsetCoordinator(offsets={P0: CommittedOffset(9, own), P1: CommittedOffset(4)})
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(9, own), P1: CommittedOffset(4)})
     run = start(commit(), group=group)
     held = {P0: Position(8, "id", 1), P1: Position(8, "id", 1)}
     batch = Document("g", "lineage", "before", 4, (OffsetRange(P0, 5, 8), OffsetRange(P1, 2, 8)), held)
@@ -216,16 +216,18 @@ def test_commits_in_zookeeper_go_through_any_broker_and_need_no_coordinator(star
 def test_commits_in_zookeeper_do_not_tell_a_reset_from_a_commit_of_its_own(start: Start) -> None:
     """There is no place for metadata: the checkpoint goes first, a reset counts for a query without one."""
     reset = {P0: CommittedOffset(2), P1: CommittedOffset(8)}
-    run = start(commit_in_zookeeper(), group=OffsetCoordinator(offsets=dict(reset)))
+    run = start(commit_in_zookeeper(), group=ScriptedCoordinator(offsets=dict(reset)))
     saved = checkpoint(p0=5, p1=5)
     assert ranges(run.coordinator.partitions(saved, run.plan(saved))) == [(0, 5, 10), (1, 5, 10)]
-    anew = start(commit_in_zookeeper(), group=OffsetCoordinator(offsets=dict(reset)))
+    anew = start(commit_in_zookeeper(), group=ScriptedCoordinator(offsets=dict(reset)))
     assert ranges(anew.coordinator.partitions(INITIAL, anew.plan())) == [(0, 2, 10), (1, 8, 10)]
 
 
 def test_a_broker_that_has_just_started_is_not_believed_that_nothing_is_committed(start: Start) -> None:
     """Else the query would begin at its end, and miss what the group has not read."""
-    group = OffsetCoordinator(offsets={P0: CommittedOffset(2), P1: CommittedOffset(8)}, knows_topics=False, starting=2)
+    group = ScriptedCoordinator(
+        offsets={P0: CommittedOffset(2), P1: CommittedOffset(8)}, knows_topics=False, starting=2
+    )
     run = start(commit_in_zookeeper(LATEST), group=group)
     assert ranges(run.coordinator.partitions(INITIAL, run.plan())) == [(0, 2, 10), (1, 8, 10)]
     assert run.poller.asked(MetadataRequest) >= 1
@@ -244,7 +246,7 @@ def commit_in_zookeeper(starting: int = EARLIEST) -> SourceOptions:
 
 def members(run: Run, *names: str) -> None:
     with run.poller.changed:
-        run.group.members = dict.fromkeys(names)  # type: ignore[arg-type]
+        run.group.group.members = dict.fromkeys(names)  # type: ignore[arg-type]
 
 
 def test_commit_reads_nothing_while_the_group_has_members_and_goes_on_when_they_have_left(
@@ -296,7 +298,7 @@ def test_commit_drains_and_leaves_its_last_commit(start: Start) -> None:
 def test_a_checkpoint_may_be_taken_from_one_mode_to_another(
     start: Start, before: GroupOptions, after: GroupOptions
 ) -> None:
-    group, logs = OffsetCoordinator(), logs_of([10, 10])
+    group, logs = ScriptedCoordinator(), logs_of([10, 10])
     first = start(source(EARLIEST, group=before), group=group, logs=logs)
     batch = first.batch()
     first.latest(batch)

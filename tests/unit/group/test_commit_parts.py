@@ -10,7 +10,7 @@ import pytest
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.commit_parts import DOUBTFUL_BYTES, PART_BYTES, Offsets, PartSize
 from streamgroup.model import CommittedOffset, TopicPartition
-from tests.offset_store import batch_bytes
+from tests.fakes.offsets import batch_bytes
 
 MAX_MESSAGE_BYTES = 1_048_588
 """The default of brokers and topics."""

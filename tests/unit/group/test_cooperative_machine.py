@@ -18,7 +18,7 @@ from streamgroup.group.member import MemberAction
 from streamgroup.model import TopicPartition
 from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.unit.group.fake_group import COOPERATIVE, Query, World
+from tests.unit.group.world import COOPERATIVE, Query, World
 
 PARTITIONS = 4
 MOST = 4

@@ -24,8 +24,8 @@ from streamgroup.model import (
 from streamgroup.planning.batch import empty_document
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.offset_store import OFFSETS_VERSION, fetch_answer
-from tests.unit.group.fake_group import COOPERATIVE, P0, P1, SESSION_S, NoJitter, World, founded, offsets, sends
+from tests.fakes.offsets import OFFSETS_VERSION, fetch_answer
+from tests.unit.group.world import COOPERATIVE, P0, P1, SESSION_S, NoJitter, World, founded, offsets, sends
 
 # -- starting ---------------------------------------------------------------------------------------------------------
 

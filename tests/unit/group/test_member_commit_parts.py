@@ -11,9 +11,10 @@ from streamgroup.group.table import State
 from streamgroup.model import EARLIEST, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, Start, start
 from tests.unit.driver.shells import logs_of, source, until
-from tests.unit.group.fake_group import COOPERATIVE, OffsetCoordinator, World, founded, offsets, sends
+from tests.unit.group.world import COOPERATIVE, World, founded, offsets, sends
 
 __all__ = ["start"]
 
@@ -248,7 +249,7 @@ def test_who_leaves_between_two_parts_sends_no_more_of_them() -> None:
 
 @pytest.mark.parametrize("code", [28, -1])
 def test_a_query_that_is_no_member_commits_in_parts_as_well(start: Start, code: int) -> None:
-    group = OffsetCoordinator(batch_limit=(LIMIT, code))
+    group = ScriptedCoordinator(batch_limit=(LIMIT, code))
     options = source(EARLIEST, group=GroupOptions("g", Mode.COMMIT, join_timeout_ms=300))
     run = start(options, group=group, logs=logs_of([10] * PARTITIONS))
     first = run.batch(INITIAL)
@@ -258,7 +259,7 @@ def test_a_query_that_is_no_member_commits_in_parts_as_well(start: Start, code: 
 
 
 def test_a_group_of_another_kind_ends_a_query_that_is_no_member(start: Start) -> None:
-    group = OffsetCoordinator(refusals=[ErrorCode.GROUP_ID_NOT_FOUND])
+    group = ScriptedCoordinator(refusals=[ErrorCode.GROUP_ID_NOT_FOUND])
     run = start(source(EARLIEST, group=GroupOptions("g", Mode.COMMIT)), group=group)
     with pytest.raises(BrokerError, match=r"group g: could not commit: the broker has a group of another kind"):
         run.plan()

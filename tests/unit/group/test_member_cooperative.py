@@ -11,7 +11,8 @@ from streamgroup.group.table import State
 from streamgroup.model import Document
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetFetchRequest
-from tests.unit.group.fake_group import COOPERATIVE, SESSION_S, Query, World, founded, offsets, sends
+from tests.fakes.group import GroupState
+from tests.unit.group.world import COOPERATIVE, SESSION_S, Query, World, founded, offsets, sends
 
 
 def in_flight(query: Query) -> Document:
@@ -82,7 +83,7 @@ def test_batches_are_planned_and_committed_while_another_member_holds_up_the_gro
     world.queries.remove(b)  # as if its process were stopped
     c = world.query("C")
     world.run(5)
-    assert world.coordinator.gathering
+    assert world.coordinator.group.state is GroupState.PREPARING
     assert a.membership.state is State.JOINING
     generation = world.coordinator.generation
     for _ in range(8):
@@ -92,7 +93,7 @@ def test_batches_are_planned_and_committed_while_another_member_holds_up_the_gro
         assert set(document.positions) == {r.partition for r in document.ranges}
         world.produce(3)
         world.run(SESSION_S / 2)
-    assert world.coordinator.gathering
+    assert world.coordinator.group.state is GroupState.PREPARING
     assert c.held == []
     assert world.repeated() == []
 
@@ -326,7 +327,7 @@ def test_one_eager_strategy_among_those_offered_makes_the_member_eager() -> None
     a.sink(document)
     a.poll()
     world.run(20)
-    assert world.coordinator.protocol == "cooperative-sticky"
+    assert world.coordinator.group.protocol == "cooperative-sticky"
     assert (len(a.held), len(b.held)) == (2, 2)
     assert (a.poll(), b.poll()) == (True, True)
     assert world.coordinator.generation == 2, "nothing was owned: no second rebalance"

@@ -10,7 +10,7 @@ from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, Document
 from streamgroup.wire.messages.group import HeartbeatRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.unit.group.fake_group import P0, P1, SESSION_S, Query, World, founded, offsets, sends
+from tests.unit.group.world import P0, P1, SESSION_S, Query, World, founded, offsets, sends
 
 # -- hiccups ----------------------------------------------------------------------------------------------------------
 

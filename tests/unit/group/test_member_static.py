@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.group.fake_group import COOPERATIVE, World, founded
+from tests.unit.group.world import COOPERATIVE, World, founded
 
 
 @pytest.mark.parametrize("config", [{}, COOPERATIVE])
@@ -45,7 +45,7 @@ def test_a_restarted_static_leader_notices_new_partitions(version: int, config: 
     for query in (a, b):
         query.poll()
     world.run(30)
-    assert world.coordinator.leader == a.membership.member_id
+    assert world.coordinator.group.leader == a.membership.member_id
     world.queries.remove(a)
     again = world.query("A2", a.start, instance_id="node-A")
     world.run(10)

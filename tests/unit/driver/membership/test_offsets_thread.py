@@ -24,7 +24,7 @@ from streamgroup.group.offsets.store import (
     Verdict,
 )
 from streamgroup.model import CommittedOffset, TopicPartition
-from tests.offset_store import OFFSETS_VERSION, commit_answer
+from tests.fakes.offsets import OFFSETS_VERSION, commit_answer
 from tests.unit.driver.shells import SOON, client
 from tests.waiting import wait_until
 

@@ -21,7 +21,7 @@ from streamgroup.group.offsets.store import (
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.offset_store import OFFSETS_VERSION, commit_answer, fetch_answer, zookeepers_answer
+from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, zookeepers_answer
 
 A, C = TopicPartition("t", 0), TopicPartition("u", 0)
 OFFSETS = {A: CommittedOffset(5, "told", 3), C: CommittedOffset(7)}

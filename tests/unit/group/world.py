@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from streamgroup.errors import ErrorCode, StreamGroupError
+from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MemberAction, Resolve
 from streamgroup.group.membership import Membership
@@ -29,98 +27,16 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.planning.batch import next_document, replay_ranges
-from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import (
     OffsetCommitRequest,
-    OffsetCommitResponse,
     OffsetFetchRequest,
-    OffsetFetchResponse,
 )
-from streamgroup.wire.schema import decode, encode
-from tests.offset_store import (
-    OFFSETS_VERSION,
-    batch_bytes,
-    commit_answer,
-    fetch_answer,
-    offsets_in,
-    zookeepers_answer,
-)
-from tests.unit.group.fake_coordinator import FakeCoordinator, Reply
+from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
+from tests.fakes.offsets import OFFSETS_VERSION
 
 SESSION_S = 45.0
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@dataclass
-class OffsetCoordinator(FakeCoordinator):
-    """The coordinator with the group's offsets; `refusals` are codes for the next commits, 0 accepts one."""
-
-    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
-    refusals: list[int] = field(default_factory=list)
-    batch_limit: tuple[int, int] | None = None
-    """The bytes that the partitions of one commit may take as one record batch, and the code for more."""
-    fetch_refusals: list[int] = field(default_factory=list)
-    deleted: set[TopicPartition] = field(default_factory=set)
-    commits: list[tuple[str, int, dict[TopicPartition, int]]] = field(default_factory=list)
-    knows_topics: bool = True
-    starting: int = 0
-    """So many times it tells no topic: it has just started."""
-
-    def handle(self, request: Any, version: int, reply: Reply) -> None:
-        match request:
-            case OffsetCommitRequest():
-                reply(self.commit(request))
-            case OffsetFetchRequest() if version == 0:
-                reply(zookeepers_answer(request, self.offsets, () if self.knows_topics else ("t",)))
-            case MetadataRequest():
-                self.knows_topics = not self.starting
-                self.starting = max(0, self.starting - 1)
-                topics = (MetadataResponseTopic(name="t", error_code=0),) if self.knows_topics else ()
-                reply(MetadataResponse(topics=topics))
-            case OffsetFetchRequest():
-                reply(self.fetch(request))
-            case _:
-                super().handle(request, version, reply)
-
-    def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        member_id, generation = request.member_id, request.generation_id_or_member_epoch
-        code = self.refusals.pop(0) if self.refusals else 0
-        simple = (member_id, generation) == ("", -1)  # of no member: taken while there is none
-        if not code and simple:
-            code = ErrorCode.UNKNOWN_MEMBER_ID if self.members else 0
-        elif not code:
-            code = self.check(member_id, generation)
-        if code == ErrorCode.REBALANCE_IN_PROGRESS and self.gathering:
-            code = 0  # while members gather, commits of the old generation are welcome
-        if not code and not simple and self.assignments is None:
-            code = ErrorCode.REBALANCE_IN_PROGRESS
-        rows = offsets_in(request)
-        if not code and self.batch_limit is not None and batch_bytes(request.group_id, rows) > self.batch_limit[0]:
-            code = self.batch_limit[1]
-        codes = {tp: code or (3 if tp in self.deleted else 0) for tp in rows}
-        accepted = {tp: offset for tp, offset in rows.items() if not codes[tp]}
-        self.offsets |= accepted
-        if accepted:
-            self.commits.append((member_id, generation, {tp: offset.offset for tp, offset in accepted.items()}))
-        return commit_answer(request, codes.__getitem__)
-
-    def fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        assert request.require_stable, "R19"
-        code = self.fetch_refusals.pop(0) if self.fetch_refusals else 0
-        return fetch_answer("g", self.offsets, code)
-
-    def expel(self, member_id: str) -> None:
-        """The member's session is over for the coordinator."""
-        del self.members[member_id]
-        self.gather()
-        self.complete()
-
-    def metadata(self, tp: TopicPartition) -> CommitMetadata:
-        metadata = CommitMetadata.parse(self.offsets[tp].metadata)
-        assert metadata is not None
-        return metadata
-
 
 COOPERATIVE: dict[str, Any] = {"strategies": ("cooperative-sticky",)}
 """The config of a query whose batches go on through rebalances."""
@@ -218,7 +134,7 @@ class World:
     def __init__(self, partitions: int = 2, end: int = 0, **config: Any) -> None:
         self.config = config
         """Of all queries, as in MemberConfig."""
-        self.coordinator = OffsetCoordinator()
+        self.coordinator = ScriptedCoordinator()
         self.partitions = partitions
         self.topic_id = "id"
         self.ends = {TopicPartition("t", n): end for n in range(partitions)}
@@ -328,8 +244,7 @@ class World:
             version = self.join_version
 
         def reply(response: Any) -> None:
-            again = decode(send.api.RESPONSE, encode(response, version), version)
-            answer = lambda: self.tell(query, ev.Answered(send.token, again, version))  # noqa: E731
+            answer = lambda: self.tell(query, ev.Answered(send.token, response, version))  # noqa: E731
             if send.api is OffsetFetchRequest and self.held_back is not None:
                 self.held_back.append(answer)
             elif send.api in self.silent:
@@ -341,11 +256,11 @@ class World:
             due = self.now + send.timeout_ms / 1000
             self.timers.append((due, lambda: self.tell(query, ev.Failed(send.token, "no answer in time"))))
 
-        request = decode(send.api, encode(send.build(version), version), version)
+        request = send.build(version)
         if send.api in self.deaf:
             late()
         else:
-            self.queue.append(lambda: self.coordinator.handle(request, version, reply))
+            self.queue.append(lambda: through_bytes(self.coordinator, request, version, reply))
 
 
 def offsets(world: World) -> dict[int, int]:

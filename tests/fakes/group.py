@@ -1,4 +1,4 @@
-"""A classic consumer group as Kafka's GroupCoordinator keeps it: states, members, timers. The broker is around it.
+"""A classic consumer group as Kafka's GroupCoordinator keeps it: states, members, timers. `coordinator.py` answers.
 
 Followed from `GroupCoordinator.scala` and `ClassicGroup`: who is asked to rejoin when, whose session expires, what a
 static member's return does (KIP-345, KIP-814), what survives a move of the coordinator.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from streamgroup.errors import ErrorCode as E
 from streamgroup.wire.messages.group import (
@@ -20,12 +20,41 @@ from streamgroup.wire.messages.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from tests.sim.kernel import Kernel
 
 DYNAMIC = "m"
 """What the ids of dynamic members begin with; those of static ones with their instance's."""
 
 Reply = Callable[[Any], None]
+
+
+class Clock(Protocol):
+    """The time that the group's timers follow; `tests.sim.kernel.Kernel` is one."""
+
+    now: float
+
+    def at(self, time: float, act: Callable[[], None]) -> None:
+        """Call `act` at that time."""
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        """Call `act` so many seconds from now."""
+
+    def note(self, who: str, what: str) -> None:
+        """Write a line of the trace."""
+
+
+class StoppedClock:
+    """A clock on which no timer of the group ever goes off: no session expires, and a rebalance waits for everybody."""
+
+    now = 0.0
+
+    def at(self, time: float, act: Callable[[], None]) -> None:
+        pass
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        pass
+
+    def note(self, who: str, what: str) -> None:
+        pass
 
 
 class GroupState(Enum):
@@ -68,14 +97,14 @@ class Stored:
 class Group:
     """One group."""
 
-    def __init__(self, kernel: Kernel, initial_delay_s: float) -> None:
-        self.kernel = kernel
+    def __init__(self, clock: Clock, initial_delay_s: float) -> None:
+        self.clock = clock
         self.state = GroupState.EMPTY
         self.generation = 0
         self.members: dict[str, GroupMember] = {}
+        self.protocol = ""
+        self.leader = ""
         self._initial_delay_s = initial_delay_s
-        self._protocol = ""
-        self._leader = ""
         self._pending: dict[str, float] = {}
         self._pending_sync: set[str] = set()
         self._initial = False
@@ -107,21 +136,21 @@ class Group:
     def alive(self, member_id: str) -> None:
         """The member was heard of: its session starts anew."""
         member = self.members[member_id]
-        member.deadline = self.kernel.now + member.session_s
+        member.deadline = self.clock.now + member.session_s
 
     def _watch_session(self, member: GroupMember, load: int) -> None:
         def look() -> None:
             if self._loads != load or self.members.get(member.member_id) is not member:
                 return
             if member.join is not None or member.sync is not None:
-                member.deadline = self.kernel.now + member.session_s
-            if self.kernel.now >= member.deadline:
-                self.kernel.note("broker", f"session of {member.member_id} expired")
+                member.deadline = self.clock.now + member.session_s
+            if self.clock.now >= member.deadline:
+                self.clock.note("broker", f"session of {member.member_id} expired")
                 self.remove(member.member_id)
             else:
-                self.kernel.at(member.deadline, look)
+                self.clock.at(member.deadline, look)
 
-        self.kernel.at(member.deadline, look)
+        self.clock.at(member.deadline, look)
 
     def remove(self, member_id: str) -> None:
         """A member leaves or is put out."""
@@ -129,10 +158,10 @@ class Group:
         self._pending_sync.discard(member_id)
         if member.join is not None:
             member.join(JoinGroupResponse(error_code=E.UNKNOWN_MEMBER_ID, protocol_name=""))
-        if self._leader == member_id:
-            self._leader = next(iter(self.members), "")
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), "")
         if self.state in {GroupState.STABLE, GroupState.COMPLETING}:
-            self._prepare()
+            self.prepare()
         else:
             self._try_complete()
 
@@ -163,8 +192,8 @@ class Group:
             else:
                 self._add(member_id, request, reply)
         elif version >= 4:
-            self._pending[member_id] = deadline = self.kernel.now + request.session_timeout_ms / 1000
-            self.kernel.at(deadline, lambda: self._expire_pending(member_id))
+            self._pending[member_id] = deadline = self.clock.now + request.session_timeout_ms / 1000
+            self.clock.at(deadline, lambda: self._expire_pending(member_id))
             reply(JoinGroupResponse(error_code=E.MEMBER_ID_REQUIRED, member_id=member_id, protocol_name=""))
         else:
             self._add(member_id, request, reply)
@@ -178,7 +207,7 @@ class Group:
         member.join = reply
         self.members[member_id] = member
         self._watch_session(member, self._loads)
-        self._prepare()
+        self.prepare()
 
     def _member(self, member_id: str, request: JoinGroupRequest) -> GroupMember:
         session_s = request.session_timeout_ms / 1000
@@ -188,7 +217,7 @@ class Group:
             session_s,
             request.rebalance_timeout_ms / 1000,
             request.protocols,
-            self.kernel.now + session_s,
+            self.clock.now + session_s,
         )
 
     def _join_known(self, member: GroupMember, request: JoinGroupRequest, reply: Reply) -> None:
@@ -196,11 +225,11 @@ class Group:
         if self.state is GroupState.COMPLETING and same:
             reply(self._joined(member))  # the answer was lost: the same again
             return
-        if self.state is GroupState.STABLE and same and member.member_id != self._leader:
+        if self.state is GroupState.STABLE and same and member.member_id != self.leader:
             reply(self._joined(member))
             return
         member.protocols, member.join = request.protocols, reply
-        self._prepare()
+        self.prepare()
 
     def _replace(self, old: GroupMember, member_id: str, request: JoinGroupRequest, version: int, reply: Reply) -> None:
         """A static member is back under a new id: its predecessor is fenced, in a stable group nothing moves."""
@@ -213,41 +242,42 @@ class Group:
         new = replace(self._member(member_id, request), assignment=old.assignment)
         self.members = {m.member_id: m for m in (new if m is old else m for m in self.members.values())}
         self._pending_sync = {member_id if m == old.member_id else m for m in self._pending_sync}
-        old_leader = self._leader
-        if self._leader == old.member_id:
-            self._leader = member_id
+        old_leader = self.leader
+        if self.leader == old.member_id:
+            self.leader = member_id
         self._watch_session(new, self._loads)
         if self.state is GroupState.STABLE:
             self._store()
-            leads = self._leader == member_id
+            leads = self.leader == member_id
             if version >= 9:
                 reply(replace(self._joined(new), skip_assignment=leads))
             else:  # told its predecessor's id as the leader's: it must not assign anew
                 reply(replace(self._joined(new), leader=old_leader, members=()))
             return
         new.join = reply
-        self._prepare()
+        self.prepare()
 
     def _joined(self, member: GroupMember) -> JoinGroupResponse:
         described: tuple[JoinGroupResponseMember, ...] = ()
-        if member.member_id == self._leader:
+        if member.member_id == self.leader:
             described = tuple(
                 JoinGroupResponseMember(
-                    member_id=m.member_id, group_instance_id=m.instance_id, metadata=m.metadata(self._protocol)
+                    member_id=m.member_id, group_instance_id=m.instance_id, metadata=m.metadata(self.protocol)
                 )
                 for m in self.members.values()
             )
         return JoinGroupResponse(
             generation_id=self.generation,
-            protocol_name=self._protocol,
-            leader=self._leader,
+            protocol_name=self.protocol,
+            leader=self.leader,
             member_id=member.member_id,
             members=described,
         )
 
     # -- rebalancing --------------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Begin a rebalance, unless one is under way: every member is to join again."""
         if self.state is not GroupState.PREPARING:
             if self.state is GroupState.COMPLETING:
                 self._answer_syncs(SyncGroupResponse(error_code=E.REBALANCE_IN_PROGRESS))
@@ -268,7 +298,7 @@ class Group:
             if self._round == this_round and self.state is GroupState.PREPARING:
                 self._complete()
 
-        self.kernel.after(seconds, due)
+        self.clock.after(seconds, due)
 
     def _try_complete(self) -> None:
         gathered = all(m.join is not None for m in self.members.values()) and not self._pending
@@ -279,7 +309,7 @@ class Group:
         """All have joined, or the time is over: dynamic members that have not are put out, static ones stay."""
         for member in tuple(self.members.values()):
             if member.join is None and member.instance_id is None:
-                self.kernel.note("broker", f"{member.member_id} did not rejoin in time")
+                self.clock.note("broker", f"{member.member_id} did not rejoin in time")
                 del self.members[member.member_id]
         joined = [m for m in self.members.values() if m.join is not None]
         if self.members and not joined:
@@ -292,13 +322,13 @@ class Group:
             self.state = GroupState.EMPTY
             self._store()
             return
-        if not any(m.member_id == self._leader for m in joined):
-            self._leader = joined[0].member_id
+        if not any(m.member_id == self.leader for m in joined):
+            self.leader = joined[0].member_id
         offered = [{p.name for p in m.protocols} for m in self.members.values()]
-        self._protocol = next(p.name for p in joined[0].protocols if all(p.name in names for names in offered))
+        self.protocol = next(p.name for p in joined[0].protocols if all(p.name in names for names in offered))
         self.state = GroupState.COMPLETING
         self._pending_sync = set(self.members)
-        self.kernel.note("broker", f"generation {self.generation}: {', '.join(self.members)}; {self._leader} leads")
+        self.clock.note("broker", f"generation {self.generation}: {', '.join(self.members)}; {self.leader} leads")
         for member in tuple(self.members.values()):
             self.alive(member.member_id)
             member.assignment = b""
@@ -306,7 +336,7 @@ class Group:
             if callback is not None:
                 callback(self._joined(member))
         this_round = self._round
-        self.kernel.after(self._patience(), lambda: self._expire_syncs(this_round))
+        self.clock.after(self._patience(), lambda: self._expire_syncs(this_round))
 
     def _expire_syncs(self, this_round: int) -> None:
         if self._round == this_round and self.state in {GroupState.COMPLETING, GroupState.STABLE}:
@@ -331,7 +361,7 @@ class Group:
             reply(SyncGroupResponse(assignment=member.assignment))
             return
         member.sync = reply
-        if member.member_id == self._leader:
+        if member.member_id == self.leader:
             given = {a.member_id: bytes(a.assignment) for a in request.assignments}
             for each in self.members.values():
                 each.assignment = given.get(each.member_id, b"")
@@ -350,7 +380,7 @@ class Group:
 
     def _store(self) -> None:
         members = [replace(m, join=None, sync=None) for m in self.members.values()]
-        self._stored = Stored(self.generation, self._protocol, self._leader, members)
+        self._stored = Stored(self.generation, self.protocol, self.leader, members)
 
     def reload(self, *, answer: bool, ready_at: float) -> None:
         """Another broker loads the group from its log: what was not stored is gone (a rebalance under way, too)."""
@@ -358,7 +388,7 @@ class Group:
         stored = self._stored
         self._loads += 1
         self._round += 1
-        self.generation, self._protocol, self._leader = stored.generation, stored.protocol, stored.leader
+        self.generation, self.protocol, self.leader = stored.generation, stored.protocol, stored.leader
         self.members = {m.member_id: replace(m) for m in stored.members}
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         self._pending.clear()
