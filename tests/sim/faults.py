@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamgroup.group.events import Lane
+from tests.fakes.zookeeper import Connection, Session
 from tests.sim.spark import POINTS, Checkpoint, Directory
 from tests.sim.world import Query, World
 from tests.sim.zkclient import Client
-from tests.sim.zookeeper import Nobody, Session
 
 REQUESTS = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbeat")
 """While one of these is under way a query may be killed, too."""
@@ -158,7 +158,7 @@ def _take_over(world: World, query: Query, fault: Fault) -> None:
     session = _session(query)
     zookeeper = world.registry.zookeeper
     if session is not None and zookeeper.session(session.session_id) is session:
-        zookeeper.attach(session, Nobody())
+        zookeeper.attach(session, Connection())
         if fault.way % 2:
             world.kernel.after(fault.amount, lambda: _end_session(world, query, session))
 

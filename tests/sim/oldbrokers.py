@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from streamgroup.logformat import broker_partition, partition_number
 from streamgroup.model import Dialect, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.znodes import Create, Operation, Set
+from tests.fakes.zookeeper import Session
 from tests.sim.broker import Logs
 from tests.sim.kernel import Kernel
 from tests.sim.nodes import BROKERS, TOPICS, Nodes
-from tests.sim.zookeeper import Session, ZooKeeper
+from tests.sim.zookeeper import SimZooKeeper
 
 _SESSION_S = 6.0
 _BEAT_S = 1.5
@@ -59,7 +60,7 @@ class Logs07(Logs):
 class OldBrokers:
     """The brokers' registrations; a broker that is away is none of the cluster's."""
 
-    def __init__(self, kernel: Kernel, zookeeper: ZooKeeper, nodes: Nodes, logs: Logs, count: int) -> None:
+    def __init__(self, kernel: Kernel, zookeeper: SimZooKeeper, nodes: Nodes, logs: Logs, count: int) -> None:
         self._kernel = kernel
         self._zookeeper = zookeeper
         self._nodes = nodes

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from streamgroup.group.registry import events as rv
 from streamgroup.model import Dialect, OffsetRange, TopicPartition
 from streamgroup.znodes import Create, Delete, Set
+from tests.fakes.zookeeper import Session
 from tests.sim.kernel import Act, Sleep, Steps, Thread, Until
 from tests.sim.network import Network
 from tests.sim.nodes import TOPICS, chunk
 from tests.sim.settings import ConsumerSettings
 from tests.sim.zkclient import Client, Loss, Wire
-from tests.sim.zookeeper import Session
 
 if TYPE_CHECKING:
     from tests.sim.registry import SimRegistry

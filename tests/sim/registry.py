@@ -10,13 +10,14 @@ from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.reconciler import Reconciler
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.znodes import Create, Operation, Set
+from tests.fakes.zookeeper import Session
 from tests.sim.network import Network
 from tests.sim.nodes import TOPICS, Nodes
 from tests.sim.oldbrokers import OldBrokers
 from tests.sim.process import Process
 from tests.sim.registrylines import RegistryLines
 from tests.sim.settings import GROUP_ID, RegistrySettings
-from tests.sim.zookeeper import Session, ZooKeeper
+from tests.sim.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -31,7 +32,7 @@ class SimRegistry:
         self.kernel = world.kernel
         self.settings = settings
         self.nodes = Nodes(GROUP_ID, settings.dialect)
-        self.zookeeper = ZooKeeper(world.kernel, self._written)
+        self.zookeeper = SimZooKeeper(world.kernel, self._written)
         self.brokers = OldBrokers(world.kernel, self.zookeeper, self.nodes, world.logs, settings.brokers)
         self._world = world
 
@@ -104,11 +105,7 @@ class SimRegistry:
             was = self.offset(tp)
             self._world.checker.reset(tp, None if was is None else CommittedOffset(was), offset)
             path, data = self.nodes.offset(tp), str(offset).encode()
-            self.zookeeper.ensure(None, path.rpartition("/")[0])
-            if was is None:
-                self.zookeeper.transact(None, [Create(path, data)])
-            else:
-                self.zookeeper.transact(None, [Set(path, data)])
+            self.zookeeper.put(path, data)
         return True
 
     def partitions(self, topic: str) -> list[TopicPartition]:

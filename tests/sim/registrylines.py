@@ -27,7 +27,7 @@ from tests.sim.network import Network
 from tests.sim.settings import QUESTION_S
 from tests.sim.zkclient import Client, Wire
 from tests.sim.zksession import SimSession, Unanswered
-from tests.sim.zookeeper import ZooKeeper
+from tests.sim.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
@@ -64,7 +64,7 @@ class _Store(ZooKeeperOffsetStore):
 class RegistryLines:
     """See the module; it has the interface of `GroupLines`."""
 
-    def __init__(self, process: Process, network: Network, zookeeper: ZooKeeper, paths: GroupPaths) -> None:
+    def __init__(self, process: Process, network: Network, zookeeper: SimZooKeeper, paths: GroupPaths) -> None:
         self.fragile: set[Lane] = set()
         """Where it is not empty the connection breaks soon after the next request."""
         self.keeps_timers = False

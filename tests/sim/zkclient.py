@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any
 
 from streamgroup.group.registry import events as rv
+from tests.fakes.zookeeper import Connection, Session
 from tests.sim.kernel import Act, Kernel
 from tests.sim.network import Network
-from tests.sim.zookeeper import Session, ZooKeeper
+from tests.sim.zookeeper import SimZooKeeper
 
 RETRY_S = 0.3
 """Between two attempts to connect, about."""
@@ -59,15 +60,14 @@ class _Way:
             self._acts.popleft()[1]()
 
 
-class Wire:
-    """One connection of a client, which holds its session's watches (a `zookeeper.Watcher`)."""
+class Wire(Connection):
+    """One connection of a client, which holds its session's watches."""
 
     def __init__(self, client: Client) -> None:
+        super().__init__()
         self.client = client
         self.session: Session | None = None
         self.open = True
-        self.data: set[str] = set()
-        self.children: set[str] = set()
         self.stalled_until = 0.0
         self.answers_stalled_until = 0.0
         self.unanswered: deque[Answer] = deque()
@@ -159,7 +159,7 @@ class Client:
 
     def __init__(
         self,
-        zookeeper: ZooKeeper,
+        zookeeper: SimZooKeeper,
         network: Network,
         owner: Any,
         timeout_s: float,

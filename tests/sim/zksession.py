@@ -17,10 +17,11 @@ from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 from streamgroup.group.registry import events as rv
 from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.watches import Aspect, Watches
+from tests.fakes.zookeeper import Refused, Session
 from tests.sim.kernel import Steps, Until
 from tests.sim.network import Network
 from tests.sim.zkclient import Client, Loss, Serve, Wire
-from tests.sim.zookeeper import Refused, Session, ZooKeeper
+from tests.sim.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
@@ -34,7 +35,11 @@ class SimSession:
     """See the module. `tell` is called from kazoo's threads, with the session's id. Deadlines are simulated times."""
 
     def __init__(
-        self, process: Process, network: Network, zookeeper: ZooKeeper, tell: Callable[[int, rv.RegistryEvent], None]
+        self,
+        process: Process,
+        network: Network,
+        zookeeper: SimZooKeeper,
+        tell: Callable[[int, rv.RegistryEvent], None],
     ) -> None:
         self._process = process
         self._network = network
@@ -207,5 +212,5 @@ class SimSession:
         if not zookeeper.exists(path):
             return None
         if watcher is not None:
-            watcher.data.add(path)
+            watcher.watches.add((path, False))
         return zookeeper.children(path, watcher) if with_children else zookeeper.data(path)

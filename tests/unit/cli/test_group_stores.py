@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import pytest
@@ -13,6 +13,7 @@ from streamgroup.errors import BrokerError, ErrorCode, TransportError, Unsupport
 from streamgroup.model import Broker, CommittedOffset, Dialect, GroupDescription, TopicPartition
 from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Session
+from tests.fakes.nodes import NodeTree
 from tests.unit.cli.clusters import FakeCluster
 
 
@@ -25,34 +26,12 @@ class FakeSession:
 
     where = "ZooKeeper zk1:2181"
 
-    def __init__(self, tree: Mapping[str, str]) -> None:
-        paths = set(tree)
-        for path in tree:
-            steps = path.split("/")
-            paths |= {"/".join(steps[:n]) for n in range(2, len(steps))}
-        self._nodes = {
-            path: ZNode(
-                tree.get(path, "").encode(),
-                version=0,
-                czxid=1,
-                mzxid=1,
-                pzxid=1,
-                children=tuple(
-                    sorted(p.rpartition("/")[2] for p in paths if p.rpartition("/")[0] == path),
-                ),
-            )
-            for path in paths
-        }
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._nodes = NodeTree.of(values)
 
-    def read(self, subtrees: Iterable[Subtree], deadline: float) -> dict[str, ZNode]:
+    def read(self, subtrees: Collection[Subtree], deadline: float) -> dict[str, ZNode]:
         assert not any(subtree.watch for subtree in subtrees), "a command looks once"
-        return {
-            path: node
-            for path, node in self._nodes.items()
-            for tree in subtrees
-            if path == tree.path
-            or (path.startswith(f"{tree.path}/") and path.removeprefix(tree.path).count("/") <= tree.depth)
-        }
+        return self._nodes.read(subtrees)
 
 
 def store(dialect: Dialect, tree: Mapping[str, str], *, more: Collection[str] = ()) -> InZooKeeper:

@@ -9,7 +9,8 @@ import pytest
 from streamgroup.cluster.registry_reader import one_cluster, read_brokers, read_topics07
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import Broker, Dialect, TopicPartition
-from tests.unit.driver.registry07 import FakeNodes, tree
+from tests.fakes.nodes import nodes_of
+from tests.unit.driver.registry07 import FakeNodes
 
 OLD = {"/brokers/ids/0": b"h0-17:h0:9092", "/brokers/ids/7": b"h7-17:h7:9093"}
 NEW = {"/brokers/ids/3": b'{"host":"h3","port":9094,"jmx_port":-1,"version":1}'}
@@ -127,7 +128,7 @@ def test_a_cluster_that_has_become_another_is_not_read_on() -> None:
 
 
 def test_the_parts_for_themselves() -> None:
-    read, invalid = read_brokers(tree(OLD))
+    read, invalid = read_brokers(nodes_of(OLD))
     assert (len(read), invalid) == (2, [])
     assert one_cluster(read, "here").dialect is Dialect.KAFKA07
-    assert read_topics07(tree(OLD)) == ({}, [])
+    assert read_topics07(nodes_of(OLD)) == ({}, [])

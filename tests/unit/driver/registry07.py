@@ -8,6 +8,7 @@ from streamgroup.cluster.registry_reader import RegistryReader
 from streamgroup.errors import TransportError
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.znodes import Subtree, ZNode
+from tests.fakes.nodes import NodeTree
 from tests.unit.broker07 import TOPIC, OldBroker
 
 ZOOKEEPER = ZooKeeperOptions((("zk1", 2181),), "/kafka")
@@ -17,16 +18,6 @@ def client07(**others: object) -> ClientOptions:
     shorter = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 10, "default_api_timeout_ms": 3_000}
     given = {"request_timeout_ms": 2_000, **shorter, **others}
     return ClientOptions((), zookeeper=ZOOKEEPER, **given)  # type: ignore[arg-type]
-
-
-def tree(data: Mapping[str, bytes]) -> dict[str, ZNode]:
-    """RegistryReader by path; all that is above is there, too."""
-    paths = {path[:i] or "/" for path in data for i in range(len(path) + 1) if path[i : i + 1] in ("/", "")}
-    children: dict[str, list[str]] = {path: [] for path in paths}
-    for path in paths - {"/"}:
-        parent, _, name = path.rpartition("/")
-        children[parent or "/"].append(name)
-    return {path: ZNode(data.get(path, b""), 0, 1, 1, 1, children=tuple(sorted(children[path]))) for path in paths}
 
 
 def registered(
@@ -54,16 +45,7 @@ class FakeNodes(RegistryReader):
         if self.away:
             raise TransportError("ZooKeeper zk1:2181/kafka: no connection")
         self.looks.append([subtree.path for subtree in subtrees])
-        nodes = tree(self.data)
-        found = {}
-        for subtree in subtrees:
-            below = subtree.path.count("/") + subtree.depth
-            found |= {
-                path: node
-                for path, node in nodes.items()
-                if (path == subtree.path or path.startswith(f"{subtree.path}/")) and path.count("/") <= below
-            }
-        return found
+        return NodeTree.of(self.data).read(subtrees)
 
     def close(self) -> None:
         """There is no session."""

@@ -332,7 +332,7 @@ def test_a_query_that_is_no_member_commits_while_there_are_none() -> None:
     assert settle(made, s, s.commit(5, T0, T1)) == {T0: 0, T1: 0}
     assert settle(made, s, s.commit(6, T0, T1)) == {T0: 0, T1: 0}
     assert made.zk.get(OLD.offset(T1)) == b"6"
-    member = made.zk.begin()
+    member = made.zk.open()
     made.zk.put(OLD.consumer("x"), "{}", member)
     assert settle(made, s, s.commit(7, T0, T1)) == dict.fromkeys((T0, T1), ErrorCode.UNKNOWN_MEMBER_ID)
     assert made.zk.get(OLD.offset(T1)) == b"6"
@@ -347,7 +347,7 @@ def test_offset_nodes_that_are_gone_are_forgotten_with_the_next_fetch() -> None:
     settle(made, a, a.commit(1, T0, *gone))
     for tp in gone:
         for path in (OLD.offset(tp), OLD.metadata_of(tp)):
-            assert made.zk.transact([Delete(path)], a.client.session) is None
+            assert made.zk.transact(a.client.session, [Delete(path)]) is None
     fetch(made, a)
     assert a.store._known.keys() == {T0}
     assert settle(made, a, a.commit(2)) == {T0: 0, T1: 0}

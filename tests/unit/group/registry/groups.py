@@ -19,7 +19,7 @@ from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.wire import registrations
 from streamgroup.znodes import Create, Delete
-from tests.unit.group.registry.fake_zookeeper import Client, ZooKeeper
+from tests.fakes.zookeeper import Client, Connection, Session, ZooKeeper
 
 A = TypeVar("A")
 
@@ -49,9 +49,9 @@ class Cluster:
         self.real: list[RealConsumer] = []
         self._ids = itertools.count(1)
 
-    def broker(self, number: int, **topics: int) -> int:
+    def broker(self, number: int, **topics: int) -> Session:
         """A broker registers with so many partitions of each topic; its session."""
-        session = self.zk.begin()
+        session = self.zk.open()
         self.zk.put(f"{registrations.BROKERS}/{number}", f"h-{number}:h{number}:9092", session)
         for topic, count in topics.items():
             self.zk.put(f"{registrations.TOPICS}/{topic}/{number}", str(count), session)
@@ -153,8 +153,10 @@ class One:
 
     def _see_kept(self, told: ev.Assigned) -> None:
         """What is said to be kept has been owned by the same node since the assignment before."""
-        nodes = {tp: self.cluster.zk.stat(OLD.owner(tp)) for tp in told.partitions}
-        made = {tp: node.czxid for tp, node in nodes.items() if node is not None and node.owner == self.client.session}
+        nodes = {tp: self.cluster.zk.data(OLD.owner(tp)) for tp in told.partitions}
+        session = self.client.session
+        mine = {tp: node for tp, node in nodes.items() if node and session and node.owner == session.session_id}
+        made = {tp: node.czxid for tp, node in mine.items()}
         broken = [tp for tp in told.kept & made.keys() if self._owned.get(tp) != made[tp]]
         assert not broken, f"{self.name}: {broken} were not owned without a break"
         self._owned = made
@@ -198,26 +200,30 @@ class One:
         return "\n".join(note.text for note in of(self.out, ev.Note))
 
 
-class RealConsumer:
+class RealConsumer(Connection):
     """A consumer as Kafka's own: at each change it gives everything up and claims what it computes, 4 times in 8 s."""
 
     TRIES, BACKOFF_S = 4, 2.0
 
     def __init__(self, cluster: Cluster, name: str, *topics: str) -> None:
+        super().__init__()
         self.cluster, self.zk = cluster, cluster.zk
         self.id, self.topics = name, topics
-        self.session = self.zk.begin()
+        self.session = self.zk.open()
         self.owned: set[TopicPartition] = set()
         self.failed = 0
         self.due: float | None = None
         self._tries = 0
-        self.zk.watchers[self.session] = self  # type: ignore[assignment]
+        self.zk.attach(self.session, self)
         self.zk.put(OLD.consumer(name), f.registration(Dialect.KAFKA07, topics, 0), self.session)
         cluster.real.append(self)
-        self.notify("")
+        self.rebalance_soon()
 
-    def notify(self, path: str) -> None:
-        """A watch has fired: it rebalances soon (a thread of its own)."""
+    def changed(self, path: str, *, of_children: bool) -> None:
+        self.rebalance_soon()
+
+    def rebalance_soon(self) -> None:
+        """In a thread of its own."""
         self._tries, self.due = self.TRIES, self.cluster.now
 
     def tick(self) -> None:
@@ -226,21 +232,21 @@ class RealConsumer:
 
     def _rebalance(self) -> None:
         for tp in sorted(self.owned):
-            self.zk.transact([Delete(OLD.owner(tp))], self.session)
+            self.zk.transact(self.session, [Delete(OLD.owner(tp))])
         self.owned.clear()
-        watched = self.zk.read(subtrees(OLD, self.topics), self.session)
-        view = view_of(OLD, watched | self.zk.read(owner_subtrees(OLD, self.topics, watch=False), self.session))
+        watched = self.zk.read(subtrees(OLD, self.topics), self)
+        view = view_of(OLD, watched | self.zk.read(owner_subtrees(OLD, self.topics, watch=False)))
         mine = {tp: thread for tp, thread in view.shares().items() if f.consumer_of(thread) == self.id}
         for tp, thread in mine.items():
             claim = Create(OLD.owner(tp), f.owner_data(thread), ephemeral=True)
-            if self.zk.transact([claim], self.session, (OLD.owners(tp.topic),)) is None:
+            if self.zk.transact(self.session, [claim], (OLD.owners(tp.topic),)) is None:
                 self.owned.add(tp)
         self._tries -= 1
         if self.owned == mine.keys():
             self.due = None
             return
         for tp in sorted(self.owned):
-            self.zk.transact([Delete(OLD.owner(tp))], self.session)
+            self.zk.transact(self.session, [Delete(OLD.owner(tp))])
         self.owned.clear()
         self.due = self.cluster.now + self.BACKOFF_S if self._tries else None
         self.failed += not self._tries
@@ -292,9 +298,9 @@ def agrees(made: Cluster) -> None:
         assert all(made.zk.get(OLD.owner(tp)) == f"{member.id}-0".encode() for tp in member.held)
 
 
-def linger(made: Cluster, *partitions: TopicPartition) -> int:
+def linger(made: Cluster, *partitions: TopicPartition) -> Session:
     """Owner nodes of a dead consumer whose session has yet to expire."""
-    ghost = made.zk.begin()
+    ghost = made.zk.open()
     for tp in partitions:
         made.zk.put(OLD.owner(tp), "ghost-0", ghost)
     return ghost

@@ -24,7 +24,7 @@ from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.view import owner_subtrees, subtrees, view_of
 from streamgroup.group.table import State
 from streamgroup.znodes import Create, Delete, Set
-from tests.unit.group.registry.fake_zookeeper import Client
+from tests.fakes.zookeeper import Client
 from tests.unit.group.registry.groups import OLD, Cluster, One, RealConsumer, of
 
 MEMBERS = st.integers(0, 2)
@@ -48,17 +48,19 @@ class Watched(Client):
     def _owners(self, request: zk.Transact) -> dict[str, int]:
         """The sessions of the owner nodes of all that the transaction touches."""
         paths = [op.path.replace(OFFSETS, OWNERS) for op in request.operations]
-        nodes = {path: self.server.stat(path) for path in paths if path.startswith(OWNERS)}
+        nodes = {path: self.server.data(path) for path in paths if path.startswith(OWNERS)}
         return {path: node.owner for path, node in nodes.items() if node is not None}
 
     def _judge(self, request: zk.Transact, owners: dict[str, int]) -> None:
+        assert self.session is not None
+        session_id = self.session.session_id
         for operation in request.operations:
             if request.token >= FIRST_TOKEN and operation.path.startswith(OFFSETS):
                 assert isinstance(operation, Set | Create)
                 owner = owners.get(operation.path.replace(OFFSETS, OWNERS))
-                assert owner == self.session, f"C3: {operation.path} committed by {self.session}, owned by {owner}"
+                assert owner == session_id, f"C3: {operation.path} committed by {session_id}, owned by {owner}"
             if isinstance(operation, Delete) and operation.path.startswith(OWNERS):
-                assert owners[operation.path] == self.session, f"{operation.path} is another's"
+                assert owners[operation.path] == session_id, f"{operation.path} is another's"
 
 
 class Groups(RuleBasedStateMachine):
@@ -213,7 +215,7 @@ class Groups(RuleBasedStateMachine):
     def _all_owned(self) -> None:
         server = self.cluster.zk
         looked = (*subtrees(OLD, ["t"]), *owner_subtrees(OLD, ["t"]))
-        view = view_of(OLD, server.read(looked, session=0))
+        view = view_of(OLD, server.read(looked))
         shares = view.shares()
         assert {tp: owner.thread for tp, owner in view.owners.items()} == shares
         for one in self.cluster.members:

@@ -72,7 +72,7 @@ def test_an_expired_session_is_a_loss_and_the_next_one_a_new_consumer() -> None:
 
 def test_a_new_session_without_a_word_about_the_old_one_is_a_loss_as_well() -> None:
     made, (a,) = group("A")
-    made.zk.end(a.client.session or 0)
+    made.zk.end(a.client.session)
     a.client.session = None
     a.client.connect()
     made.run(1)
@@ -95,7 +95,7 @@ def test_an_own_node_that_is_missed_by_a_heartbeat_only_is_a_loss() -> None:
     a.client.disconnect()
     a.client.connect()
     made.run(1)
-    made.zk.forget_watches(a.client.session or 0)
+    a.client.watches.clear()
     made.zk.remove(OLD.consumer(a.id))
     made.run(3)
     assert a.id == "A.2"
@@ -104,7 +104,7 @@ def test_an_own_node_that_is_missed_by_a_heartbeat_only_is_a_loss() -> None:
 
 def test_an_id_that_is_taken_is_left_to_who_has_it() -> None:
     made = cluster()
-    clone = made.zk.begin()
+    clone = made.zk.open()
     made.zk.put(OLD.consumer("A.1"), "{}", clone)
     a = made.member("A")
     made.run(1)
@@ -117,7 +117,7 @@ def test_an_id_that_is_taken_is_left_to_who_has_it() -> None:
 def test_a_clone_that_takes_the_place_of_the_own_node_is_left_alone() -> None:
     made, (a,) = group("A")
     made.zk.remove(OLD.consumer("A.1"))
-    made.zk.put(OLD.consumer("A.1"), "{}", made.zk.begin())
+    made.zk.put(OLD.consumer("A.1"), "{}", made.zk.open())
     made.run(1)
     assert a.id == "A.2"
     assert made.zk.get(OLD.consumer("A.1")) == b"{}"
@@ -146,8 +146,8 @@ def test_an_earlier_id_of_the_same_session_keeps_nothing_from_anybody() -> None:
 
 def test_an_earlier_id_whose_member_node_is_gone_is_deleted_as_well() -> None:
     made, (a,) = group("A")
-    made.zk.put(OLD.consumer("A.0"), "{}", a.client.session or 0)
-    made.zk.put(OLD.consumer("Z.0"), '{ "t": 1 }', made.zk.begin())
+    made.zk.put(OLD.consumer("A.0"), "{}", a.client.session)
+    made.zk.put(OLD.consumer("Z.0"), '{ "t": 1 }', made.zk.open())
     made.run(3)
     assert made.zk.names(OLD.ids) == ["A.1", "Z.0"], "another session's stays"
     assert a.id == "A.1"
@@ -241,7 +241,7 @@ def operations(request: zk.Look | zk.Transact) -> tuple[Operation, ...]:
 def test_a_claim_that_the_fence_refuses_is_of_a_consumer_that_is_no_more() -> None:
     made = cluster()
     a = claiming(made)
-    made.zk.forget_watches(a.client.session or 0)
+    a.client.watches.clear()
     made.zk.remove(OLD.consumer(a.id))
     a.client.serve()
     a.hear(a.client.events.popleft())

@@ -78,8 +78,8 @@ def test_what_was_released_is_not_deleted_once_more_by_who_leaves_before_it_has_
     while a.turn():
         pass
     assert a.machine.state is State.LEFT
-    theirs = (made.zk.stat(OLD.owner(tp)) for tp in ALL[3:])
-    assert [node is not None and node.owner for node in theirs] == [b.client.session] * 3
+    theirs = (made.zk.data(OLD.owner(tp)) for tp in ALL[3:])
+    assert [node is not None and node.owner for node in theirs] == [b.client.session.session_id] * 3
     made.run(1)
     assert b.held == set(ALL)
 
@@ -89,7 +89,7 @@ def test_who_is_killed_is_replaced_when_its_session_expires() -> None:
     made.members.remove(a)
     made.run(20)
     assert b.held == set(ALL[3:])
-    made.zk.end(a.client.session or 0)
+    made.zk.end(a.client.session)
     made.run(1)
     assert b.held == set(ALL)
 
@@ -174,7 +174,7 @@ def test_members_of_0_8_share_with_a_captured_consumer_as_two_of_its_kind_would(
     """g8_vm-1795200970500-84e1c6c3 had 0 and 1, the other one 2 and 3."""
     made, new = Cluster(), GroupPaths("g", Dialect.KAFKA)
     made.zk.put("/brokers/topics/t8", '{"version":1,"partitions":{"2":[1],"1":[1],"3":[1],"0":[1]}}')
-    captured, real = "g_vm-1795200970500-84e1c6c3", made.zk.begin()
+    captured, real = "g_vm-1795200970500-84e1c6c3", made.zk.open()
     said = '{"version":1,"subscription":{"t8":1},"pattern":"white_list","timestamp":"1795200970602"}'
     made.zk.put(new.consumer(captured), said, real)
     for partition in (0, 1):
@@ -318,7 +318,7 @@ def test_a_real_consumer_that_has_given_up_is_made_to_claim_again() -> None:
         made.zk.remove(OLD.owner(tp))
         made.zk.put(OLD.owner(tp), "ghost-0", ghost)
     real.owned.clear()
-    real.notify("")
+    real.rebalance_soon()
     made.run(9)
     assert real.failed == 1
     made.zk.end(ghost)
@@ -339,9 +339,9 @@ def test_a_poke_waits_for_what_is_under_way() -> None:
     made.run(0.5)
     a.client.connect()
     made.run(0.5)  # looked at the group anew: counted from here
-    before = made.zk.stat(OLD.consumer(a.id))
+    before = made.zk.data(OLD.consumer(a.id))
     made.run(9)
-    assert made.zk.stat(OLD.consumer(a.id)) == before
+    assert made.zk.data(OLD.consumer(a.id)) == before
     a.step(ev.Subscribed(("t", "u")))  # under way when the poke is due
     made.now += 3
     a.step(ev.Tick())
@@ -356,9 +356,9 @@ def test_pokes_that_do_not_help_become_rare() -> None:
     made.real.remove(real)  # it is registered, and does nothing
     pokes = []
     for _ in range(60):
-        before = made.zk.stat(OLD.consumer(a.id))
+        before = made.zk.data(OLD.consumer(a.id))
         made.run(10)
-        after = made.zk.stat(OLD.consumer(a.id))
+        after = made.zk.data(OLD.consumer(a.id))
         assert before is not None
         assert after is not None
         if before.czxid != after.czxid:
@@ -401,7 +401,7 @@ def test_garbage_in_an_owner_node_is_waited_for_too() -> None:
 
 def test_a_consumer_whose_registration_is_garbage_reads_nothing_and_is_named() -> None:
     made = cluster()
-    made.zk.put(OLD.consumer("x"), b"\xff", made.zk.begin())
+    made.zk.put(OLD.consumer("x"), b"\xff", made.zk.open())
     a = made.member("A")
     made.run(5)
     assert a.held == set(ALL)

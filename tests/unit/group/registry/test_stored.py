@@ -15,7 +15,7 @@ from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.stored import committed_in, committed_subtrees, metadata_data, read_committed
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.znodes import Subtree, ZNode
-from tests.unit.group.registry.nodes import tree
+from tests.fakes.nodes import nodes_of
 
 PATHS = GroupPaths("g", Dialect.KAFKA07)
 TEXT = CommitMetadata("5a", "c3", 7, 8, 12).text()
@@ -70,7 +70,7 @@ def test_no_bytes_beside_an_offset_are_an_error(data: bytes) -> None:
 
 
 def test_all_commits_of_a_group_whatever_else_lies_there() -> None:
-    nodes = tree(
+    nodes = nodes_of(
         {
             "/consumers/g/offsets/t/0-1": "5",
             "/consumers/g/offsets/t/1-0": "7",
@@ -88,7 +88,7 @@ def test_all_commits_of_a_group_whatever_else_lies_there() -> None:
 
 
 def test_an_offset_that_is_none_is_an_error_that_names_its_node() -> None:
-    nodes = tree({"/consumers/g/offsets/t/0-1": "many"})
+    nodes = nodes_of({"/consumers/g/offsets/t/0-1": "many"})
     with pytest.raises(DecodeError, match="/consumers/g/offsets/t/0-1"):
         committed_in(PATHS, nodes)
     assert committed_in(PATHS, nodes, lambda tp: tp.topic != "t") == {}, "garbage of a topic that nobody asks for"

@@ -11,7 +11,7 @@ from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.view import Owner, owner_subtrees, owners_in, subtrees, view_of
 from streamgroup.model import Broker, Dialect, TopicPartition
 from streamgroup.znodes import Subtree
-from tests.unit.group.registry.nodes import tree
+from tests.fakes.nodes import nodes_of
 
 OLD, NEW = GroupPaths("grp1", Dialect.KAFKA07), GroupPaths("g8", Dialect.KAFKA)
 VM = "grp1_vm-1795200126907-19be2887"
@@ -43,7 +43,7 @@ CAPTURED_08 = {
 
 
 def test_a_captured_group_of_0_7() -> None:
-    view = view_of(OLD, tree(CAPTURED_07))
+    view = view_of(OLD, nodes_of(CAPTURED_07))
     assert view.partitions == {"ctopic": (0, 1, 2, 10_000, 10_001, 10_002), "dtopic": (0,)}
     assert view.brokers == {0: Broker(0, "127.0.0.1", 17092), 1: Broker(1, "127.0.0.1", 17093)}
     assert view.consumers[VM].streams == {"ctopic": 2}
@@ -60,21 +60,21 @@ def test_a_captured_group_of_0_7() -> None:
 
 
 def test_a_captured_group_of_0_8() -> None:
-    view = view_of(NEW, tree(CAPTURED_08))
+    view = view_of(NEW, nodes_of(CAPTURED_08))
     assert view.partitions == {"t8": (0, 1, 2, 3)}
     shares = view.shares()
     assert all(shares[tp] == owner.thread for tp, owner in view.owners.items())
 
 
 def test_partitions_of_0_7_are_in_the_order_of_their_names() -> None:
-    nodes = tree({"/brokers/topics/t/10": "2", "/brokers/topics/t/2": "11"})
+    nodes = nodes_of({"/brokers/topics/t/10": "2", "/brokers/topics/t/2": "11"})
     numbers = view_of(OLD, nodes).partitions["t"]
     assert numbers[:2] == (100_000, 100_001)  # "10-0" < "2-0"
     assert numbers[2:5] == (20_000, 20_001, 20_010)  # "2-1" < "2-10" < "2-2"
 
 
 def test_a_topic_without_brokers_is_there_and_one_that_does_not_exist_is_not() -> None:
-    nodes = tree({"/brokers/topics/gone": "", "/consumers/grp1/ids/c": '{ "gone": 1,"never": 1 }'})
+    nodes = nodes_of({"/brokers/topics/gone": "", "/consumers/grp1/ids/c": '{ "gone": 1,"never": 1 }'})
     view = view_of(OLD, nodes)
     assert view.partitions == {"gone": ()}
     assert view.consumers["c"].streams == {"gone": 1}
@@ -82,14 +82,14 @@ def test_a_topic_without_brokers_is_there_and_one_that_does_not_exist_is_not() -
 
 
 def test_a_pattern_means_the_topics_that_were_looked_at() -> None:
-    nodes = tree(CAPTURED_07 | {"/consumers/grp1/ids/w": "*3*[cd]topic"})
+    nodes = nodes_of(CAPTURED_07 | {"/consumers/grp1/ids/w": "*3*[cd]topic"})
     assert view_of(OLD, nodes).consumers["w"].streams == {"ctopic": 3, "dtopic": 3}
 
 
 def test_a_pattern_that_would_hang_the_driver_reads_nothing_and_is_noted() -> None:
     topic = "a" * 26
     values = {"/brokers/topics/" + topic: "", f"/brokers/topics/{topic}/0": "1"}
-    nodes = tree(CAPTURED_07 | values | {"/consumers/grp1/ids/w": "*1*(a+)+b"})
+    nodes = nodes_of(CAPTURED_07 | values | {"/consumers/grp1/ids/w": "*1*(a+)+b"})
     view = view_of(OLD, nodes)
     assert view.consumers["w"].streams == {}
     assert any("(a+)+b" in note and "this consumer is taken to read nothing" in note for note in view.notes)
@@ -100,7 +100,7 @@ def test_ours_are_those_whose_member_node_is_of_the_same_session() -> None:
     values = {OLD.consumer(name): '{ "t": 1 }' for name in paths} | {OLD.member(name): "{}" for name in paths}
     sessions = {OLD.consumer(name): session for name, session in paths.items()}
     sessions |= {OLD.member("mine"): 7, OLD.member("clone"): 5}
-    view = view_of(OLD, tree(values, sessions=sessions))
+    view = view_of(OLD, nodes_of(values, sessions=sessions))
     assert view.ours == ("mine",)
     assert view.foreign == ("clone", "left")
     assert view.consumers["mine"].identity == b"{}"
@@ -108,7 +108,7 @@ def test_ours_are_those_whose_member_node_is_of_the_same_session() -> None:
 
 
 def test_garbage_is_left_out_and_noted() -> None:
-    nodes = tree(
+    nodes = nodes_of(
         CAPTURED_07
         | {
             "/brokers/ids/x": "127.0.0.1-1:127.0.0.1:9",
@@ -135,31 +135,31 @@ def test_another_spelling_of_a_broker_is_garbage_and_hides_no_broker() -> None:
         "/brokers/topics/ctopic/00": "7",
         "/consumers/grp1/owners/ctopic/0-01": "grp1_c9-0",
     }
-    clean, view = view_of(OLD, tree(CAPTURED_07)), view_of(OLD, tree(CAPTURED_07 | twice))
+    clean, view = view_of(OLD, nodes_of(CAPTURED_07)), view_of(OLD, nodes_of(CAPTURED_07 | twice))
     assert (view.brokers, view.partitions, view.owners) == (clean.brokers, clean.partitions, clean.owners)
     for path in ("/brokers/ids/00", "/brokers/topics/ctopic/00", "'0-01'"):
         assert any(path in note for note in view.notes), path
 
 
 def test_garbage_in_a_topic_of_0_8_is_a_topic_without_partitions() -> None:
-    view = view_of(NEW, tree(CAPTURED_08 | {"/brokers/topics/t8": "[]"}))
+    view = view_of(NEW, nodes_of(CAPTURED_08 | {"/brokers/topics/t8": "[]"}))
     assert view.partitions == {"t8": ()}
     assert len(view.notes) == 1
 
 
 def test_the_generation_is_the_newest_zxid_of_what_decides() -> None:
-    nodes = tree(CAPTURED_07)
+    nodes = nodes_of(CAPTURED_07)
     generation = view_of(OLD, nodes).generation
     decides = ("/brokers/ids", "/brokers/topics/ctopic", "/brokers/topics/dtopic", OLD.ids)
     assert generation == max(nodes[path].pzxid for path in decides)
-    more = tree(CAPTURED_07 | {"/consumers/grp1/ids/zz": "{}"})
+    more = nodes_of(CAPTURED_07 | {"/consumers/grp1/ids/zz": "{}"})
     assert view_of(OLD, more).generation == more[OLD.ids].pzxid > generation
-    owned = tree(CAPTURED_07 | {"/consumers/grp1/owners/ctopic/0-2": "grp1_c1-0"})
+    owned = nodes_of(CAPTURED_07 | {"/consumers/grp1/owners/ctopic/0-2": "grp1_c1-0"})
     assert view_of(OLD, owned).generation == generation
 
 
 def test_new_data_of_a_topic_of_0_8_is_a_new_generation() -> None:
-    nodes = tree(CAPTURED_08)
+    nodes = nodes_of(CAPTURED_08)
     topic = nodes["/brokers/topics/t8"]
     before = view_of(NEW, nodes).generation
     nodes["/brokers/topics/t8"] = replace(topic, mzxid=before + 5)
@@ -185,8 +185,8 @@ def test_what_is_looked_at() -> None:
 
 
 def test_owners_alone_are_found_among_their_nodes() -> None:
-    nodes = {path: node for path, node in tree(CAPTURED_08).items() if "/owners/" in path}
-    assert owners_in(NEW, nodes) == view_of(NEW, tree(CAPTURED_08)).owners
+    nodes = {path: node for path, node in nodes_of(CAPTURED_08).items() if "/owners/" in path}
+    assert owners_in(NEW, nodes) == view_of(NEW, nodes_of(CAPTURED_08)).owners
     owner = owners_in(NEW, nodes)[TopicPartition("t8", 0)]
     assert isinstance(owner, Owner)
     assert owner.consumer_id == "g8_vm-1795200970500-84e1c6c3"
@@ -209,5 +209,5 @@ def test_owners_alone_are_found_among_their_nodes() -> None:
     st.sampled_from(Dialect),
 )
 def test_no_bytes_make_it_fail(values: dict[str, bytes], dialect: Dialect) -> None:
-    view = view_of(GroupPaths("grp1", dialect), tree(values))
+    view = view_of(GroupPaths("grp1", dialect), nodes_of(values))
     view.shares()

@@ -1,12 +1,11 @@
-"""The nodes that the fake ZooKeepers keep: the one of the simulation and the one of the unit tests.
+"""The nodes of a ZooKeeper in memory. Sessions and connections are those of `zookeeper.py`.
 
-A transaction has one zxid. It is carried out whole or not at all, and it fires watches. Sessions, connections and time
-are the servers' (`tests/sim/zookeeper.py`, `tests/unit/group/registry/fake_zookeeper.py`).
+A transaction has one zxid. It is carried out whole or not at all, and it fires watches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streamgroup.znodes import (
@@ -18,6 +17,7 @@ from streamgroup.znodes import (
     Operation,
     Refusal,
     Set,
+    Subtree,
     ZNode,
 )
 
@@ -59,12 +59,47 @@ class NodeTree:
         self.zxid = 0
         self._nodes = {"/": Node(b"", 0, 0, 0)}
 
+    @classmethod
+    def of(cls, values: Mapping[str, str | bytes], sessions: Mapping[str, int] | None = None) -> NodeTree:
+        """Return these nodes and all above them, created in this order; `sessions`: who has made ephemeral ones."""
+        tree = cls()
+        for path, value in values.items():
+            for above in steps_to(parent_of(path)):
+                if above not in tree:
+                    tree.transact([Create(above)])
+            tree.transact([tree.write(path, value, ephemeral=path in (sessions or {}))], (sessions or {}).get(path, 0))
+        return tree
+
     def __contains__(self, path: str) -> bool:
         return path in self._nodes
 
     def get(self, path: str) -> Node | None:
         """Return the node, or None where there is none."""
         return self._nodes.get(path)
+
+    def write(self, path: str, value: str | bytes, *, ephemeral: bool = False) -> Operation:
+        """Return what gives the node this value: its creation where there is none."""
+        data = value.encode() if isinstance(value, str) else value
+        return Set(path, data) if path in self._nodes else Create(path, data, ephemeral=ephemeral)
+
+    def read(self, subtrees: Iterable[Subtree], watches: set[Watch] | None = None) -> dict[str, ZNode]:
+        """Return what is there; `watches` gets those of the subtrees that are watched."""
+        found: dict[str, ZNode] = {}
+        for subtree in subtrees:
+            self._read(subtree.path, subtree.depth, watches if subtree.watch else None, found)
+        return found
+
+    def _read(self, path: str, depth: int, watches: set[Watch] | None, found: dict[str, ZNode]) -> None:
+        if watches is not None:
+            watches |= {(path, False), (path, depth > 0)}
+        node = self._nodes.get(path)
+        if node is None:
+            return
+        read = node.read(children=depth > 0)
+        if path not in found or depth:
+            found[path] = read
+        for name in read.children:
+            self._read(f"{path.rstrip('/')}/{name}", depth - 1, watches, found)
 
     def owned_by(self, session: int) -> list[str]:
         """Return the paths of a session's ephemeral nodes, the oldest first."""
@@ -162,6 +197,11 @@ class _Transaction:
     def take_back(self) -> None:
         while self._undo:
             self._undo.pop()()
+
+
+def nodes_of(values: Mapping[str, str | bytes], sessions: Mapping[str, int] | None = None) -> dict[str, ZNode]:
+    """Return `NodeTree.of` these values as a look at all of it finds it."""
+    return NodeTree.of(values, sessions).read([Subtree("/", 1 << 10, watch=False)])
 
 
 def parent_of(path: str) -> str:
