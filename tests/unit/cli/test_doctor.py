@@ -16,7 +16,7 @@ from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.log import FetchRequest
 from streamgroup.wire.versions import BrokerVersions
-from tests.unit.cli.clusters import FakeCluster
+from tests.unit.cli.clusters import orders_cluster
 
 NOWHERE = ClientOptions((("127.0.0.1", 1),), default_api_timeout_ms=300, retry_backoff_ms=50)
 
@@ -146,5 +146,8 @@ def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_
     monkeypatch.setattr(module, "open_cluster", lambda _: FakeCluster(Dialect.KAFKA07))
     monkeypatch.setattr(module, "Connection", Silent)
     found = list(module.of_cluster(NOWHERE))
+    monkeypatch.setattr(diagnosis, "open_cluster", lambda _: orders_cluster(Dialect.KAFKA07))
+    monkeypatch.setattr(diagnosis, "Connection", Silent)
+    found = list(diagnosis.of_cluster(NOWHERE))
     assert asked == ["one", "two"]
     assert [row.verdict for row in found if isinstance(row, Finding)] == [Verdict.WARN, Verdict.FAIL, Verdict.FAIL]

@@ -13,8 +13,9 @@ from streamgroup.errors import BrokerError, ErrorCode, TransportError, Unsupport
 from streamgroup.model import Broker, CommittedOffset, Dialect, GroupDescription, TopicPartition
 from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Session
+from tests.fakes.cluster import FakeCluster, Logs
 from tests.fakes.nodes import NodeTree
-from tests.unit.cli.clusters import FakeCluster
+from tests.unit.cli.clusters import orders_cluster
 
 
 def orders(partition: int) -> TopicPartition:
@@ -35,7 +36,7 @@ class FakeSession:
 
 
 def store(dialect: Dialect, tree: Mapping[str, str], *, more: Collection[str] = ()) -> InZooKeeper:
-    return InZooKeeper(cast("Session", FakeSession(tree)), FakeCluster(dialect, more), dialect)
+    return InZooKeeper(cast("Session", FakeSession(tree)), orders_cluster(dialect, more), dialect)
 
 
 KAFKA07 = {
@@ -109,7 +110,7 @@ def test_brokers_tell_the_last_complete_commits(monkeypatch: pytest.MonkeyPatch)
             return Broker(7, "broker", 9092)
 
     monkeypatch.setattr(module.admin, "committed", lambda *args, stable: asked.append((args[1], stable)) or {})
-    brokers = AtBrokers(cast("KafkaCluster", Brokers()))
+    brokers = AtBrokers(cast("KafkaCluster", Brokers(Logs())))
     assert brokers.committed("g", 1.0) == {}
     assert asked == [("g", False)], "without waiting for open transactions"
     assert (brokers.coordinator("g", 1.0), brokers.name_of(3)) == ("broker:9092 (7)", 3)
@@ -131,7 +132,7 @@ def test_a_group_that_09_calls_dead_is_empty_where_it_has_committed(
     monkeypatch.setattr(module.admin, "describe_groups", lambda *_: told)
     monkeypatch.setattr(module.admin, "list_groups", lambda *_: dict.fromkeys(listed))
     monkeypatch.setattr(module.admin, "committed", lambda *_, stable: commits)
-    described = AtBrokers(cast("KafkaCluster", FakeCluster())).describe(["g", "h"], 1.0)
+    described = AtBrokers(cast("KafkaCluster", orders_cluster())).describe(["g", "h"], 1.0)
     assert {name: group.state for name, group in described.items()} == {"g": state, "h": "Stable"}
 
 

@@ -8,12 +8,13 @@ from click.testing import CliRunner, Result
 from streamgroup.cli import topics as module
 from streamgroup.cli.main import main
 from streamgroup.model import Dialect
-from tests.unit.cli.clusters import FakeCluster
+from tests.fakes.cluster import FakeCluster
+from tests.unit.cli.clusters import orders_cluster
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> FakeCluster:
-    fake = FakeCluster(getattr(request, "param", Dialect.KAFKA))
+    fake = orders_cluster(getattr(request, "param", Dialect.KAFKA))
     monkeypatch.setattr(module, "opened", lambda *_: fake)
     return fake
 
@@ -29,7 +30,7 @@ def cells(text: str) -> list[str]:
 
 def test_list_names_the_topics(cluster: FakeCluster) -> None:
     assert run("--list").stdout == "__own\norders\n"
-    assert cluster.closed
+    assert cluster.logs.closed
 
 
 def test_internal_topics_can_be_left_out(cluster: FakeCluster) -> None:

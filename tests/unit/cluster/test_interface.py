@@ -26,8 +26,8 @@ def new(*ports: int) -> dict[str, bytes]:
     return {f"/brokers/ids/{n}": b'{"host":"127.0.0.1","port":%d,"version":1}' % port for n, port in enumerate(ports)}
 
 
-class FakeCluster(KafkaCluster):
-    """Knows its servers; fails as long as `dead` has them."""
+class StubbedCluster(KafkaCluster):
+    """Knows its servers; fails as long as `dead` has them. A real one otherwise, as `RegisteredCluster` makes it."""
 
     dead: ClassVar[set[tuple[str, int]]] = set()
 
@@ -39,13 +39,13 @@ class FakeCluster(KafkaCluster):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KafkaCluster", FakeCluster)
-    monkeypatch.setattr(FakeCluster, "dead", set())
+    monkeypatch.setattr(module, "KafkaCluster", StubbedCluster)
+    monkeypatch.setattr(StubbedCluster, "dead", set())
 
 
 def its_broker_dies(cluster: RegisteredCluster) -> None:
     """The one of `new(9092)`; that has been noticed."""
-    FakeCluster.dead.add(("127.0.0.1", 9092))
+    StubbedCluster.dead.add(("127.0.0.1", 9092))
     with pytest.raises(TransportError):
         cluster.snapshot(None, soon())
 
@@ -96,7 +96,7 @@ def test_while_zookeeper_is_away_the_brokers_known_are_asked_on(fake: None) -> N
     cluster.snapshot(None, soon())
     its_broker_dies(cluster)
     nodes.away = True
-    FakeCluster.dead.clear()
+    StubbedCluster.dead.clear()
     cluster.snapshot(None, soon())
 
 

@@ -26,8 +26,9 @@ from streamgroup.model import (
 from streamgroup.options.types import SourceOptions
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import to_value
+from tests.fakes.cluster import Logs, logs_of
 from tests.fakes.coordinator import ScriptedCoordinator as OffsetCoordinator
-from tests.unit.driver.shells import SOON, GroupPoller, Logs, logs_of, source
+from tests.unit.driver.shells import SOON, GroupPoller, source
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 INITIAL = to_value(INITIAL_DOCUMENT)

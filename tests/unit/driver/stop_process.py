@@ -24,8 +24,9 @@ from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import to_value
 from streamgroup.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
-from tests.unit.driver.shells import GroupPoller, logs_of, source
+from tests.unit.driver.shells import GroupPoller, source
 
 
 class Telling(ScriptedCoordinator):

@@ -15,9 +15,10 @@ from streamgroup.planning import suspicions
 from streamgroup.planning.document import from_value
 from streamgroup.run import plan_gate
 from streamgroup.run.steps import Steps
+from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, ranges, start
-from tests.unit.driver.shells import client, logs_of, source, until
+from tests.unit.driver.shells import client, source, until
 
 __all__ = ["start"]
 

@@ -30,9 +30,10 @@ from streamgroup.planning.document import from_value, to_value
 from streamgroup.run import plan_gate
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
+from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Start, document, ranges, start
-from tests.unit.driver.shells import client, logs_of, running, source, until
+from tests.unit.driver.shells import client, running, source, until
 
 __all__ = ["start"]
 

@@ -24,8 +24,9 @@ from streamgroup.run.shutdown import Shutdown
 from streamgroup.run.steps import Steps, Until
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from tests.fakes.cluster import FakeCluster
 from tests.unit.driver.runs import INITIAL, P0, Start, document, start
-from tests.unit.driver.shells import SOON, FakeCluster, running, source, until
+from tests.unit.driver.shells import SOON, running, source, until
 
 __all__ = ["start"]
 

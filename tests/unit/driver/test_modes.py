@@ -27,9 +27,10 @@ from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, ranges, start
-from tests.unit.driver.shells import SOON, client, logs_of, source, until
+from tests.unit.driver.shells import SOON, client, source, until
 
 __all__ = ["start"]
 

@@ -11,9 +11,10 @@ from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.model import INITIAL_DOCUMENT, Dialect, Document, FetchTask, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import FetchOptions, GroupOptions, Mode
 from streamgroup.planning.document import from_value, to_value
+from tests.fakes.cluster import NODES, Logs
 from tests.unit.broker07 import tp
 from tests.unit.driver.runs import INITIAL, Run, Start, document, start
-from tests.unit.driver.shells import NODES, Logs, client, running, source, until
+from tests.unit.driver.shells import client, running, source, until
 
 __all__ = ["start"]
 

@@ -31,7 +31,7 @@ from streamgroup.planning import loss
 from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.run.planner import Judged, Planner
 from streamgroup.run.run_events import RunEvents
-from tests.unit.driver.shells import NODES
+from tests.fakes.cluster import NODES
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OTHER = TopicPartition("not subscribed any more", 0)

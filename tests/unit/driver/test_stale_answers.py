@@ -12,8 +12,9 @@ from streamgroup.errors import DataLossError
 from streamgroup.model import TopicInfo
 from streamgroup.options.types import GroupOptions, Mode, SourceOptions
 from streamgroup.planning import suspicions
+from tests.fakes.cluster import logs_of
 from tests.unit.driver.runs import P0, P1, Run, Start, ranges, start
-from tests.unit.driver.shells import logs_of, source
+from tests.unit.driver.shells import source
 
 __all__ = ["start"]
 

@@ -11,9 +11,10 @@ from streamgroup.group.table import State
 from streamgroup.model import EARLIEST, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, Start, start
-from tests.unit.driver.shells import logs_of, source, until
+from tests.unit.driver.shells import source, until
 from tests.unit.group.world import COOPERATIVE, World, founded, offsets, sends
 
 __all__ = ["start"]

@@ -14,7 +14,8 @@ from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import BrokerError, DecodeError, ErrorCode, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.options.types import FetchOptions, Isolation, SourceOptions, Subscription
-from tests.unit.driver.shells import SOON, FakeCluster, Logs, client, logs_of, running, source, until
+from tests.fakes.cluster import FakeCluster, Logs, logs_of
+from tests.unit.driver.shells import SOON, client, running, source, until
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
