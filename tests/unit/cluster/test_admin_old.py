@@ -1,4 +1,4 @@
-"""What tools ask of brokers before 0.10: commits in ZooKeeper and in Kafka, of partitions by name."""
+"""What tools ask of brokers before 0.10: commits in ZooKeeper and in Kafka, of partitions by name; groups."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 
 from streamgroup.cluster.admin import committed, describe_groups, list_groups
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.errors import UnsupportedVersionError
-from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.errors import BrokerError, UnsupportedVersionError, error_of
+from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, TopicPartition
 from streamgroup.options.types import ClientOptions
+from streamgroup.wire.messages.admin import DescribedGroup, DescribeGroupsResponse, ListedGroup, ListGroupsResponse
 from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
 from streamgroup.wire.messages.offsets import NO_METADATA, OffsetFetchRequest, OffsetFetchResponse
 from tests.fakes.offsets import zookeepers_answer
+from tests.unit.cluster.test_kafka_old import first_then
 from tests.unit.net.answers import metadata, topic
 from tests.unit.net.fake_broker import FakeBroker
 from tests.unit.net.old_broker import old_broker
@@ -68,3 +70,58 @@ def test_groups_of_0_8_cannot_be_listed_by_its_brokers(broker: Start, options: O
         list_groups(cluster, soon())
     with pytest.raises(UnsupportedVersionError, match=r"DescribeGroups .*\(Kafka 0\.8\.2\)"):
         describe_groups(cluster, ["g"], soon())
+
+
+# -- error codes of the protocol guide of 0.8 and 0.9 ------------------------------------------------------------------
+
+
+def keeper(broker: Start, **handlers: Any) -> FakeBroker:
+    """A broker of 0.9 that coordinates every group."""
+    fake: FakeBroker = old_broker(
+        broker,
+        "0.9",
+        Metadata=lambda *_: metadata({1: fake.port}),
+        FindCoordinator=lambda *_: FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=fake.port),
+        **handlers,
+    )
+    return fake
+
+
+ONE = ListedGroup(group_id="g", protocol_type="consumer")
+
+
+def test_a_list_of_groups_waits_for_its_coordinators(broker: Start, options: Options) -> None:
+    # The first answer is that to the probe of the handshake.
+    answers = [ListGroupsResponse(), ListGroupsResponse(error_code=15), ListGroupsResponse(groups=(ONE,))]
+    fake = keeper(broker, ListGroups=lambda *_: answers.pop(0) if len(answers) > 1 else answers[0])
+    assert list_groups(KafkaCluster(options(fake.port)), soon()) == {"g": GroupListing("g", "consumer")}
+
+
+def test_a_list_of_groups_that_is_forbidden_is_an_error_with_the_broker(broker: Start, options: Options) -> None:
+    fake = keeper(broker, ListGroups=lambda *_: ListGroupsResponse(error_code=29))
+    with pytest.raises(BrokerError, match="the groups of broker 1: TOPIC_AUTHORIZATION_FAILED"):
+        list_groups(KafkaCluster(options(fake.port)), soon())
+
+
+STABLE = DescribedGroup(error_code=0, group_id="g", group_state="Stable", protocol_type="consumer")
+
+
+def described(code: int) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=(DescribedGroup(error_code=code, group_id="g"),))
+
+
+@pytest.mark.parametrize("code", [14, 15, 16])
+def test_a_description_waits_for_its_coordinator(code: int, broker: Start, options: Options) -> None:
+    answers = first_then(described(code), lambda *_: DescribeGroupsResponse(groups=(STABLE,)))
+    fake = keeper(broker, DescribeGroups=answers)
+    assert describe_groups(KafkaCluster(options(fake.port)), ["g"], soon()) == {
+        "g": GroupDescription("g", "Stable", "consumer")
+    }
+    assert len(fake.asked("FindCoordinator")) == 2, "it may have moved"
+
+
+@pytest.mark.parametrize("code", [29, 30])
+def test_a_description_that_is_forbidden_is_an_error_with_the_group(code: int, broker: Start, options: Options) -> None:
+    fake = keeper(broker, DescribeGroups=lambda *_: described(code))
+    with pytest.raises(BrokerError, match=f"cannot describe group 'g': {error_of(code).name}"):
+        describe_groups(KafkaCluster(options(fake.port)), ["g"], soon())

@@ -11,10 +11,16 @@ import pytest
 
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.cluster.requests import NO_OFFSET, ListedOffset
-from streamgroup.errors import TransportError
-from streamgroup.model import EARLIEST, LATEST, TopicPartition
+from streamgroup.errors import BrokerError, TransportError, error_of
+from streamgroup.model import EARLIEST, LATEST, NO_LEADER, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
-from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.wire.messages.cluster import (
+    ApiVersionsRequest,
+    MetadataRequest,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from streamgroup.wire.messages.log import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -31,7 +37,14 @@ Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 
 
+TP = TopicPartition("orders", 0)
 YET_TO_COME = 10**15
+
+
+def first_then(first: Any, then: Callable[..., Any]) -> Callable[..., Any]:
+    """Answers `first` once, then what `then` says."""
+    left = [first]
+    return lambda *asked: left.pop() if left else then(*asked)
 
 
 def of_segments(*starts: int) -> Any:
@@ -74,9 +87,8 @@ def test_offsets_of_a_broker_that_knows_the_times_of_segments_only(
         Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
         ListOffsets=of_segments(100, 200, 300, 350),
     )
-    tp = TopicPartition("orders", 0)
-    listed = KafkaCluster(options(fake.port)).list_offsets({tp: at}, isolation, soon())
-    assert listed == {tp: ListedOffset(offset)}
+    listed = KafkaCluster(options(fake.port)).list_offsets({TP: at}, isolation, soon())
+    assert listed == {TP: ListedOffset(offset)}
 
 
 def test_a_timestamp_that_no_record_is_as_late_as_has_no_offset(broker: Start, options: Options) -> None:
@@ -114,7 +126,7 @@ def test_the_bootstrap_servers_are_tried_one_after_the_other_until_one_answers(b
     for order in itertools.permutations([hangs_up.port, mute.port, 1, answers.port]):
         before = hangs_up.connections
         cluster = KafkaCluster(options(*order, connection_setup_timeout_ms=100))
-        assert cluster.snapshot(["orders"], soon(10)).leader(TopicPartition("orders", 0)) is not None
+        assert cluster.snapshot(["orders"], soon(10)).leader(TP) is not None
         assert cluster.call(MetadataRequest(topics=()), 1, soon()).topics
         cluster.close()
         assert (hangs_up.connections > before) is (order.index(hangs_up.port) < order.index(answers.port))
@@ -140,11 +152,10 @@ def test_an_error_that_the_metadata_has_caused_refreshes_it(broker: Start, optio
     )
     second = old_broker(broker, "0.8.2", ListOffsets=lambda request, _: offsets_v0(request, 6))
     cluster = KafkaCluster(options(first.port))
-    tp = TopicPartition("orders", 0)
     cluster.snapshot(["orders"], soon())
-    assert cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {tp: ListedOffset(7)}
+    assert cluster.list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {TP: ListedOffset(7)}
     asked = len(first.asked("Metadata"))
-    assert cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {tp: ListedOffset(7)}
+    assert cluster.list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {TP: ListedOffset(7)}
     assert len(first.asked("Metadata")) == asked
 
 
@@ -162,3 +173,73 @@ def offsets_v0(request: ListOffsetsRequest, code: int) -> ListOffsetsResponse:
             for each in request.topics
         )
     )
+
+
+# -- error codes of the protocol guide of 0.8 and 0.9 ------------------------------------------------------------------
+
+
+def test_an_unknown_topic_is_absent(broker: Start, options: Options) -> None:
+    fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({1: fake.port}, topic("orders", error=3)))
+    assert KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).topics == {}
+
+
+def test_a_topic_without_leaders_yet_is_asked_for_again(broker: Start, options: Options) -> None:
+    coming = first_then(metadata({1: 9}, topic("orders", error=5)), lambda *_: metadata({1: 9}, topic("orders", 1)))
+    fake = old_broker(broker, "0.9", Metadata=coming)
+    assert KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).leader(TP) is not None
+
+
+@pytest.mark.parametrize("code", [17, 29])
+def test_a_topic_that_cannot_be_asked_for_is_an_error_with_its_name(code: int, broker: Start, options: Options) -> None:
+    fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({1: 9}, topic("orders", error=code)))
+    with pytest.raises(BrokerError, match=f"topic 'orders': {error_of(code).name}"):
+        KafkaCluster(options(fake.port)).snapshot(["orders"], soon())
+
+
+@pytest.mark.parametrize(("code", "leader"), [(5, NO_LEADER), (9, 1)])
+def test_a_partition_has_a_leader_whatever_its_replicas_are(
+    code: int, leader: int, broker: Start, options: Options
+) -> None:
+    """REPLICA_NOT_AVAILABLE tells of another replica, and can be ignored; without a leader the partition waits."""
+    row = MetadataResponsePartition(
+        error_code=code, partition_index=0, leader_id=leader, replica_nodes=(1, 2), isr_nodes=(1,)
+    )
+    answer = MetadataResponseTopic(error_code=0, name="orders", partitions=(row,))
+    fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({1: 9}, answer))
+    info = KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).topics["orders"].partitions[0]
+    assert (info.leader, info.replicas, info.in_sync) == (leader, (1, 2), (1,))
+
+
+def test_a_broker_is_its_id_host_and_port(broker: Start, options: Options) -> None:
+    fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({7: fake.port}, topic("orders", 7)))
+    leader = KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).leader(TP)
+    told = MetadataResponseBroker(node_id=7, host="127.0.0.1", port=fake.port)
+    assert leader is not None
+    assert (leader.node_id, leader.host, leader.port) == (told.node_id, told.host, told.port)
+
+
+@pytest.mark.parametrize("code", [3, 6])
+def test_offsets_that_the_broker_lacks_are_requested_again_after_new_metadata(
+    code: int, broker: Start, options: Options
+) -> None:
+    answer, codes = of_segments(0, 7), [code]
+    fake = old_broker(
+        broker,
+        "0.9",
+        Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
+        ListOffsets=lambda request, version: offsets_v0(request, codes.pop()) if codes else answer(request, version),
+    )
+    listed = KafkaCluster(options(fake.port)).list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon())
+    assert listed == {TP: ListedOffset(7)}
+
+
+def test_an_unknown_error_is_retried_and_reported_with_the_partition(broker: Start, options: Options) -> None:
+    fake = old_broker(
+        broker,
+        "0.9",
+        Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
+        ListOffsets=lambda request, _: offsets_v0(request, -1),
+    )
+    with pytest.raises(TransportError, match="orders-0: UNKNOWN_SERVER_ERROR"):
+        KafkaCluster(options(fake.port)).list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.3))
+    assert len(fake.asked("ListOffsets")) > 1
