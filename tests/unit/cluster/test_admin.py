@@ -45,8 +45,8 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from tests.unit.net.answers import api_versions, metadata, topic
-from tests.unit.net.fake_broker import CLOSE, FakeBroker
+from tests.fakes.answers import api_versions, metadata, topic
+from tests.fakes.broker import CLOSE, FakeBroker
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]

@@ -15,11 +15,12 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.admin import DescribedGroup, DescribeGroupsResponse, ListedGroup, ListGroupsResponse
 from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
 from streamgroup.wire.messages.offsets import NO_METADATA, OffsetFetchRequest, OffsetFetchResponse
+from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
+from tests.fakes.answers import metadata, topic
+from tests.fakes.broker import FakeBroker
 from tests.fakes.offsets import zookeepers_answer
+from tests.fakes.old_broker import old_broker
 from tests.unit.cluster.test_kafka_old import first_then
-from tests.unit.net.answers import metadata, topic
-from tests.unit.net.fake_broker import FakeBroker
-from tests.unit.net.old_broker import old_broker
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]

@@ -13,9 +13,8 @@ from streamgroup.cluster.fanout import BrokerFanout, Pending, Unsent
 from streamgroup.errors import TransportError, UnsupportedVersionError
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataResponse
-from tests.unit.net import fake_broker
-from tests.unit.net.answers import API_VERSIONS, api_versions, metadata
-from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
+from tests.fakes.answers import API_VERSIONS, api_versions, metadata
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Late
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
@@ -87,7 +86,7 @@ def test_all_are_asked_at_once_and_connections_are_kept(fanout: BrokerFanout, br
 def test_a_late_broker_delays_no_other_and_its_response_is_taken_by_the_next_call(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
-    slow, quick = answering(fake_broker.Late(NEWS[0], 0.4), NEWS[1]), answering(NEWS[2])
+    slow, quick = answering(Late(NEWS[0], 0.4), NEWS[1]), answering(NEWS[2])
     ask(fanout, quick)
     late, prompt = ask(fanout, slow, quick, timeout=0.1)
     assert isinstance(late, Pending)
@@ -101,14 +100,14 @@ def test_a_late_broker_delays_no_other_and_its_response_is_taken_by_the_next_cal
 def test_a_late_response_is_not_taken_for_that_of_another_request(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
-    slow = answering(fake_broker.Late(NEWS[0], 0.2), NEWS[1])
+    slow = answering(Late(NEWS[0], 0.2), NEWS[1])
     assert isinstance(ask(fanout, slow, timeout=0.05)[0], Pending)
     assert said(ask(fanout, slow, request=OTHER)) == [2]
     assert said(ask(fanout, slow, timeout=0.05)) == [1]
 
 
 def test_a_late_answer_of_another_era_is_not_taken(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
-    slow = answering(fake_broker.Late(NEWS[0], 0.2), NEWS[1], NEWS[2])
+    slow = answering(Late(NEWS[0], 0.2), NEWS[1], NEWS[2])
     assert isinstance(ask(fanout, slow, timeout=0.05)[0], Pending)
     assert said(ask(fanout, slow, epoch=1)) == [2]
     assert said(ask(fanout, slow, epoch=1)) == [3]

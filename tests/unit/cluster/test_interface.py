@@ -16,7 +16,7 @@ from streamgroup.cluster.registered import RegisteredCluster
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import ClusterSnapshot
 from streamgroup.options.types import ClientOptions
-from tests.unit.driver.registry07 import ZOOKEEPER, FakeNodes, client07
+from tests.fakes.registry07 import ZOOKEEPER, FakeNodes, client07
 from tests.waiting import soon
 
 OLD = {"/brokers/ids/0": b"h-1:127.0.0.1:9092", "/brokers/topics/t/0": b"1"}

@@ -24,8 +24,8 @@ from streamgroup.wire.messages.log import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from tests.unit.net.answers import API_VERSIONS, api_versions, metadata, topic
-from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
+from tests.fakes.answers import API_VERSIONS, api_versions, metadata, topic
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.waiting import soon
 
 ORDERS = (TopicPartition("orders", 0), TopicPartition("orders", 1))

@@ -22,8 +22,8 @@ from streamgroup.model import EARLIEST, LATEST, Dialect, OffsetRange, OffsetSpec
 from streamgroup.options.types import Isolation
 from streamgroup.planning.starts import Bound
 from streamgroup.testing.kafka07 import Compressed
-from tests.unit.broker07 import OldBroker, tp, values
-from tests.unit.driver.registry07 import FakeNodes, client07, registered
+from tests.fakes.broker07 import OldBroker, tp, values
+from tests.fakes.registry07 import FakeNodes, client07, registered
 from tests.waiting import soon
 
 NONE = Isolation.READ_UNCOMMITTED

@@ -27,10 +27,10 @@ from streamgroup.wire.messages.log import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tests.fakes.answers import api_versions, metadata, topic
+from tests.fakes.broker import SILENCE, FakeBroker
+from tests.fakes.old_broker import old_broker
 from tests.unit.cluster.test_kafka import Two, offsets, script
-from tests.unit.net.answers import api_versions, metadata, topic
-from tests.unit.net.fake_broker import SILENCE, FakeBroker
-from tests.unit.net.old_broker import old_broker
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]

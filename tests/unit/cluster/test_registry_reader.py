@@ -10,7 +10,7 @@ from streamgroup.cluster.registry_reader import one_cluster, read_brokers, read_
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import Broker, Dialect, TopicPartition
 from tests.fakes.nodes import nodes_of
-from tests.unit.driver.registry07 import FakeNodes
+from tests.fakes.registry07 import FakeNodes
 
 OLD = {"/brokers/ids/0": b"h0-17:h0:9092", "/brokers/ids/7": b"h7-17:h7:9093"}
 NEW = {"/brokers/ids/3": b'{"host":"h3","port":9094,"jmx_port":-1,"version":1}'}

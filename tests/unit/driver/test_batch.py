@@ -33,7 +33,7 @@ from streamgroup.model import (
 from streamgroup.net import resolve
 from streamgroup.options.types import SourceOptions, SplitOptions, Subscription
 from tests.fakes.cluster import NODES, Logs, logs_of
-from tests.unit.driver.registry07 import client07
+from tests.fakes.registry07 import client07
 from tests.unit.driver.shells import client, source
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -11,8 +11,8 @@ from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.model import INITIAL_DOCUMENT, Dialect, Document, FetchTask, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import FetchOptions, GroupOptions, Mode
 from streamgroup.planning.document import from_value, to_value
+from tests.fakes.broker07 import tp
 from tests.fakes.cluster import NODES, Logs
-from tests.unit.broker07 import tp
 from tests.unit.driver.runs import INITIAL, Run, Start, document, start
 from tests.unit.driver.shells import client, running, source, until
 

@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.executor.cursor import SIZES
 from streamgroup.executor.pool import POOL
-from tests.unit.broker07 import start_broker07
+from tests.fakes.broker07 import start_broker07
 from tests.unit.net.conftest import broker, fresh_memory, options
 
 __all__ = ["broker", "fresh_memory", "options", "start_broker07"]

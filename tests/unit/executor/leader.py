@@ -23,9 +23,9 @@ from streamgroup.wire.messages.log import (
     OffsetForLeaderTopicResult,
     PartitionData,
 )
-from tests.unit.net.answers import API_VERSIONS, metadata, topic
-from tests.unit.net.fake_broker import FakeBroker
-from tests.unit.net.old_broker import old_broker
+from tests.fakes.answers import API_VERSIONS, metadata, topic
+from tests.fakes.broker import FakeBroker
+from tests.fakes.old_broker import old_broker
 from tests.unit.records.encoder import Record, encode_batch
 
 TOPIC_ID = "00000000-0000-0000-0000-00000000cafe"

@@ -16,8 +16,8 @@ from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.columns import SCHEMA
 from streamgroup.remediation import StoredIn
 from streamgroup.wire.messages.log import AbortedTransaction
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
-from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker
 from tests.unit.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker
 
 Start = Callable[..., FakeBroker]

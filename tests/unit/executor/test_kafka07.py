@@ -26,7 +26,7 @@ from streamgroup.model import Broker, Dialect, FetchRange, FetchTask, OffsetRang
 from streamgroup.options.types import ClientOptions, FetchOptions
 from streamgroup.remediation import StoredIn
 from streamgroup.testing.kafka07 import Compressed
-from tests.unit.broker07 import OldBroker, tp, values
+from tests.fakes.broker07 import OldBroker, tp, values
 
 QUICK = FetchOptions(poll_timeout_ms=500)
 Start = Callable[..., OldBroker]
@@ -360,8 +360,8 @@ def test_a_newer_kafka_is_named_as_a_possible_cause(start: Start) -> None:
 
 def test_the_plan_tells_servers_that_the_options_do_not(start: Start) -> None:
     """A task of a later Kafka that was found in ZooKeeper: who is asked for a leader that has moved."""
+    from tests.fakes.broker import FakeBroker  # noqa: PLC0415
     from tests.unit.executor.leader import Leader, Log, batch  # noqa: PLC0415
-    from tests.unit.net.fake_broker import FakeBroker  # noqa: PLC0415
 
     brokers: list[FakeBroker] = []
 

@@ -12,10 +12,10 @@ from streamgroup.executor.fetcher import read
 from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, FetchRange, FetchTask
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
+from tests.fakes.answers import api_versions
+from tests.fakes.broker import FakeBroker
 from tests.unit.executor.leader import Leader, Log, batch
 from tests.unit.executor.test_fetcher import QUICK, Reading, planned
-from tests.unit.net.answers import api_versions
-from tests.unit.net.fake_broker import FakeBroker
 from tests.unit.records.encoder import Record, encode_batch
 
 Start = Callable[..., FakeBroker]

@@ -13,10 +13,10 @@ from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, Dialect, FetchRange, F
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions, FetchOptions
 from streamgroup.wire.kafka07 import MultiFetchRequest07
-from tests.unit.broker07 import OldBroker, values
+from tests.fakes.broker import FakeBroker
+from tests.fakes.broker07 import OldBroker, values
 from tests.unit.executor.leader import Leader, Log, batch
 from tests.unit.executor.test_fetcher import QUICK, Reading, planned
-from tests.unit.net.fake_broker import FakeBroker
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]

@@ -11,8 +11,8 @@ from streamgroup.executor import pool as pool_module
 from streamgroup.executor.pool import MAX_IDLE_S, MAX_KEPT, ConnectionPool
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from tests.unit.net.answers import API_VERSIONS, METADATA
-from tests.unit.net.fake_broker import FakeBroker
+from tests.fakes.answers import API_VERSIONS, METADATA
+from tests.fakes.broker import FakeBroker
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]

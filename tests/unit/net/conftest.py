@@ -5,7 +5,7 @@ import pytest
 
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions
-from tests.unit.net.fake_broker import FakeBroker
+from tests.fakes.broker import FakeBroker
 
 
 @pytest.fixture(autouse=True)

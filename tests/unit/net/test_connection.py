@@ -11,8 +11,8 @@ from streamgroup.errors import BrokerError, DecodeError, TooLarge, TransportErro
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from tests.unit.net.answers import API_VERSIONS, METADATA, api_versions
-from tests.unit.net.fake_broker import CLOSE, SILENCE, Cut, FakeBroker, InVersion, Late, OtherId, Raw, Slowly
+from tests.fakes.answers import API_VERSIONS, METADATA, api_versions
+from tests.fakes.broker import CLOSE, SILENCE, Cut, FakeBroker, InVersion, Late, OtherId, Raw, Slowly
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]

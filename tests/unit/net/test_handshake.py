@@ -16,9 +16,9 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
-from tests.unit.net.answers import API_VERSIONS, METADATA
-from tests.unit.net.fake_broker import CLOSE, SILENCE, FakeBroker, InVersion, Late, Raw
-from tests.unit.net.old_broker import old_broker
+from tests.fakes.answers import API_VERSIONS, METADATA
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, InVersion, Late, Raw
+from tests.fakes.old_broker import old_broker
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]

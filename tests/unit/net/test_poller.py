@@ -12,8 +12,8 @@ from streamgroup.net.poller import Broken, Connected, Event, Poller, Received
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.group import HeartbeatRequest
-from tests.unit.net.answers import API_VERSIONS, METADATA, api_versions
-from tests.unit.net.fake_broker import CLOSE, SILENCE, Cut, FakeBroker, Late, OtherId
+from tests.fakes.answers import API_VERSIONS, METADATA, api_versions
+from tests.fakes.broker import CLOSE, SILENCE, Cut, FakeBroker, Late, OtherId
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]

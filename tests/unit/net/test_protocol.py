@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from streamgroup.errors import DecodeError
 from streamgroup.net.protocol import Answer, Protocol
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from tests.unit.net.answers import API_VERSIONS, METADATA
-from tests.unit.net.fake_broker import framed
+from tests.fakes.answers import API_VERSIONS, METADATA
+from tests.fakes.broker import framed
 
 EVERYTHING = MetadataRequest(topics=None)
 

@@ -26,7 +26,7 @@ from streamgroup.wire.kafka07 import (
     ProduceRequest07,
     message07,
 )
-from tests.unit.broker07 import OldBroker
+from tests.fakes.broker07 import OldBroker
 
 FETCH = FetchRequest07("events", 1, 30, 1_000)
 OFFSETS = OffsetsRequest07("events", 1, LATEST_TIME, 1)

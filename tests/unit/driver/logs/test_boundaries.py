@@ -14,8 +14,8 @@ from streamgroup.driver.logs.boundaries import BoundaryScans, PositionChecks, re
 from streamgroup.errors import ConfigError, DecodeError, TransportError
 from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
 from tests.clock import Clock
-from tests.unit.broker07 import tp
-from tests.unit.driver.registry07 import FakeNodes, client07
+from tests.fakes.broker07 import tp
+from tests.fakes.registry07 import FakeNodes, client07
 from tests.unit.driver.shells import SOON
 
 A, B = tp(0, 0), tp(1, 2)

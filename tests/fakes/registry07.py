@@ -8,8 +8,8 @@ from streamgroup.cluster.registry_reader import RegistryReader
 from streamgroup.errors import TransportError
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.znodes import Subtree, ZNode
+from tests.fakes.broker07 import TOPIC, OldBroker
 from tests.fakes.nodes import NodeTree
-from tests.unit.broker07 import TOPIC, OldBroker
 
 ZOOKEEPER = ZooKeeperOptions((("zk1", 2181),), "/kafka")
 

@@ -11,8 +11,8 @@ from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
 from streamgroup.wire.schema import Request
-from tests.unit.net.answers import METADATA
-from tests.unit.net.fake_broker import CLOSE, FakeBroker, Handler, OtherId
+from tests.fakes.answers import METADATA
+from tests.fakes.broker import CLOSE, FakeBroker, Handler, OtherId
 
 BY_NAME = {release.name: release for release in RELEASES}
 COORDINATOR_NOT_AVAILABLE = 15
