@@ -48,17 +48,34 @@ class Network:
         return self._chance.random()
 
 
-class Line:
+class Stalling:
+    """A connection that may stall, both ways or for answers alone."""
+
+    def __init__(self, network: Network) -> None:
+        self.stalled_until = 0.0
+        self.answers_stalled_until = 0.0
+        self._network = network
+
+    def stall(self, seconds: float, *, answers_only: bool = False) -> None:
+        """Nothing comes through for so long, or no answer does."""
+        until = self._network.kernel.now + seconds
+        self.answers_stalled_until = max(self.answers_stalled_until, until)
+        if not answers_only:
+            self.stalled_until = max(self.stalled_until, until)
+
+    def heal(self) -> None:
+        self.stalled_until = self.answers_stalled_until = 0.0
+
+
+class Line(Stalling):
     """One connection of a process to a node."""
 
     def __init__(self, network: Network, broker: SimBroker, process: Process, lane: Lane, node: int) -> None:
+        super().__init__(network)
         self.lane = lane
         self.node = node
         self.open = True
         self.unanswered: dict[int, Send] = {}
-        self.stalled_until = 0.0
-        self.answers_stalled_until = 0.0
-        self._network = network
         self._broker = broker
         self._process = process
         self._reset = False
@@ -133,16 +150,6 @@ class Line:
     def _deliver(self, token: int, response: Any) -> None:
         if self.open and not self._delayed(partial(self._deliver, token, response), self.answers_stalled_until):
             self._process.hear(partial(self._process.answered, self, token, response))
-
-    def stall(self, seconds: float, *, answers_only: bool = False) -> None:
-        """Nothing comes through for so long, or no answer does."""
-        until = self._network.kernel.now + seconds
-        self.answers_stalled_until = max(self.answers_stalled_until, until)
-        if not answers_only:
-            self.stalled_until = max(self.stalled_until, until)
-
-    def heal(self) -> None:
-        self.stalled_until = self.answers_stalled_until = 0.0
 
     def break_(self, reason: str) -> None:
         """The connection breaks by itself: the process hears of it."""

@@ -17,7 +17,7 @@ from typing import Any
 from streamgroup.group.registry import events as rv
 from tests.fakes.zookeeper import Connection, Session
 from tests.sim.kernel import Act, Kernel
-from tests.sim.network import Network
+from tests.sim.network import Network, Stalling
 from tests.sim.zookeeper import SimZooKeeper
 
 RETRY_S = 0.3
@@ -60,20 +60,18 @@ class _Way:
             self._acts.popleft()[1]()
 
 
-class Wire(Connection):
+class Wire(Stalling, Connection):
     """One connection of a client, which holds its session's watches."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__()
+        Stalling.__init__(self, client.network)
+        Connection.__init__(self)
         self.client = client
         self.session: Session | None = None
         self.open = True
-        self.stalled_until = 0.0
-        self.answers_stalled_until = 0.0
         self.unanswered: deque[Answer] = deque()
         self.outward = _Way(client.network, self._outward_blocked)
         self.backward = _Way(client.network, self._backward_blocked)
-        self._network = client.network
         self._closed_by_server = False
 
     # -- to the server ------------------------------------------------------------------------------------------------
@@ -126,16 +124,6 @@ class Wire(Connection):
         self.back(partial(self.client.disconnected, self, "the server has closed the connection"))
 
     # -- faults -------------------------------------------------------------------------------------------------------
-
-    def stall(self, seconds: float, *, answers_only: bool = False) -> None:
-        """Nothing comes through for so long, or no answer does."""
-        until = self._network.kernel.now + seconds
-        self.answers_stalled_until = max(self.answers_stalled_until, until)
-        if not answers_only:
-            self.stalled_until = max(self.stalled_until, until)
-
-    def heal(self) -> None:
-        self.stalled_until = self.answers_stalled_until = 0.0
 
     def break_(self, reason: str) -> None:
         """The connection breaks by itself."""

@@ -200,9 +200,7 @@ def test_one_of_two_leaves_with_a_batch_in_flight_and_the_other_reads_it_again()
     b = world.query("B")
     world.run(10)
     assert (a.poll(), b.poll()) == (True, True)
-    document = b.plan()
-    assert document is not None
-    b.ask(document)
+    document = b.begin()
     [number] = b.held
     b.act(b.member.farewell(world.now))
     assert world.coordinator.metadata((P0, P1)[number]).asked == document.sequence
@@ -220,9 +218,7 @@ def test_one_of_two_leaves_with_a_batch_in_flight_and_the_other_reads_it_again()
 def test_a_batch_in_flight_is_committed_before_its_partition_moves() -> None:
     world, a = founded()
     a.poll()
-    document = a.plan()
-    assert document is not None
-    a.ask(document)
+    document = a.begin()
     b = world.query("B")
     world.run(20)
     assert b.held == [], "B waits for A's batch"
@@ -239,9 +235,7 @@ def test_a_batch_in_flight_is_committed_before_its_partition_moves() -> None:
 def test_a_member_told_to_rejoin_waits_for_the_answer_to_the_commit_of_its_batch() -> None:
     """Rejoined before, it could not know whether the next owner reads the batch again (R21)."""
     world, a = founded()
-    document = a.plan()
-    assert document is not None
-    a.ask(document)
+    document = a.begin()
     b = world.query("B")
     world.run(20)
     joined = sends(a, JoinGroupRequest)
@@ -263,9 +257,7 @@ def test_a_batch_that_nobody_proves_is_given_up_and_may_be_repeated() -> None:
     """R22: the group waits no longer than max.poll.interval.ms."""
     world, a = founded()
     a.poll()
-    document = a.plan()
-    assert document is not None
-    a.ask(document)
+    document = a.begin()
     b = world.query("B")
     world.run(310)
     assert sorted(a.held + b.held) == [0, 1]
@@ -290,9 +282,7 @@ def test_a_member_that_joins_during_a_long_batch_gets_its_share_after_it(*, list
     world.run(1)
     a.poll()
     world.produce(10)
-    document = a.plan()
-    assert document is not None
-    a.ask(document)
+    document = a.begin()
     world.run(45)
     b = world.query("B")
     world.run(takes_s)

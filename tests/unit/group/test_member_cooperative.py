@@ -8,18 +8,10 @@ from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.member import MemberAction
 from streamgroup.group.table import State
-from streamgroup.model import Document
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetFetchRequest
 from tests.fakes.group import GroupState
 from tests.unit.group.world import COOPERATIVE, SESSION_S, Query, World, founded, offsets, sends
-
-
-def in_flight(query: Query) -> Document:
-    document = query.plan()
-    assert document is not None, "nothing may be planned"
-    query.ask(document)
-    return document
 
 
 def last(query: Query, kind: type[MemberAction]) -> MemberAction:
@@ -52,7 +44,7 @@ def test_a_newcomer_gets_its_share_and_who_had_it_never_pauses() -> None:
 
 def test_what_moves_is_sunk_and_committed_first_and_the_rest_goes_on() -> None:
     world, a = founded(4, **COOPERATIVE)
-    document = in_flight(a)
+    document = a.begin()
     b = world.query("B")
     world.run(20)
     assigned = last(a, ev.Assigned)
@@ -128,7 +120,7 @@ def test_what_is_kept_is_not_fetched_again() -> None:
 def test_a_member_that_leaves_moves_its_partitions_alone() -> None:
     world, a, b = shared()
     mine = dict(a.positions)
-    document = in_flight(a)
+    document = a.begin()
     b.act(b.member.step(ev.Stop(), world.now))
     world.run(20)
     assert a.held == [0, 1, 2, 3]
@@ -145,7 +137,7 @@ def test_a_member_that_leaves_moves_its_partitions_alone() -> None:
 
 def test_what_was_to_be_given_up_and_comes_back_goes_on_as_if_nothing_had_been() -> None:
     world, a = founded(4, **COOPERATIVE)
-    document = in_flight(a)
+    document = a.begin()
     b = world.query("B")
     world.run(20)
     assert len(a.positions) == 2
@@ -161,7 +153,7 @@ def test_what_was_to_be_given_up_and_comes_back_goes_on_as_if_nothing_had_been()
 
 def test_what_is_to_be_given_up_is_not_planned_again_while_the_group_gathers_once_more() -> None:
     world, a = founded(4, **COOPERATIVE)
-    document = in_flight(a)
+    document = a.begin()
     b = world.query("B")
     world.run(20)
     leaving = a.membership.revoking
@@ -173,7 +165,7 @@ def test_what_is_to_be_given_up_is_not_planned_again_while_the_group_gathers_onc
     a.sink(document)
     assert a.poll(), "committed in the generation that is kept"
     world.produce(5)
-    again = in_flight(a)
+    again = a.begin()
     assert {r.partition for r in again.ranges} == a.ledger.held.keys() - leaving
     assert again.positions.keys() == a.ledger.held.keys() - leaving
 
@@ -181,7 +173,7 @@ def test_what_is_to_be_given_up_is_not_planned_again_while_the_group_gathers_onc
 def test_a_batch_that_nobody_proves_gives_up_what_moves_and_only_that_may_be_repeated() -> None:
     """R22: without a listener a long trigger would keep the newcomer's share from everybody."""
     world, a = founded(4, **COOPERATIVE)
-    document = in_flight(a)
+    document = a.begin()
     b = world.query("B")
     world.run(310)
     assert (len(a.held), len(b.held)) == (2, 2)
@@ -214,7 +206,7 @@ def test_the_line_in_the_log_tells_what_changes() -> None:
 def test_while_partitions_move_nobody_has_read_all_that_is_its_own() -> None:
     """R11: an AvailableNow that ended now would leave them to nobody."""
     world, a = founded(4, **COOPERATIVE)
-    document = in_flight(a)
+    document = a.begin()
     assert a.member.complete
     b = world.query("B")
     world.run(20)
@@ -235,7 +227,7 @@ def test_while_partitions_move_nobody_has_read_all_that_is_its_own() -> None:
 def test_a_commit_that_the_next_generation_has_overtaken_is_made_again_in_it(code: int) -> None:
     """The JoinGroup is answered on another connection: 22 only says that its answer is on the way."""
     world, a, _ = shared()
-    document = in_flight(a)
+    document = a.begin()
     world.query("C")
     world.silent.add(JoinGroupRequest)
     world.run(5)
@@ -274,7 +266,7 @@ def test_a_join_group_without_an_answer_pauses_planning_until_the_next_assignmen
 @pytest.mark.parametrize("how", ["expelled", "by its own clock"])
 def test_a_lost_membership_loses_everything_also_here(how: str) -> None:
     world, a, b = shared()
-    document = in_flight(a)
+    document = a.begin()
     mine = a.held
     if how == "expelled":
         world.coordinator.expel(a.membership.member_id)
@@ -307,7 +299,7 @@ def test_a_stop_commits_also_while_the_group_gathers() -> None:
     world.query("C")
     world.run(5)
     assert a.membership.state is State.JOINING
-    document = in_flight(a)
+    document = a.begin()
     a.act(a.member.farewell(world.now))
     assert world.coordinator.metadata(document.ranges[0].partition).asked == document.sequence
 
@@ -319,7 +311,7 @@ def test_one_eager_strategy_among_those_offered_makes_the_member_eager() -> None
     """A rolling upgrade, as in Java: cooperative-sticky is chosen, and everything is given up before joining."""
     both = ("cooperative-sticky", "range")
     world, a = founded(4, strategies=both)
-    document = in_flight(a)
+    document = a.begin()
     b = world.query("B", strategies=both)
     world.run(20)
     assert (a.membership.rebalance_wanted, b.held) == (True, [])

@@ -37,9 +37,7 @@ def test_a_lone_query_whose_commit_is_refused_repeats_nothing(code: int) -> None
 @pytest.mark.parametrize("proven", ["before it has rejoined", "after it has rejoined"])
 def test_a_lone_query_that_loses_its_session_in_a_batch_repeats_nothing(proven: str) -> None:
     world, a = founded()
-    document = a.plan()
-    assert document is not None
-    a.ask(document)
+    document = a.begin()
     if proven == "before it has rejoined":
         world.held_back = []
     world.coordinator.expel(a.membership.member_id)
@@ -93,9 +91,7 @@ def test_a_member_that_left_and_came_back_gains_everything_anew() -> None:
 
 def test_a_batch_in_flight_while_the_member_was_out_moves_nothing_by_itself() -> None:
     world, a = founded()
-    document = a.plan()
-    assert document is not None
-    a.ask(document)
+    document = a.begin()
     a.act(a.member.step(ev.Stop(), world.now))
     world.coordinator.offsets[P0] = CommittedOffset(4)
     a.act(a.member.step(ev.Start(("t",)), world.now))
@@ -113,9 +109,7 @@ def killed_in_a_batch() -> tuple[World, Query, Document]:
     a.batch()
     a.poll()
     world.produce(10)
-    document = a.plan()
-    assert document is not None
-    a.ask(document)
+    document = a.begin()
     world.die(a)
     return world, a, document
 

@@ -119,11 +119,16 @@ class Query:
         self.world.sunk += [(r.partition.partition, offset) for r in self.handed for offset in range(r.start, r.until)]
         self.start, self.handed = document, ()
 
-    def batch(self) -> Document:
-        """A whole batch, up to the commit in Spark's log; the proof comes with the next `poll`."""
+    def begin(self) -> Document:
+        """A batch that is in flight."""
         document = self.plan()
         assert document is not None, f"{self.name} may not plan, or nothing is new"
         self.ask(document)
+        return document
+
+    def batch(self) -> Document:
+        """A whole batch, up to the commit in Spark's log; the proof comes with the next `poll`."""
+        document = self.begin()
         self.sink(document)
         return document
 

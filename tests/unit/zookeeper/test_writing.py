@@ -10,57 +10,51 @@ from kazoo.exceptions import BadVersionError, NoAuthError, NodeExistsError, NoNo
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from streamgroup.options.types import ZooKeeperOptions
-from streamgroup.znodes import Check, Create, Delete, Operation, Refusal, Set
+from streamgroup.znodes import Check, Create, Delete, Operation, Refusal, Set, ZNode
 from streamgroup.zookeeper.writing import Writer
+from tests.fakes.nodes import NodeTree, Refused
 
 OPTIONS = ZooKeeperOptions((("zk", 2181),))
-
-
-class Stat:
-    def __init__(self, version: int) -> None:
-        self.version = version
+ERRORS = {
+    Refusal.NO_NODE: NoNodeError,
+    Refusal.NODE_EXISTS: NodeExistsError,
+    Refusal.BAD_VERSION: BadVersionError,
+}
 
 
 class Nodes:
     """kazoo's asynchronous methods over nodes in memory; what they give is called to have it."""
 
     def __init__(self, *paths: str) -> None:
-        self.versions = dict.fromkeys(paths, 0)
+        self.tree = NodeTree.of(dict.fromkeys(paths, b""))
         self.forbidden: set[str] = set()
         self.written: list[str] = []
 
     def exists_async(self, path: str) -> Any:
-        return lambda: Stat(self.versions[path]) if path in self.versions else None
+        return lambda: self._stat(path)
+
+    def _stat(self, path: str) -> ZNode | None:
+        node = self.tree.get(path)
+        return None if node is None else node.read(children=False)
 
     def create_async(self, path: str, value: bytes, acl: Any, ephemeral: bool = False) -> Any:
-        def create() -> None:
-            assert acl == OPEN_ACL_UNSAFE
-            if path in self.forbidden:
-                raise NoAuthError
-            if path in self.versions:
-                raise NodeExistsError
-            if path.rpartition("/")[0] not in {"", *self.versions}:
-                raise NoNodeError
-            self.versions[path] = 0
-            self.written.append(f"create {path}")
-
-        return create
+        assert acl == OPEN_ACL_UNSAFE
+        return lambda: self._write("create", Create(path, value, ephemeral))
 
     def set_async(self, path: str, value: bytes, version: int) -> Any:
-        def write() -> None:
-            if version not in (-1, self.versions[path]):
-                raise BadVersionError
-            self.versions[path] += 1
-            self.written.append(f"set {path}")
-
-        return write
+        return lambda: self._write("set", Set(path, value, version))
 
     def delete_async(self, path: str, version: int) -> Any:
-        def delete() -> None:
-            del self.versions[path]
-            self.written.append(f"delete {path}")
+        return lambda: self._write("delete", Delete(path, version))
 
-        return delete
+    def _write(self, what: str, operation: Operation) -> None:
+        if operation.path in self.forbidden:
+            raise NoAuthError
+        try:
+            self.tree.transact([operation])
+        except Refused as refused:
+            raise ERRORS[refused.refusal] from None
+        self.written.append(f"{what} {operation.path}")
 
 
 def writer(nodes: Any) -> Writer:
@@ -106,7 +100,7 @@ def test_a_write_in_between_is_detected_by_its_version() -> None:
 
     def seen(path: str) -> Any:
         stat = exists(path)()
-        nodes.versions["/a"] = 5
+        nodes.tree.transact([Set("/a", b"other")])
         return lambda: stat
 
     nodes.exists_async = seen  # type: ignore[method-assign]
