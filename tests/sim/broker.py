@@ -32,7 +32,10 @@ VERSIONS = {FindCoordinatorRequest: 4, OffsetCommitRequest: OFFSETS_VERSION, Off
 
 
 class Logs:
-    """The topics: logs from offset 0 that grow and may be cut, partitions that are only added."""
+    """The topics: logs from offset 0 that grow and may be cut, partitions that are only added.
+
+    `tests/fakes/cluster.py` has logs that tests write down; these move by themselves and are never listed.
+    """
 
     def __init__(self, counts: Mapping[str, int], *, topic_ids: bool = True) -> None:
         self._topic_ids = topic_ids

@@ -18,7 +18,10 @@ JVM = os.getpid()
 
 
 class FakeCoordinator:
-    """Drains as told; without `may_answer` it answers no status until the end of the test."""
+    """The query's coordinator as its control channel calls it: it has no group, since the channel only carries answers.
+
+    It drains as told; without `may_answer` it answers no status until the end of the test.
+    """
 
     def __init__(self, run: str = "r1", lineage: str = "l1") -> None:
         self.run = run

@@ -20,6 +20,8 @@ GIVEN = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
 
 
 class FakeCoordinator:
+    """The query's coordinator as the reader calls it: a list of the calls is all that its tests look at."""
+
     def __init__(self) -> None:
         self.calls: list[Any] = []
 

@@ -33,7 +33,7 @@ COMMIT = CommitOffsets(6, "g", "g_host-1-aa", 1 << 40, {P0: CommittedOffset(9, "
 
 
 class _Cluster:
-    """Answers every commit with one code."""
+    """Answers every commit with one code: which one a group gives to whom is not this thread's concern."""
 
     def __init__(self, code: int) -> None:
         self.code = code

@@ -28,7 +28,7 @@ GRANTED_MS = 4_000
 
 
 class FakeSession:
-    """Answers at once, unless a test has it wait."""
+    """Answers at once, unless a test has it wait; without nodes, as the thread only carries requests and answers."""
 
     made: list[FakeSession] = []  # noqa: RUF012  (emptied by the fixture)
 

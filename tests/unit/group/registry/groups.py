@@ -40,7 +40,7 @@ def tps(*names: str) -> tuple[TopicPartition, ...]:
 
 
 class Cluster:
-    """Brokers of 0.7 and their topics; time, which passes for all."""
+    """Brokers of 0.7 and their topics as ZooKeeper has them, members, real consumers; time, which passes for all."""
 
     def __init__(self) -> None:
         self.zk = ZooKeeper()
