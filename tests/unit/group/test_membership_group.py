@@ -12,6 +12,7 @@ from streamgroup.group.membership import Membership
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import PartitionInfo, TopicInfo
+from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
 
 
@@ -137,10 +138,11 @@ def test_the_leader_notices_new_partitions_and_only_the_leader_rejoins_for_them(
     leader = next(name for name, a in group.assigned.items() if a.leader)
     follower = next(name for name, a in group.assigned.items() if not a.leader)
     group.counts["t"] = 4
-    generation = group.coordinator.generation
+    generation, acted = group.coordinator.generation, len(group.log[follower])
     group.tell_topics(follower, frozenset({"t"}))
     group.run(10)
     assert group.coordinator.generation == generation
+    assert not any(isinstance(a, ev.Send) and a.api is JoinGroupRequest for a in group.log[follower][acted:])
     group.tell_topics(leader, frozenset({"t"}))
     group.run(10)
     assert {name: len(share) for name, share in group.shares().items()} == {"A": 2, "B": 2}
