@@ -143,11 +143,8 @@ def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(module, "open_cluster", lambda _: FakeCluster(Dialect.KAFKA07))
+    monkeypatch.setattr(module, "open_cluster", lambda _: orders_cluster(Dialect.KAFKA07))
     monkeypatch.setattr(module, "Connection", Silent)
     found = list(module.of_cluster(NOWHERE))
-    monkeypatch.setattr(diagnosis, "open_cluster", lambda _: orders_cluster(Dialect.KAFKA07))
-    monkeypatch.setattr(diagnosis, "Connection", Silent)
-    found = list(diagnosis.of_cluster(NOWHERE))
     assert asked == ["one", "two"]
     assert [row.verdict for row in found if isinstance(row, Finding)] == [Verdict.WARN, Verdict.FAIL, Verdict.FAIL]

@@ -15,7 +15,6 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.admin import DescribedGroup, DescribeGroupsResponse, ListedGroup, ListGroupsResponse
 from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
 from streamgroup.wire.messages.offsets import NO_METADATA, OffsetFetchRequest, OffsetFetchResponse
-from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
 from tests.fakes.answers import metadata, topic
 from tests.fakes.broker import FakeBroker
 from tests.fakes.offsets import zookeepers_answer

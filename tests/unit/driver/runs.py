@@ -27,7 +27,7 @@ from streamgroup.options.types import SourceOptions
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import to_value
 from tests.fakes.cluster import Logs, logs_of
-from tests.fakes.coordinator import ScriptedCoordinator as OffsetCoordinator
+from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.shells import SOON, GroupPoller, source
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -40,7 +40,7 @@ class Run:
     def __init__(
         self,
         options: SourceOptions,
-        group: OffsetCoordinator,
+        group: ScriptedCoordinator,
         logs: Logs,
         held: set[type[Any]],
         home: Path | None = None,
@@ -90,11 +90,11 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         options: SourceOptions | None = None,
         *,
         logs: Logs | None = None,
-        group: OffsetCoordinator | None = None,
+        group: ScriptedCoordinator | None = None,
         hold: type[Any] | None = None,
         home: Path | None = None,
     ) -> Run:
-        group, logs, held = group or OffsetCoordinator(), logs or logs_of([10, 10]), {hold} if hold else set()
+        group, logs, held = group or ScriptedCoordinator(), logs or logs_of([10, 10]), {hold} if hold else set()
         pollers: list[GroupPoller] = []
 
         def poller(_options: object) -> GroupPoller:

@@ -12,10 +12,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning.starts import Bound
-from tests.unit.driver.shells import FakeCluster, logs_of
-from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
-from streamgroup.run.run_events import Loss
-from tests.fakes.cluster import FakeCluster, Logs, logs_of
+from tests.fakes.cluster import FakeCluster, logs_of
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 COMMITTED = Isolation.READ_COMMITTED

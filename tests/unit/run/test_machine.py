@@ -43,9 +43,10 @@ from streamgroup.run.table import RunState
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.wire.schema import decode, encode
-from tests.offset_store import OFFSETS_VERSION
-from tests.unit.driver.shells import NODES, source
-from tests.unit.group.fake_group import OffsetCoordinator
+from tests.fakes.cluster import NODES
+from tests.fakes.coordinator import ScriptedCoordinator
+from tests.fakes.offsets import OFFSETS_VERSION
+from tests.unit.driver.shells import source
 
 A = TypeVar("A")
 
@@ -114,7 +115,7 @@ class Shell:
         self.cluster = snapshot()
         """The metadata that the brokers tell."""
         self.lines: list[str] = []
-        self.coordinator = OffsetCoordinator()
+        self.coordinator = ScriptedCoordinator()
         self.held = set(held)
         self.waiting: list[ev.Send] = []
         self.sent: list[ev.Send] = []

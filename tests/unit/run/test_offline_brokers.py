@@ -26,8 +26,8 @@ from streamgroup.model import (
 from streamgroup.options.types import FetchOptions, GroupOptions, Mode
 from streamgroup.run.offline_brokers import STREAM_TIMEOUT_S, OfflineBrokers
 from streamgroup.run.questions import FetchCommitted, Question
-from tests.unit.broker07 import tp
-from tests.unit.driver.shells import NODES
+from tests.fakes.broker07 import tp
+from tests.fakes.cluster import NODES
 from tests.unit.run.calls import Call, config
 
 HERE, AWAY = tp(0, 0), tp(1, 2)

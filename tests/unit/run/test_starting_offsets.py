@@ -22,7 +22,7 @@ from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.run.questions import ListOffsets, Question
 from streamgroup.run.run_events import RunEvents
 from streamgroup.run.starting_offsets import StartingOffsets, losses_of, refuse
-from tests.unit.driver.shells import FakeCluster, Logs, logs_of
+from tests.fakes.cluster import FakeCluster, Logs, logs_of
 from tests.unit.run.calls import Call, config
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))

@@ -25,7 +25,7 @@ from streamgroup.options.types import GroupOptions, Mode, Subscription
 from streamgroup.planning.suspicions import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.run.questions import Connect, ReadMetadata
 from streamgroup.run.startup import Startup
-from tests.unit.driver.shells import NODES
+from tests.fakes.cluster import NODES
 from tests.unit.run.calls import Call, config
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

@@ -10,7 +10,7 @@ from streamgroup.cluster.requests import EpochCheck, EpochEnd
 from streamgroup.errors import BrokerError, DataLossError, ErrorCode, TransportError
 from streamgroup.model import INITIAL_DOCUMENT, LogRange, OffsetRange, Position
 from streamgroup.options.types import LimitOptions
-from tests.unit.driver.test_planner import P0, P1, FakeLedger, FakeWatcher, Planning, planner
+from tests.unit.run.test_planner import P0, P1, FakeLedger, FakeWatcher, Planning, planner
 
 LOGS = {P0: LogRange(0, 20), P1: LogRange(0, 20)}
 

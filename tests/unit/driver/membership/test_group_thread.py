@@ -22,9 +22,9 @@ from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCo
 from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetFetchRequest
 from streamgroup.wire.versions import BrokerVersions
-from tests.unit.driver.fake_inbox import FakeInbox
 from tests.fakes.answers import api_versions
 from tests.fakes.broker import SILENCE, FakeBroker
+from tests.unit.driver.fake_inbox import FakeInbox
 from tests.unit.driver.shells import SOON, VERSIONS, ScriptedPoller, client, until
 
 GONE = TransportError("gone")
