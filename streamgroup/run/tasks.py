@@ -12,8 +12,8 @@ from streamgroup.run.questions import Question
 from streamgroup.run.steps import Steps, Until
 
 
-class Outcome(Protocol):
-    """What a task leads to. A task that is abandoned leads to nothing."""
+class TaskListener(Protocol):
+    """Hears what tasks lead to. A task that is abandoned leads to nothing."""
 
     def asks(self, task: int, question: Question) -> None: ...
 
@@ -34,8 +34,8 @@ class _Task:
 class Tasks:
     """Runs tasks as far as they can go. Not reentrant for one task; a task may begin another."""
 
-    def __init__(self, outcome: Outcome) -> None:
-        self._outcome = outcome
+    def __init__(self, listener: TaskListener) -> None:
+        self._listener = listener
         self._tasks: dict[int, _Task] = {}
 
     @property
@@ -84,12 +84,12 @@ class Tasks:
                 yielded = task.steps.send(now)
         except StopIteration as done:
             del self._tasks[number]
-            self._outcome.is_over(number, done.value, now)
+            self._listener.is_over(number, done.value, now)
         except Exception as error:  # the task's error goes to whoever waits for its result
             del self._tasks[number]
-            self._outcome.has_failed(number, error, now)
+            self._listener.has_failed(number, error, now)
         else:
-            self._outcome.asks(number, yielded)
+            self._listener.asks(number, yielded)
 
 
 def _is_ready(task: _Task, now: float) -> bool:

@@ -23,7 +23,7 @@ def config(group: GroupOptions | None = None, **options: Any) -> RunConfig:
     return run_config(given, given.group)
 
 
-class _Outcome:
+class _Heard:
     """What one task has led to."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class Call:
     """
 
     def __init__(self, steps: Steps[Any], now: float = 0.0, *, answer: Answer | None = None) -> None:
-        self._outcome = _Outcome()
-        self._tasks = Tasks(self._outcome)
+        self._heard = _Heard()
+        self._tasks = Tasks(self._heard)
         self._answer = answer
         self._now = now
         self._tasks.begin(0, steps, now)
@@ -60,17 +60,17 @@ class Call:
     @property
     def question(self) -> Any:
         """The question that has no answer yet."""
-        return self._outcome.question
+        return self._heard.question
 
     @property
     def is_over(self) -> bool:
         """Whether the call has ended."""
-        return self._outcome.ended
+        return self._heard.ended
 
     @property
     def result(self) -> Any:
         """What the call has returned."""
-        return self._outcome.result
+        return self._heard.result
 
     @property
     def wake_at(self) -> float | None:
@@ -85,15 +85,15 @@ class Call:
 
     def answered(self, answer: object) -> Call:
         """Answer its question."""
-        assert self._outcome.question is not None, "nothing is asked"
-        self._outcome.question = None
+        assert self._heard.question is not None, "nothing is asked"
+        self._heard.question = None
         self._tasks.answer(0, answer, self._now)
         return self._go_on()
 
     def failed(self, error: Exception) -> Call:
         """Raise `error` in place of the answer to its question."""
-        assert self._outcome.question is not None, "nothing is asked"
-        self._outcome.question = None
+        assert self._heard.question is not None, "nothing is asked"
+        self._heard.question = None
         self._tasks.fail(0, error, self._now)
         return self._go_on()
 
@@ -102,7 +102,7 @@ class Call:
         self._tasks.abandon(0)
 
     def _go_on(self) -> Call:
-        outcome, answer = self._outcome, self._answer
+        outcome, answer = self._heard, self._answer
         while outcome.question is not None and answer is not None:
             question, outcome.question = outcome.question, None
             try:
