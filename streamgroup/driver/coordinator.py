@@ -127,8 +127,6 @@ class Coordinator:
         """Return the tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
         first = self._documents.read(start)
         last = whole_batch(first, self._documents.read(end))
-        if first == last:
-            return []
         tasks: list[FetchTask] = self._inbox.call(io.Partitions(first, last))
         return tasks
 

@@ -16,6 +16,7 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
+from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.run import interface as io
 from streamgroup.run.machine import Run
@@ -61,23 +62,35 @@ class Inbox:
 
     def post(self, event: io.Event) -> None:
         """Leave an event; it and what follows from it have been taken when this returns."""
-        with self._lock:
-            self._events.append(event)
-            if self._is_stepping:  # an action has led to this event: it follows after the step
-                return
-            self._is_stepping = True
-            try:
-                while self._events:
-                    for action in self.run.step(self._events.popleft(), time.monotonic()):
-                        self._carry_out(action)
-            finally:
-                self._is_stepping = False
-                before, self.wake_at = self.wake_at, self.run.wake_at
-            if self.wake_at is not None and (before is None or self.wake_at < before):
-                self._shell.wake()
-        if self._is_interrupted:
-            self._is_interrupted = False
-            sys.exit(0)
+        try:
+            with self._lock:
+                self._events.append(event)
+                if not self._is_stepping:  # else an action has led to this event: it follows after the step
+                    self._step()
+        finally:
+            if self._is_interrupted and threading.current_thread() is threading.main_thread():
+                self._is_interrupted = False
+                sys.exit(0)
+
+    def _step(self) -> None:
+        self._is_stepping = True
+        try:
+            while self._events:
+                for action in self.run.step(self._events.popleft(), time.monotonic()):
+                    self._try(action)
+        finally:
+            self._is_stepping = False
+            before, self.wake_at = self.wake_at, self.run.wake_at
+        if self.wake_at is not None and (before is None or self.wake_at < before):
+            self._shell.wake()
+
+    def _try(self, action: io.RunAction) -> None:
+        """Carry out an action. The thread that happens to do so must not end for an error, and the query must."""
+        try:
+            self._carry_out(action)
+        except Exception as error:
+            log.exception("an action of the run has failed")
+            self._events.append(io.ThreadFailed(StreamGroupError(f"an action of the run has failed: {error!r}")))
 
     def interrupt(self) -> None:
         """End the main thread's call, from a signal handler: at once while it waits, else after its step.
@@ -91,19 +104,17 @@ class Inbox:
 
     def tick(self, now: float) -> None:
         """Step the run if a timer is due."""
-        if self.wake_at is not None and now >= self.wake_at:
+        wake_at = self.wake_at
+        if wake_at is not None and now >= wake_at:
             self.post(ev.Tick())
 
     def _carry_out(self, action: io.RunAction) -> None:
         match action:
-            case io.Reply(call) | io.Raise(call):
-                if call in self._calls:
-                    self._calls[call].put(action)
             case io.Ask(call, question) if call < 0:
                 self._shell.post(call, question)
-            case io.Ask(call):
-                if call in self._calls:
-                    self._calls[call].put(action)
+            case io.Reply(call) | io.Raise(call) | io.Ask(call):
+                if (mail := self._calls.get(call)) is not None:
+                    mail.put(action)
             case ev.Note(level, text):
                 log.log(level, "%s", text)
             case _:
@@ -141,8 +152,8 @@ class Inbox:
 
     def _wait(self, mail: SimpleQueue[io.Reply | io.Raise | io.Ask]) -> io.Reply | io.Raise | io.Ask:
         while True:
-            now = time.monotonic()
-            due = now + LONGEST_WAIT_S if self.wake_at is None else min(self.wake_at, now + LONGEST_WAIT_S)
+            now, wake_at = time.monotonic(), self.wake_at
+            due = now + LONGEST_WAIT_S if wake_at is None else min(wake_at, now + LONGEST_WAIT_S)
             try:
                 return mail.get(timeout=max(0.0, due - now))
             except Empty:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.application.claims import Claim
 from streamgroup.driver.batch import tasks_of
 from streamgroup.driver.log_checks import LogChecks
@@ -103,8 +104,10 @@ class Answers:
         return snapshot
 
     def _snapshot(self, topics: frozenset[str] | None, timeout: float) -> ClusterSnapshot:
-        snapshot = self._watcher.ask(
-            lambda cluster, deadline: cluster.snapshot(topics, deadline, refresh=True), timeout
-        )
-        self._watcher.snapshot = of_interest(snapshot, self._options.subscription, ())
-        return snapshot
+        def read(cluster: Cluster, deadline: float) -> ClusterSnapshot:
+            snapshot = cluster.snapshot(topics, deadline, refresh=True)
+            # Here, in the watcher's thread, it cannot replace a newer one.
+            self._watcher.snapshot = of_interest(snapshot, self._options.subscription, ())
+            return snapshot
+
+        return self._watcher.ask(read, timeout)

@@ -6,6 +6,7 @@ The run has no thread, socket, clock or log. `interface.py` has the events and a
 from __future__ import annotations
 
 import itertools
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,7 +23,7 @@ from streamgroup.run.lineage_watch import LineageWatch
 from streamgroup.run.offline_brokers import OfflineBrokers
 from streamgroup.run.planner import Logs, LogView, Planner
 from streamgroup.run.questions import Question
-from streamgroup.run.run_events import RunEvents
+from streamgroup.run.run_events import ERROR, RunEvents
 from streamgroup.run.shutdown import Shutdown
 from streamgroup.run.silence import SilenceWatch
 from streamgroup.run.spark_calls import SparkCalls
@@ -104,6 +105,14 @@ class Run:
         """Take one event at monotonic time `now`; return the actions to carry out, in order."""
         self._now = now
         self._actions = []
+        try:
+            self._take(event, now)
+        except Exception as error:  # whichever thread steps the run must not end for a defect, and the query must
+            self._fail_by(error)
+        self._tasks.advance(now)
+        return self._actions
+
+    def _take(self, event: io.Event, now: float) -> None:
         match event:
             case io.Called(call, request):
                 self._begin(call, request)
@@ -125,15 +134,21 @@ class Run:
                     self._perform(self._member.step(event, now))
             case _:
                 self._perform(self._member.step(event, now))
-        self._tasks.advance(now)
-        return self._actions
+
+    def _fail_by(self, error: Exception) -> None:
+        """End the query by an error of any type. The log has the traceback of a defect."""
+        if isinstance(error, StreamGroupError):
+            self._perform([ev.Fail(error)])
+            return
+        self._note(ERROR, "the run has failed\n" + "".join(traceback.format_exception(error)))
+        self._failure.set(StreamGroupError(f"the run has failed: {error!r}"))
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def _begin(self, call: int, request: io.Request) -> None:
         if isinstance(request, io.SparkRequest):
-            self._silence.begin_call(self._now)
             self._spark.add(call)
+            self._silence.begin_call(self._now)
         self._tasks.begin(call, self._steps(request), self._now)
 
     def _end_spark_call(self, call: int, now: float) -> None:
@@ -217,7 +232,7 @@ class Run:
         if task >= 0:
             self._actions.append(io.Raise(task, error))
         else:
-            self._perform([ev.Fail(error if isinstance(error, StreamGroupError) else StreamGroupError(repr(error)))])
+            self._fail_by(error)
 
     # --- background tasks --------------------------------------------------------------------------------------------
 
@@ -251,15 +266,16 @@ class Run:
 
     def _perform(self, actions: Iterable[MemberAction]) -> None:
         """Carry out what is decided here, and leave the rest, which needs a thread, to the shell."""
+        begun: list[Steps[None]] = []  # they begin after the last action: each may lead to further ones
+        describes = False
         for action in actions:
             self._events.on_action(action, self._ledger.in_flight)
-            if self._lineages.on_action(action, self._now):
-                self._describe_group()
+            describes |= self._lineages.on_action(action, self._now)
             match action:
                 case ev.NeedTopics(topics):
                     self.startup.follow(topics)
                 case Resolve():
-                    self._begin_task(self._find_starts(action))
+                    begun.append(self._find_starts(action))
                 case MetadataStale():
                     self._actions.append(io.RefreshMetadata())
                 case ev.Fail(error):
@@ -268,6 +284,10 @@ class Run:
                     pass  # reported above
                 case _:
                     self._actions.append(action)
+        for steps in begun:
+            self._begin_task(steps)
+        if describes:
+            self._describe_group()
 
     def _describe_group(self) -> None:
         if self._describing is not None:

@@ -59,6 +59,8 @@ class StartingOffsets:
                 text = f"{who}: starting offsets not found, asking again: {error}"
                 self._perform([ev.Note(ev.WARNING, text)])
                 yield Until(lambda _: False, self._config.start_retry_interval_s)
+        if wanted.generation != self._member.ledger.generation:
+            return  # another assignment has begun, with a lookup of its own
         losses = losses_of(self._config.group_id, origins, offsets)
         is_failed = bool(losses) and self._config.fail_on_data_loss
         self._events.lost_records(losses, failed=is_failed)

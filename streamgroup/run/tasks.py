@@ -29,6 +29,8 @@ class _Task:
     steps: Steps[Any]
     wait: Until | None = None
     due: float = math.inf
+    error: Exception | None = None
+    """What the condition has raised; it is raised in the task."""
 
 
 class Tasks:
@@ -70,7 +72,7 @@ class Tasks:
             for number in ready:
                 task = self._tasks.get(number)
                 if task is not None and task.wait and _is_ready(task, now):  # another one may have changed that
-                    self._run(number, task, partial(task.steps.send, now), now)
+                    self._run(number, task, partial(_go_on, task, now), now)
 
     def _run(self, number: int, task: _Task, resume: Callable[[], Until | Question], now: float) -> None:
         task.wait, task.due = None, math.inf
@@ -81,7 +83,7 @@ class Tasks:
                 if not _is_ready(task, now):
                     return
                 task.wait, task.due = None, math.inf
-                yielded = task.steps.send(now)
+                yielded = _go_on(task, now)
         except StopIteration as done:
             del self._tasks[number]
             self._listener.is_over(number, done.value, now)
@@ -93,5 +95,17 @@ class Tasks:
 
 
 def _is_ready(task: _Task, now: float) -> bool:
+    """Return whether a task that waits is to be resumed; an error of its condition is its own."""
     assert task.wait is not None
-    return now >= task.due or task.wait.condition(now)
+    if now >= task.due:
+        return True
+    try:
+        return task.wait.condition(now)
+    except Exception as error:
+        task.error = error
+        return True
+
+
+def _go_on(task: _Task, now: float) -> Until | Question:
+    error, task.error = task.error, None
+    return task.steps.send(now) if error is None else task.steps.throw(error)

@@ -111,6 +111,8 @@ class Checker:
         self._cut: set[TopicPartition] = set()
         """Logs that were cut, and whose loss nobody has told yet."""
         self.duplicates = 0
+        self.violation: Violation | None = None
+        """The first promise that was broken."""
 
     def track(self, tp: TopicPartition) -> Track:
         track = self._tracks.get(tp)
@@ -119,7 +121,8 @@ class Checker:
         return track
 
     def _violated(self, word: str, text: str) -> Violation:
-        return Violation(word, self._kernel.now, text)
+        self.violation = self.violation or Violation(word, self._kernel.now, text)
+        return self.violation
 
     # -- positions and plans ------------------------------------------------------------------------------------------
 

@@ -208,6 +208,8 @@ class Process:
                     self._carry_out(action)
         finally:
             self._is_stepping = False
+        if self.world.checker.violation is not None:  # the run takes any error for its own
+            raise self.world.checker.violation
         self._changed()
 
     def _carry_out(self, action: io.RunAction) -> None:
@@ -340,8 +342,6 @@ class Process:
     def partitions(self, start: Value, end: Value) -> Steps:
         """`Coordinator.partitions`: the ranges to read."""
         first, last = from_value(start), from_value(end)
-        if first == last:
-            return ()
         ranges = yield from self._call(io.Partitions(first, last))
         return ranges
 

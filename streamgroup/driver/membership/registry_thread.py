@@ -265,6 +265,7 @@ class RegistryThread:
 
     def _over(self, reason: str) -> None:
         """Handle the end of the session: its queued actions must not run in the next one."""
+        self._perform()  # what other threads left meanwhile is of the session that is over, too
         known, self._known = self._known, None
         self._work = deque(a for a in self._work if isinstance(a, zk.OpenSession | zk.CloseSession))
         if known is not None:

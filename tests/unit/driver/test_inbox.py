@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -184,16 +183,29 @@ def test_a_signal_in_the_middle_of_a_step_ends_the_call_after_it() -> None:
     assert inbox._lock.acquire(blocking=False)
 
 
-def test_a_step_that_raises_leaves_the_inbox_open() -> None:
-    def script(event: Any) -> list[Any]:
-        if event == "defect":
-            raise ZeroDivisionError
-        return []
+def test_only_the_main_thread_ends_by_its_signal() -> None:
+    """The signal arrives in a step of the main thread; another thread steps before that one has unwound."""
+    inbox, _, _ = make(lambda event: [])
+    inbox._is_interrupted = True
+    with running(lambda: inbox.post(ev.Tick())):
+        pass
+    assert inbox._is_interrupted
+    with pytest.raises(SystemExit):
+        inbox.post(ev.Tick())
+    inbox.post(ev.Tick())
 
-    inbox, run, _ = make(script)
-    with pytest.raises(ZeroDivisionError):
-        inbox.post("defect")  # type: ignore[arg-type]
-    done = threading.Event()
-    with running(lambda: (inbox.post(ev.Tick()), done.set())):
-        assert done.wait(5.0)
-    assert run.heard == ["defect", ev.Tick()]
+
+def test_an_action_that_cannot_be_carried_out_ends_the_query_and_not_the_thread() -> None:
+    both = [io.RefreshMetadata(), io.Follow(frozenset("t"))]
+    inbox, run, shell = make(lambda event: both if isinstance(event, ev.Tick) else [])
+
+    def fail(action: Any) -> None:
+        if isinstance(action, io.RefreshMetadata):
+            raise ZeroDivisionError("a defect")
+
+    shell.on_action = fail
+    inbox.post(ev.Tick())
+    assert shell.carried_out == both
+    (failed,) = run.heard[1:]
+    assert isinstance(failed, io.ThreadFailed)
+    assert "a defect" in str(failed.error)

@@ -549,6 +549,24 @@ def test_the_error_of_a_background_task_does_not_count_after_a_stop() -> None:
     assert shell.run.failure is None
 
 
+def test_a_defect_in_a_step_ends_the_query_and_not_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = Shell()
+    shell.batch()
+
+    def fail(event: Any, now: float) -> list[Any]:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(shell.member, "step", fail)
+    shell.step(ev.CoordinatorGone("gone"))
+    (note,) = shell.of(ev.Note)
+    assert "ZeroDivisionError: a defect" in note.text
+    assert "Traceback" in note.text
+    shell.call(PLAN)
+    shell.serve()
+    (raised,) = shell.of(io.Raise)
+    assert "the run has failed: ZeroDivisionError('a defect')" in str(raised.error)
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_an_error_of_a_thread_ends_the_query_with_sparks_call(waits: bool) -> None:
     shell = Shell(MEMBER, *([JoinGroupRequest] if waits else []))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,6 +55,7 @@ class Finder:
         events = RunEvents("g", "r", lambda level, line: self.lines.append((level, line)), lambda: NOON)
         self.starts = StartingOffsets(given, self, events, perform=self.actions.extend, is_new=is_new)  # type: ignore[arg-type]
         self.now = 100.0
+        self.ledger = SimpleNamespace(generation=4)
 
     def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[Any]:
         """As of a member."""
@@ -68,6 +70,7 @@ class Finder:
 
     def find(self, wanted: Resolve = FOUNDED) -> Call:
         """To the end; it waits only between two attempts."""
+        self.ledger.generation = wanted.generation
         call = Call(self.starts.find(wanted), self.now, answer=self.answer)
         while not call.is_over:
             assert call.wake_at is not None
@@ -145,6 +148,15 @@ def test_losses_that_are_not_allowed_fail_at_once() -> None:
     assert [parse(line)["failed"] for _, line in finder.lines] == ["true"]
     assert finder.found == []
     assert logs.listings == [(EARLIEST, (P0,))]
+
+
+def test_a_loss_that_an_earlier_generation_found_is_not_reported() -> None:
+    logs = logs_of([10])
+    logs.starts = {P0: 5}
+    finder = Finder(logs)
+    call = Call(finder.starts.find(Resolve(3, {P0: Origin.EARLIEST})), 100.0, answer=finder.answer)
+    assert call.is_over
+    assert (finder.found, finder.lines) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,19 @@ def test_an_error_of_one_task_stops_no_other(trace: Trace) -> None:
 # -- tasks that are given up, and tasks that begin others -------------------------------------------------------------
 
 
+def test_an_error_of_a_condition_is_raised_in_its_task_alone(trace: Trace) -> None:
+    def condition(now: float) -> bool:
+        if now > 1.0:
+            raise ValueError("cannot say")
+        return False
+
+    trace.tasks.begin(1, waits(9.0, condition), 1.0)
+    trace.tasks.begin(2, waits(9.0, lambda now: now > 1.0), 1.0)
+    trace.tasks.advance(2.0)
+    assert trace.led_to == [("failed", 1, "cannot say", 2.0), ("over", 2, 2.0, 2.0)]
+    assert trace.tasks.wake_at is None
+
+
 @pytest.mark.parametrize("steps", [asks, lambda: waits(1.0)], ids=["asks", "waits"])
 def test_a_task_that_is_abandoned_leads_to_nothing(steps: Callable[[], Steps[Any]], trace: Trace) -> None:
     closed: list[int] = []
