@@ -28,6 +28,8 @@ class Held:
     """None until the commits were found."""
     position: int | None = None
     """The next offset to plan; None until it is known."""
+    follows: bool = False
+    """Whether it starts at a commit that no query made: an operator's reset, or a consumer's commit (R5)."""
     leaving: bool = False
     """Whether it is to be given up (R25): it is planned no more, and its batch in flight sinks and is committed
     first."""

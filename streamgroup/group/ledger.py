@@ -18,6 +18,7 @@ from streamgroup.group.positions import (
     Start,
     applies_starting_offsets,
     founding_generation,
+    is_of_a_query,
     start_of,
 )
 from streamgroup.model import (
@@ -313,6 +314,7 @@ class Ledger:
             held.found = commits.get(tp)
             starts[tp] = self._start_of(tp, held, use_starting_offsets=starting)
             held.place(starts[tp])
+            held.follows = held.found is not None and not is_of_a_query(held.found)
             self._settle_unheld(tp)
         self._changed()
         return starts
@@ -427,7 +429,7 @@ class Ledger:
         if not self.commits.is_due(now, moved=self._summary.dirty, everything=everything):
             return None
         offsets = {
-            tp: CommittedOffset(held.position, self._metadata(held).text(), held.leader_epoch)
+            tp: CommittedOffset(held.position, self._metadata(tp, held).text(), held.leader_epoch)
             for tp, held in sorted(self.held.items())
             if held.position is not None
         }
@@ -442,11 +444,21 @@ class Ledger:
         """The generation in commits: none where the query is not a member."""
         return NO_GENERATION if self._alone else self.generation
 
-    def _metadata(self, held: Held) -> CommitMetadata:
+    def _goes_before_the_checkpoint(self, tp: TopicPartition, held: Held) -> bool:
+        """Return whether the next run must take this run's commit of `tp` for a foreign one, and follow it.
+
+        A query outside the group trusts its checkpoint before a commit of its own (R5). Spark's checkpoint has a
+        skipped batch as done (R17). And until a batch from there has sunk, it does not tell of a reset that this run
+        follows: a stop would undo that reset.
+        """
+        if not self._alone:
+            return False
+        known = self.checkpoint.positions.get(tp)
+        return self._skipped or (held.follows and (known is None or known.offset != held.position))
+
+    def _metadata(self, tp: TopicPartition, held: Held) -> CommitMetadata:
         return CommitMetadata(
-            # A query outside the group trusts its checkpoint before a commit of its own (R5), and Spark's checkpoint
-            # has the skipped batch as done (R17). So the next run must take this run's last commit for a foreign one.
-            lineage="" if self._alone and self._skipped else self.lineage,
+            lineage="" if self._goes_before_the_checkpoint(tp, held) else self.lineage,
             run=self.run,
             sequence=max(self._batches.proven_sequence, held.gained_after),
             asked=self._batches.asked,

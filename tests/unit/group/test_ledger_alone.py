@@ -87,6 +87,54 @@ def test_after_a_batch_that_the_sink_skipped_the_last_commit_is_nobodys() -> Non
     assert offsets(again) == {A: 100}
 
 
+def a_reset(offset: int) -> dict[TopicPartition, CommittedOffset]:
+    return {A: CommittedOffset(offset)}
+
+
+def farewell(ledger: Ledger) -> dict[TopicPartition, CommittedOffset]:
+    commit = ledger.commit_due(NOW, everything=True)
+    assert commit is not None
+    return dict(commit.offsets)
+
+
+@pytest.mark.parametrize("offset", [50, 150])
+def test_a_stop_before_the_first_batch_leaves_a_reset_in_force(offset: int) -> None:
+    """Without a batch from there the checkpoint does not tell of the reset, and it goes before a query's commit."""
+    ledger = alone(document(4, "before", a=(90, 100)))
+    hold(ledger, a_reset(offset), A)
+    again = alone(document(4, "before", a=(90, 100)), "next")
+    hold(again, farewell(ledger), A)
+    assert offsets(again) == {A: offset}
+    third = alone(document(4, "before", a=(90, 100)), "third")
+    hold(third, farewell(again), A)
+    assert offsets(third) == {A: offset}
+
+
+def test_a_replay_that_a_reset_leaves_behind_does_not_undo_it() -> None:
+    before, replayed = document(4, "before", a=(80, 90)), document(5, "before", a=(90, 100))
+    ledger = alone(before)
+    ledger.replayed(before, replayed, replayed.ranges, a_reset(50))
+    hold(ledger, a_reset(50), A)
+    ledger.mark_sunk(replayed)
+    again = alone(replayed, "next")
+    hold(again, farewell(ledger), A)
+    assert offsets(again) == {A: 50}
+
+
+def test_once_a_batch_from_a_reset_has_sunk_the_checkpoint_goes_before_commits_again() -> None:
+    ledger = alone(document(4, "before", a=(90, 100)))
+    hold(ledger, a_reset(50), A)
+    batch = document(5, a=(50, 60))
+    ledger.emitted(batch)
+    ledger.handed_out(batch)
+    ledger.mark_sunk(batch)
+    commit = accept(ledger)
+    assert told(commit, A).lineage == "lineage"
+    again = alone(document(6, a=(60, 70)), "next")
+    hold(again, dict(commit.offsets), A)
+    assert offsets(again) == {A: 70}
+
+
 def test_batch_0_is_replayed_from_where_it_began_though_nothing_was_committed() -> None:
     batch = document(1, "before", a=(10, 40), b=(7, 7))
     ledger = alone()
