@@ -10,16 +10,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import ErrorCode as E
+from streamgroup.group.member import Machine
 from streamgroup.group.membership import Membership
 from streamgroup.model import NO_TOPIC_ID, CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.options.types import Mode
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.group import JoinGroupRequest, JoinGroupResponse
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.fakes.coordinator import GroupCoordinator
+from tests.fakes.coordinator import GroupCoordinator, is_of_no_member
 from tests.fakes.group import GroupState, Reply
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in
 from tests.sim.kernel import Kernel
 from tests.sim.lines import GroupLines
+from tests.sim.modes import lone_backend
 from tests.sim.network import Network
 from tests.sim.settings import GROUP_ID
 
@@ -82,6 +85,8 @@ class SimBroker:
         """When the node that is the coordinator now has loaded the group."""
         self.crashed: set[int] = set()
         self.join_version = join_version
+        self.guests_until = 0.0
+        """Until then a consumer that commits nothing is a member, beside a query that is not one."""
         self._checker = checker
 
     def version(self, api: type[Any]) -> int:
@@ -102,6 +107,8 @@ class SimBroker:
         code = E.NOT_COORDINATOR if node != self.node else 0
         if not code and self.kernel.now < self.loaded_at:
             code = E.COORDINATOR_LOAD_IN_PROGRESS
+        if isinstance(request, OffsetCommitRequest) and is_of_no_member(request) and not self.is_empty:
+            code = code or E.UNKNOWN_MEMBER_ID
         if code:
             reply(_refusal(request, code))
             return
@@ -122,8 +129,10 @@ class SimBroker:
 
     # -- as the keeper of the group -----------------------------------------------------------------------------------
 
-    def backend(self, process: Process, network: Network) -> tuple[Membership, GroupLines]:
+    def backend(self, process: Process, network: Network) -> tuple[Machine, GroupLines]:
         """What makes a process a member, and what carries that out."""
+        if process.settings.mode is not Mode.MEMBER:
+            return lone_backend(process, network, self)
         query = process.query
         config = process.settings.member_config(query.instance_id)
         return Membership(config, query.chance), GroupLines(process, network, self)
@@ -131,13 +140,14 @@ class SimBroker:
     @property
     def is_empty(self) -> bool:
         """Whether the group has no members."""
-        return self.group.state is GroupState.EMPTY
+        return self.group.state is GroupState.EMPTY and self.kernel.now >= self.guests_until
 
     def grew(self, topic: str) -> None:
         """A topic has more partitions: whoever asks for the metadata sees it."""
 
     def calm_down(self) -> None:
-        """What moves comes to rest by itself."""
+        """What moves comes to rest by itself; guests leave."""
+        self.guests_until = 0.0
 
     def is_put_out(self, process: Process) -> bool:
         """Whether the coordinator knows the member no more, or not in its generation."""

@@ -207,6 +207,20 @@ class Checker:
             if commit is not None and r.start < commit.offset:
                 raise self._violated(DUPLICATE, f"{process.name} replays {r}, but the commit was {commit.offset}")
 
+    # -- Spark, for the checker of a query that is not a member -------------------------------------------------------
+
+    def logged(self, process: Process, document: Document) -> None:
+        """Spark is about to write `offsets/N`."""
+
+    def idled(self, process: Process) -> None:
+        """`latestOffset` has returned `start`: nothing is new."""
+
+    def sink_skipped(self, process: Process, document: Document) -> None:
+        """The file sink has skipped the batch of `document`, as it has that number (R17)."""
+
+    def noticed(self, process: Process) -> None:
+        """The run has noticed that its batch was skipped."""
+
     # -- sinks --------------------------------------------------------------------------------------------------------
 
     def delivered(self, process: Process, number: int, range_: OffsetRange) -> None:

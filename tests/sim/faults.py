@@ -137,6 +137,12 @@ def _reset(world: World, query: Query, fault: Fault) -> None:
     world.operate(near if fault.amount < 0.5 else offsets, ends)
 
 
+def _guests(world: World, query: Query, fault: Fault) -> None:
+    """A consumer joins the group of a query that is not a member, whose commits are refused until it has left."""
+    broker = world.broker
+    broker.guests_until = max(broker.guests_until, world.kernel.now + 2.0 * world.settings.session_s * fault.amount)
+
+
 # -- of ZooKeeper ------------------------------------------------------------------------------------------------------
 
 
@@ -221,8 +227,14 @@ FAULTS: Kinds = _OF_ALL | _OF_KAFKA | _OF_CHECKPOINTS
 """By name: how often (of all), and what it does."""
 REGISTRY_FAULTS: Kinds = _OF_ALL | _OF_CHECKPOINTS | _OF_ZOOKEEPER
 """The same, where the group is in ZooKeeper."""
+LONE_FAULTS: Kinds = {
+    **{kind: fault for kind, fault in FAULTS.items() if kind not in {"zombie", "copy a checkpoint"}},
+    "reset offsets": (3, _reset),
+    "guests in the group": (3, _guests),
+}
+"""The same, of a query that is not a member: nothing fences a second one on the same checkpoint."""
 
-ANY: Kinds = FAULTS | REGISTRY_FAULTS
+ANY: Kinds = FAULTS | REGISTRY_FAULTS | LONE_FAULTS
 
 
 def draw(chance: random.Random, seconds: float, queries: int, of: Kinds = FAULTS) -> tuple[Fault, ...]:

@@ -14,6 +14,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
+from streamgroup.group.offsets.store import OffsetStore
 from streamgroup.wire.messages.group import HeartbeatResponse, SyncGroupResponse
 from streamgroup.wire.messages.offsets import OffsetCommitResponse
 from tests.sim.kernel import Sleep, Steps, Until
@@ -36,7 +37,7 @@ class GroupLines:
         self._node: int | None = None
         self._sent_at: dict[int, float] = {}
         """When the requests that are out were sent, by token."""
-        self.store = KafkaOffsetStore()
+        self.store: OffsetStore = KafkaOffsetStore()
         self.fragile: set[Lane] = set()
         """Lanes whose connection breaks soon after the next request."""
         self.lines: dict[Lane, Line] = {}

@@ -22,6 +22,7 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
+from streamgroup.options.types import Mode
 from streamgroup.remediation import OffsetLocation, StoredIn
 from streamgroup.run.planner import Judged, Planner
 from streamgroup.run.run_events import RunEvents
@@ -101,6 +102,7 @@ class SimPlanner(Planner):
             location=OffsetLocation(GROUP_ID, StoredIn.KAFKA),
             fail_on_data_loss=True,
             warn=lambda line: process.kernel.note(process.name, line),
+            documents_positions=process.settings.mode is Mode.OFF,
         )
         self._process = process
 
@@ -179,6 +181,7 @@ class SimEvents(RunEvents):
 
     def skipped(self, document: Document) -> None:
         self._process.kernel.note(self._process.name, f"the sink skipped {document.sequence}")
+        self._process.world.checker.noticed(self._process)
         super().skipped(document)
 
 

@@ -22,7 +22,7 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.rejoining import rejoin_timeout_s
 from streamgroup.group.table import State
 from streamgroup.model import EARLIEST, INITIAL_DOCUMENT, LATEST, Document, LogRange, OffsetSpec, TopicPartition
-from streamgroup.options.types import LimitOptions, Subscription
+from streamgroup.options.types import LimitOptions, Mode, Subscription
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.remediation import OffsetLocation, StoredIn
 from streamgroup.run import interface as io
@@ -33,7 +33,7 @@ from tests.sim.broker import SimBroker
 from tests.sim.kernel import Act, Sleep, Steps, Until
 from tests.sim.network import Line, Network
 from tests.sim.planner import SimEvents, SimLogView, SimMember, SimPlanner
-from tests.sim.settings import GROUP_ID, JOIN_TIMEOUT_S, METADATA_AGE_S, QUESTION_S, Settings
+from tests.sim.settings import JOIN_TIMEOUT_S, METADATA_AGE_S, QUESTION_S, Settings
 
 if TYPE_CHECKING:
     from tests.sim.world import Query, World
@@ -78,7 +78,8 @@ class Process:
         self.last_alive_at = -1e9
         """When the newest request was sent that the coordinator answered as to a member."""
         self._network = Network(world.kernel, chance, world.settings.latency_s)
-        self.ledger = Ledger(GROUP_ID, self.name, f"lineage-{self.name}")
+        is_member = world.settings.mode is Mode.MEMBER
+        self.ledger = Ledger(world.settings.group_id, self.name, f"lineage-{self.name}", alone=not is_member)
         self.membership, self.lines = world.keeper.backend(self, self._network)
         self.member = SimMember(
             self,
@@ -116,9 +117,9 @@ class Process:
         settings = self.settings
         registry = settings.registry
         return RunConfig(
-            group_id=GROUP_ID,
-            is_member=True,
-            location=OffsetLocation(GROUP_ID, StoredIn.KAFKA if registry is None else StoredIn.ZOOKEEPER),
+            group_id=settings.group_id,
+            is_member=settings.mode is Mode.MEMBER,
+            location=OffsetLocation(settings.group_id, StoredIn.KAFKA if registry is None else StoredIn.ZOOKEEPER),
             subscription=Subscription(topics=tuple(sorted(settings.topics))),
             starting=OffsetSpec(LATEST if settings.starting_latest else EARLIEST),
             join_timeout_s=JOIN_TIMEOUT_S,

@@ -24,6 +24,7 @@ from streamgroup.zookeeper.watches import Watches
 from tests.sim import checker as words
 from tests.sim.bugs import BUGS, Bug, replace
 from tests.sim.kernel import Steps
+from tests.sim.lonebugs import LONE_BUGS
 from tests.sim.registrylines import RegistryLines
 from tests.sim.settings import Kind
 from tests.sim.zksession import Unanswered
@@ -261,4 +262,4 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
     ),
 }
 
-ALL_BUGS = {**BUGS, **REGISTRY_BUGS}
+ALL_BUGS = {**BUGS, **REGISTRY_BUGS, **LONE_BUGS}

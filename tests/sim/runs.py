@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.sim import faults as drawn_faults
-from tests.sim import scenarios
+from tests.sim import modes, scenarios
 from tests.sim import settings as drawn_settings
 from tests.sim.checker import Violation
 from tests.sim.faults import Fault
@@ -42,7 +42,10 @@ class Result:
 
 
 def kind_of(seed: int) -> Kind:
-    """Of a seed among many: every eighth has ZooKeeper in it, and takes four times as long."""
+    """Of a seed among many: every eighth has ZooKeeper in it, and takes four times as long; every sixteenth a query
+    that is not a member."""
+    if seed % 16 == 3:
+        return Kind.ALONE
     return Kind.ZOOKEEPER if seed % 8 == 7 else Kind.KAFKA
 
 
@@ -51,6 +54,9 @@ def plan_of(seed: int, kind: Kind = Kind.KAFKA) -> Plan:
     if kind is Kind.KAFKA:
         chance = random.Random(f"plan {seed}")
         settings, kinds = drawn_settings.draw(chance), drawn_faults.FAULTS
+    elif kind is Kind.ALONE:
+        chance = random.Random(f"plan {seed} alone")
+        settings, kinds = modes.draw(chance), drawn_faults.LONE_FAULTS
     else:
         chance = random.Random(f"plan {seed} zookeeper")
         settings, kinds = drawn_settings.draw_of_registry(chance), drawn_faults.REGISTRY_FAULTS

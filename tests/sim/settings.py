@@ -9,6 +9,7 @@ from enum import Enum
 
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Dialect
+from streamgroup.options.types import Mode
 
 GROUP_ID = "g"
 QUESTION_S = 60.0
@@ -28,6 +29,8 @@ class Kind(Enum):
 
     KAFKA = "kafka"
     ZOOKEEPER = "zookeeper"
+    ALONE = "alone"
+    """Nobody: the one query is not a member (`modes.py`)."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,17 @@ class Settings:
     """None: the group is Kafka's own."""
     topic_ids: bool = True
     """False: brokers before 2.8."""
+    mode: Mode = Mode.MEMBER
+    """`group.mode`."""
+
+    @property
+    def group_id(self) -> str:
+        """Empty in mode `off`."""
+        return "" if self.mode is Mode.OFF else GROUP_ID
 
     def member_config(self, instance_id: str | None) -> MemberConfig:
         return MemberConfig(
-            GROUP_ID,
+            self.group_id,
             instance_id=instance_id,
             session_timeout_ms=int(self.session_s * 1000),
             heartbeat_interval_ms=int(self.heartbeat_s * 1000),

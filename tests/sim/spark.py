@@ -73,6 +73,8 @@ def micro_batches(query: Query, process: Process) -> Steps:
         start = end
         most = None if settings.once else query.max_offsets
         end = yield from process.call(process.latest_offset(start, most, once=settings.once))
+        if end == start:
+            process.world.checker.idled(process)
         if end == start and settings.available_now:
             if not process.draining:
                 process.world.checker.ended(process)
@@ -84,6 +86,7 @@ def micro_batches(query: Query, process: Process) -> Steps:
         if end["ranges"]:  # an empty batch of AvailableNow repeats nothing: what may be is the one before it
             process.batch = number
         yield from query.point("planned")
+        process.world.checker.logged(process, from_value(end))
         checkpoint.offsets.append(json.dumps(end))
         yield from query.point("logged")
         yield from _batch(query, process, number, start, end)
@@ -95,6 +98,7 @@ def micro_batches(query: Query, process: Process) -> Steps:
 def _batch(query: Query, process: Process, number: int, start: Mapping[str, Any], end: Mapping[str, Any]) -> Steps:
     if query.settings.file_sink and number in query.directory.seen:
         process.kernel.note(query.name, f"the sink skips batch {number}")
+        process.world.checker.sink_skipped(process, from_value(end))
     else:
         ranges = yield from process.call(process.partitions(start, end))
         yield from query.point("asked")

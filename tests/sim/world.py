@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from streamgroup.model import Dialect, TopicPartition
+from streamgroup.options.types import Mode
 from tests.sim.broker import Logs, SimBroker
 from tests.sim.checker import Checker, Violation
 from tests.sim.kernel import Act, Kernel, Sleep, Steps, Thread, Until
+from tests.sim.modes import LoneChecker
 from tests.sim.oldbrokers import Logs07
 from tests.sim.oldconsumer import OldConsumer
 from tests.sim.process import Process, ProcessGone
@@ -51,6 +53,8 @@ class Query:
         self.slow_s: float | None = None
         """A director makes its tasks take this long."""
         self._runs = 0
+        self._leaves = False
+        """Whether the run waits for its coordinator to leave."""
         self._threads: list[Thread] = []
         self._paused_until: float | None = None
         self._backlog: list[Act] = []
@@ -78,6 +82,7 @@ class Query:
         self._runs += 1
         self.world.runs += 1
         self.kernel.note(self.name, f"starts, run {self._runs}")
+        self._leaves = False
         process = self.process = Process(self.world, self, f"{self.name}.{self._runs}", self.world.runs)
         self._threads = [
             Thread(self.kernel, micro_batches(self, process), self.gate, lambda error: self._ended(process, error))
@@ -150,7 +155,9 @@ class Query:
         if process is not None and process.alive:
             self.kernel.note(process.name, "killed")
             process.die()
-            if process.calling:
+            if self._leaves:
+                self._over(process)
+            elif process.calling:
                 self._threads[0].fail(ProcessGone(process.name))
 
     def stop(self, *, finished: bool = False) -> None:
@@ -164,6 +171,7 @@ class Query:
         if not process.alive:
             self.kill()
             return
+        self._leaves = True
         for thread in self._threads:
             thread.kill()
         self._threads.append(
@@ -228,7 +236,10 @@ class World:
         self.chance = random.Random(f"{seed} world")
         self.kernel = Kernel(tracing=tracing)
         self.logs = _logs_of(settings)
+        mode = settings.mode
         self.checker = Checker(self.kernel, self.logs)
+        if mode is not Mode.MEMBER:
+            self.checker = LoneChecker(self.kernel, self.logs, mode)
         self.keeper = self._keeper(settings)
         """Who keeps the group and its offsets."""
         self.consumers: list[OldConsumer] = []
