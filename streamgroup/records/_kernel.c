@@ -342,10 +342,11 @@ done:
 }
 
 PyDoc_STRVAR(walk_doc, "walk(data, position, least, until, /)\n"
-                       "The plain messages of magic 0 and 1 from `position` on with offsets in `[least, until)`: end, "
-                       "count, last offset.");
+                       "The uncompressed messages of magic 0 and 1 from `position` on with offsets in `[least, until)`: "
+                       "end, count, last offset.");
 PyDoc_STRVAR(walk07_doc, "walk07(data, position, stop, /)\n"
-                         "The plain messages of Kafka 0.7 that begin in `[position, stop)`: end, count, last position.");
+                         "The uncompressed messages of Kafka 0.7 that begin in `[position, stop)`: end, count, last "
+                         "position.");
 PyDoc_STRVAR(count_doc, "count(buffer, begin, end, /)\n"
                         "How many messages the sets hold, or (set, position, fault) of the first that cannot be.");
 PyDoc_STRVAR(messages_doc, "messages(buffer, *sets, checked, /, *messages)\n"

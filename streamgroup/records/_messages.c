@@ -71,7 +71,7 @@ PyObject *messages_count(PyObject *module, PyObject *args) {
     return count_by(args, frame);
 }
 
-/* One set: the arrays of Sets, one element. */
+/* One set: the arrays of MessageSets, one element. */
 struct set {
     const uint8_t *begin;
     const uint8_t *end;
@@ -82,7 +82,7 @@ struct set {
     int64_t type;
 };
 
-/* The arrays of Messages. */
+/* The arrays of MessageFields. */
 struct messages {
     int64_t *offset;
     int64_t *timestamp;

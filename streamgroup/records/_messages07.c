@@ -57,7 +57,7 @@ PyObject *messages_count07(PyObject *module, PyObject *args) {
     return count_by(args, frame07);
 }
 
-/* The arrays of Messages07. */
+/* The arrays of MessageFields07. */
 struct messages07 {
     int64_t *offset;
     int32_t *inner;

@@ -23,7 +23,7 @@ from streamgroup.records import kernel
 from streamgroup.records.message_sets import CODEC_BITS as MESSAGE_CODEC_BITS
 from streamgroup.records.message_sets import LEAST_SIZES
 from streamgroup.records.messages import HEADER as MESSAGE_HEADER
-from streamgroup.records.messages import Run, Wrapper, parse_wrapper
+from streamgroup.records.messages import UncompressedMessages, Wrapper, parse_wrapper
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
@@ -94,7 +94,7 @@ class Batch(NamedTuple):
         return error
 
 
-Frame = Batch | Run | Wrapper
+Frame = Batch | UncompressedMessages | Wrapper
 """One piece of fetched bytes. All three have `base_offset`, `last_offset`, `begin`, `end` and `error`."""
 
 
@@ -104,7 +104,7 @@ class Frames:
     The fetcher reads `next_offset` to know what to fetch next. The decoder then iterates over the same frames.
 
     The walk ends at the first frame that begins at `until` or beyond, and reads nothing of that frame but its offset.
-    Plain messages come many at once, as a `Run`, which never holds messages on both sides of `start`.
+    One `UncompressedMessages` holds many messages, but never messages on both sides of `start`.
     """
 
     def __init__(self, data: memoryview | bytes, start: int, until: int) -> None:
@@ -182,7 +182,7 @@ class Frames:
             raise batch.error(f"the batch before it reaches to offset {expected - 1}", DecodeError)
         return batch
 
-    def _messages(self, position: int, expected: int) -> Run | Wrapper | None:
+    def _messages(self, position: int, expected: int) -> UncompressedMessages | Wrapper | None:
         """Return the messages of magic 0 or 1 from `position`, None where the walk ends there. Raises DecodeError."""
         data = self.data
         left = len(data) - position
@@ -192,9 +192,9 @@ class Frames:
         header = MESSAGE_HEADER.unpack_from(data, position)
         offset, size, _, magic, attributes = header
         if not attributes & MESSAGE_CODEC_BITS:
-            run = self._run(position, expected, offset)
-            if run is not None:
-                return run
+            uncompressed = self._uncompressed(position, expected, offset)
+            if uncompressed is not None:
+                return uncompressed
             if offset >= self.until:
                 self.next_offset = offset
                 return None
@@ -209,14 +209,14 @@ class Frames:
             raise error
         return parse_wrapper(data, position, header, expected, self.start)
 
-    def _run(self, position: int, expected: int, offset: int) -> Run | None:
-        """Return the plain messages from `position` on, the first of which has `offset`; None where none is sound."""
+    def _uncompressed(self, position: int, expected: int, offset: int) -> UncompressedMessages | None:
+        """Return the uncompressed messages from `position` on, the first at `offset`; None where none is sound."""
         bound = min(self.start, self.until) if offset < self.start else self.until
         end, messages, last_offset = kernel.current().walk(self.data, position, expected, bound)
-        return Run(offset, last_offset, position, end, expected) if messages else None
+        return UncompressedMessages(offset, last_offset, position, end, expected) if messages else None
 
     def verify(self, frame: Frame) -> None:
-        """Check the checksum of the frame; `decode` checks that of each message of a run. Raises ChecksumMismatch."""
+        """Check the checksum of a batch or wrapper; `decode` checks uncompressed messages. Raises ChecksumMismatch."""
         if isinstance(frame, Batch):
             self._verify(frame)
         elif isinstance(frame, Wrapper):

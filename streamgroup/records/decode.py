@@ -14,7 +14,7 @@ from streamgroup.records.batches import HEADER_SIZE, Batch, Frame, Frames
 from streamgroup.records.columns import HEADERS, SCHEMA, schema
 from streamgroup.records.fields import Fields, Ints, RecordFault
 from streamgroup.records.message_sets import MessageFault, SetFault
-from streamgroup.records.messages import Run
+from streamgroup.records.messages import UncompressedMessages
 from streamgroup.records.regions import Layout, lay_out, lay_out_nested
 from streamgroup.records.transactions import AbortedTransaction, Aborts
 
@@ -135,7 +135,11 @@ def _messages(layout: Layout, options: DecodeOptions) -> tuple[Fields, Ints]:
             raise _Nested from None
         frame = layout.messages[error.index]
         kind = ChecksumMismatch if error.fault is MessageFault.CHECKSUM else DecodeError
-        offset = int.from_bytes(buffer[error.position : error.position + 8], "big") if isinstance(frame, Run) else None
+        offset = (
+            int.from_bytes(buffer[error.position : error.position + 8], "big")
+            if isinstance(frame, UncompressedMessages)
+            else None
+        )
         raise frame.error(error.fault.text, kind, offset) from None
     none = np.broadcast_to(np.int32(0), len(found.offset))  # there are no headers before magic 2
     key_and_value = found.key_start, found.key_length, found.value_start, found.value_length

@@ -18,15 +18,26 @@ from streamgroup.errors import ConfigError
 from streamgroup.records import message_scan as _message_scan
 from streamgroup.records import scan as _scan
 from streamgroup.records.fields import Bytes, Fault, Fields, HeaderFields, Ints, RecordFault, Regions
-from streamgroup.records.message_sets import MessageFault, Messages, Messages07, SetFault, Sets, Sets07, Walk
+from streamgroup.records.message_sets import (
+    MessageFault,
+    MessageFields,
+    MessageFields07,
+    MessageSets,
+    MessageSets07,
+    SetFault,
+    Walk,
+)
 
 VARIABLE = "STREAMGROUP_KERNEL"
 
 Name = Literal["python", "compiled"]
 
 
-class Kernel(Protocol):
-    """The hot loops. `start` and `length` are positions in `buffer`, ascending, without overlap; -1 is null."""
+class RecordKernel(Protocol):
+    """The hot loops that find and copy the fields of records.
+
+    `start` and `length` are positions in `buffer`, ascending, without overlap; -1 is null.
+    """
 
     name: Name
 
@@ -40,15 +51,15 @@ class Kernel(Protocol):
         """Copy pieces of `buffer` together: the offsets and the data of an Arrow binary array."""
 
     def walk(self, data: memoryview, position: int, least: int, until: int) -> Walk:
-        """Walk the plain messages (magic 0 and 1) from `position` on whose offsets ascend in `[least, until)`."""
+        """Walk uncompressed messages (magic 0 and 1) from `position` on whose offsets ascend in `[least, until)`."""
 
-    def messages(self, buffer: Bytes, sets: Sets, checked: bool) -> Messages:
+    def messages(self, buffer: Bytes, sets: MessageSets, checked: bool) -> MessageFields:
         """Find the fields of all messages of `sets`, and check the CRC-32 of each if `checked`. Raises SetFault."""
 
     def walk07(self, data: memoryview, position: int, stop: int) -> Walk:
-        """Walk the plain messages of Kafka 0.7 from `position` on that begin before `stop`."""
+        """Walk the uncompressed messages of Kafka 0.7 from `position` on that begin before `stop`."""
 
-    def messages07(self, buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
+    def messages07(self, buffer: Bytes, sets: MessageSets07, checked: bool) -> MessageFields07:
         """Find the payloads of all messages of Kafka 0.7, as `messages` does. Raises SetFault."""
 
     def crc32(self, data: memoryview) -> int:
@@ -103,13 +114,13 @@ class _Compiled:
     def walk07(self, data: memoryview, position: int, stop: int) -> Walk:
         return Walk(*self._module.walk07(data, position, stop))
 
-    def messages(self, buffer: Bytes, sets: Sets, checked: bool) -> Messages:
-        found = Messages.empty(_counted(self._module.count(buffer, sets.begin, sets.end)))
+    def messages(self, buffer: Bytes, sets: MessageSets, checked: bool) -> MessageFields:
+        found = MessageFields.empty(_counted(self._module.count(buffer, sets.begin, sets.end)))
         _raise_fault(self._module.messages(buffer, *sets.arrays(), checked, *found.arrays()))
         return found
 
-    def messages07(self, buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
-        found = Messages07.empty(_counted(self._module.count07(buffer, sets.begin, sets.end)))
+    def messages07(self, buffer: Bytes, sets: MessageSets07, checked: bool) -> MessageFields07:
+        found = MessageFields07.empty(_counted(self._module.count07(buffer, sets.begin, sets.end)))
         _raise_fault(self._module.messages07(buffer, *sets.arrays(), checked, *found.arrays()))
         return found
 
@@ -129,7 +140,7 @@ def _raise_fault(wrong: tuple[int, int, int] | None) -> None:
         raise SetFault(index, position, MessageFault(fault))
 
 
-def _load(wanted: str | None) -> Kernel:
+def _load(wanted: str | None) -> RecordKernel:
     """Return the kernel that is asked for by name, else the compiled one if it is there. Raises ConfigError."""
     if wanted not in {None, "", "python", "compiled"}:
         raise ConfigError(f"{VARIABLE}={wanted}: the kernels are 'python' and 'compiled'")
@@ -144,10 +155,10 @@ def _load(wanted: str | None) -> Kernel:
         return _Python()
 
 
-_kernel: Kernel = _load(os.environ.get(VARIABLE))
+_kernel: RecordKernel = _load(os.environ.get(VARIABLE))
 
 
-def current() -> Kernel:
+def current() -> RecordKernel:
     """Return the kernel in use."""
     return _kernel
 

@@ -27,11 +27,11 @@ from streamgroup.records.message_sets import (
     NO_TIMESTAMP_TYPE,
     OWN,
     MessageFault,
-    Messages,
-    Messages07,
+    MessageFields,
+    MessageFields07,
+    MessageSets,
+    MessageSets07,
     SetFault,
-    Sets,
-    Sets07,
     Walk,
 )
 
@@ -45,8 +45,9 @@ _LEAST_FRAME_07 = 4 + LEAST_SIZES_07[0]
 
 
 def walk(data: memoryview, position: int, least: int, until: int) -> Walk:
-    """Walk the whole plain messages of magic 0 and 1 from `position` on, with ascending offsets in `[least, until)`.
+    """Walk the whole uncompressed messages of magic 0 and 1 from `position` on.
 
+    Their offsets ascend in `[least, until)`.
     The walk ends at the first frame that is anything else.
     """
     size, unpack = len(data), _HEAD.unpack_from
@@ -64,7 +65,7 @@ def walk(data: memoryview, position: int, least: int, until: int) -> Walk:
 
 
 def walk07(data: memoryview, position: int, stop: int) -> Walk:
-    """Walk the whole plain messages of Kafka 0.7 from `position` on that begin before `stop`.
+    """Walk the whole uncompressed messages of Kafka 0.7 from `position` on that begin before `stop`.
 
     The walk ends at the first frame that is anything else. `last_offset` is the position of the last one in `data`.
     """
@@ -197,10 +198,10 @@ def _checksums(
     return np.asarray(sound & (np.array(found, np.int64) != crc))
 
 
-def messages(buffer: Bytes, sets: Sets, checked: bool) -> Messages:
+def messages(buffer: Bytes, sets: MessageSets, checked: bool) -> MessageFields:
     """Find the fields of all messages of `sets`, and check the CRC-32 of each if `checked`. Raises SetFault."""
     starts = _starts(buffer, sets.begin, sets.end, _MESSAGES)
-    found = Messages.empty(starts.rows)
+    found = MessageFields.empty(starts.rows)
     offsets = _Offsets(sets, _view(buffer, ">i8"), starts)
     for block in starts.blocks():
         for column, values in zip(found.arrays(), _fields(buffer, sets, block, checked, offsets), strict=True):
@@ -208,8 +209,8 @@ def messages(buffer: Bytes, sets: Sets, checked: bool) -> Messages:
     return found
 
 
-def _fields(buffer: Bytes, sets: Sets, block: _Block, checked: bool, offsets: _Offsets) -> tuple[Longs, ...]:
-    """Return the fields of the messages of one block, in the order of `Messages`. Raises SetFault."""
+def _fields(buffer: Bytes, sets: MessageSets, block: _Block, checked: bool, offsets: _Offsets) -> tuple[Longs, ...]:
+    """Return the fields of the messages of one block, in the order of `MessageFields`. Raises SetFault."""
     start, stop, index = block.start, block.stop, block.index
     found = _Found(len(start))
     bytes_at, ints_at, longs_at = buffer, _view(buffer, ">i4"), _view(buffer, ">i8")
@@ -249,7 +250,7 @@ def _fields(buffer: Bytes, sets: Sets, block: _Block, checked: bool, offsets: _O
 class _Offsets:
     """Computes the offsets that messages have in the log. Within a set they ascend, and the last one is the set's."""
 
-    def __init__(self, sets: Sets, longs_at: npt.NDArray[np.int64], starts: _Starts) -> None:
+    def __init__(self, sets: MessageSets, longs_at: npt.NDArray[np.int64], starts: _Starts) -> None:
         self._longs_at = longs_at
         self._last_rows, held = starts.last, starts.held
         first_rows = np.concatenate(([0], starts.last + 1))[: len(held)]
@@ -278,10 +279,10 @@ class _Offsets:
         return np.asarray(raw + self._base[index])
 
 
-def messages07(buffer: Bytes, sets: Sets07, checked: bool) -> Messages07:
+def messages07(buffer: Bytes, sets: MessageSets07, checked: bool) -> MessageFields07:
     """Find the payloads of all messages of Kafka 0.7, as `messages` does. Raises SetFault."""
     starts = _starts(buffer, sets.begin, sets.end, _MESSAGES_07)
-    found = Messages07.empty(starts.rows)
+    found = MessageFields07.empty(starts.rows)
     first_rows = np.zeros(len(sets), np.int64)
     first_rows[starts.held] = np.concatenate(([0], starts.last + 1))[: len(starts.held)]
     for block in starts.blocks():

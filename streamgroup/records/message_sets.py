@@ -43,7 +43,7 @@ OWN = -2
 
 
 class Walk(NamedTuple):
-    """Plain messages one behind the other: where the last one ends, how many they are, and the last one's offset."""
+    """Uncompressed messages one behind the other: the end of the last one, their number, and the last one's offset."""
 
     end: int
     messages: int
@@ -96,7 +96,7 @@ class SetFault(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Sets(Arrays):
+class MessageSets(Arrays):
     """The message sets to scan, magic 0 and 1: one element each. `[begin, end)` are positions in the buffer."""
 
     begin: Longs
@@ -117,8 +117,8 @@ class Sets(Arrays):
 
 
 @dataclass(frozen=True, slots=True)
-class Messages(Arrays):
-    """Where the fields of the messages lie: one element per message. A length of -1 is null."""
+class MessageFields(Arrays):
+    """Where the fields of the messages begin in the buffer: one element per message. A length of -1 is null."""
 
     offset: Longs
     timestamp: Longs
@@ -130,14 +130,14 @@ class Messages(Arrays):
     value_length: Ints
 
     @classmethod
-    def empty(cls, rows: int) -> Messages:
+    def empty(cls, rows: int) -> MessageFields:
         """Return arrays for `rows` messages, not yet written."""
         offset, timestamp = (np.empty(rows, np.int64) for _ in range(2))
         return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(5)))
 
 
 @dataclass(frozen=True, slots=True)
-class Sets07(Arrays):
+class MessageSets07(Arrays):
     """The message sets of Kafka 0.7 to scan: one element each. `[begin, end)` are positions in the buffer."""
 
     begin: Longs
@@ -152,8 +152,8 @@ class Sets07(Arrays):
 
 
 @dataclass(frozen=True, slots=True)
-class Messages07(Arrays):
-    """Where the payloads of the messages lie: one element per message."""
+class MessageFields07(Arrays):
+    """Where the payloads of messages of Kafka 0.7 begin in the buffer: one element per message."""
 
     offset: Longs
     inner: Ints
@@ -162,6 +162,6 @@ class Messages07(Arrays):
     value_length: Ints
 
     @classmethod
-    def empty(cls, rows: int) -> Messages07:
+    def empty(cls, rows: int) -> MessageFields07:
         """Return arrays for `rows` messages, not yet written."""
         return cls(np.empty(rows, np.int64), *(np.empty(rows, np.int32) for _ in range(3)))

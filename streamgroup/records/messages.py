@@ -1,4 +1,4 @@
-"""The frames of messages of magic 0 and 1 (Kafka 0.8 to 0.10): runs of plain messages, and wrappers.
+"""The frames of messages of magic 0 and 1 (Kafka 0.8 to 0.10): uncompressed ones, and wrappers.
 
 A wrapper's offset is that of its last inner message, so its header tells where to go on. The offsets of its inner
 messages are absolute in magic 0. In magic 1 they count from 0 (KIP-31), or from another number that compaction or a
@@ -43,8 +43,8 @@ def _about(what: str, kind: type[E], base_offset: int, next_offset: int) -> E:
     return error
 
 
-class Run(NamedTuple):
-    """Plain messages one behind the other, `[begin, end)` of the fetched bytes."""
+class UncompressedMessages(NamedTuple):
+    """Uncompressed messages one behind the other, `[begin, end)` of the fetched bytes."""
 
     base_offset: int
     last_offset: int

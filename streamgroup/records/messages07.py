@@ -27,9 +27,9 @@ from streamgroup.records.message_sets import (
     NO_TIMESTAMP,
     NO_TIMESTAMP_TYPE,
     MessageFault,
-    Messages07,
+    MessageFields07,
+    MessageSets07,
     SetFault,
-    Sets07,
 )
 from streamgroup.records.messages import MAX_DEPTH
 from streamgroup.records.regions import Place, inflate_all
@@ -56,8 +56,8 @@ class _Frame(NamedTuple):
     payload: int
 
 
-class _Run(NamedTuple):
-    """Plain messages one behind the other."""
+class _Uncompressed(NamedTuple):
+    """Uncompressed messages one behind the other."""
 
     begin: int
     end: int
@@ -92,7 +92,7 @@ def walk07(data: memoryview | bytes, start: int, until: int | None = None, *, ch
     data = frames.data
     pieces: list[Longs] = []
     for frame in frames:
-        if isinstance(frame, _Run):
+        if isinstance(frame, _Uncompressed):
             sets = _sets([(frame, (frame.begin, frame.end))], start)
             pieces.append(_scan(np.frombuffer(data, np.uint8), sets, [frame], frames, check_crcs).offset)
             continue
@@ -107,8 +107,8 @@ def decode07(frames: Frames07, start: int, options: DecodeOptions) -> Decoded:
     """Decode the messages of `frames` from the position `start` on, up to the end of the range they were walked for.
 
     `start` is where the walk began, or the `next_offset` of a call that ended early. A record's offset is where its
-    outer message begins; `inner` is its index in it, 0 for a plain message. There are no keys, no timestamps (-1, type
-    -1) and no headers. `next_offset` is the position behind the last whole message.
+    outer message begins; `inner` is its index in it, 0 for an uncompressed message. There are no keys, no timestamps
+    (-1, type -1) and no headers. `next_offset` is the position behind the last whole message.
 
     Raises DecodeError and its kinds: `base_offset` is the position where no message begins, or that of the message
     that cannot be read, and `next_offset` the one behind it where it can be told. `until` inside of a message is such a
@@ -155,7 +155,7 @@ class Frames07:
         """Whether the bytes end inside of a message."""
         self.failure: DecodeError | None = None
         """Why the walk ended before `until`, where no message can begin where one should."""
-        self._frames: list[_Run | _Frame] = []
+        self._frames: list[_Uncompressed | _Frame] = []
         try:
             self._walk()
         except DecodeError as error:
@@ -170,7 +170,7 @@ class Frames07:
         """
         return self.start + self.size if self.failure is None else self.until
 
-    def __iter__(self) -> Iterator[_Run | _Frame]:
+    def __iter__(self) -> Iterator[_Uncompressed | _Frame]:
         """Iterate over the messages, then raise `failure` where there is one."""
         yield from self._frames
         if self.failure is not None:
@@ -183,7 +183,7 @@ class Frames07:
             walked = kernel.current().walk07(self.data, begin, stop)
             if walked.messages:
                 self.size = walked.end
-                self._frames.append(_Run(begin, walked.end))
+                self._frames.append(_Uncompressed(begin, walked.end))
                 continue
             frame = self._frame(begin)
             if frame is None:
@@ -231,7 +231,7 @@ class Frames07:
             error.next_offset = self.start + frame.end
         return error
 
-    def error(self, frame: _Run | _Frame, what: str, kind: type[E]) -> E:
+    def error(self, frame: _Uncompressed | _Frame, what: str, kind: type[E]) -> E:
         """Return an error of `kind` about a message that is whole and has the right checksum."""
         error = kind(f"the message at position {self.start + frame.begin}: {what}")
         error.base_offset, error.next_offset = self.start + frame.begin, self.start + frame.end
@@ -255,7 +255,9 @@ def _frame(data: memoryview, begin: int) -> _Frame | None:
     return _Frame(begin, begin + 4 + length, codec, crc, begin + _HEAD.size + magic + _CRC.size)
 
 
-def _found(wanted: list[_Run | _Frame], frames: Frames07, options: DecodeOptions) -> tuple[Bytes, Messages07, int]:
+def _found(
+    wanted: list[_Uncompressed | _Frame], frames: Frames07, options: DecodeOptions
+) -> tuple[Bytes, MessageFields07, int]:
     """Return the messages of `wanted`, the buffer that they lie in, and of how many of `wanted` they are."""
     buffer, places = _laid_out(wanted, frames, options.max_decompressed_bytes)
     checked = options.check_crcs
@@ -267,14 +269,14 @@ def _found(wanted: list[_Run | _Frame], frames: Frames07, options: DecodeOptions
     return buffer, found, len(places)
 
 
-def _laid_out(wanted: list[_Run | _Frame], frames: Frames07, limit: int) -> tuple[Bytes, list[Place]]:
+def _laid_out(wanted: list[_Uncompressed | _Frame], frames: Frames07, limit: int) -> tuple[Bytes, list[Place]]:
     """Return the sets of `wanted` in one buffer, wrappers decompressed; those that do not fit are left out."""
     data = frames.data
-    if all(isinstance(frame, _Run) for frame in wanted) and len(data) <= MAX_BUFFER:
+    if all(isinstance(frame, _Uncompressed) for frame in wanted) and len(data) <= MAX_BUFFER:
         return np.frombuffer(data, np.uint8), [(frame.begin, frame.end) for frame in wanted]
     pieces = [
         (compression.NONE, data[frame.begin : frame.end])
-        if isinstance(frame, _Run)
+        if isinstance(frame, _Uncompressed)
         else (_codec(frame, frames), data[frame.payload : frame.end])
         for frame in wanted
     ]
@@ -291,13 +293,15 @@ def _codec(frame: _Frame, frames: Frames07) -> int:
     return frame.codec
 
 
-def _flattened(wanted: list[_Run | _Frame], frames: Frames07, options: DecodeOptions) -> tuple[Bytes, list[Place]]:
-    """Lay out wrappers that hold wrappers: one by one, each as the plain messages in it, depth first."""
+def _flattened(
+    wanted: list[_Uncompressed | _Frame], frames: Frames07, options: DecodeOptions
+) -> tuple[Bytes, list[Place]]:
+    """Lay out wrappers that hold wrappers: one by one, each as the uncompressed messages in it, depth first."""
     data = frames.data
     left = options.max_decompressed_bytes
     parts: list[bytes] = []
     for frame in wanted:
-        if isinstance(frame, _Run):
+        if isinstance(frame, _Uncompressed):
             parts.append(bytes(data[frame.begin : frame.end]))
             continue
         flattening = _Flattening(left, options.check_crcs)
@@ -317,7 +321,7 @@ def _flattened(wanted: list[_Run | _Frame], frames: Frames07, options: DecodeOpt
 
 
 class _Flattening:
-    """The plain messages of a wrapper and of the wrappers in it; `left` bytes may still be decompressed."""
+    """The uncompressed messages of a wrapper and of the wrappers in it; `left` bytes may still be decompressed."""
 
     def __init__(self, limit: int, check_crcs: bool) -> None:
         self.left = limit
@@ -352,14 +356,16 @@ class _Nested(Exception):
     """A scan has met a compressed message in a compressed message."""
 
 
-def _sets(placed: list[tuple[_Run | _Frame, Place]], start: int) -> Sets07:
+def _sets(placed: list[tuple[_Uncompressed | _Frame, Place]], start: int) -> MessageSets07:
     rows = [(begin, end, start + frame.begin, isinstance(frame, _Frame)) for frame, (begin, end) in placed]
     table = np.array(rows, np.int64).reshape(len(rows), 4).T
     begin, end, offset, wrapped = (np.ascontiguousarray(column) for column in table)
-    return Sets07(begin, end, offset, wrapped.astype(np.bool_))
+    return MessageSets07(begin, end, offset, wrapped.astype(np.bool_))
 
 
-def _scan(buffer: Bytes, sets: Sets07, wanted: list[_Run | _Frame], frames: Frames07, checked: bool) -> Messages07:
+def _scan(
+    buffer: Bytes, sets: MessageSets07, wanted: list[_Uncompressed | _Frame], frames: Frames07, checked: bool
+) -> MessageFields07:
     """Return the messages of `sets`, which are those of `wanted`. Raises DecodeError, or _Nested."""
     try:
         return kernel.current().messages07(buffer, sets, checked)
@@ -367,7 +373,7 @@ def _scan(buffer: Bytes, sets: Sets07, wanted: list[_Run | _Frame], frames: Fram
         if error.fault is MessageFault.NESTED:
             raise _Nested from None
         frame = wanted[error.index]
-        if isinstance(frame, _Run):
+        if isinstance(frame, _Uncompressed):
             raise frames.damaged(frame.begin + error.position - int(sets.begin[error.index]), error.fault) from None
         kind = ChecksumMismatch if error.fault is MessageFault.CHECKSUM else DecodeError
         raise frames.error(frame, error.fault.text, kind) from None

@@ -11,8 +11,8 @@ from streamgroup.errors import DecodeError, TooLarge
 from streamgroup.records import compression
 from streamgroup.records.batches import HEADER_SIZE, Batch, Frame
 from streamgroup.records.fields import MAX_BUFFER, Bytes, Regions
-from streamgroup.records.message_sets import NO_MESSAGES, OWN, Sets
-from streamgroup.records.messages import Run, Wrapper, flatten
+from streamgroup.records.message_sets import NO_MESSAGES, OWN, MessageSets
+from streamgroup.records.messages import UncompressedMessages, Wrapper, flatten
 
 Place = tuple[int, int]
 """`[begin, end)` in a buffer."""
@@ -28,10 +28,10 @@ class Layout:
 
     buffer: Bytes
     regions: Regions
-    sets: Sets
+    sets: MessageSets
     batches: Sequence[Batch]
     """Those of `regions`, for errors."""
-    messages: Sequence[Run | Wrapper]
+    messages: Sequence[UncompressedMessages | Wrapper]
     """Those of `sets`."""
     held: int
 
@@ -123,7 +123,7 @@ def inflate_all(pieces: Sequence[Piece], limit: int, about: About) -> tuple[Byte
 
 def _piece(data: memoryview, frame: Frame) -> Piece:
     """Return codec and bytes of a frame's records. Raises DecodeError."""
-    if isinstance(frame, Run):
+    if isinstance(frame, UncompressedMessages):
         return compression.NONE, data[frame.begin : frame.end]
     if isinstance(frame, Batch):
         return frame.codec, data[frame.begin + HEADER_SIZE : frame.end]
@@ -165,7 +165,7 @@ def _regions(placed: Sequence[tuple[Batch, Place]]) -> Regions:
     return Regions(begin, end, count, base, delta, timestamp, append_time.astype(np.bool_))
 
 
-def _sets(placed: Sequence[tuple[Run | Wrapper, Place]], nested: bool) -> Sets:
+def _sets(placed: Sequence[tuple[UncompressedMessages | Wrapper, Place]], nested: bool) -> MessageSets:
     rows = [
         (
             begin,
@@ -180,4 +180,4 @@ def _sets(placed: Sequence[tuple[Run | Wrapper, Place]], nested: bool) -> Sets:
     ]
     columns = np.array(rows, np.int64).reshape(len(rows), 7).T
     begin, end, least, last, relative, timestamp, kind = (np.ascontiguousarray(column) for column in columns)
-    return Sets(begin, end, least, last, relative.astype(np.bool_), timestamp, kind)
+    return MessageSets(begin, end, least, last, relative.astype(np.bool_), timestamp, kind)

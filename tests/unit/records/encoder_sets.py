@@ -68,7 +68,7 @@ def encode_message(message: Message, magic: int, attributes: int = 0) -> bytes:
 
 
 def encode_set(messages: Sequence[Message], magic: int, attributes: int = 0) -> bytes:
-    """Plain messages one behind the other, with the offsets that they have."""
+    """Uncompressed messages one behind the other, with the offsets that they have."""
     return b"".join(encode_message(message, magic, attributes) for message in messages)
 
 

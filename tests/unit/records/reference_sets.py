@@ -88,7 +88,7 @@ def inflate(codec: int, data: bytes | None) -> bytes:
 
 
 def leaves(wrapper: Message, offset: int, check: bool, depth: int = 1) -> Iterator[tuple[int, Message]]:
-    """The plain messages in a wrapper, with their offsets in the log."""
+    """The uncompressed messages in a wrapper, with their offsets in the log."""
     if depth > DEEPEST:
         raise Refused("depth")
     inner = frames(inflate(wrapper.codec, wrapper.parse().value))

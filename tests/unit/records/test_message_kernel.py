@@ -16,7 +16,15 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.records import kernel, message_scan
 from streamgroup.records.fields import BLOCK, Bytes
-from streamgroup.records.message_sets import OWN, MessageFault, Messages, Messages07, SetFault, Sets, Sets07
+from streamgroup.records.message_sets import (
+    OWN,
+    MessageFault,
+    MessageFields,
+    MessageFields07,
+    MessageSets,
+    MessageSets07,
+    SetFault,
+)
 from tests.unit.records.encoder_sets import Message, encode_message, encode_set, encode_wrapper, message07, wrapper07
 
 compiled = pytest.importorskip("streamgroup.records._kernel", reason="the compiled kernel has not been built")
@@ -84,7 +92,7 @@ def test_random_sets_and_random_damage_are_the_same_to_both(block: int, monkeypa
         data = np.frombuffer(damaged(b"".join(parts), chance), np.uint8)
         least, last, relative, stamp, kind = (longs(*column) for column in zip(*rows, strict=True))
         least = np.minimum(least, last)
-        sets = Sets(ends - [len(p) for p in parts], ends, least, last, relative.astype(np.bool_), stamp, kind)
+        sets = MessageSets(ends - [len(p) for p in parts], ends, least, last, relative.astype(np.bool_), stamp, kind)
         checked = chance.random() < 0.3
         slow, fast = both("messages", data, sets, checked)
         assert slow == fast
@@ -107,7 +115,7 @@ def test_random_sets_of_kafka_07_are_the_same_to_both(block: int, monkeypatch: p
         ends = np.cumsum([len(part) for part in parts])
         data = np.frombuffer(damaged(b"".join(parts), chance), np.uint8)
         wrapped = np.array([chance.random() < 0.5 for _ in parts])
-        sets = Sets07(ends - [len(p) for p in parts], ends, longs(5, 1_000, 2_000), wrapped)
+        sets = MessageSets07(ends - [len(p) for p in parts], ends, longs(5, 1_000, 2_000), wrapped)
         checked = chance.random() < 0.5
         slow, fast = both("messages07", data, sets, checked)
         assert slow == fast
@@ -168,12 +176,12 @@ def test_no_byte_behind_a_set_is_read_as_its_own() -> None:
                 assert answers == [(0, 0, MessageFault.FRAME)] * 2
 
 
-def one_set(begin: int, end: int) -> Sets:
-    return Sets(longs(begin), longs(end), longs(0), longs(0), np.array([False]), longs(0), longs(OWN))
+def one_set(begin: int, end: int) -> MessageSets:
+    return MessageSets(longs(begin), longs(end), longs(0), longs(0), np.array([False]), longs(0), longs(OWN))
 
 
-def one_set07(begin: int, end: int) -> Sets07:
-    return Sets07(longs(begin), longs(end), longs(0), np.array([False]))
+def one_set07(begin: int, end: int) -> MessageSets07:
+    return MessageSets07(longs(begin), longs(end), longs(0), np.array([False]))
 
 
 BUFFER: Bytes = np.frombuffer(encode_message(Message(0), 0), np.uint8)
@@ -184,8 +192,8 @@ def test_sets_outside_of_the_buffer_are_refused(begin: int, end: int) -> None:
     for ask in (
         lambda: compiled.count(BUFFER, longs(begin), longs(end)),
         lambda: compiled.count07(BUFFER, longs(begin), longs(end)),
-        lambda: compiled.messages(BUFFER, *one_set(begin, end).arrays(), True, *Messages.empty(0).arrays()),
-        lambda: compiled.messages07(BUFFER, *one_set07(begin, end).arrays(), True, *Messages07.empty(0).arrays()),
+        lambda: compiled.messages(BUFFER, *one_set(begin, end).arrays(), True, *MessageFields.empty(0).arrays()),
+        lambda: compiled.messages07(BUFFER, *one_set07(begin, end).arrays(), True, *MessageFields07.empty(0).arrays()),
     ):
         with pytest.raises(ValueError, match="outside of the buffer"):
             ask()
@@ -194,18 +202,18 @@ def test_sets_outside_of_the_buffer_are_refused(begin: int, end: int) -> None:
 @pytest.mark.parametrize("rows", [0, 2])
 def test_as_many_messages_as_there_is_room_for_and_no_more(rows: int) -> None:
     with pytest.raises(ValueError, match="not as many as have been counted"):
-        compiled.messages(BUFFER, *one_set(0, 26).arrays(), True, *Messages.empty(rows).arrays())
+        compiled.messages(BUFFER, *one_set(0, 26).arrays(), True, *MessageFields.empty(rows).arrays())
     old = np.frombuffer(message07(b"x"), np.uint8)
     with pytest.raises(ValueError, match="not as many as have been counted"):
-        compiled.messages07(old, *one_set07(0, len(old)).arrays(), True, *Messages07.empty(rows).arrays())
+        compiled.messages07(old, *one_set07(0, len(old)).arrays(), True, *MessageFields07.empty(rows).arrays())
 
 
 def test_arrays_of_other_sizes_are_refused() -> None:
     wrong = list(one_set(0, 26).arrays())
     wrong[3] = longs(0, 0)
     with pytest.raises(ValueError, match="an array of sets"):
-        compiled.messages(BUFFER, *wrong, True, *Messages.empty(1).arrays())
-    out = list(Messages.empty(1).arrays())
+        compiled.messages(BUFFER, *wrong, True, *MessageFields.empty(1).arrays())
+    out = list(MessageFields.empty(1).arrays())
     out[4] = np.empty(0, np.int32)
     with pytest.raises(ValueError, match="an array of messages"):
         compiled.messages(BUFFER, *one_set(0, 26).arrays(), True, *out)

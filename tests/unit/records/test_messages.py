@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamgroup.errors import ChecksumMismatch, DecodeError, UnsupportedCodec
 from streamgroup.records.batches import Batch, Frames
 from streamgroup.records.decode import DecodeOptions, record_batches, schema
-from streamgroup.records.messages import Run, Wrapper
+from streamgroup.records.messages import UncompressedMessages, Wrapper
 from tests.unit.records import reference, reference_sets
 from tests.unit.records.encoder import Record, encode_batch
 from tests.unit.records.encoder_sets import (
@@ -42,7 +42,7 @@ payloads = st.none() | st.binary(max_size=120)
 
 @st.composite
 def logs(draw: st.DrawFn) -> bytes:
-    """The bytes of a partition that has seen several formats: plain messages, wrappers, batches, with gaps."""
+    """The bytes of a partition that has seen several formats: uncompressed messages, wrappers, batches, with gaps."""
     out, offset = b"", draw(st.integers(0, 2**40))
     for _ in range(draw(st.integers(1, 6))):
         messages = []
@@ -314,7 +314,7 @@ def test_frames_come_as_runs_wrappers_and_batches() -> None:
     data = encode_set([Message(i) for i in range(5)], 0) + encode_set([Message(i) for i in range(5, 9)], 1)
     data += encode_wrapper([Message(9), Message(12)], "gzip", 1) + encode_batch([Record(13), Record(14)])
     frames = list(Frames(data, 2, END))
-    assert [type(frame) for frame in frames] == [Run, Run, Wrapper, Batch]
+    assert [type(frame) for frame in frames] == [UncompressedMessages, UncompressedMessages, Wrapper, Batch]
     assert [(frame.base_offset, frame.last_offset) for frame in frames] == [(0, 1), (2, 8), (9, 12), (13, 14)]
     assert [frame.begin for frame in frames[1:]] == [frame.end for frame in frames[:-1]]
 

@@ -130,7 +130,7 @@ def test_inner_messages_share_the_offset_of_their_wrapper() -> None:
 
 @st.composite
 def sets(draw: st.DrawFn, depth: int = 0) -> bytes:
-    """A message set: plain messages of both magics, wrappers, wrappers in wrappers."""
+    """A message set: uncompressed messages of both magics, wrappers, wrappers in wrappers."""
     out = b""
     for _ in range(draw(st.integers(1, 4))):
         kind = draw(st.sampled_from(["plain", "plain", "magic 0", "wrapper"]))
