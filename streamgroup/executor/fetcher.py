@@ -121,8 +121,8 @@ class Reader:
             _fail(cursors, error, self._clock())
             return
         try:
-            exchange = self._format.exchange(connection, cursors, self._fetch)
-            pipeline = Pipeline(connection, exchange, cursors, self._fetch.prefetch, self._clock)
+            protocol = self._format.fetch_protocol(connection, cursors, self._fetch)
+            pipeline = Pipeline(connection, protocol, cursors, self._fetch.prefetch, self._clock)
             while (portions := self._next(pipeline, cursors)) is not None:
                 if not portions:
                     self._recovery.pass_gaps(cursors, connection)

@@ -15,9 +15,9 @@ from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.read_format import (
     KEEP_LONGER,
     LAST_LOOK_TIMEOUT_S,
-    Exchange,
     Fetched,
-    Inquiry,
+    FetchProtocol,
+    FetchRequestData,
     LogLookup,
     Loss,
     Portion,
@@ -60,7 +60,7 @@ _ENVELOPE = 64 * 1024
 """Bytes of an answer beside the records of one partition."""
 
 
-class KafkaExchange(Exchange):
+class KafkaFetchProtocol(FetchProtocol):
     """Fetches in the highest version that the broker speaks; by topic names where a plan has no topic ids."""
 
     def __init__(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> None:
@@ -74,7 +74,7 @@ class KafkaExchange(Exchange):
             max(options.max_partition_bytes, options.max_bytes), connection.options.max_frame_bytes - _ENVELOPE
         )
 
-    def ask(self, wanted: Sequence[Cursor]) -> Inquiry:
+    def ask(self, wanted: Sequence[Cursor]) -> FetchRequestData:
         """Return a Fetch of `wanted`; before 0.10.1 of as many as one answer has room for."""
         cursors = self._fitting(wanted)
         topics: dict[tuple[str, str], list[FetchPartition]] = {}
@@ -97,7 +97,7 @@ class KafkaExchange(Exchange):
                 for (name, topic_id), partitions in topics.items()
             ),
         )
-        return Inquiry(cursors, request, self._version)
+        return FetchRequestData(cursors, request, self._version)
 
     def _fitting(self, wanted: Sequence[Cursor]) -> list[Cursor]:
         """Return those of `wanted` that one answer has room for, each with the bytes that are asked of it."""
@@ -355,8 +355,8 @@ class KafkaReadFormat(ReadFormat):
         "where the next batch begins cannot be told. kafka-dump-log.sh shows the batches of a log segment"
     )
 
-    def exchange(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> Exchange:
-        return KafkaExchange(connection, cursors, options)
+    def fetch_protocol(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> FetchProtocol:
+        return KafkaFetchProtocol(connection, cursors, options)
 
     def lookup(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> LogLookup:
         """Return what asks the cluster's metadata and the ends of logs."""

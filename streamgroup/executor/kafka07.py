@@ -20,9 +20,9 @@ from streamgroup.executor.pool import POOL
 from streamgroup.executor.read_format import (
     KEEP_LONGER,
     LAST_LOOK_TIMEOUT_S,
-    Exchange,
     Fetched,
-    Inquiry,
+    FetchProtocol,
+    FetchRequestData,
     LogLookup,
     Loss,
     Portion,
@@ -54,7 +54,7 @@ _OVERHEAD = 64
 """Bytes of a FETCH answer beside the messages, at most."""
 
 
-class Kafka07Exchange(Exchange):
+class Kafka07FetchProtocol(FetchProtocol):
     """One answer has `max_partition_bytes` at most; only a larger message comes alone, up to `max_frame_bytes`."""
 
     def __init__(self, connection: Connection, options: FetchOptions) -> None:
@@ -63,7 +63,7 @@ class Kafka07Exchange(Exchange):
         self._max_bytes = min(options.max_partition_bytes, options.max_bytes)
         self._max_frame_bytes = connection.options.max_frame_bytes
 
-    def ask(self, wanted: Sequence[Cursor]) -> Inquiry:
+    def ask(self, wanted: Sequence[Cursor]) -> FetchRequestData:
         """Return a FETCH or a MULTIFETCH of `wanted`, or the FETCH of the one that has a large message next."""
         share = max(_MIN_SHARE_BYTES, self._max_bytes // len(wanted))
         share = min(share, (self._max_frame_bytes - _OVERHEAD) // len(wanted) - _OVERHEAD)
@@ -75,7 +75,7 @@ class Kafka07Exchange(Exchange):
         for cursor in cursors:
             cursor.asked_bytes = min(share, cursor.until - cursor.ahead)
         fetches = tuple(map(_fetch, cursors))
-        return Inquiry(cursors, fetches[0] if len(fetches) == 1 else MultiFetchRequest07(fetches))
+        return FetchRequestData(cursors, fetches[0] if len(fetches) == 1 else MultiFetchRequest07(fetches))
 
     def read(self, response: FetchResponse07 | MultiFetchResponse07, asked: Sequence[Cursor]) -> list[Fetched]:
         """Return the parts of `response`, which come in the order of the request, with their messages."""
@@ -253,9 +253,9 @@ class Kafka07ReadFormat(ReadFormat):
         "a message: its file is named after the position"
     )
 
-    def exchange(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> Exchange:
+    def fetch_protocol(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> FetchProtocol:
         """Return the FETCH and MULTIFETCH requests of one connection."""
-        return Kafka07Exchange(connection, options)
+        return Kafka07FetchProtocol(connection, options)
 
     def lookup(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> LogLookup:
         """Return what asks the planned brokers for the ends of logs."""

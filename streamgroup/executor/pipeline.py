@@ -8,7 +8,7 @@ from heapq import nsmallest
 
 from streamgroup.errors import DecodeError, TransportError
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.read_format import Exchange, Fetched, Portion
+from streamgroup.executor.read_format import Fetched, FetchProtocol, Portion
 from streamgroup.net.connection import Connection
 
 MOST_PARTITIONS = 100
@@ -25,13 +25,13 @@ class Pipeline:
     def __init__(
         self,
         connection: Connection,
-        exchange: Exchange,
+        protocol: FetchProtocol,
         cursors: Sequence[Cursor],
         prefetch: int,
         clock: Callable[[], float],
     ) -> None:
         self._connection = connection
-        self._exchange = exchange
+        self._protocol = protocol
         self._cursors = cursors
         self._prefetch = prefetch
         self._clock = clock
@@ -44,7 +44,7 @@ class Pipeline:
     def next(self) -> list[Portion] | None:
         """Return the portions of the next answer, none where it brought nothing; None when nothing is left to fetch.
 
-        Waits for the answer as long as the exchange allows. Cursors that fail are left out from then on and have a
+        Waits for the answer up to the protocol's `timeout_s`. Cursors that fail are left out from then on and have a
         `failure`. Raises TransportError, DecodeError.
         """
         if not self._ready:
@@ -80,20 +80,20 @@ class Pipeline:
         wanted = nsmallest(MOST_PARTITIONS, self._cursors, key=lambda cursor: cursor.last_served)
         if not wanted:
             return False
-        inquiry = self._exchange.ask(wanted)
-        self._asked = inquiry.cursors
-        self._connection.send(inquiry.request, inquiry.version)
+        fetch = self._protocol.ask(wanted)
+        self._asked = fetch.cursors
+        self._connection.send(fetch.request, fetch.version)
         return True
 
     def _receive(self) -> None:
         """Wait for the answer and append its portions to `_ready`. Raises TransportError, DecodeError."""
         try:
-            response = self._connection.receive(self._clock() + self._exchange.timeout_s).response
+            response = self._connection.receive(self._clock() + self._protocol.timeout_s).response
         except (TransportError, DecodeError) as error:
             raise type(error)(f"{error} (for {', '.join(map(str, self._asked))})") from error
         self._answers += 1
         asked, self._asked = self._asked, []
-        answered = self._exchange.read(response, asked)
+        answered = self._protocol.read(response, asked)
         if len(answered) < len(asked):
             found = {id(fetched.cursor) for fetched in answered}
             for missing in asked:
@@ -115,5 +115,5 @@ class Pipeline:
             cursor.mark_fetched(frames.next_offset, frames.size)
             cursor.last_served = self._answers
             return Portion(cursor, start, frames, fetched.aborted)
-        self._exchange.note_no_progress(fetched, self._clock())
+        self._protocol.note_no_progress(fetched, self._clock())
         return None

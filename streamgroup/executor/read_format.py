@@ -1,6 +1,7 @@
 """How tasks read a log: the part of a `LogFormat` that needs requests, connections and decoders.
 
-An `Exchange` asks for records over one connection, a `LogLookup` finds where the logs of failed cursors are now.
+A `FetchProtocol` makes the fetch requests for one connection. A `LogLookup` finds where the logs of failed cursors are
+now.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Walked(Protocol):
         """Where to fetch next."""
 
 
-class Inquiry(NamedTuple):
-    """A request, in a `version` of its API where that has any, and the cursors that it asks for."""
+class FetchRequestData(NamedTuple):
+    """A fetch request, in a `version` of its API where that has any, and the cursors that it fetches for."""
 
     cursors: list[Cursor]
     request: AnyRequest
@@ -67,17 +68,17 @@ class Portion(NamedTuple):
         return self.frames.next_offset
 
 
-class Exchange(ABC):
-    """Makes the requests for records and reads the answers; it sends nothing itself."""
+class FetchProtocol(ABC):
+    """Makes the fetch requests for one connection and reads the answers. `Pipeline` sends them."""
 
     timeout_s: float
     """How long an answer may take."""
 
     @abstractmethod
-    def ask(self, wanted: Sequence[Cursor]) -> Inquiry:
+    def ask(self, wanted: Sequence[Cursor]) -> FetchRequestData:
         """Return the request for `wanted`, or for as many of them as one answer can serve.
 
-        Each cursor of the inquiry notes how many bytes are asked of it.
+        Each cursor of the request notes how many bytes are asked of it.
         """
 
     @abstractmethod
@@ -163,7 +164,8 @@ def describe_failure(cursor: Cursor) -> str:
 class ReadFormat(ABC):
     """What `Reader`, `Pipeline` and `Recovery` ask where the generations of Kafka differ.
 
-    It has no state of its own. `exchange` makes what belongs to one connection, `lookup` what belongs to one task.
+    It has no state of its own. `fetch_protocol` makes what belongs to one connection, `lookup` what belongs to one
+    task.
     """
 
     dialect: ClassVar[Dialect]
@@ -178,8 +180,8 @@ class ReadFormat(ABC):
         return self.dialect.log_format
 
     @abstractmethod
-    def exchange(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> Exchange:
-        """Return what asks for `cursors` over `connection` and reads the answers."""
+    def fetch_protocol(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> FetchProtocol:
+        """Return the protocol that fetches `cursors` over `connection`."""
 
     @abstractmethod
     def lookup(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> LogLookup:
