@@ -6,14 +6,14 @@ jars.
             producer.produce("events", [b"one", b"two"], codec="gzip")
 
 Brokers are processes of their own, registered in a real ZooKeeper. `BrokerServer` is a broker in threads of this
-process, and `Handler` one without sockets.
+process, and `RequestHandler` one without sockets.
 """
 
 from __future__ import annotations
 
 from streamgroup.testing.kafka07.cluster import Kafka07Server
 from streamgroup.testing.kafka07.config import BrokerConfig, broker_config
-from streamgroup.testing.kafka07.handler import Handler, Reply
+from streamgroup.testing.kafka07.handler import Reply, RequestHandler
 from streamgroup.testing.kafka07.logs import Logs
 from streamgroup.testing.kafka07.producer import Compressed, Producer07, message_set
 from streamgroup.testing.kafka07.server import BrokerServer, serve
@@ -22,11 +22,11 @@ __all__ = [
     "BrokerConfig",
     "BrokerServer",
     "Compressed",
-    "Handler",
     "Kafka07Server",
     "Logs",
     "Producer07",
     "Reply",
+    "RequestHandler",
     "broker_config",
     "message_set",
     "serve",

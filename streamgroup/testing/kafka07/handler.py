@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from streamgroup.errors import DecodeError
-from streamgroup.testing.kafka07.log import NegativeSize, OffsetOutOfRange
+from streamgroup.testing.kafka07.log import NegativeFetchSize, OffsetOutOfRange
 from streamgroup.testing.kafka07.logs import IllegalTopic, Logs, WrongPartition
 from streamgroup.wire.kafka07 import (
     EARLIEST_TIME,
@@ -43,7 +43,7 @@ class Reply(NamedTuple):
     why: str = ""
 
 
-class Handler:
+class RequestHandler:
     """Handles the requests of all connections to one broker. Thread-safe."""
 
     def __init__(self, logs: Logs) -> None:
@@ -70,7 +70,7 @@ class Handler:
         try:
             log = self._logs.find(request.topic, request.partition)
             records = b"" if log is None else log.read(request.offset, request.max_size)
-        except NegativeSize as error:
+        except NegativeFetchSize as error:
             # The broker computes and sends the size of the response before it validates the request.
             return Reply(_HEADER.pack(error.size + 2, ErrorCode07.NO_ERROR), close=True, why=str(error))
         except tuple(_ERRORS) as error:
@@ -107,10 +107,10 @@ class Handler:
         return Reply(OffsetsResponse07(tuple(offsets)).encode())
 
 
-_HANDLERS: dict[type, Callable[[Handler, Any], Reply]] = {
-    FetchRequest07: Handler._fetch,
-    MultiFetchRequest07: Handler._multi_fetch,
-    OffsetsRequest07: Handler._offsets,
-    ProduceRequest07: Handler._produce,
-    MultiProduceRequest07: Handler._multi_produce,
+_HANDLERS: dict[type, Callable[[RequestHandler, Any], Reply]] = {
+    FetchRequest07: RequestHandler._fetch,
+    MultiFetchRequest07: RequestHandler._multi_fetch,
+    OffsetsRequest07: RequestHandler._offsets,
+    ProduceRequest07: RequestHandler._produce,
+    MultiProduceRequest07: RequestHandler._multi_produce,
 }

@@ -27,11 +27,11 @@ class OffsetOutOfRange(StreamGroupError):
     """The log does not hold the offset, or has not flushed it yet."""
 
 
-class NegativeSize(StreamGroupError):
+class NegativeFetchSize(StreamGroupError):
     """A FETCH with a negative size, which the broker notices only while it sends."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(f"a FETCH of {size} bytes")
+        super().__init__(f"invalid FETCH: its size is {size} bytes")
         self.size = size
 
 
@@ -61,7 +61,7 @@ class Segment:
     def read(self, offset: int, max_size: int) -> bytes:
         """Read at most `max_size` visible bytes of this segment from `offset` on."""
         if max_size < 0:
-            raise NegativeSize(max_size)
+            raise NegativeFetchSize(max_size)
         with self.path.open("rb", buffering=0) as file:
             return os.pread(file.fileno(), min(max_size, self.end - offset), offset - self.start)
 
@@ -121,7 +121,7 @@ class Log:
                 self._flush()
 
     def read(self, offset: int, max_size: int) -> bytes:
-        """Read the bytes from `offset` on; empty at the end. Raises OffsetOutOfRange and NegativeSize."""
+        """Read the bytes from `offset` on; empty at the end. Raises OffsetOutOfRange and NegativeFetchSize."""
         with self._lock:
             first, last = self._segments[0], self._segments[-1]
             if not first.start <= offset <= last.end:
@@ -137,7 +137,7 @@ class Log:
         Raises ValueError if `most` is negative.
         """
         if most < 0:
-            raise ValueError(f"an OFFSETS of {most} offsets")
+            raise ValueError(f"invalid OFFSETS request: it asks for {most} offsets")
         with self._lock:
             known = [(segment.start, segment.modified_ms()) for segment in self._segments]
             last = self._segments[-1]

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.kafka07.config import BrokerConfig
-from streamgroup.testing.kafka07.handler import Handler, Reply
+from streamgroup.testing.kafka07.handler import Reply, RequestHandler
 from streamgroup.testing.kafka07.logs import Logs
 from streamgroup.testing.kafka07.registry import Registry
 from streamgroup.testing.ports import LOOPBACK
@@ -43,7 +43,7 @@ class BrokerServer:
         self.logs: Final = Logs(config)
         self._config: Final = config
         self._report: Final = report
-        self._handler: Final = Handler(self.logs)
+        self._handler: Final = RequestHandler(self.logs)
         self._opened = threading.Event()
         self._stopping = threading.Event()
         self._lock = threading.Lock()

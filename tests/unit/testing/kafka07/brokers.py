@@ -6,7 +6,7 @@ import socket
 import struct
 from pathlib import Path
 
-from streamgroup.testing.kafka07 import BrokerConfig, Handler, Logs, Reply, broker_config
+from streamgroup.testing.kafka07 import BrokerConfig, Logs, Reply, RequestHandler, broker_config
 from streamgroup.testing.ports import LOOPBACK
 from streamgroup.wire.kafka07 import (
     LATEST_TIME,
@@ -40,7 +40,7 @@ class Broker:
     def __init__(self, directory: Path, **properties: object) -> None:
         self.config = config(directory, **properties)
         self.logs = Logs(self.config)
-        self.handler = Handler(self.logs)
+        self.handler = RequestHandler(self.logs)
 
     def ask(self, request: Request07) -> Reply:
         return self.handler.handle(request.encode()[4:])
