@@ -1,4 +1,4 @@
-"""The purposes of a member's requests to ZooKeeper, its timers, and its pokes."""
+"""The purposes of a member's requests to ZooKeeper, its timers, and the backoff of its pokes."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ POKE_MOST_S = 160.0
 """A poke makes all consumers stop and claim anew, so where it does not help the member pokes more and more rarely."""
 
 
-class Pokes:
-    """Counts the pokes since the group's consumers have changed (R33).
+class PokeBackoff:
+    """The waits between pokes: they double with each poke, until the group's consumers change (R33).
 
-    A poke is a new registration that all others see, so that they claim their partitions again.
+    With a poke the member registers anew. All consumers of the group see that, and claim their partitions again.
     """
 
     __slots__ = ("_count",)
@@ -53,7 +53,7 @@ class Pokes:
     def __init__(self) -> None:
         self._count = 0
 
-    def poked(self) -> None:
+    def add_poke(self) -> None:
         self._count += 1
 
     def reset(self) -> None:

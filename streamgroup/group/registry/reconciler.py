@@ -30,7 +30,7 @@ from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.pending import Pending
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.purposes import Pokes, Purpose, Timer
+from streamgroup.group.registry.purposes import PokeBackoff, Purpose, Timer
 from streamgroup.group.registry.registration import Registration, Session
 from streamgroup.group.registry.seen import Noted, Seen
 from streamgroup.group.registry.view import View, owner_subtrees, owners_in, subtrees, view_of
@@ -84,7 +84,7 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
         """Whether `Assigned` was sent for the partitions held, and no `Lost` since."""
         self._waited = False
         """Whether the member has waited long enough for others to release partitions."""
-        self._pokes = Pokes()
+        self._poke_backoff = PokeBackoff()
 
     @property
     def member_id(self) -> str:
@@ -317,7 +317,7 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
             return
         before = self._seen.view
         if before is None or before.consumers.keys() != view.consumers.keys():
-            self._pokes.reset()
+            self._poke_backoff.reset()
         self._seen.see(view)
         if view.foreign:
             self._set_poke()
@@ -504,7 +504,7 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
     # -- consumers of another make (R33) ------------------------------------------------------------------------------
 
     def _set_poke(self) -> None:
-        self._requests.set(Timer.POKE, self._now + self._pokes.wait_s)
+        self._requests.set(Timer.POKE, self._now + self._poke_backoff.wait_s)
 
     def _poke_due(self) -> None:
         view, pending = self._seen.view, self._requests.is_pending_beside(Purpose.HEARTBEAT)
@@ -521,7 +521,7 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
             return
         missing, unreleased = self._seen.unclaimed(view.foreign)
         if missing:
-            self._pokes.poked()
+            self._poke_backoff.add_poke()
             self._note(INFO, f"{missing[0]} has not claimed its partitions: registering anew so all claim again (R33)")
             self._transact(Purpose.RENEW, self._me.renew(self._topics, self._identity))
         elif unreleased:
