@@ -133,9 +133,11 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
-    """The partitions that the last `Assigned` revoked are in no batch in flight and in no commit: give them up
-    (R25)."""
+class RevocationCompleted:
+    """The member no longer needs the partitions that the last `Assigned` revoked, so it can give them up (R25).
+
+    No batch in flight has them, and no commit of them is due or unanswered.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ Event = (
     | Planned
     | Asked
     | Idle
-    | Released
+    | RevocationCompleted
     | Settled
     | CommitAccepted
     | CommitRefused
@@ -264,7 +266,7 @@ class Assigned:
     id (R18). All other partitions are gained (R5). `members` and `total` (partitions of all topics of the group) are
     None where the leader, a consumer of another make, did not tell them. `revoked` are the partitions that a
     cooperative member has held until now and that are not among `partitions`. It plans them no more. It commits them
-    until the next `Joining`, which `Released` brings about, gives them up.
+    until the next `Joining`, which `RevocationCompleted` brings about, gives them up.
     """
 
     generation: int

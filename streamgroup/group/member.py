@@ -338,7 +338,7 @@ class Member:
             and not self.membership.settling
             and not self.ledger.in_use(self.membership.revoking)
         ):
-            self._machine(ev.Released(), now, actions)
+            self._machine(ev.RevocationCompleted(), now, actions)
 
     def _fetch(self, now: float, actions: list[MemberAction]) -> None:
         """Fetch all of the group's offsets, since R7 looks at all."""

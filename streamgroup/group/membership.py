@@ -86,7 +86,7 @@ class Membership(BrokerMachine):
 
     @property
     def revoking(self) -> frozenset[TopicPartition]:
-        """The partitions to give up when their batch has sunk and is committed: then send `Released` (R25)."""
+        """The partitions to give up by `RevocationCompleted` when their batch has sunk and is committed (R25)."""
         return self._assignment.leaving if self._state is State.STABLE else frozenset()
 
     # -- starting and stopping ----------------------------------------------------------------------------------------
@@ -490,7 +490,7 @@ class Membership(BrokerMachine):
         else:
             self._rejoin(self._wait.reason or "the group rebalances")
 
-    def _released(self, event: ev.Released) -> None:
+    def _revocation_completed(self, event: ev.RevocationCompleted) -> None:
         if self._assignment.leaving:
             self._give_up_revoked()
 
@@ -574,7 +574,7 @@ Membership.TABLE = table_of(
         on(ev.Asked, _IN_ALL, Membership._asked),
         on(ev.Idle, _NOT_STABLE, Membership._idle),
         on(ev.Idle, (_STABLE,), Membership._idle, *_AGAIN),
-        on(ev.Released, (_STABLE,), Membership._released, *_AGAIN),
+        on(ev.RevocationCompleted, (_STABLE,), Membership._revocation_completed, *_AGAIN),
         on(ev.Settled, (_STABLE,), Membership._settled, *_AGAIN),
         on(Timer.REJOIN, (_STABLE,), Membership._waited_enough, *_AGAIN),
         on(ev.TopicsKnown, (_STABLE,), Membership._counted, *_AGAIN),
@@ -582,7 +582,7 @@ Membership.TABLE = table_of(
         on((Purpose.LEAVE, ev.Failed), (_LEAVING,), Membership._leave_failed, _LEFT),
     ),
     # Each step looks at the timers, so `Tick` has nothing to do. After another rebalance the next assignment says anew
-    # which partitions are to be given up, so a late `Released` means nothing.
+    # which partitions are to be given up, so a late `RevocationCompleted` means nothing.
     ignored=(
         ev.Tick,
         ev.Stop,
@@ -591,7 +591,7 @@ Membership.TABLE = table_of(
         ev.CoordinatorGone,
         ev.CommitAccepted,
         ev.CommitRefused,
-        ev.Released,
+        ev.RevocationCompleted,
         ev.Settled,
     ),
 )

@@ -65,7 +65,7 @@ class StateMachine(ABC, Generic[A, P, T]):
 
     @property
     def revoking(self) -> frozenset[TopicPartition]:
-        """The partitions to give up when their batch has sunk and is committed: then send `Released` (R25)."""
+        """The partitions to give up by `RevocationCompleted` when their batch has sunk and is committed (R25)."""
         return frozenset()
 
     @property

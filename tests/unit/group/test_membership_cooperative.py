@@ -148,7 +148,7 @@ def test_what_is_revoked_is_given_up_when_its_batch_is_done_and_then_it_joins_ag
     assert assigned.line("g").endswith(": keeps 2, gains 0, gives up 1 after its batch")
     d.step(ev.Idle())
     assert not d.has(ev.Joining), "what is in use only the ledger knows"
-    d.step(ev.Released())
+    d.step(ev.RevocationCompleted())
     gives_up = frozenset(tps("t", 2))
     assert d.only(ev.Joining) == ev.Joining("gives up t-2", abandoned=False, keeps=True, gives_up=gives_up)
     assert d.owned() == (tuple(tps("t", 0, 1)), 5)
@@ -164,7 +164,7 @@ def test_told_to_rejoin_before_the_batch_is_done_it_still_owns_what_it_is_to_giv
     assert d.only(ev.Joining).gives_up == frozenset()
     assert d.owned() == (tuple(tps("t", 0, 1)), 5)
     assert d.machine.revoking == frozenset()
-    d.step(ev.Released())
+    d.step(ev.RevocationCompleted())
     assert d.machine.state is State.JOINING
     d.joined(6)
     assert synced(d, 0).revoked == set(tps("t", 1))

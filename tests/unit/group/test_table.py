@@ -232,7 +232,7 @@ class AnyWorld(RuleBasedStateMachine):
     def seen(self) -> tuple[Any, ...]:
         return (self.machine.state, self.machine.member_id, self.machine.generation, self.machine.lease_at)
 
-    @rule(event=st.sampled_from([ev.Planned(), ev.Asked(), ev.Idle(), ev.Released(), ev.Settled()]))
+    @rule(event=st.sampled_from([ev.Planned(), ev.Asked(), ev.Idle(), ev.RevocationCompleted(), ev.Settled()]))
     def news(self, event: ev.Event) -> None:
         self.step(event)
 
