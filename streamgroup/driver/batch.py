@@ -31,7 +31,7 @@ from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import Isolation, SourceOptions
 from streamgroup.planning.packing import pack
-from streamgroup.planning.starts import Bound, refuse_crossed, unread, within
+from streamgroup.planning.starts import RangeBound, refuse_crossed, unread, within
 from streamgroup.planning.subscription import (
     require_inner_index,
     subscribed_partitions,
@@ -75,13 +75,15 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
             warn=log.warning,
         )
         assert options.ending is not None
-        for bound, spec in ((Bound.BATCH_START, options.starting), (Bound.BATCH_END, options.ending)):
+        for bound, spec in ((RangeBound.BATCH_START, options.starting), (RangeBound.BATCH_END, options.ending)):
             _require_read(bound.option(spec), spec, partitions, snapshot)
         isolation = options.fetch.isolation
         starts = offsets_of(
-            cluster, deadline, options.starting, partitions, isolation=isolation, bound=Bound.BATCH_START
+            cluster, deadline, options.starting, partitions, isolation=isolation, bound=RangeBound.BATCH_START
         )
-        ends = offsets_of(cluster, deadline, options.ending, partitions, isolation=isolation, bound=Bound.BATCH_END)
+        ends = offsets_of(
+            cluster, deadline, options.ending, partitions, isolation=isolation, bound=RangeBound.BATCH_END
+        )
         refuse_crossed(options.starting, options.ending, starts, ends)
         logs = _logs(cluster, deadline, starts)
         kept = _within_logs(starts, ends, logs, options)

@@ -9,7 +9,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import LATEST, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning import starts as planned
-from streamgroup.planning.starts import Bound
+from streamgroup.planning.starts import RangeBound
 from streamgroup.planning.subscription import subscribed_partitions, topics_to_ask
 
 
@@ -20,14 +20,14 @@ def offsets_of(
     partitions: Collection[TopicPartition],
     *,
     isolation: Isolation,
-    bound: Bound = Bound.STREAM_START,
+    bound: RangeBound = RangeBound.STREAM_START,
 ) -> dict[TopicPartition, int]:
     """Return the offsets that `spec` gives to `partitions`.
 
     Raises ConfigError if `spec` lacks a partition, or no record has the timestamp that it gives.
     """
     lookups = planned.lookups(spec, partitions, bound=bound)
-    listed = _listed(cluster, lookups, isolation, deadline, ends=bound is Bound.BATCH_END)
+    listed = _listed(cluster, lookups, isolation, deadline, ends=bound is RangeBound.BATCH_END)
     listed |= _listed(cluster, planned.fallbacks(spec, listed), isolation, deadline)
     return planned.resolve(spec, partitions, listed, bound=bound)
 

@@ -21,15 +21,18 @@ Listed = Mapping[TopicPartition, tuple[int, int]]
 NO_OFFSET = -1
 
 
-class Bound(Enum):
-    """The bound that a spec gives. Its options take different numbers for the ends of a log."""
+class RangeBound(Enum):
+    """The bound that an `OffsetSpec` sets: where a stream starts, or where a batch read starts or ends.
+
+    Their options take different numbers for the earliest and the latest offset.
+    """
 
     STREAM_START = "stream start"
     BATCH_START = "batch start"
     BATCH_END = "batch end"
 
     def option(self, spec: OffsetSpec) -> str:
-        name = "ending" if self is Bound.BATCH_END else "starting"
+        name = "ending" if self is RangeBound.BATCH_END else "starting"
         if spec.timestamp is not None:
             return f"{name}Timestamp"
         return f"{name}OffsetsByTimestamp" if spec.timestamps else f"{name}Offsets"
@@ -39,15 +42,15 @@ class Bound(Enum):
         if spec.timestamps:
             return ""
         meanings = {
-            Bound.STREAM_START: f"{EARLIEST} is the earliest offset, {LATEST} the latest",
-            Bound.BATCH_START: f"{EARLIEST} is the earliest offset",
-            Bound.BATCH_END: f"{LATEST} is the latest offset",
+            RangeBound.STREAM_START: f"{EARLIEST} is the earliest offset, {LATEST} the latest",
+            RangeBound.BATCH_START: f"{EARLIEST} is the earliest offset",
+            RangeBound.BATCH_END: f"{LATEST} is the latest offset",
         }
         return f" ({meanings[self]})"
 
 
 def lookups(
-    spec: OffsetSpec, partitions: Collection[TopicPartition], *, bound: Bound = Bound.STREAM_START
+    spec: OffsetSpec, partitions: Collection[TopicPartition], *, bound: RangeBound = RangeBound.STREAM_START
 ) -> dict[TopicPartition, int]:
     """Return what to ask of ListOffsets: EARLIEST, LATEST or a timestamp in ms, nothing for an explicit offset.
 
@@ -75,7 +78,11 @@ def fallbacks(spec: OffsetSpec, listed: Listed) -> dict[TopicPartition, int]:
 
 
 def resolve(
-    spec: OffsetSpec, partitions: Collection[TopicPartition], listed: Listed, *, bound: Bound = Bound.STREAM_START
+    spec: OffsetSpec,
+    partitions: Collection[TopicPartition],
+    listed: Listed,
+    *,
+    bound: RangeBound = RangeBound.STREAM_START,
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition, from the spec and the answers of ListOffsets.
 
@@ -110,7 +117,7 @@ def refuse_crossed(
         if start > ends[tp] and _wanted(starting, tp) != EARLIEST and _wanted(ending, tp) != LATEST
     ]
     if crossed:
-        first, last = Bound.BATCH_START.option(starting), Bound.BATCH_END.option(ending)
+        first, last = RangeBound.BATCH_START.option(starting), RangeBound.BATCH_END.option(ending)
         raise ConfigError(
             f"{first} lies above {last}: {'; '.join(crossed)}. Give an earlier start or a later end; a partition with "
             "nothing to read starts where it ends"
@@ -162,7 +169,7 @@ def _wanted(spec: OffsetSpec, tp: TopicPartition) -> int:
     return spec.offsets.get(tp, spec.default)
 
 
-def _refuse_unlisted(spec: OffsetSpec, partitions: Iterable[TopicPartition], bound: Bound) -> None:
+def _refuse_unlisted(spec: OffsetSpec, partitions: Iterable[TopicPartition], bound: RangeBound) -> None:
     if spec.timestamp is not None or not (spec.timestamps or spec.offsets):
         return
     # The default is no answer here: who lists offsets means these, and a forgotten partition would start anywhere.

@@ -20,7 +20,7 @@ from streamgroup.driver.starts import offsets_of
 from streamgroup.errors import BrokerError, ConfigError, DecodeError, TransportError
 from streamgroup.model import EARLIEST, LATEST, Dialect, OffsetRange, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation
-from streamgroup.planning.starts import Bound
+from streamgroup.planning.starts import RangeBound
 from streamgroup.testing.kafka07 import Compressed
 from tests.fakes.broker07 import OldBroker, tp, values
 from tests.fakes.registry07 import FakeNodes, client07, registered
@@ -109,10 +109,10 @@ def test_an_ending_timestamp_is_refused_as_it_would_end_before_records_that_are_
     for at in (500_000, later):
         for spec in (OffsetSpec(LATEST, timestamp=at), OffsetSpec(LATEST, timestamps={where: at, empty: at})):
             with pytest.raises(ConfigError, match=r"events-0, events-1: .*\(0\.7 among them\) .*Use endingOffsets"):
-                offsets_of(opened, soon(), spec, [where, empty], isolation=NONE, bound=Bound.BATCH_END)
+                offsets_of(opened, soon(), spec, [where, empty], isolation=NONE, bound=RangeBound.BATCH_END)
             assert offsets_of(opened, soon(), spec, [where], isolation=NONE).keys() == {where}, "a start is only early"
     for spec in (OffsetSpec(LATEST), OffsetSpec(LATEST, offsets={where: LATEST})):
-        ends = offsets_of(opened, soon(), spec, [where], isolation=NONE, bound=Bound.BATCH_END)
+        ends = offsets_of(opened, soon(), spec, [where], isolation=NONE, bound=RangeBound.BATCH_END)
         assert ends == {where: broker.end(where)}
 
 

@@ -11,7 +11,7 @@ from streamgroup.driver.starts import log_ends, offsets_of
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
 from streamgroup.options.types import Isolation, Subscription
-from streamgroup.planning.starts import Bound
+from streamgroup.planning.starts import RangeBound
 from tests.fakes.cluster import FakeCluster, logs_of
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
@@ -56,4 +56,4 @@ def test_where_brokers_know_the_times_of_segments_only_a_start_is_early_and_an_e
     spec = OffsetSpec(LATEST, timestamp=1_000)
     assert offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED) == {tp: 3}
     with pytest.raises(ConfigError, match=r"ending timestamp for t-0: brokers before 0\.10\.1 .*Use endingOffsets"):
-        offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED, bound=Bound.BATCH_END)
+        offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED, bound=RangeBound.BATCH_END)

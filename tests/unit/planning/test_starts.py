@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, LogRange, OffsetRange, OffsetSpec, TopicPartition
-from streamgroup.planning.starts import Bound, fallbacks, lookups, ranges, refuse_crossed, resolve, unread, within
+from streamgroup.planning.starts import RangeBound, fallbacks, lookups, ranges, refuse_crossed, resolve, unread, within
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 
@@ -38,13 +38,13 @@ def test_a_timestamp_of_zero_is_a_timestamp() -> None:
 @pytest.mark.parametrize(
     ("bound", "option", "numbers"),
     [
-        (Bound.STREAM_START, "startingOffsets", r" \(-2 is the earliest offset, -1 the latest\)"),
-        (Bound.BATCH_START, "startingOffsets", r" \(-2 is the earliest offset\)"),
-        (Bound.BATCH_END, "endingOffsets", r" \(-1 is the latest offset\)"),
+        (RangeBound.STREAM_START, "startingOffsets", r" \(-2 is the earliest offset, -1 the latest\)"),
+        (RangeBound.BATCH_START, "startingOffsets", r" \(-2 is the earliest offset\)"),
+        (RangeBound.BATCH_END, "endingOffsets", r" \(-1 is the latest offset\)"),
     ],
 )
 def test_a_partition_that_is_not_listed_is_an_error_that_names_it_and_the_option_that_was_given(
-    bound: Bound, option: str, numbers: str
+    bound: RangeBound, option: str, numbers: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{option} lists offsets by partition and t-1, t-2 is .*are read{numbers}$"):
         lookups(OffsetSpec(LATEST, offsets={A: 1}), [A, C, B], bound=bound)
