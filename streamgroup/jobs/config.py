@@ -13,7 +13,7 @@ from typing import Any
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.keys import OPTIONS, SECTIONS, SOURCE, Key
 from streamgroup.options.parse import follows_references, parse_source
-from streamgroup.options.table_reader import TableReader, suggestion, together
+from streamgroup.options.settings_reader import SettingsReader, suggestion, together
 
 MEMBER = "{member}"
 MEMBER_VARIABLE = "STREAMGROUP_MEMBER"
@@ -104,7 +104,7 @@ def load(file: Path, member: str | None = None, environment: Mapping[str, str] |
     return _Reading(file, member or environment.get(MEMBER_VARIABLE) or None, environment).job(document)
 
 
-class _SectionReader(TableReader[Key]):
+class _SectionReader(SettingsReader[Key]):
     """Reads the keys of one section."""
 
     def __init__(self, section: str, problems: list[str]) -> None:

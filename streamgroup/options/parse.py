@@ -12,8 +12,8 @@ from streamgroup.options import kinds, zookeeper
 from streamgroup.options.kafka import KAFKA, PREFIX
 from streamgroup.options.rows import SCOPE_OF_MODE, Effect, Option, Scope
 from streamgroup.options.secrets import is_secret
+from streamgroup.options.settings_reader import SettingsReader, nearest, together
 from streamgroup.options.source import HINTS, SOURCE
-from streamgroup.options.table_reader import TableReader, nearest, together
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
@@ -87,7 +87,7 @@ def _read(options: Mapping[str, str], *, streaming: bool) -> tuple[_Reading, Sub
     return reading, subscription, parsed
 
 
-class _Reading(TableReader[Option]):
+class _Reading(SettingsReader[Option]):
     """The options of one read while they are parsed."""
 
     def __init__(self, streaming: bool) -> None:

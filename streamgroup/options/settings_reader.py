@@ -1,4 +1,4 @@
-"""The reader of tables, for the options of a read (`options/parse.py`) and the keys of a job file (`jobs/config.py`).
+"""The reader of a user's settings: options of a read (`options/parse.py`), or keys of a job file (`jobs/config.py`).
 
 A table has one row for each name. The reader looks up every entry that the user has set, parses its value by the row's
 kind, and collects all problems, so that one error can name them together.
@@ -32,8 +32,11 @@ class Row(Protocol):
 R = TypeVar("R", bound=Row)
 
 
-class TableReader(ABC, Generic[R]):
-    """Reads entries by the rows of a table. A subclass says how its problems are worded."""
+class SettingsReader(ABC, Generic[R]):
+    """Reads what the user has set: options of a read, or keys of a job file.
+
+    `rows` describe the settings that exist. A subclass words the problems.
+    """
 
     def __init__(self, rows: Mapping[str, R], problems: list[str]) -> None:
         self.rows = rows

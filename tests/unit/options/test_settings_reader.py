@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamgroup.options.kinds import BOOLEAN, Kind, integer
-from streamgroup.options.table_reader import TableReader, nearest, suggestion, together
+from streamgroup.options.settings_reader import SettingsReader, nearest, suggestion, together
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Field:
     kind: Kind
 
 
-class Reader(TableReader[Field]):
+class Reader(SettingsReader[Field]):
     def __init__(self) -> None:
         rows = (Field("size", integer(1)), Field("fast", BOOLEAN))
         super().__init__({row.name: row for row in rows}, [])
