@@ -42,8 +42,8 @@ LAST_ANSWERS_TIMEOUT_S = 0.5
 """How long a channel that closes waits until the answers under way are sent."""
 
 
-class Controlled(Protocol):
-    """The methods of a coordinator that serve the channel's requests."""
+class ControlledRun(Protocol):
+    """The run that a control channel controls: the methods of a coordinator process that serve its requests."""
 
     @property
     def run(self) -> str:
@@ -190,7 +190,7 @@ def _sweep(home: Path) -> None:
 class ControlServer:
     """Serves one coordinator's channel in threads of its own, for as long as the process lives."""
 
-    def __init__(self, coordinator: Controlled, jvm_pid: int) -> None:
+    def __init__(self, coordinator: ControlledRun, jvm_pid: int) -> None:
         self._coordinator = coordinator
         self._base = directory(jvm_pid) / coordinator.run
         self._token = secrets.token_hex(32)
