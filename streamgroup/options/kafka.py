@@ -73,7 +73,7 @@ _CLIENT = (
     ),
     _used(
         "retry.backoff.max.ms",
-        "The most milliseconds to wait before a retry.",
+        "The longest wait before a retry, in milliseconds.",
         kinds.integer(0),
         "client.retry_backoff_max_ms",
     ),
@@ -115,7 +115,7 @@ _FETCH = (
     ),
     _used(
         "fetch.max.wait.ms",
-        "The most milliseconds that a broker waits for `kafka.fetch.min.bytes`. Must be below "
+        "The longest time that a broker waits for `kafka.fetch.min.bytes`, in milliseconds. Must be below "
         "`kafka.request.timeout.ms`.",
         kinds.integer(0),
         "fetch.max_wait_ms",
@@ -182,7 +182,7 @@ _GROUP = (
     _used(
         "offsets.storage",
         "Where a group that is registered in ZooKeeper commits its offsets: in ZooKeeper, or at the brokers (0.8.2 and "
-        "later). Such brokers do not check the generation of a commit.",
+        "later). For such a group the brokers do not check the generation of a commit.",
         kinds.STORAGE,
         "group.offsets_storage",
         default="`zookeeper` with `zookeeper.connect`, else the brokers",

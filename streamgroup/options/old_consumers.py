@@ -43,7 +43,9 @@ _REFUSED = {
 
 _IGNORED = {
     "autocommit.interval.ms": COMMITS_FOLLOW_THE_SINK,
-    "consumer.id consumerid": "every ZooKeeper session registers its own consumer id, which fences its commits",
+    "consumer.id consumerid": (
+        "streamgroup registers a new consumer id with each ZooKeeper session, to fence commits of older sessions"
+    ),
     "rebalance.max.retries rebalance.retries.max rebalance.backoff.ms": (
         "a member claims a partition as soon as its previous owner releases it, without a limit of attempts"
     ),
