@@ -172,7 +172,7 @@ def finish(query: StreamingQuery, signal_name: str, timeout_s: float) -> None:
     try:
         result = drain(query, timeout_s)
     except StreamGroupError as error:  # for example for a query without a batch yet
-        say(f"not drained: {error}")
+        say(f"cannot drain the query, which stops at once: {error}")
         query.stop()
     else:
         # A signal to the whole process group also ends the coordinator, and with it the query, before it can drain.

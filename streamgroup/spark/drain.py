@@ -119,7 +119,8 @@ def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
         time.sleep(POLL_S)
     if documents:
         log.warning(
-            "cannot reach the coordinators of query %s to drain it: one batch may be repeated", query.name or query.id
+            "cannot reach the coordinator processes of query %s to drain it: one batch may be repeated",
+            query.name or query.id,
         )
         return []
     raise ConfigError(

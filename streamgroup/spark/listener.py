@@ -57,7 +57,8 @@ class GroupListener(StreamingQueryListener):
                 self._on_progress(progress, documents)
         except Exception:
             log.warning(
-                "cannot read the progress of a query: its batches are committed with the next trigger", exc_info=True
+                "cannot read the progress of a query: the coordinator process commits its batch with the next trigger",
+                exc_info=True,
             )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
@@ -122,7 +123,9 @@ def _announce(pid: int) -> None:
         control.announce_listener(pid)
     except OSError as error:
         log.warning(
-            "cannot announce the listener to the coordinators: %s. They may end before it reports the last batch", error
+            "the listener cannot register with the coordinator processes: %s. A process that ends early may not learn "
+            "that its last batch has sunk, and the next start then repeats it",
+            error,
         )
         return
     atexit.register(control.unannounce_listener, pid)

@@ -76,6 +76,8 @@ class SunkNotifier:
             self._failed = self._failed.intersection(runs) | {run}
         if first and run in runs:
             log.warning(
-                "cannot notify the coordinator of a sunk batch, which is committed with the next trigger instead: %s",
+                "cannot report a sunk batch to the coordinator process of run %s, which commits it with the next "
+                "trigger instead: %s",
+                run,
                 error,
             )

@@ -54,7 +54,7 @@ class Claim:
                 time.sleep(_POLL_S)
         except OSError as error:
             log.warning(
-                "group %s: nobody will notice a second query of this application in the group: %s", self._group, error
+                "group %s: cannot check for another query of this application in the group: %s", self._group, error
             )
 
     def release(self) -> None:

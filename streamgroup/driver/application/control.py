@@ -32,6 +32,7 @@ LARGEST_MESSAGE = 1 << 22
 """Bytes of a message: a document of some 50 000 partitions fits."""
 _LISTENED = ".listened"
 _BACKLOG = 16
+_NO_DRAIN = "This query can be stopped, but not drained"
 MESSAGE_TIMEOUT_S = 5.0
 """How long either side waits for the other's message."""
 LONGEST_DRAIN_S = 604_800
@@ -209,7 +210,7 @@ class ControlServer:
                 _sweep(self._base.parent.parent)
                 self._listener = self._open()
         except (OSError, ConfigError) as error:
-            log.warning("no control channel, this query can be stopped but not drained: %s", error)
+            log.warning("cannot open the control channel of run %s: %s. %s", self._base.name, error, _NO_DRAIN)
             return
         threading.Thread(target=self._serve, name="streamgroup-control", daemon=True).start()
 
@@ -234,14 +235,21 @@ class ControlServer:
                     self._base.with_suffix(".sock").unlink(missing_ok=True)
                     self._listener = self._open()
                     listener.close()
-                    log.warning("the files of the control channel in %s were gone and are made anew", self._base.parent)
+                    log.warning(
+                        "the files of the control channel in %s were deleted: made them again", self._base.parent
+                    )
                 home = self._base.parent
                 for path in (home.parent, home, home.with_name(home.name + _LISTENED), *home.iterdir()):
                     with suppress(FileNotFoundError):
                         os.utime(path, follow_symlinks=False)
             except (OSError, ConfigError) as error:
                 if not self._is_warned:
-                    log.warning("the control channel cannot be kept, this query may not be drained later: %s", error)
+                    log.warning(
+                        "cannot keep the files of the control channel in %s: %s. %s if they are deleted",
+                        self._base.parent,
+                        error,
+                        _NO_DRAIN,
+                    )
                 self._is_warned = True
 
     def close(self) -> None:
@@ -268,7 +276,7 @@ class ControlServer:
                 connection = listener.accept()
             except OSError as error:
                 if self._listener is not None:
-                    log.warning("the control channel has ended, this query can be stopped but not drained: %s", error)
+                    log.warning("the control channel of run %s has failed: %s. %s", self._base.name, error, _NO_DRAIN)
                 return
             if connection is not None:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()

@@ -39,7 +39,7 @@ def drain_together(
                 pid, runs[number], "drain", answer_timeout=timeout + ANSWER_GRACE_S, timeout=timeout, ends=ends
             )
         except StreamGroupError as error:
-            log.warning("not drained: %s", error)
+            log.warning("cannot drain run %s: %s", runs[number], error)
 
     threads = [
         threading.Thread(target=drain, args=(n,), name="streamgroup-drain", daemon=True) for n in range(len(runs))

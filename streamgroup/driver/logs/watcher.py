@@ -420,7 +420,9 @@ class LogWatcher:
         now = time.monotonic()
         if causes and not missing <= self._reported_missing:
             names = ", ".join(map(str, sorted(missing)))
-            log.warning("no news of the logs of %s, the others go on: %s", names, "; ".join(causes))
+            log.warning(
+                "cannot list the offsets of %s: %s. Other partitions are not affected", names, "; ".join(causes)
+            )
             self._reported_missing |= missing
         self._reported_missing &= missing
         self._missing = missing

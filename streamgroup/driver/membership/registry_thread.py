@@ -276,11 +276,11 @@ class RegistryThread:
             self._open_session()
 
     def _warn_if_unconnected(self, now: float) -> None:
-        """Warn once if the first connection takes too long. The session tries on as long as the query runs."""
+        """Warn once if the first connection takes too long. The session keeps trying as long as the query runs."""
         timeout_s = self._options.connection_timeout_ms / 1000
         if self._connecting_since is not None and now - self._connecting_since > timeout_s:
             self._connecting_since = None
-            log.warning("%s: no connection within %g s; trying on", self._session.where, timeout_s)
+            log.warning("%s: no connection within %g s; still trying to connect", self._session.where, timeout_s)
 
     # --- requests to ZooKeeper ---------------------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ def test_a_query_that_cannot_be_drained_is_stopped(
     query = Query(1)
     ingest.finish(query, "SIGINT", 7.0)  # type: ignore[arg-type]
     assert query.stopped
-    assert "not drained: no batch yet" in capsys.readouterr().out
+    assert "cannot drain the query, which stops at once: no batch yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

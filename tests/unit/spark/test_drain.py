@@ -252,7 +252,7 @@ def test_coordinators_that_cannot_be_found_are_not_drained_and_the_query_is_stop
     query = FakeQuery(execution=Execution(offset("r1", "l1")))
     assert run_drain(query) == DrainResult(False, ())
     assert query.stops == 1
-    assert "cannot reach the coordinators of query" in caplog.text
+    assert "cannot reach the coordinator processes of query" in caplog.text
 
 
 # -- several sources ---------------------------------------------------------------------------------------------------

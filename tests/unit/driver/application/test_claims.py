@@ -113,7 +113,7 @@ def test_where_the_directory_cannot_be_made_the_query_goes_on(home: Path, caplog
     home.parent.mkdir(mode=0o755)
     for run in ("r1", "r2"):
         Claim(home, "g", "", run).take()
-    assert "nobody will notice" in caplog.text
+    assert "cannot check for another query of this application" in caplog.text
     assert "private" in caplog.text
 
 

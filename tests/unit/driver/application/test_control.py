@@ -171,7 +171,7 @@ def test_a_directory_that_others_may_read_is_not_used(
     home.chmod(0o750)
     serve()
     assert control.runs(JVM) == []
-    assert "no control channel" in caplog.text
+    assert "cannot open the control channel" in caplog.text
     assert "not a private directory" in caplog.text
 
 
@@ -236,7 +236,7 @@ def test_a_socket_that_cannot_be_made_is_said_and_survived(
     serve: Callable[..., FakeCoordinator], home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     serve("r" * 120)
-    until(lambda: "no control channel" in caplog.text, "a warning")
+    until(lambda: "cannot open the control channel" in caplog.text, "a warning")
     shutil.rmtree(home)
 
 
@@ -329,7 +329,7 @@ def test_a_channel_that_cannot_be_made_anew_is_said_once(
     monkeypatch.setattr(control, "make_private", refuse)
     shutil.rmtree(home)
     until(lambda: len(tried) > 2, "it is tried again")
-    assert caplog.text.count("the control channel cannot be kept") == 1
+    assert caplog.text.count("cannot keep the files of the control channel") == 1
 
 
 def test_a_channel_that_is_closed_makes_nothing_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
