@@ -57,9 +57,9 @@ class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self.connect_timeout_s = connect_timeout_s
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a connection to one server. Raises OSError if that fails or the session is over."""
+        """Return a connection to one server. Raises OSError if that fails, or after the session's end."""
         if self.is_over:
-            raise OSError("cannot connect to ZooKeeper: the session is over")
+            raise OSError("cannot connect to ZooKeeper: the session has expired or is closed")
         return super().create_connection(*args, **{**kwargs, "timeout": self.connect_timeout_s})
 
 

@@ -334,8 +334,8 @@ class _ClientSession:
             self._multi = version is None or (int(version[1]), int(version[2])) >= FIRST_WITH_MULTI
             if not self._multi:
                 log.warning(
-                    "ZooKeeper before 3.4 has no transactions: commits of a member that has lost its session are "
-                    "detected only by a read before each write"
+                    "ZooKeeper before 3.4 has no transactions: a member that has lost its session notices that only "
+                    "by a read before each commit. Upgrade ZooKeeper to 3.4 or later for a check within the commit"
                 )
         return self._multi
 

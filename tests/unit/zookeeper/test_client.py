@@ -71,7 +71,7 @@ def test_after_the_end_of_its_session_nothing_connects_any_more() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         handler.create_connection(server.getsockname(), timeout=99).close()
         handler.is_over = True
-        with pytest.raises(OSError, match="the session is over"):
+        with pytest.raises(OSError, match="the session has expired or is closed"):
             handler.create_connection(server.getsockname())
 
 
