@@ -71,9 +71,9 @@ class LogFormat:
     def partition_number(self, name: str) -> int:
         """Return the number of the partition that is called `name`. Raises ValueError with the reason."""
         if re.fullmatch(_DIGITS, name) is None:
-            raise ValueError("expected a partition's number")
+            raise ValueError("expected a partition number")
         if int(name) > _MAX_PARTITION:
-            raise ValueError(f"partitions are numbered up to {_MAX_PARTITION}")
+            raise ValueError(f"expected a partition number up to {_MAX_PARTITION}")
         return int(name)
 
     def name(self, tp: TopicPartition) -> str:

@@ -188,7 +188,7 @@ def _within_logs(
     kept, lost = within(starts, ends, logs)
     if lost and options.fail_on_data_loss:
         raise DataLossError(
-            f"offsets out of range: {'; '.join(lost)}. Give offsets that the logs hold, or failOnDataLoss=false to "
-            "read what is left"
+            f"offsets out of range: {'; '.join(lost)}. Set offsets that the logs hold, or failOnDataLoss=false to "
+            "read only the records that exist"
         )
     return kept

@@ -158,9 +158,9 @@ def _strategies(text: str) -> tuple[str, ...]:
                 f"the strategy {entry!r} is not supported yet. Use cooperative-sticky, which moves as few partitions"
             )
         else:
-            raise ValueError(f"unknown strategy {entry!r}: expected some of {_SOME_STRATEGY}")
+            raise ValueError(f"unknown strategy {entry!r}: expected one or more of {_SOME_STRATEGY}")
     if not names:
-        raise ValueError(f"expected at least one of {_SOME_STRATEGY}")
+        raise ValueError(f"expected one or more of {_SOME_STRATEGY}")
     return tuple(dict.fromkeys(names))
 
 

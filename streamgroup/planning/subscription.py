@@ -80,6 +80,6 @@ def require_inner_index(fetch: FetchOptions, snapshot: ClusterSnapshot) -> None:
     """Raise ConfigError if `includeInnerIndex` is set for a cluster after Kafka 0.7: each record has its own offset."""
     if fetch.include_inner_index and not snapshot.log_format.has_shared_offsets:
         raise ConfigError(
-            "includeInnerIndex is for Kafka 0.7, where the messages of a compressed set share their offset: leave it "
-            "out, these brokers give each record its own"
+            "includeInnerIndex is for Kafka 0.7, where the messages of a compressed set share their offset. Remove it: "
+            "these brokers give each record its own offset"
         )

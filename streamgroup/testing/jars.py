@@ -148,7 +148,9 @@ def write_manifest(coordinate: Coordinate, directory: Path) -> int:
         except zipfile.BadZipFile as error:
             raise TransportError(f"damaged download of {coordinate}: {file.name}: {error}. Try again") from error
         if broken is not None:
-            raise TransportError(f"damaged download of {coordinate}: {file.name}: {broken} is broken. Try again")
+            raise TransportError(
+                f"damaged download of {coordinate}: {file.name}: its entry {broken} is damaged. Try again"
+            )
         entries.append({"name": file.name, "size": file.stat().st_size, "sha256": _sha256(file)})
     if not entries:
         raise TransportError(f"no jars in the download of {coordinate}. Try again")

@@ -100,7 +100,7 @@ def _brokers(answer: bytes) -> tuple[list[int], int]:
 
 def _counted(count: int) -> int:
     if not 0 <= count <= _MAX_COUNT:
-        raise struct.error(f"not a number of brokers or partitions: {count}")
+        raise struct.error(f"invalid number of brokers or partitions: {count}")
     return count
 
 

@@ -91,7 +91,7 @@ class ZooKeeperServer:
     def start(self) -> Self:
         """Start the server and wait until it serves. Raises ServerStartError with the end of the log."""
         if self.alive:
-            raise ConfigError(f"cannot start ZooKeeper: it runs at {self.connect_string}")
+            raise ConfigError(f"cannot start ZooKeeper: it already runs at {self.connect_string}")
         self._dir = home = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-zookeeper-"))
 
         def start_process() -> None:

@@ -302,7 +302,7 @@ def _packed(layout: struct.Struct, *values: int) -> bytes:
     try:
         return layout.pack(*values)
     except struct.error as error:
-        raise EncodeError(f"cannot encode {values} in the fields of Kafka 0.7: {error}") from None
+        raise EncodeError(f"cannot encode {values} in a message of Kafka 0.7: {error}") from None
 
 
 def _read_topic(reader: Reader, null: str | None = None) -> str:
@@ -317,7 +317,7 @@ def _read_count(reader: Reader, least: int) -> int:
     """Read the number of parts that follow, each of which has at least `least` bytes."""
     count = reader.int16()
     if count < 0 or count * least > reader.remaining:
-        raise DecodeError(f"{count} parts are announced in {reader.remaining} bytes")
+        raise DecodeError(f"invalid count of parts {count}: {reader.remaining} bytes are left")
     return count
 
 
@@ -341,5 +341,5 @@ def _read_offsets(reader: Reader) -> OffsetsResponse07:
         return OffsetsResponse07((), error)
     count = reader.int32()
     if count < 0 or count * 8 != reader.remaining:
-        raise DecodeError(f"{count} offsets are announced in {reader.remaining} bytes")
+        raise DecodeError(f"invalid count of offsets {count}: {reader.remaining} bytes are left")
     return OffsetsResponse07(reader.unpack(struct.Struct(f">{count}q")))

@@ -82,6 +82,6 @@ def _count(message: Message, levels: int) -> int:
     if message.codec == NONE:
         return 1
     if not levels:
-        raise TooLarge(f"compressed messages within each other, more than {_MOST_LEVELS} levels deep")
+        raise TooLarge(f"compressed messages are nested more than {_MOST_LEVELS} levels deep")
     inner = messages_of(decompress(message.codec, message.payload))
     return sum(_count(each, levels - 1) for each in inner)

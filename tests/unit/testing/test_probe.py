@@ -83,7 +83,7 @@ def test_a_topic_that_is_not_there_yet_has_no_leaders() -> None:
 def test_an_answer_that_ends_within_a_topic_has_no_leaders(serve: Serve) -> None:
     assert leaders_known_to(LOOPBACK, serve(framed((metadata((0, "h")) + topic(0, (0, 0, 0)))[:-5])), "t8") == {}
     huge = metadata((0, "h")) + struct.pack(">ihh2si", 1, 0, 2, b"t8", 2**31 - 1)
-    with pytest.raises(struct.error, match="not a number"):
+    with pytest.raises(struct.error, match="invalid number of brokers"):
         partition_leaders(huge)
 
 
