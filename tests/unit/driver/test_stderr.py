@@ -126,7 +126,13 @@ def test_heartbeats_go_on_while_nobody_reads_stderr_and_the_last_lines_are_writt
             driver.read_until("heartbeat")
             assert driver.process.stderr is not None
             logged: list[str] = []
-            with running(lambda: logged.extend(driver.process.stderr or ())):
+
+            def read() -> None:
+                for line in driver.process.stderr or ():
+                    logged.append(line)  # one by one: the test looks at them meanwhile
+
+            with running(read):
+                until(lambda: len(logged) > stderr.MOST_WAITING, "there is room for the last words")
                 end_of_file(driver)
                 driver.read_until(LEFT)
                 driver.read_until("ended 1")
