@@ -51,9 +51,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """Send this data to the other members with every later JoinGroup, as user data of the subscription (R28)."""
+    """Send this data to the other members with every later JoinGroup, as user data of the subscription (R28).
+
+    `lasts`: also after a loss of the membership. The data of an event without it counts until then; after the loss the
+    member sends the newest data that lasts.
+    """
 
     data: bytes
+    lasts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

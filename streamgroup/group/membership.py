@@ -157,6 +157,7 @@ class Membership(BrokerMachine):
         self._assignment.forget()
         self._wait.end()
         self._generation, self._lease_at = -1, None
+        self._forget_identity()
 
     def _pause(self) -> None:
         """Plan nothing before the next assignment: the group may have gone on without this member."""

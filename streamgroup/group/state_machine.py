@@ -45,7 +45,7 @@ class StateMachine(ABC, Generic[A, P, T]):
         self._attempts = 0
         """Failed attempts since the last success."""
         self._topics: tuple[str, ...] = ()
-        self._identity = b""
+        self._identity = self._lasting_identity = b""
         self._generation = -1
         self._wait = RejoinWait(config.rebalance_wait_ms, cooperative=config.cooperative)
 
@@ -130,6 +130,12 @@ class StateMachine(ABC, Generic[A, P, T]):
 
     def _identified(self, event: ev.Identified) -> None:
         self._identity = event.data
+        if event.lasts:
+            self._lasting_identity = event.data
+
+    def _forget_identity(self) -> None:
+        """Take back what held for the membership that is over."""
+        self._identity = self._lasting_identity
 
     def _subscribed(self, event: ev.Subscribed) -> None:
         self._topics = tuple(sorted(set(event.topics)))

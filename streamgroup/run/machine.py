@@ -295,7 +295,9 @@ class Run:
         self._describing = self._begin_task(self._lineages.look())
 
     def _identify(self, identity: bytes, now: float) -> None:
-        self._perform(self._member.step(ev.Identified(identity), now))
+        # A member that joins again is a later joiner. If it sent its admission then, it and a duplicate that was
+        # admitted meanwhile would both be refused.
+        self._perform(self._member.step(ev.Identified(identity, lasts=False), now))
 
     def _follow(self, topics: frozenset[str]) -> None:
         self._actions.append(io.Follow(topics))

@@ -208,6 +208,7 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
         self._me.forget()
         self._seen.forget()
         self._session.unregistered()
+        self._forget_identity()
 
     def _suspended(self, event: zk.Suspended) -> None:
         """Plan nothing until the connection is back (R36). Pending requests are answered by `Unanswered`."""

@@ -96,5 +96,19 @@ def test_what_a_member_is_known_by_stands_in_every_later_subscription() -> None:
     assert told_in(d) == [b"another"] * 3
 
 
+def test_data_of_one_membership_is_not_sent_after_its_loss() -> None:
+    """A member that was admitted, and joins again, is a later joiner (R28)."""
+    d = Driver()
+    d.step(ev.Identified(b"lineage"))
+    d.stable([])
+    d.step(ev.Identified(b"admitted", lasts=False))
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert told_in(d) == [b"admitted"] * 3
+    d.stable([])
+    d.beat(ErrorCode.ILLEGAL_GENERATION)
+    assert d.has(ev.Lost)
+    assert told_in(d) == [b"lineage"] * 3
+
+
 def told_in(d: Driver) -> list[bytes]:
     return [bytes(decode_subscription(p.metadata).user_data or b"") for p in d.request("JoinGroup").protocols]

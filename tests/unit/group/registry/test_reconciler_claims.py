@@ -170,6 +170,21 @@ def test_who_it_is_stands_in_its_member_node() -> None:
     assert view.consumers[a.id].identity == b'{"run":1,"admitted":true}'
 
 
+def test_data_of_one_membership_does_not_stand_in_the_node_of_the_next() -> None:
+    made = cluster()
+    a = made.member("A", start=False)
+    a.step(ev.Identified(b"lineage"))
+    a.start()
+    made.run(1)
+    a.step(ev.Identified(b"admitted", lasts=False))
+    made.run(1)
+    assert made.zk.get(OLD.member(a.id)) == b"admitted"
+    a.client.expire()
+    made.run(10)
+    assert of(a.out, ev.Lost)
+    assert made.zk.get(OLD.member(a.id)) == b"lineage"
+
+
 def test_members_of_0_8_share_with_a_captured_consumer_as_two_of_its_kind_would() -> None:
     """g8_vm-1795200970500-84e1c6c3 had 0 and 1, the other one 2 and 3."""
     made, new = Cluster(), GroupPaths("g", Dialect.KAFKA)
