@@ -45,8 +45,11 @@ class DuplicateLineageCheck:
         self._me = me
         self._session_timeout_s = session_timeout_s
         self._member_id = ""
+        self._has_duplicate = False
         self._duplicate_since: float | None = None
+        """Since when every description has had a duplicate. A missing answer ends that time."""
         self._ask_at: float | None = None
+        self._asked_at = -math.inf
         self._clear = True
         """True before the first assignment, when nothing can be planned."""
         self.admitted = False
@@ -80,9 +83,9 @@ class DuplicateLineageCheck:
         """Return the seconds until the group is to be described, 0 for now; infinity if it is not."""
         return math.inf if self._ask_at is None else max(0.0, self._ask_at - now)
 
-    def asked(self) -> None:
+    def asked(self, now: float) -> None:
         """Take note that the group is being described."""
-        self._ask_at = None
+        self._ask_at, self._asked_at = None, now
 
     def described(self, group: GroupDescription, now: float) -> MemberDescription | None:
         """Take the description of the group; return the duplicate, if there is one.
@@ -94,21 +97,27 @@ class DuplicateLineageCheck:
             return None
         duplicate = find_duplicate(group, self._me, self._member_id)
         if duplicate is None:
-            self.admitted, self._duplicate_since = True, None
+            self.admitted, self._has_duplicate, self._duplicate_since = True, False, None
             return None
+        self._has_duplicate = True
         if self._duplicate_since is None:
             self._duplicate_since = now
-        if now - self._duplicate_since >= self._session_timeout_s:
+        # The answer may be read long after it was sent, by a process that was stopped meanwhile.
+        if self._asked_at - self._duplicate_since >= self._session_timeout_s:
             raise ConfigError(self._refusal(duplicate))
         self._ask_at = now + LOOK_AGAIN_S
         return duplicate
 
     def unanswered(self, now: float) -> None:
-        """Take a missing answer: the run may plan, unless a duplicate was seen before."""
-        if self._duplicate_since is None:
-            self._clear = True
+        """Take a missing answer: the run may plan, unless a duplicate was seen before.
+
+        The wait for that one begins again. While the servers are away, the session of a dead predecessor does not
+        expire, and with another coordinator or leader it begins anew.
+        """
+        if self._has_duplicate:
+            self._duplicate_since, self._ask_at = None, now + LOOK_AGAIN_S
         else:
-            self._ask_at = now + LOOK_AGAIN_S
+            self._clear = True
 
     def give_up(self) -> None:
         """Admit the run without a check: it is not authorized to describe the group."""

@@ -71,10 +71,10 @@ class LineageWatch:
         assert check is not None
         while check.asks_again:
             now = yield NOW
-            yield Until(lambda _: not self._is_assigned, check.due_in(now))
+            now = yield Until(lambda _: not self._is_assigned, check.due_in(now))
             if not self._is_assigned:
                 return
-            check.asked()
+            check.asked(now)
             try:
                 now, group = yield ask.DescribeGroup(DESCRIBE_TIMEOUT_S)
             except TransportError as error:

@@ -79,7 +79,7 @@ def asks(one: DuplicateLineageCheck, now: float) -> bool:
     if one.due_in(now) > 0:
         return False
     assert one.asks_again
-    one.asked()
+    one.asked(now)
     return True
 
 
@@ -143,6 +143,37 @@ def test_no_answer_holds_up_nothing_unless_a_duplicate_was_seen() -> None:
     assert not one.clear
     assert one.asks_again
     assert asks(one, 11.0 + LOOK_AGAIN_S)
+
+
+def test_a_session_timeout_without_an_answer_proves_no_live_duplicate() -> None:
+    """While the servers are away sessions stand still, and with another leader they begin anew."""
+    one = check(6.0)
+    predecessor = member("old", Identity("l", "r0", admitted=True))
+    one.assigned("me", 0.0)
+    one.described(group(MINE, predecessor), 0.0)
+    one.unanswered(4.0)
+    one.unanswered(6.0)
+    assert not one.clear
+    for now in (7.0, 12.5):
+        assert asks(one, now)
+        assert one.described(group(MINE, predecessor), now) == predecessor
+    assert asks(one, 13.0)
+    with pytest.raises(ConfigError):
+        one.described(group(MINE, predecessor), 13.0)
+
+
+def test_an_old_description_does_not_tell_who_is_a_member_now() -> None:
+    """The process was stopped between the question and its answer. The predecessor's session has expired meanwhile."""
+    one = check(6.0)
+    predecessor = member("old", Identity("l", "r0", admitted=True))
+    one.assigned("me", 0.0)
+    assert asks(one, 0.0)
+    one.described(group(MINE, predecessor), 0.1)
+    assert asks(one, 1.0)
+    assert one.described(group(MINE, predecessor), 30.0) == predecessor
+    assert asks(one, 30.5)
+    one.described(group(MINE), 30.6)
+    assert one.admitted
 
 
 def test_who_comes_back_after_losing_its_membership_looks_again() -> None:
