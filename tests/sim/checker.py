@@ -16,6 +16,8 @@ from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from tests.fakes.group import DYNAMIC
 from tests.sim.kernel import Kernel
+from tests.sim.lineages import is_refusal
+from tests.sim.silence import missing
 
 if TYPE_CHECKING:
     from tests.sim.broker import Logs
@@ -35,13 +37,15 @@ OFFLINE_KNOWN_S = 15.0
 """For so long a run may take a broker for away that is back: its metadata is older."""
 ENDED_EARLY = "ended early"
 UNASKED = "read from before the start"
+SILENT = "silent member"
+TWINS = "two of one lineage"
 
 Batch = tuple[str, int]
 """A delivery: the process that read it and Spark's number of the batch."""
 
 
-class Violation(Exception):
-    """A promise was broken; `word` is Jepsen's."""
+class Violation(BaseException):
+    """A promise was broken; `word` is Jepsen's. Not an Exception: a run makes those errors of its query."""
 
     def __init__(self, word: str, time: float, text: str) -> None:
         super().__init__(f"{word} at {time:.3f}: {text}")
@@ -111,8 +115,6 @@ class Checker:
         self._cut: set[TopicPartition] = set()
         """Logs that were cut, and whose loss nobody has told yet."""
         self.duplicates = 0
-        self.violation: Violation | None = None
-        """The first promise that was broken."""
 
     def track(self, tp: TopicPartition) -> Track:
         track = self._tracks.get(tp)
@@ -121,8 +123,7 @@ class Checker:
         return track
 
     def _violated(self, word: str, text: str) -> Violation:
-        self.violation = self.violation or Violation(word, self._kernel.now, text)
-        return self.violation
+        return Violation(word, self._kernel.now, text)
 
     # -- positions and plans ------------------------------------------------------------------------------------------
 
@@ -386,13 +387,24 @@ class Checker:
 
     def failed(self, query: Query, error: BaseException) -> None:
         """A query has failed by itself."""
+        refused = is_refusal(error)
+        if refused and not query.world.lineages.may_refuse(query.process):
+            raise self._violated(FAILED, f"{query.name}: no live member of its lineage goes before it: {error}")
         skipped = isinstance(error, ConfigError) and query.settings.file_sink
         fenced = isinstance(error, FencedError) and query.instance_id is not None
         lost = isinstance(error, DataLossError) and any(str(tp) in str(error) for tp in self._cut)
         if lost:
             self._cut.clear()
-        if not (skipped or fenced or lost or self._is_offline(query, error)):
+        if not (refused or skipped or fenced or lost or self._is_offline(query, error)):
             raise self._violated(FAILED, f"{query.name}: {error!r}")
+
+    def stays_silent(self, process: Process) -> None:
+        """The group hears a member, though Spark has been silent or stopped for too long (R27)."""
+        raise self._violated(SILENT, f"{process.name} is in the group, and nobody asks it for its partitions")
+
+    def has_twins(self, one: Process, other: Process) -> None:
+        """Two live members of one lineage stay beside each other for longer than R28 lets them."""
+        raise self._violated(TWINS, f"{one.name} and {other.name} read with copies of one checkpoint")
 
     def _is_offline(self, query: Query, error: BaseException) -> bool:
         """Whether a run that ends reports partitions of brokers of 0.7 that were away: it may know so for a while."""
@@ -421,6 +433,8 @@ class Checker:
                 )
             if track.committed != end:
                 raise self._violated(STUCK, f"{tp}: all has sunk, but committed is {track.committed} of {end}")
+        if away := missing(world):
+            raise self._violated(STUCK, f"{away} left while Spark was silent, and did not join again")
         for query in world.queries:
             if query.process is not None and world.keeper.is_put_out(query.process):
                 query.process.license()  # cut off until now, it has not heard of it yet

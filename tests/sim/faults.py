@@ -64,6 +64,17 @@ def _pause(world: World, query: Query, fault: Fault) -> None:
     query.pause(2.5 * world.settings.session_s * fault.amount)
 
 
+def _hang(world: World, query: Query, fault: Fault) -> None:
+    """Spark's thread stands still; the coordinator process goes on."""
+    most = world.settings.max_silence_s or world.settings.session_s
+    query.driver.hang(2.5 * most * fault.amount, stopped=False)
+
+
+def _stop_jvm(world: World, query: Query, fault: Fault) -> None:
+    """SIGSTOP to the driver's JVM alone."""
+    query.driver.hang(3.0 * world.settings.session_s * fault.amount, stopped=True)
+
+
 def _zombie(world: World, query: Query, fault: Fault) -> None:
     """The query sleeps, is taken for dead and started on another machine, from the same checkpoint; then it wakes."""
     world.replace(query, 3.0 * world.settings.session_s * fault.amount)
@@ -234,7 +245,10 @@ LONE_FAULTS: Kinds = {
 }
 """The same, of a query that is not a member: nothing fences a second one on the same checkpoint."""
 
-ANY: Kinds = FAULTS | REGISTRY_FAULTS | LONE_FAULTS
+SILENCES: Kinds = {"hang the driver": (2, _hang), "stop the JVM": (2, _stop_jvm)}
+"""What befalls Spark alone (R27)."""
+
+ANY: Kinds = FAULTS | REGISTRY_FAULTS | LONE_FAULTS | SILENCES
 
 
 def draw(chance: random.Random, seconds: float, queries: int, of: Kinds = FAULTS) -> tuple[Fault, ...]:
@@ -247,3 +261,12 @@ def draw(chance: random.Random, seconds: float, queries: int, of: Kinds = FAULTS
             faults.append(Fault(at, kind, chance.randrange(queries), chance.random(), chance.randrange(1 << 16)))
             at += chance.expovariate(1.0)
     return tuple(sorted((fault for fault in faults if fault.at < seconds), key=lambda fault: fault.at))
+
+
+def with_silences(faults: tuple[Fault, ...], chance: random.Random, seconds: float, queries: int) -> tuple[Fault, ...]:
+    """Add silences of Spark in some worlds, without a change to what else their seeds draw."""
+    added = list(faults)
+    for _ in range(chance.choice((0, 0, 1, 2, 4))):
+        (kind,) = chance.choices(list(SILENCES), [weight for weight, _ in SILENCES.values()])
+        added.append(Fault(chance.uniform(1.0, seconds), kind, chance.randrange(queries), chance.random(), 0))
+    return tuple(sorted(added, key=lambda fault: fault.at))

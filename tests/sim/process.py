@@ -34,6 +34,7 @@ from tests.sim.kernel import Act, Sleep, Steps, Until
 from tests.sim.network import Line, Network
 from tests.sim.planner import SimEvents, SimLogView, SimMember, SimPlanner
 from tests.sim.settings import JOIN_TIMEOUT_S, METADATA_AGE_S, QUESTION_S, Settings
+from tests.sim.silence import SparkSilence
 
 if TYPE_CHECKING:
     from tests.sim.world import Query, World
@@ -77,10 +78,11 @@ class Process:
         """Whether Spark waits for an answer of this process."""
         self.last_alive_at = -1e9
         """When the newest request was sent that the coordinator answered as to a member."""
-        self._network = Network(world.kernel, chance, world.settings.latency_s)
+        self.died_at = -1e9
+        self.network = Network(world.kernel, chance, world.settings.latency_s)
         is_member = world.settings.mode is Mode.MEMBER
         self.ledger = Ledger(world.settings.group_id, self.name, f"lineage-{self.name}", alone=not is_member)
-        self.membership, self.lines = world.keeper.backend(self, self._network)
+        self.membership, self.lines = world.keeper.backend(self, self.network)
         self.member = SimMember(
             self,
             self.membership,
@@ -112,6 +114,8 @@ class Process:
         self.known_ends: dict[TopicPartition, int] = {}
         self._wakes_at: float | None = None
         self._watch_task = 0
+        self.silence = SparkSilence(self)
+        world.lineages.processes.append(self)
 
     def _config(self) -> RunConfig:
         settings = self.settings
@@ -125,6 +129,7 @@ class Process:
             join_timeout_s=JOIN_TIMEOUT_S,
             session_timeout_s=settings.session_s,
             max_poll_s=settings.max_poll_s,
+            max_silence_s=settings.max_silence_s,
             api_timeout_s=QUESTION_S,
         )
 
@@ -154,6 +159,8 @@ class Process:
     def heard_of(self, sent_at: float) -> None:
         """Who keeps the group has answered, as to a member, what was sent then."""
         self.last_alive_at = max(self.last_alive_at, sent_at)
+        if self.silence.is_overdue(sent_at):
+            self.world.checker.stays_silent(self)
 
     @property
     def is_in_the_group(self) -> bool:
@@ -209,15 +216,17 @@ class Process:
                     self._carry_out(action)
         finally:
             self._is_stepping = False
-        if self.world.checker.violation is not None:  # the run takes any error for its own
-            raise self.world.checker.violation
         self._changed()
 
     def _carry_out(self, action: io.RunAction) -> None:
         match action:
+            case io.Ask(call, ask.DescribeGroup()) if self.settings.describes_groups:
+                self.world.lineages.ask(self, call)
             case io.Ask(call, question) if call < 0:
                 self._ask(partial(self._answer_task, call, question))
             case io.Reply(call) | io.Raise(call) | io.Ask(call):
+                if not isinstance(action, io.Ask):
+                    self.silence.end_call(call)
                 if call in self._mail:
                     self._mail[call].append(action)
             case io.Follow(topics):
@@ -274,6 +283,7 @@ class Process:
         if action.member_id != member_id or action.generation - generation not in {0, 1}:
             self.license()  # a generation was missed: what was held may have been another's meanwhile
         self._assigned = (action.member_id, action.generation)
+        self.world.lineages.assigned(self)
         if self.ledger.checkpoint == INITIAL_DOCUMENT:
             self.world.checker.assigned(self, action.generation, action.partitions)
 
@@ -281,7 +291,7 @@ class Process:
 
     def _ask(self, answer: Act) -> None:
         """A question for other brokers than the coordinator: answered a round trip later, or after a cut."""
-        network = self._network
+        network = self.network
         due = max(self.kernel.now, network.cut_until) + 2 * network.latency()
         self.kernel.at(due, partial(self.hear, answer))
 
@@ -305,17 +315,17 @@ class Process:
                 ends = self.world.logs.ends
                 listed = {tp: ListedOffset(ends[tp] if at == LATEST else 0) for tp, at in wanted.items()}
                 self.post(io.QuestionAnswered(task, listed))
-            case ask.DescribeGroup():  # two queries on copies of a checkpoint are harsher than R28 lets them be
+            case ask.DescribeGroup():  # two queries on copies of a checkpoint, which R28 cannot refuse
                 self.post(io.QuestionFailed(task, BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "describe")))
             case _:
                 raise AssertionError(question)
 
     def _ends(self, partitions: Mapping[TopicPartition, Any], timeout: float) -> Steps:
         """The ends of the logs; after so long without an answer what is known."""
-        if self._network.cut_until > self.kernel.now:
+        if self.network.cut_until > self.kernel.now:
             yield Sleep(timeout)
         else:
-            yield Sleep(2 * self._network.latency())
+            yield Sleep(2 * self.network.latency())
             self.known_ends |= {tp: self.world.logs.ends[tp] for tp in partitions}
         return {tp: end for tp, end in self.known_ends.items() if tp in partitions}
 
@@ -351,6 +361,8 @@ class Process:
         number = next(self._numbers)
         mail = self._mail[number] = deque()
         try:
+            if isinstance(request, io.SparkRequest):
+                self.silence.begin_call(number)
             self.post(io.Called(number, request))
             while True:
                 yield Until(lambda: bool(mail), math.inf)
@@ -374,7 +386,7 @@ class Process:
 
     def _answer(self, question: ask.Question) -> Steps:
         """What a call of the run asks for."""
-        network = self._network
+        network = self.network
         match question:
             case ask.Connect() | ask.ReadMetadata():
                 yield Until(lambda: self.kernel.now >= network.cut_until, QUESTION_S)
@@ -409,15 +421,16 @@ class Process:
         """The process is gone between two actions."""
         if self.alive:
             self.alive = False
+            self.died_at = self.kernel.now
             self.lines.close()
 
     def cut(self, seconds: float) -> None:
         """No packet comes or goes for so long."""
-        self._network.cut_until = max(self._network.cut_until, self.kernel.now + seconds)
-        self.kernel.at(self._network.cut_until, self.query.look)
+        self.network.cut_until = max(self.network.cut_until, self.kernel.now + seconds)
+        self.kernel.at(self.network.cut_until, self.query.look)
 
     def heal(self) -> None:
-        self._network.cut_until = 0.0
+        self.network.cut_until = 0.0
         for line in self.lines.lines.values():
             line.heal()
 

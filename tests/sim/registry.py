@@ -88,6 +88,10 @@ class SimRegistry:
         """Whether the node that its commits are fenced by is not there any more (R31)."""
         return self.zookeeper.data(f"{self.nodes.ids}/{process.ledger.member_id}") is None
 
+    def is_member(self, process: Process) -> bool:
+        """Whether its session is registered."""
+        return not self.is_put_out(process)
+
     @property
     def is_empty(self) -> bool:
         """Whether nobody is registered."""

@@ -26,6 +26,7 @@ from tests.sim.bugs import BUGS, Bug, replace
 from tests.sim.kernel import Steps
 from tests.sim.lonebugs import LONE_BUGS
 from tests.sim.registrylines import RegistryLines
+from tests.sim.runbugs import RUN_BUGS
 from tests.sim.settings import Kind
 from tests.sim.zksession import Unanswered
 
@@ -211,7 +212,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "plans while suspended, whatever the lease",
         plan_while_suspended,
         frozenset({words.DUPLICATE}),
-        known=(9, 94),
+        known=(94, 17, 87),
         kind=_ZOOKEEPER,
     ),
     "watches-lost": Bug(
@@ -219,7 +220,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "a connection that is back is taken to have missed nothing",
         believe_in_watches,
         frozenset({words.LOST, words.STUCK, words.BEYOND_SUNK}),
-        known=(6, 19, 30),
+        known=(19, 46, 68),
         kind=_ZOOKEEPER,
     ),
     "offsets-before-claim": Bug(
@@ -234,7 +235,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "a commit under way is written after the release",
         commit_after_the_release,
         frozenset({words.TWO_OWNERS}),
-        known=(149,),
+        known=(215,),
         kind=_ZOOKEEPER,
     ),
     "commit-while-releasing": Bug(
@@ -242,7 +243,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "commits while partitions are given up",
         commit_while_releasing,
         frozenset({words.TWO_OWNERS}),
-        known=(19, 85),
+        known=(27, 81, 126),
         kind=_ZOOKEEPER,
     ),
     "lingering-taken": Bug(
@@ -250,7 +251,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "an owner node deleted, whoever has made it",
         take_what_lingers,
         frozenset({words.TWO_OWNERS, words.NON_MONOTONIC}),
-        known=(0, 1),
+        known=(1, 4),
         kind=_ZOOKEEPER,
     ),
     "deleted-twice": Bug(
@@ -262,4 +263,4 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
     ),
 }
 
-ALL_BUGS = {**BUGS, **REGISTRY_BUGS, **LONE_BUGS}
+ALL_BUGS = {**BUGS, **RUN_BUGS, **REGISTRY_BUGS, **LONE_BUGS}

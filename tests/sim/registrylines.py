@@ -7,7 +7,7 @@ this file changes with them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,11 @@ from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.store import CommitOffsets, FetchOffsets, Outcome
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry import events as rv
+from streamgroup.group.registry.description import describe_members, member_subtrees
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
-from streamgroup.znodes import ZNode
+from streamgroup.model import GroupDescription
+from streamgroup.znodes import Subtree, ZNode
 from tests.sim.kernel import Steps, Thread, Until
 from tests.sim.network import Network
 from tests.sim.settings import QUESTION_S
@@ -39,10 +41,13 @@ FOREVER_S = 1e9
 
 @dataclass(eq=False)
 class _Posted:
-    """A question of another thread: what is committed?"""
+    """A question of another thread: what do these nodes hold?"""
 
     until: float
+    subtrees: tuple[Subtree, ...]
     answers: list[dict[str, ZNode]] = field(default_factory=list)
+    answered: Callable[[Mapping[str, ZNode] | None], None] | None = None
+    """Called with the nodes, or with None when the time is over. Without it the question is asked until then."""
 
 
 class _Store(ZooKeeperOffsetStore):
@@ -106,10 +111,18 @@ class RegistryLines:
 
     def committed(self) -> Steps:
         """What the group has committed, asked in this process's session; waits as long as a replay does."""
-        posted = _Posted(self._kernel.now + QUESTION_S)
+        posted = _Posted(self._kernel.now + QUESTION_S, committed_subtrees(self._paths, None))
         self._post(posted)
         yield Until(lambda: bool(posted.answers), QUESTION_S)
         return committed_in(self._paths, posted.answers[0])
+
+    def describe(self, until: float, answered: Callable[[GroupDescription | None], None]) -> None:
+        """Describe the members by their nodes (R28); None: ZooKeeper does not answer in time."""
+
+        def read(nodes: Mapping[str, ZNode] | None) -> None:
+            answered(None if nodes is None else describe_members(self._paths, nodes))
+
+        self._post(_Posted(until, member_subtrees(self._paths), answered=read))
 
     def look(self) -> None:
         """Something has changed."""
@@ -274,11 +287,16 @@ class RegistryLines:
         try:
             if not self._wanted:
                 yield from self._session.connect(min(posted.until, self._deadline))
-            nodes = yield from self._session.read(committed_subtrees(self._paths, None), posted.until)
+            nodes = yield from self._session.read(posted.subtrees, posted.until)
         except Unanswered:
-            self._process.later(RETRY_BACKOFF_S, partial(self._post, posted))
+            if posted.answered is None or self._kernel.now + RETRY_BACKOFF_S < posted.until:
+                self._process.later(RETRY_BACKOFF_S, partial(self._post, posted))
+            else:
+                posted.answered(None)
         else:
             posted.answers.append(nodes)
+            if posted.answered is not None:
+                posted.answered(nodes)
             self._process.query.look()
 
     # -- faults -------------------------------------------------------------------------------------------------------

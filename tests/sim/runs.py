@@ -11,11 +11,14 @@ from tests.sim import modes, scenarios
 from tests.sim import settings as drawn_settings
 from tests.sim.checker import Violation
 from tests.sim.faults import Fault
+from tests.sim.lineages import with_lineages
 from tests.sim.registryscenarios import REGISTRY_SCENARIOS
+from tests.sim.runscenarios import RUN_SCENARIOS
 from tests.sim.settings import Kind, Settings
+from tests.sim.silence import with_silence
 from tests.sim.world import Director, World
 
-SCENARIOS = scenarios.SCENARIOS | REGISTRY_SCENARIOS
+SCENARIOS = scenarios.SCENARIOS | RUN_SCENARIOS | REGISTRY_SCENARIOS
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,15 @@ def plan_of(seed: int, kind: Kind = Kind.KAFKA) -> Plan:
         chance = random.Random(f"plan {seed} zookeeper")
         settings, kinds = drawn_settings.draw_of_registry(chance), drawn_faults.REGISTRY_FAULTS
     settings = drawn_settings.with_triggers(settings, random.Random(f"triggers {seed} {kind.value}"))
+    if kind is not Kind.ALONE:
+        settings = with_silence(settings, random.Random(f"silence {seed} {kind.value}"))
+        settings = with_lineages(settings, random.Random(f"lineages {seed} {kind.value}"))
     seconds = chance.choice((20.0, 40.0, 60.0))
-    return Plan(str(seed), settings, seconds, drawn_faults.draw(chance, seconds, len(settings.queries), kinds))
+    queries = len(settings.queries)
+    faults = drawn_faults.draw(chance, seconds, queries, kinds)
+    if kind is not Kind.ALONE:
+        faults = drawn_faults.with_silences(faults, random.Random(f"silences {seed} {kind.value}"), seconds, queries)
+    return Plan(str(seed), settings, seconds, faults)
 
 
 def plan_of_scenario(name: str) -> Plan:

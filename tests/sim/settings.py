@@ -99,6 +99,10 @@ class Settings:
     """False: brokers before 2.8."""
     mode: Mode = Mode.MEMBER
     """`group.mode`."""
+    max_silence_s: float | None = None
+    """`group.maxSilence` (R27)."""
+    describes_groups: bool = False
+    """Whether runs may describe their group (R28). Where they may not, a copied checkpoint is accepted."""
 
     @property
     def group_id(self) -> str:

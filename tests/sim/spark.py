@@ -107,7 +107,8 @@ def _batch(query: Query, process: Process, number: int, start: Mapping[str, Any]
     query.checkpoint.committed = number
     process.kernel.note(query.name, f"commits/{number}")
     if query.settings.listener:
-        process.later(LISTENER_S * query.chance.random(), partial(process.told, from_value(end), number))
+        told = partial(process.told, from_value(end), number)
+        process.later(LISTENER_S * query.chance.random(), partial(query.driver.report, told))
     yield from query.point("done")
 
 

@@ -226,3 +226,16 @@ def test_a_start_that_was_never_committed_is_void_when_the_partition_is_looked_u
     play.commit(play.p, 0, 3)
     with pytest.raises(Violation, match=words.BEYOND_SUNK):
         play.commit(play.p, 60, 3)
+
+
+def test_a_violation_is_not_taken_for_an_error_of_the_query() -> None:
+    """The run makes every Exception that is raised in its tasks the error of the query."""
+    assert not issubclass(Violation, Exception)
+
+
+def test_a_silent_member_and_two_of_one_lineage_are_violations() -> None:
+    play = Play()
+    with violated(words.SILENT):
+        play.checker.stays_silent(play.p)
+    with violated(words.TWINS):
+        play.checker.has_twins(play.p, play.q)

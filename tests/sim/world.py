@@ -11,12 +11,14 @@ from streamgroup.options.types import Mode
 from tests.sim.broker import Logs, SimBroker
 from tests.sim.checker import Checker, Violation
 from tests.sim.kernel import Act, Kernel, Sleep, Steps, Thread, Until
+from tests.sim.lineages import Lineages, is_refusal
 from tests.sim.modes import LoneChecker
 from tests.sim.oldbrokers import Logs07
 from tests.sim.oldconsumer import OldConsumer
 from tests.sim.process import Process, ProcessGone
 from tests.sim.registry import SimRegistry
 from tests.sim.settings import QuerySettings, Settings
+from tests.sim.silence import Driver, missing
 from tests.sim.spark import Checkpoint, Directory, micro_batches
 
 if TYPE_CHECKING:
@@ -58,6 +60,13 @@ class Query:
         self._threads: list[Thread] = []
         self._paused_until: float | None = None
         self._backlog: list[Act] = []
+        self.resumed_at = -1e9
+        """When the last pause was over."""
+        self.driver = Driver(self)
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused_until is not None
 
     @property
     def is_haunted(self) -> bool:
@@ -85,7 +94,9 @@ class Query:
         self._leaves = False
         process = self.process = Process(self.world, self, f"{self.name}.{self._runs}", self.world.runs)
         self._threads = [
-            Thread(self.kernel, micro_batches(self, process), self.gate, lambda error: self._ended(process, error))
+            Thread(
+                self.kernel, micro_batches(self, process), self.driver.gate, lambda error: self._ended(process, error)
+            )
         ]
 
     def _ended(self, process: Process, error: BaseException | None) -> None:
@@ -102,7 +113,8 @@ class Query:
             self._over(process)
             return
         self.world.checker.failed(self, error)
-        if self.settings.file_sink and not process.failure:  # as its message says (R17)
+        skipped = self.settings.file_sink and not process.failure
+        if skipped or is_refusal(error):  # as their messages say (R17, R28)
             self.checkpoint, self.directory = Checkpoint(), Directory()
         self.stop()
 
@@ -134,7 +146,7 @@ class Query:
         """What has come meanwhile is heard now: first what the sockets hold, or first what the threads were at."""
         if self._paused_until is None:
             return
-        self._paused_until = None
+        self._paused_until, self.resumed_at = None, self.kernel.now
         backlog, self._backlog = self._backlog, []
         first = self.chance.choice((None, True, False))
         if first is not None:
@@ -207,6 +219,7 @@ class Query:
             self.kernel.note(self.name, "is down")
             self.process = None
             self._paused_until, self._backlog = None, []
+            self.driver.forget()
             self.armed.clear()
             self.kernel.after(self.world.restart_s(), self.start)
 
@@ -240,6 +253,7 @@ class World:
         self.checker = Checker(self.kernel, self.logs)
         if mode is not Mode.MEMBER:
             self.checker = LoneChecker(self.kernel, self.logs, mode)
+        self.lineages = Lineages(self)
         self.keeper = self._keeper(settings)
         """Who keeps the group and its offsets."""
         self.consumers: list[OldConsumer] = []
@@ -330,6 +344,7 @@ class World:
             query.held_down = False
             query.armed.clear()
             query.resume()
+            query.driver.wake()
             if query.process is not None:
                 query.process.heal()
             self.kernel.after(0.5, query.start)
@@ -342,7 +357,7 @@ class World:
 
     def _come_to_rest(self) -> None:
         end = self.kernel.now + CALM_S
-        while self.kernel.now < end and not self.checker.at_rest():
+        while self.kernel.now < end and not (self.checker.at_rest() and not missing(self)):
             self.kernel.run_until(self.kernel.now + 1.0)
 
     def cut(self, tp: TopicPartition, end: int) -> None:

@@ -26,6 +26,8 @@ class SimZooKeeper(ZooKeeper):
         self.kernel = kernel
         self.away_until = 0.0
         """No server answers until then."""
+        self.renewed_at = -1e9
+        """When the sessions went on after the servers had been away, or began anew with another leader."""
         self.written = written  # type: ignore[method-assign]
 
     # -- sessions -----------------------------------------------------------------------------------------------------
@@ -72,11 +74,13 @@ class SimZooKeeper(ZooKeeper):
                     session.connection.dropped()
 
     def _elected(self) -> None:
+        self.renewed_at = self.kernel.now
         for session in self._sessions.values():
             self.heard_of(session)
 
     def _expire_overdue(self) -> None:
         """Before anything is read that waits in the sockets."""
+        self.renewed_at = self.kernel.now
         for session in tuple(self._sessions.values()):
             if not self.is_away and self.kernel.now >= session.deadline:
                 self._expire(session)

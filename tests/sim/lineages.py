@@ -1,0 +1,193 @@
+"""Members with one lineage (R28): what DescribeGroup answers, and when a run must be refused, or must not be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from streamgroup.errors import ConfigError, TransportError
+from streamgroup.model import GroupDescription, MemberDescription
+from streamgroup.run import interface as io
+from streamgroup.run.lineage_check import LOOK_AGAIN_S, identity_of
+from streamgroup.run.lineage_watch import DESCRIBE_TIMEOUT_S
+from streamgroup.wire.consumer import decode_subscription
+from tests.fakes.group import Group, GroupState
+from tests.sim.settings import GROUP_ID, Settings
+
+if TYPE_CHECKING:
+    from tests.sim.broker import SimBroker
+    from tests.sim.process import Process
+    from tests.sim.world import World
+
+LOOK_EVERY_S = 1.0
+JITTER_S = 0.5
+"""A tick of ZooKeeper, and what messages are under way."""
+RETRY_S = 0.2
+GRACE_S = 2 * DESCRIBE_TIMEOUT_S + LOOK_AGAIN_S + LOOK_EVERY_S
+"""A description may take so long, and a refused run so long to fail."""
+
+
+def with_lineages(settings: Settings, chance: random.Random) -> Settings:
+    """Let runs describe their group in most worlds, without a change to what else their seeds draw.
+
+    In the others they are not authorized to. Then queries on copies of one checkpoint go on beside each other.
+    """
+    return replace(settings, describes_groups=chance.random() < 0.6)
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether a run was refused because of another member with its lineage."""
+    return isinstance(error, ConfigError) and "reads with a copy of this query's checkpoint" in str(error)
+
+
+def describe(group: Group) -> GroupDescription:
+    """The answer to DescribeGroups: what members have said is in it only while the group is stable."""
+    stable = group.state is GroupState.STABLE
+    members = tuple(
+        MemberDescription(
+            member_id,
+            host=member_id,
+            instance_id=member.instance_id,
+            user_data=bytes(decode_subscription(member.metadata(group.protocol)).user_data or b"") if stable else b"",
+        )
+        for member_id, member in group.members.items()
+    )
+    return GroupDescription(GROUP_ID, group.state.value, "consumer", members=members)
+
+
+class Lineages:
+    """Answers the runs of one world, and knows which of their members have one lineage."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._kernel = world.kernel
+        self.processes: list[Process] = []
+        """Of all runs, also of those that are over."""
+        self._rivals: dict[Process, list[str]] = {}
+        """By process: the live members of its lineage that go before it, as it was last told of them."""
+        self._waits_since: dict[Process, float] = {}
+        """By process: when it was first told of such a member, since no description has failed."""
+        self._newest: dict[Process, int] = {}
+        """The background task of each run that asked last; its earlier tasks are abandoned."""
+        self._uninformed: set[Process] = set()
+        """Whose group could not be described since its newest assignment."""
+        self._together: dict[tuple[Process, Process], float] = {}
+        """Since when two members of one lineage have been in the group beside each other."""
+        if world.settings.describes_groups:
+            self._kernel.after(LOOK_EVERY_S, self._look)
+
+    @property
+    def _is_kafkas(self) -> bool:
+        """Whether a broker coordinates the group."""
+        return self._world.settings.registry is None
+
+    # -- describing the group -----------------------------------------------------------------------------------------
+
+    def ask(self, process: Process, task: int) -> None:
+        """The run asks for a description: of the coordinator, on another connection, or of ZooKeeper."""
+        self._newest[process] = task
+        until = self._kernel.now + DESCRIBE_TIMEOUT_S
+        if self._is_kafkas:
+            broker = self._world.broker
+            self._kernel.after(3 * process.network.latency(), partial(self._ask_broker, broker, process, task, until))
+        else:
+            process.lines.describe(until, partial(self._answered_by_nodes, process, task))
+
+    def _ask_broker(self, broker: SimBroker, process: Process, task: int, until: float) -> None:
+        now = self._kernel.now
+        if now >= until:
+            process.hear(partial(self._failed, process, task, "no answer in time"))
+        elif now < max(broker.loaded_at, process.network.cut_until) or broker.node in broker.crashed:
+            self._kernel.after(RETRY_S, partial(self._ask_broker, broker, process, task, until))
+        else:
+            group = describe(broker.group)
+            rivals = self._rivals_in(group, process)
+            process.later(process.network.latency(), partial(self._answered, process, task, group, rivals))
+
+    def _answered_by_nodes(self, process: Process, task: int, group: GroupDescription | None) -> None:
+        if group is None:
+            self._failed(process, task, "ZooKeeper did not answer")
+        else:
+            self._answered(process, task, group, self._rivals_in(group, process))
+
+    def _answered(self, process: Process, task: int, group: GroupDescription, rivals: list[str]) -> None:
+        if process.failure is None:  # a refused run describes the group again until Spark calls
+            self._rivals[process] = rivals
+        if rivals:
+            self._waits_since.setdefault(process, self._kernel.now)
+            self._kernel.note(process.name, f"sees members of its lineage: {', '.join(rivals)}")
+        process.post(io.QuestionAnswered(task, group))
+
+    def _failed(self, process: Process, task: int, reason: str) -> None:
+        if task == self._newest.get(process) and process.failure is None:
+            self._uninformed.add(process)
+            self._waits_since.pop(process, None)
+        process.post(io.QuestionFailed(task, TransportError(reason)))
+
+    def _rivals_in(self, group: GroupDescription, process: Process) -> list[str]:
+        """The runs that go before this one: they live, or have lived within the last session, and are not refused."""
+        ledger, rivals = process.ledger, []
+        for member in group.members:
+            other = identity_of(member)
+            if other is None or other.lineage != ledger.lineage or other.run == ledger.run:
+                continue
+            if (other.admitted or other.run < ledger.run) and self._has_lived(other.run):
+                rivals.append(other.run)
+        return rivals
+
+    def _has_lived(self, run: str) -> bool:
+        since = self._kernel.now - self._world.settings.session_s - JITTER_S
+        is_new = self._sessions_renewed_at >= since
+        return any(
+            p.ledger.run == run and (p.alive or is_new or p.died_at >= since) and not is_refusal(p.failure)
+            for p in self.processes
+        )
+
+    @property
+    def _sessions_renewed_at(self) -> float:
+        """When all sessions began anew, also of dead members: the servers were away, or others took over."""
+        world = self._world
+        renewed_at = world.broker.loaded_at if self._is_kafkas else world.registry.zookeeper.renewed_at
+        return min(renewed_at, self._kernel.now)
+
+    # -- what the checker asks ----------------------------------------------------------------------------------------
+
+    def assigned(self, process: Process) -> None:
+        """A member has an assignment: its run describes the group anew, unless it is admitted."""
+        self._uninformed.discard(process)
+
+    def may_refuse(self, process: Process | None) -> bool:
+        """Whether a live member goes before this run, and has done so for a session timeout when it is refused."""
+        if process is None or not self._rivals.get(process):
+            return False
+        waited = self._kernel.now - self._waits_since[process]
+        return waited >= self._world.settings.session_s - JITTER_S
+
+    def _look(self) -> None:
+        now = self._kernel.now
+        steady = list(self._steady())
+        beside = {}
+        for pair in combinations(steady, 2):
+            if pair[0].ledger.lineage == pair[1].ledger.lineage:
+                beside[pair] = since = self._together.get(pair, now)
+                if now - since > self._world.settings.session_s + GRACE_S:
+                    self._world.checker.has_twins(*pair)
+        self._together = beside
+        self._kernel.after(LOOK_EVERY_S, self._look)
+
+    def _steady(self) -> Iterator[Process]:
+        """The members that nothing keeps from a decision."""
+        keeper = self._world.keeper
+        if self._is_kafkas and self._world.broker.group.state is not GroupState.STABLE:
+            return
+        for process in self.processes:
+            if not process.alive or process.run.shutdown.wanted or process.failure is not None:
+                continue
+            is_cut = self._kernel.now < process.network.cut_until
+            if process.query.is_paused or is_cut or process in self._uninformed or keeper.is_put_out(process):
+                continue
+            yield process
