@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
 from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, OffsetRange, TopicPartition
-from streamgroup.planning.subscription import is_subscribed
+from streamgroup.planning.subscription import is_subscribed, topics_to_ask
 from streamgroup.run import questions as ask
 from streamgroup.run.steps import Steps, Until
 
@@ -65,6 +65,9 @@ class OfflineBrokers:
             if targets is None:
                 timeout_s = self._config.api_timeout_s if once else STREAM_TIMEOUT_S
                 found = yield from self._known(checkpoint, timeout_s)
+                if once and any(snapshot.partition(tp) is None for tp in found):
+                    # A topic may have grown since the metadata was read, and a member have committed there already.
+                    _, snapshot = yield ask.ReadMetadata(topics_to_ask(self._config.subscription))
             else:
                 found = self._known_from(checkpoint, self._before)
             known = found.keys()

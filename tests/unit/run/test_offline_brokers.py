@@ -25,7 +25,7 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import FetchOptions, GroupOptions, Mode
 from streamgroup.run.offline_brokers import STREAM_TIMEOUT_S, OfflineBrokers
-from streamgroup.run.questions import FetchCommitted, Question
+from streamgroup.run.questions import FetchCommitted, Question, ReadMetadata
 from tests.fakes.broker07 import tp
 from tests.fakes.cluster import NODES
 from tests.unit.run.calls import Call, config
@@ -64,20 +64,29 @@ class Offline:
         given = config(topics=("events",), **options)
         self.warnings: list[str] = []
         self.commits = commits
+        self.snapshot = snapshot
+        self.on_read: Callable[[], None] = lambda: None
+        """What the metadata shows from the next reading on."""
         self.offline = OfflineBrokers(
             given if spec is None else replace(given, starting=spec), snapshot, self.warnings.append
         )
 
+    def answer(self, question: Question) -> object:
+        if isinstance(question, ReadMetadata):
+            self.on_read()
+            return self.snapshot()
+        return self.commits.answer(question)
+
     def prepare(self) -> Offline:
         """AvailableNow, before its targets are taken."""
-        assert Call(self.offline.prepare(), answer=self.commits.answer).is_over
+        assert Call(self.offline.prepare(), answer=self.answer).is_over
         return self
 
     def find(self, checkpoint: Document, targets: Mapping[TopicPartition, int] | None, *, once: bool) -> None:
-        assert Call(self.offline.find(checkpoint, targets, once=once), answer=self.commits.answer).is_over
+        assert Call(self.offline.find(checkpoint, targets, once=once), answer=self.answer).is_over
 
     def check_end(self, checkpoint: Document, targets: Mapping[TopicPartition, int] | None) -> None:
-        assert Call(self.offline.check_end(checkpoint, targets), answer=self.commits.answer).is_over
+        assert Call(self.offline.check_end(checkpoint, targets), answer=self.answer).is_over
 
 
 def registered(*partitions: TopicPartition, dialect: Dialect = Dialect.KAFKA07) -> ClusterSnapshot:
@@ -125,6 +134,16 @@ def test_without_fail_on_data_loss_it_is_left_out_with_a_warning(
     (said,) = lenient.warnings
     assert "has not read events 1-2" in said
     assert "left out, since failOnDataLoss=false" in said
+
+
+def test_once_reads_the_metadata_again_before_it_takes_a_broker_for_offline() -> None:
+    """The topic grew after the metadata was read, and the member has committed its start there already."""
+    there = [HERE]
+    once = Offline(Commits({HERE: 5, AWAY: 0}), lambda: registered(*there))
+    once.on_read = lambda: there.append(AWAY)
+    once.find(INITIAL_DOCUMENT, None, once=True)
+    assert once.offline.left_out() == frozenset()
+    assert once.warnings == []
 
 
 def test_a_stream_says_once_what_it_waits_for() -> None:
