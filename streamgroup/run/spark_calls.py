@@ -81,6 +81,7 @@ class SparkCalls:
 
     def latest_offset(self, start: Document, limits: LimitOptions, *, once: bool = False) -> Steps[Document]:
         """Mark the batch of `start` as sunk, commit it and plan the next: its document, or `start` itself if none."""
+        self._shutdown.is_once = once
         yield from self._open()
         yield from self._startup.look_again(start)
         now = yield NOW

@@ -15,6 +15,7 @@ from streamgroup.run.shutdown import (
     END_GRACE_S,
     LAST_WORD_TIMEOUT_S,
     LEAVE_TIMEOUT_S,
+    ONCE_LAST_WORD_TIMEOUT_S,
     STOP_TIMEOUT_S,
     Shutdown,
 )
@@ -108,6 +109,44 @@ def test_a_report_that_never_comes_leaves_time_for_the_commit(member: Member) ->
     stop = Call(shutdown.stop(0.0)).at(LAST_WORD_TIMEOUT_S)
     assert done == ["commit"]
     assert stop.at(STOP_TIMEOUT_S).at(STOP_TIMEOUT_S).is_over
+
+
+def test_under_once_a_stop_waits_longer_since_the_report_is_always_behind_it(member: Member) -> None:
+    shutdown, done = shutdown_of(member, listened=True)
+    shutdown.is_once = True
+    member.is_in_flight()
+    stop = Call(shutdown.stop(0.0)).at(LAST_WORD_TIMEOUT_S)
+    assert done == []
+    stop.at(ONCE_LAST_WORD_TIMEOUT_S - 0.1)
+    assert done == []
+    member.has_sunk()
+    stop.at(ONCE_LAST_WORD_TIMEOUT_S - 0.1)
+    assert done == ["commit", ev.Stop()]
+
+
+def test_under_once_a_stop_still_ends_where_no_report_comes(member: Member) -> None:
+    shutdown, done = shutdown_of(member, listened=True)
+    shutdown.is_once = True
+    member.is_in_flight()
+    member.ledger.commit_pending = True
+    stop = Call(shutdown.stop(0.0)).at(ONCE_LAST_WORD_TIMEOUT_S)
+    assert done == ["commit"]
+    latest = ONCE_LAST_WORD_TIMEOUT_S + STOP_TIMEOUT_S - LAST_WORD_TIMEOUT_S
+    assert stop.at(latest).at(latest).is_over
+
+
+def test_the_end_of_the_jvm_ends_the_wait_for_a_report(member: Member) -> None:
+    shutdown, done = shutdown_of(member, listened=True)
+    shutdown.is_once = True
+    member.is_in_flight()
+    first = Call(shutdown.stop(0.0))
+    assert done == []
+    second = Call(shutdown.stop(0.1, last_word=False))
+    first.at(0.1)
+    assert done == ["commit", ev.Stop()]
+    member.leaves()
+    assert first.at(0.2).result is True
+    assert second.at(0.2).result is False
 
 
 @pytest.mark.parametrize("ranges", [None, ()], ids=["not handed out", "handed out, no last word asked for"])
