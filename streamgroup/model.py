@@ -148,7 +148,7 @@ class ClusterSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetSpec:
+class ConfiguredOffsets:
     """The starting or ending offsets: for each partition the first of these that names it.
 
     `timestamp` (all partitions) over `timestamps` (per partition) over `offsets` (per partition, EARLIEST and LATEST

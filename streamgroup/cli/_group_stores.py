@@ -32,7 +32,7 @@ from streamgroup.model import (
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire import registrations
 from streamgroup.wire.consumer import PROTOCOL_TYPE
-from streamgroup.znodes import Subtree
+from streamgroup.znodes import SubtreeRead
 from streamgroup.zookeeper.session import Session
 
 _OFFSETS_TOPIC = "__consumer_offsets"
@@ -136,7 +136,7 @@ class InZooKeeper:
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         """Whoever has a node below `/consumers`."""
-        found = self._session.read([Subtree("/consumers", 1, watch=False)], deadline).get("/consumers")
+        found = self._session.read([SubtreeRead("/consumers", 1, watch=False)], deadline).get("/consumers")
         names = () if found is None else found.children
         return {name: GroupListing(name, PROTOCOL_TYPE) for name in names}
 
@@ -151,7 +151,7 @@ class InZooKeeper:
     def _in_nodes(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """The offset nodes; one that holds no number is noted and left out."""
         paths = GroupPaths(group, self._dialect)
-        nodes = self._session.read([Subtree(paths.offsets(), 2, watch=False)], deadline)
+        nodes = self._session.read([SubtreeRead(paths.offsets(), 2, watch=False)], deadline)
         found: dict[TopicPartition, CommittedOffset] = {}
         for path, node in sorted(nodes.items()):
             topic, _, name = path.removeprefix(paths.offsets()).lstrip("/").partition("/")
@@ -200,7 +200,7 @@ class InZooKeeper:
         """What the registry shows of `group`; None where it is not there."""
         paths = GroupPaths(group, self._dialect)
         wanted = [*subtrees(paths, None, watch=False), *owner_subtrees(paths, None, watch=False)]
-        nodes = self._session.read([Subtree(paths.root, 0, watch=False), *wanted], deadline)
+        nodes = self._session.read([SubtreeRead(paths.root, 0, watch=False), *wanted], deadline)
         if paths.root not in nodes:
             return None
         view = view_of(paths, nodes)

@@ -11,7 +11,7 @@ from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.wire.registrations import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
-from streamgroup.znodes import Subtree, ZNode
+from streamgroup.znodes import SubtreeRead, ZNode
 from streamgroup.zookeeper.session import Session, SessionEvent, Suspended
 
 log = logging.getLogger("streamgroup")
@@ -45,7 +45,7 @@ class RegistryReader:
         Raises ConfigError if there is no node of brokers, or if their registrations cannot belong to one cluster.
         Raises TransportError if no broker or ZooKeeper is available.
         """
-        nodes = self.read([Subtree(BROKERS)], deadline)
+        nodes = self.read([SubtreeRead(BROKERS)], deadline)
         if BROKERS not in nodes:
             raise ConfigError(
                 f"no brokers in {self.where}: node {BROKERS} does not exist. Check that zookeeper.connect has the "
@@ -66,11 +66,11 @@ class RegistryReader:
         Raises as `brokers`, but returns a snapshot without brokers if none is registered.
         """
         wanted = (
-            [Subtree(TOPICS, depth=2)]
+            [SubtreeRead(TOPICS, depth=2)]
             if topics is None
-            else [Subtree(f"{TOPICS}/{name}") for name in topics if is_node_name(name)]
+            else [SubtreeRead(f"{TOPICS}/{name}") for name in topics if is_node_name(name)]
         )
-        nodes = self.read([Subtree(BROKERS), *wanted], deadline)
+        nodes = self.read([SubtreeRead(BROKERS), *wanted], deadline)
         read, invalid = read_brokers(nodes)
         registered = one_cluster(read, self.where) if read else RegisteredBrokers(Dialect.KAFKA07, {})
         if registered.dialect is not Dialect.KAFKA07:
@@ -82,7 +82,7 @@ class RegistryReader:
         self._warn_once(invalid + invalid_topics)
         return ClusterSnapshot(registered.brokers, found, dialect=Dialect.KAFKA07)
 
-    def read(self, subtrees: Collection[Subtree], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Collection[SubtreeRead], deadline: float) -> Mapping[str, ZNode]:
         """Read subtrees, in a new session if the last one has ended. Raises TransportError."""
         self._session.connect(deadline)
         return self._session.read(subtrees, deadline)

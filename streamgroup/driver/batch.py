@@ -19,11 +19,11 @@ from streamgroup.model import (
     UNKNOWN_EPOCH,
     Broker,
     ClusterSnapshot,
+    ConfiguredOffsets,
     FetchRange,
     FetchTask,
     LogRange,
     OffsetRange,
-    OffsetSpec,
     Position,
     TopicPartition,
 )
@@ -75,8 +75,8 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
             warn=log.warning,
         )
         assert options.ending is not None
-        for bound, spec in ((RangeBound.BATCH_START, options.starting), (RangeBound.BATCH_END, options.ending)):
-            _require_read(bound.option(spec), spec, partitions, snapshot)
+        for bound, configured in ((RangeBound.BATCH_START, options.starting), (RangeBound.BATCH_END, options.ending)):
+            _require_read(bound.option(configured), configured, partitions, snapshot)
         isolation = options.fetch.isolation
         starts = offsets_of(
             cluster, deadline, options.starting, partitions, isolation=isolation, bound=RangeBound.BATCH_START
@@ -93,10 +93,10 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
 
 
 def _require_read(
-    option: str, spec: OffsetSpec, partitions: Collection[TopicPartition], snapshot: ClusterSnapshot
+    option: str, configured: ConfiguredOffsets, partitions: Collection[TopicPartition], snapshot: ClusterSnapshot
 ) -> None:
     """Raise ConfigError if the option gives an offset of a partition that cannot be read."""
-    if not (others := unread(spec, partitions)):
+    if not (others := unread(configured, partitions)):
         return
     log_format = snapshot.log_format
     names = ", ".join(map(log_format.name, others))

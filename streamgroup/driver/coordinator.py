@@ -28,7 +28,7 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.model import ClusterSnapshot, FetchTask, LogRange, TopicPartition
 from streamgroup.options.types import GroupOptions, LimitOptions, Mode, SourceOptions
 from streamgroup.planning.batch import whole_batch
-from streamgroup.planning.document import DocumentReader, from_value, to_value
+from streamgroup.planning.document import DocumentCache, from_value, to_value
 from streamgroup.planning.memo import Memo
 from streamgroup.planning.subscription import is_subscribed
 from streamgroup.run import interface as io
@@ -55,7 +55,7 @@ class Coordinator:
         assert options.group is not None, "options of a batch read"
         self._options = options
         self._group: GroupOptions = options.group
-        self._documents = DocumentReader()
+        self._documents = DocumentCache()
         self.stopping = False
         """Whether `stop` was called. SIGTERM must not interrupt the thread that runs it."""
         self.run = _new_id()

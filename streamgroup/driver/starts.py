@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from streamgroup.cluster.interface import Cluster
 from streamgroup.errors import ConfigError
-from streamgroup.model import LATEST, OffsetSpec, TopicPartition
+from streamgroup.model import LATEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning import starts as planned
 from streamgroup.planning.starts import RangeBound
@@ -16,20 +16,20 @@ from streamgroup.planning.subscription import subscribed_partitions, topics_to_a
 def offsets_of(
     cluster: Cluster,
     deadline: float,
-    spec: OffsetSpec,
+    configured: ConfiguredOffsets,
     partitions: Collection[TopicPartition],
     *,
     isolation: Isolation,
     bound: RangeBound = RangeBound.STREAM_START,
 ) -> dict[TopicPartition, int]:
-    """Return the offsets that `spec` gives to `partitions`.
+    """Return the offsets that `configured` gives to `partitions`.
 
-    Raises ConfigError if `spec` lacks a partition, or no record has the timestamp that it gives.
+    Raises ConfigError if `configured` lacks a partition, or no record has the timestamp that it gives.
     """
-    lookups = planned.lookups(spec, partitions, bound=bound)
+    lookups = planned.lookups(configured, partitions, bound=bound)
     listed = _listed(cluster, lookups, isolation, deadline, ends=bound is RangeBound.BATCH_END)
-    listed |= _listed(cluster, planned.fallbacks(spec, listed), isolation, deadline)
-    return planned.resolve(spec, partitions, listed, bound=bound)
+    listed |= _listed(cluster, planned.fallbacks(configured, listed), isolation, deadline)
+    return planned.resolve(configured, partitions, listed, bound=bound)
 
 
 def log_ends(

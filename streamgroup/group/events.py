@@ -101,7 +101,7 @@ class CoordinatorGone:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsKnown:
+class MetadataRefreshed:
     """The driver has read the cluster's metadata: `asked` are the topics asked for, `topics` those of them that exist.
 
     The driver sends it at each refresh, at least for the topics of the last `NeedTopics`.
@@ -180,7 +180,7 @@ Event = (
     | Answered
     | Failed
     | CoordinatorGone
-    | TopicsKnown
+    | MetadataRefreshed
     | Subscribed
     | Planned
     | Asked
@@ -239,8 +239,8 @@ class CoordinatorFound:
 class NeedTopics:
     """Follow the metadata of these topics from now on, beside those of the subscription.
 
-    They replace the topics of the last `NeedTopics`. `urgent`: the member leads the group and waits for a `TopicsKnown`
-    of these topics, read anew, to assign the partitions.
+    They replace the topics of the last `NeedTopics`. `urgent`: the member leads the group and waits for a
+    `MetadataRefreshed` of these topics, read anew, to assign the partitions.
     """
 
     topics: frozenset[str]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamgroup.errors import DecodeError
 from streamgroup.group.assigning import NO_GENERATION, GroupMember
 from streamgroup.group.assignors import ASSIGNORS
-from streamgroup.group.events import TopicsKnown
+from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.sticky import decode_user_data
 from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
 from streamgroup.model import TopicInfo, TopicPartition
@@ -167,7 +167,7 @@ class Leadership:
         self.roster = read_roster(response.members) if self.leads else None
         self._unassigned = self.leads and not response.skip_assignment
 
-    def assign(self, strategy: str, event: TopicsKnown) -> Division | None:
+    def assign(self, strategy: str, event: MetadataRefreshed) -> Division | None:
         """Return everybody's assignment. None: it is not due, or the metadata of some topics is still missing."""
         if self.roster is None or not self._unassigned or not self.roster.topics <= event.asked:
             return None
@@ -189,7 +189,7 @@ class Leadership:
             return own
         return own | (frozenset() if self._basis is None else self._basis.counts.keys()) | self.topics
 
-    def changes(self, event: TopicsKnown) -> list[str]:
+    def changes(self, event: MetadataRefreshed) -> list[str]:
         """Return the topics whose number of partitions has changed since the assignment, as `orders: 6 -> 12`.
 
         Only the leader compares, or a member that may be the leader. A partition whose leader moves changes no count.

@@ -51,7 +51,7 @@ class Backoff(Protocol):
 
 
 class Machine(Protocol):
-    """The machine that holds partitions: `Membership`, `Reconciler`, or `StandaloneMember` outside any group.
+    """The machine that holds partitions: `Membership`, `RegistryMembership`, or `StandaloneMember` outside any group.
 
     See the docstrings of `Membership`.
     """
@@ -263,7 +263,7 @@ class Member:
         actions: list[MemberAction] = []
         if isinstance(event, ev.Start):
             event = replace(event, settles=True)
-        if isinstance(event, ev.TopicsKnown):
+        if isinstance(event, ev.MetadataRefreshed):
             self._topics = event.topics
             if self.ledger.topics_seen(self._topics):
                 actions.append(Resolve(self.ledger.generation, self.ledger.unresolved))

@@ -303,7 +303,7 @@ class Membership(BrokerMachine):
             self._note(WARNING, f"the subscription of member {member} cannot be read, it gets nothing: {why}")
         self._ask_for_topics()
         if not roster.topics:
-            self._assign(ev.TopicsKnown({}, frozenset()))
+            self._assign(ev.MetadataRefreshed({}, frozenset()))
 
     # -- leading ------------------------------------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class Membership(BrokerMachine):
         self._note(WARNING, "this member leads and still waits for the metadata of the group's topics to assign them")
         self._ask_for_topics()
 
-    def _assign(self, event: ev.TopicsKnown) -> None:
+    def _assign(self, event: ev.MetadataRefreshed) -> None:
         division = self._leadership.assign(self._strategy, event)
         if division is None:
             return
@@ -521,7 +521,7 @@ class Membership(BrokerMachine):
         if self._state is State.STABLE and self._topics != self._joined_topics:
             self._want("the subscription has changed")
 
-    def _counted(self, event: ev.TopicsKnown) -> None:
+    def _counted(self, event: ev.MetadataRefreshed) -> None:
         changes = self._leadership.changes(event)
         if changes:
             self._want(f"partitions have changed ({', '.join(changes)})")
@@ -550,7 +550,7 @@ Membership.TABLE = table_of(
         on((Purpose.JOIN, ev.Answered), (_JOINING,), Membership._join_answered, _SYNCING, _FINDING),
         on((Purpose.JOIN, ev.Failed), (_JOINING,), Membership._request_failed, _FINDING),
         on(Timer.RETRY, (_JOINING,), Membership._join),
-        on(ev.TopicsKnown, (_SYNCING,), Membership._assign),
+        on(ev.MetadataRefreshed, (_SYNCING,), Membership._assign),
         on(Timer.TOPICS, (_SYNCING,), Membership._topics_overdue),
         on((Purpose.SYNC, ev.Answered), (_SYNCING,), Membership._sync_answered, _STABLE, *_AGAIN),
         on((Purpose.SYNC, ev.Failed), (_SYNCING,), Membership._request_failed, _FINDING),
@@ -578,7 +578,7 @@ Membership.TABLE = table_of(
         on(ev.RevocationCompleted, (_STABLE,), Membership._revocation_completed, *_AGAIN),
         on(ev.Settled, (_STABLE,), Membership._settled, *_AGAIN),
         on(Timer.REJOIN, (_STABLE,), Membership._waited_enough, *_AGAIN),
-        on(ev.TopicsKnown, (_STABLE,), Membership._counted, *_AGAIN),
+        on(ev.MetadataRefreshed, (_STABLE,), Membership._counted, *_AGAIN),
         on((Purpose.LEAVE, ev.Answered), (_LEAVING,), Membership._leave_answered, _LEFT),
         on((Purpose.LEAVE, ev.Failed), (_LEAVING,), Membership._leave_failed, _LEFT),
     ),
@@ -588,7 +588,7 @@ Membership.TABLE = table_of(
         ev.Tick,
         ev.Stop,
         ev.Subscribed,
-        ev.TopicsKnown,
+        ev.MetadataRefreshed,
         ev.CoordinatorGone,
         ev.CommitAccepted,
         ev.CommitRefused,

@@ -134,7 +134,7 @@ class StandaloneMember(BrokerMachine):
 
     # -- partitions ---------------------------------------------------------------------------------------------------
 
-    def _topics_known(self, event: ev.TopicsKnown) -> None:
+    def _metadata_refreshed(self, event: ev.MetadataRefreshed) -> None:
         topics = event.topics
         there = {
             TopicPartition(name, info.partition)
@@ -283,8 +283,8 @@ StandaloneMember.TABLE = table_of(
             )
             for event in (zk.SessionBegan, zk.Resumed)
         ),
-        on(ev.TopicsKnown, (_FINDING,), StandaloneMember._topics_known, _STABLE),
-        on(ev.TopicsKnown, (_STABLE,), StandaloneMember._topics_known),
+        on(ev.MetadataRefreshed, (_FINDING,), StandaloneMember._metadata_refreshed, _STABLE),
+        on(ev.MetadataRefreshed, (_STABLE,), StandaloneMember._metadata_refreshed),
         on((Purpose.FIND, ev.Answered), (_FINDING,), StandaloneMember._found, _STABLE),
         on((Purpose.FIND, ev.Answered), (_STABLE,), StandaloneMember._found),
         on((Purpose.FIND, ev.Failed), (_FINDING,), StandaloneMember._find_failed, _STABLE),

@@ -1,7 +1,7 @@
 """The transition table of a state machine: state x event -> method, and the states that the method may lead to.
 
 `StateMachine` looks every event up in its table, and enforces the states at run time. The machines are `Membership`,
-`StandaloneMember` and `Reconciler`.
+`StandaloneMember` and `RegistryMembership`.
 """
 
 from __future__ import annotations

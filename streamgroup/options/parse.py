@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options import kinds, zookeeper
 from streamgroup.options.kafka import KAFKA, PREFIX
 from streamgroup.options.rows import SCOPE_OF_MODE, Effect, Option, Scope
@@ -211,7 +211,7 @@ class _Reading(SettingsReader[Option]):
             assign=self.values.get("assign", ()),
         )
 
-    def bounds(self, names: tuple[str, str, str], default: int, subscription: Subscription) -> OffsetSpec:
+    def bounds(self, names: tuple[str, str, str], default: int, subscription: Subscription) -> ConfiguredOffsets:
         """Return the starts or the ends. As in Spark, only the first of the three options takes effect."""
         given = [name for name in names if name in self.given]
         for loser in given[1:]:
@@ -223,15 +223,15 @@ class _Reading(SettingsReader[Option]):
         timestamp, timestamps, offsets = names
         match value:
             case None:
-                return OffsetSpec(default, no_match_is_latest=no_match_is_latest)
+                return ConfiguredOffsets(default, no_match_is_latest=no_match_is_latest)
             case int() if given[0] == timestamp:
-                return OffsetSpec(default, timestamp=value, no_match_is_latest=no_match_is_latest)
+                return ConfiguredOffsets(default, timestamp=value, no_match_is_latest=no_match_is_latest)
             case dict() if given[0] == timestamps:
-                return OffsetSpec(default, timestamps=value, no_match_is_latest=no_match_is_latest)
+                return ConfiguredOffsets(default, timestamps=value, no_match_is_latest=no_match_is_latest)
             case dict() if given[0] == offsets:
-                return OffsetSpec(default, offsets=value, no_match_is_latest=no_match_is_latest)
+                return ConfiguredOffsets(default, offsets=value, no_match_is_latest=no_match_is_latest)
             case _:
-                return OffsetSpec(value, no_match_is_latest=no_match_is_latest)
+                return ConfiguredOffsets(value, no_match_is_latest=no_match_is_latest)
 
     # -- options that must fit together --------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from streamgroup.model import OffsetSpec, TopicPartition
+from streamgroup.model import ConfiguredOffsets, TopicPartition
 from streamgroup.options.secrets import Secret
 from streamgroup.remediation import OffsetLocation, StoredIn
 
@@ -175,8 +175,8 @@ class SourceOptions:
 
     client: ClientOptions
     subscription: Subscription
-    starting: OffsetSpec
-    ending: OffsetSpec | None
+    starting: ConfiguredOffsets
+    ending: ConfiguredOffsets | None
     fetch: FetchOptions
     limits: LimitOptions
     split: SplitOptions

@@ -49,10 +49,10 @@ def to_value(document: Document) -> dict[str, Any]:
     }
 
 
-class DocumentReader:
-    """Reads documents and remembers the newest ones, since Spark polls every 10 ms with the same start.
+class DocumentCache:
+    """Parses documents and keeps the two newest ones, since Spark polls every 10 ms with the same start.
 
-    Comparing a value with one read before takes a hundredth of the time that reading it takes. Nobody may change a
+    Comparing a value with one parsed before takes a hundredth of the time of parsing. Nobody may change a
     value in place: Spark makes new ones of each call's text. Used by one thread.
     """
 

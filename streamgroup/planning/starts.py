@@ -2,9 +2,9 @@
 
 Two pure steps with ListOffsets between them, and one more where a timestamp lies beyond the last record::
 
-    listed = list_offsets(lookups(spec, partitions))
-    listed |= list_offsets(fallbacks(spec, listed))
-    starts = resolve(spec, partitions, listed)
+    listed = list_offsets(lookups(configured, partitions))
+    listed |= list_offsets(fallbacks(configured, listed))
+    starts = resolve(configured, partitions, listed)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import EARLIEST, LATEST, LogRange, OffsetRange, OffsetSpec, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, LogRange, OffsetRange, TopicPartition
 
 Listed = Mapping[TopicPartition, tuple[int, int]]
 """Answers of ListOffsets: partition -> (offset, timestamp in ms); the offset is -1 where no record is that late."""
@@ -22,7 +22,7 @@ NO_OFFSET = -1
 
 
 class RangeBound(Enum):
-    """The bound that an `OffsetSpec` sets: where a stream starts, or where a batch read starts or ends.
+    """The bound that a `ConfiguredOffsets` sets: where a stream starts, or where a batch read starts or ends.
 
     Their options take different numbers for the earliest and the latest offset.
     """
@@ -31,15 +31,15 @@ class RangeBound(Enum):
     BATCH_START = "batch start"
     BATCH_END = "batch end"
 
-    def option(self, spec: OffsetSpec) -> str:
+    def option(self, configured: ConfiguredOffsets) -> str:
         name = "ending" if self is RangeBound.BATCH_END else "starting"
-        if spec.timestamp is not None:
+        if configured.timestamp is not None:
             return f"{name}Timestamp"
-        return f"{name}OffsetsByTimestamp" if spec.timestamps else f"{name}Offsets"
+        return f"{name}OffsetsByTimestamp" if configured.timestamps else f"{name}Offsets"
 
-    def hint(self, spec: OffsetSpec) -> str:
+    def hint(self, configured: ConfiguredOffsets) -> str:
         """Return the numbers that this option takes beside offsets, in parentheses; nothing for timestamps."""
-        if spec.timestamps:
+        if configured.timestamps:
             return ""
         meanings = {
             RangeBound.STREAM_START: f"{EARLIEST} is the earliest offset, {LATEST} the latest",
@@ -50,26 +50,29 @@ class RangeBound(Enum):
 
 
 def lookups(
-    spec: OffsetSpec, partitions: Collection[TopicPartition], *, bound: RangeBound = RangeBound.STREAM_START
+    configured: ConfiguredOffsets,
+    partitions: Collection[TopicPartition],
+    *,
+    bound: RangeBound = RangeBound.STREAM_START,
 ) -> dict[TopicPartition, int]:
     """Return what to ask of ListOffsets: EARLIEST, LATEST or a timestamp in ms, nothing for an explicit offset.
 
-    Raises ConfigError where the spec goes by partition and does not list one of `partitions`; as with Spark's own
-    source, such a spec lists all that are read, save that a member of a group only needs those that it holds.
+    Raises ConfigError if `configured` goes by partition and does not list one of `partitions`. As with Spark's own
+    source, it then lists all that are read, save that a member of a group only needs those that it holds.
     """
-    _refuse_unlisted(spec, partitions, bound)
-    asked = {tp: _wanted(spec, tp) for tp in partitions}
-    return {tp: what for tp, what in asked.items() if what < 0 or _by_time(spec, tp)}
+    _refuse_unlisted(configured, partitions, bound)
+    asked = {tp: _wanted(configured, tp) for tp in partitions}
+    return {tp: what for tp, what in asked.items() if what < 0 or _by_time(configured, tp)}
 
 
-def fallbacks(spec: OffsetSpec, listed: Listed) -> dict[TopicPartition, int]:
+def fallbacks(configured: ConfiguredOffsets, listed: Listed) -> dict[TopicPartition, int]:
     """Return the partitions that have no record as late as their timestamp, to be asked for LATEST.
 
-    Raises ConfigError for them where the spec does not say that they start at their end.
+    Raises ConfigError for them if `configured` does not say that they start at their end.
     """
-    unmatched = sorted(tp for tp, (offset, _) in listed.items() if offset == NO_OFFSET and _by_time(spec, tp))
-    if unmatched and not spec.no_match_is_latest:
-        cases = ", ".join(f"{tp} at timestamp {_wanted(spec, tp)}" for tp in unmatched)
+    unmatched = sorted(tp for tp, (offset, _) in listed.items() if offset == NO_OFFSET and _by_time(configured, tp))
+    if unmatched and not configured.no_match_is_latest:
+        cases = ", ".join(f"{tp} at timestamp {_wanted(configured, tp)}" for tp in unmatched)
         raise ConfigError(
             f"no record is as late as the starting timestamp: {cases}. Give an earlier one, or "
             "startingOffsetsByTimestampStrategy=latest to start such partitions at their end"
@@ -78,34 +81,41 @@ def fallbacks(spec: OffsetSpec, listed: Listed) -> dict[TopicPartition, int]:
 
 
 def resolve(
-    spec: OffsetSpec,
+    configured: ConfiguredOffsets,
     partitions: Collection[TopicPartition],
     listed: Listed,
     *,
     bound: RangeBound = RangeBound.STREAM_START,
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each partition, from the spec and the answers of ListOffsets.
+    """Return the offset of each partition, from `configured` and the answers of ListOffsets.
 
-    Raises ConfigError where the spec lists a partition not or a timestamp has no match, and ValueError where an answer
-    that `lookups` asked for is missing.
+    Raises ConfigError if `configured` does not list a partition or a timestamp has no match, and ValueError where an
+    answer that `lookups` asked for is missing.
     """
-    asked = lookups(spec, partitions, bound=bound)
+    asked = lookups(configured, partitions, bound=bound)
     if unanswered := sorted(tp for tp in asked if tp not in listed):
         raise ValueError(f"no offset was listed for {', '.join(map(str, unanswered))}")
-    offsets = {tp: listed[tp][0] if tp in asked else _wanted(spec, tp) for tp in partitions}
+    offsets = {tp: listed[tp][0] if tp in asked else _wanted(configured, tp) for tp in partitions}
     if unmatched := {tp: listed[tp] for tp in asked if offsets[tp] < 0}:
-        fallbacks(spec, unmatched)
+        fallbacks(configured, unmatched)
         raise ValueError(f"no end was listed for {', '.join(map(str, sorted(unmatched)))}, which has no match")
     return offsets
 
 
-def unread(spec: OffsetSpec, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions that the spec lists beside `partitions`, sorted. Spark's own source allows none."""
-    return [] if spec.timestamp is not None else sorted({*spec.timestamps, *spec.offsets}.difference(partitions))
+def unread(configured: ConfiguredOffsets, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Return the partitions that `configured` lists beside `partitions`, sorted. Spark's own source allows none."""
+    return (
+        []
+        if configured.timestamp is not None
+        else sorted({*configured.timestamps, *configured.offsets}.difference(partitions))
+    )
 
 
 def refuse_crossed(
-    starting: OffsetSpec, ending: OffsetSpec, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    starting: ConfiguredOffsets,
+    ending: ConfiguredOffsets,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
 ) -> None:
     """Raise ConfigError where a start that was given lies above the end that was given, as Spark's own source does.
 
@@ -157,26 +167,26 @@ def within(
     return kept, lost
 
 
-def _by_time(spec: OffsetSpec, tp: TopicPartition) -> bool:
-    return spec.timestamp is not None or tp in spec.timestamps
+def _by_time(configured: ConfiguredOffsets, tp: TopicPartition) -> bool:
+    return configured.timestamp is not None or tp in configured.timestamps
 
 
-def _wanted(spec: OffsetSpec, tp: TopicPartition) -> int:
-    if spec.timestamp is not None:
-        return spec.timestamp
-    if tp in spec.timestamps:
-        return spec.timestamps[tp]
-    return spec.offsets.get(tp, spec.default)
+def _wanted(configured: ConfiguredOffsets, tp: TopicPartition) -> int:
+    if configured.timestamp is not None:
+        return configured.timestamp
+    if tp in configured.timestamps:
+        return configured.timestamps[tp]
+    return configured.offsets.get(tp, configured.default)
 
 
-def _refuse_unlisted(spec: OffsetSpec, partitions: Iterable[TopicPartition], bound: RangeBound) -> None:
-    if spec.timestamp is not None or not (spec.timestamps or spec.offsets):
+def _refuse_unlisted(configured: ConfiguredOffsets, partitions: Iterable[TopicPartition], bound: RangeBound) -> None:
+    if configured.timestamp is not None or not (configured.timestamps or configured.offsets):
         return
     # The default is no answer here: who lists offsets means these, and a forgotten partition would start anywhere.
-    unlisted = sorted(tp for tp in partitions if tp not in spec.timestamps and tp not in spec.offsets)
+    unlisted = sorted(tp for tp in partitions if tp not in configured.timestamps and tp not in configured.offsets)
     if unlisted:
         raise ConfigError(
-            f"{bound.option(spec)} lists {'timestamps' if spec.timestamps else 'offsets'} by partition and "
+            f"{bound.option(configured)} lists {'timestamps' if configured.timestamps else 'offsets'} by partition and "
             f"{', '.join(map(str, unlisted))} is missing: list all partitions of all topics that are read"
-            f"{bound.hint(spec)}"
+            f"{bound.hint(configured)}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamgroup.model import OffsetSpec
+from streamgroup.model import ConfiguredOffsets
 from streamgroup.remediation import OffsetLocation
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class RunConfig:
     is_member: bool
     location: OffsetLocation
     subscription: Subscription
-    starting: OffsetSpec
+    starting: ConfiguredOffsets
     join_timeout_s: float
     session_timeout_s: float
     max_poll_s: float

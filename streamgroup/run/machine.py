@@ -29,8 +29,8 @@ from streamgroup.run.silence import SilenceWatch
 from streamgroup.run.spark_calls import SparkCalls
 from streamgroup.run.starting_offsets import StartingOffsets
 from streamgroup.run.startup import Startup
+from streamgroup.run.step_scheduler import StepScheduler
 from streamgroup.run.steps import NOW, Steps
-from streamgroup.run.tasks import Tasks
 
 
 class Run:
@@ -43,7 +43,7 @@ class Run:
         self._events = events
         self._now = 0.0
         self._actions: list[io.RunAction] = []
-        self._tasks = Tasks(self)
+        self._scheduler = StepScheduler(self)
         self._numbers = itertools.count(-1, -1)
         self._describing: int | None = None
         """The number of the task that describes the group (R28)."""
@@ -98,7 +98,7 @@ class Run:
     @property
     def wake_at(self) -> float | None:
         """The time when a `Tick` is due; None if nothing waits."""
-        times = [time for time in (self._member.wake_at, self._tasks.wake_at) if time is not None]
+        times = [time for time in (self._member.wake_at, self._scheduler.wake_at) if time is not None]
         return min(times, default=None)
 
     def step(self, event: io.Event, now: float) -> list[io.RunAction]:
@@ -109,7 +109,7 @@ class Run:
             self._take(event, now)
         except Exception as error:  # whichever thread steps the run must not end for a defect, and the query must
             self._fail_by(error)
-        self._tasks.advance(now)
+        self._scheduler.advance(now)
         return self._actions
 
     def _take(self, event: io.Event, now: float) -> None:
@@ -117,11 +117,11 @@ class Run:
             case io.Called(call, request):
                 self._begin(call, request)
             case io.QuestionAnswered(call, answer):
-                self._tasks.answer(call, answer, now)
+                self._scheduler.answer(call, answer, now)
             case io.QuestionFailed(call, error):
-                self._tasks.fail(call, error, now)
+                self._scheduler.fail(call, error, now)
             case io.CallAbandoned(call):
-                self._tasks.abandon(call)
+                self._scheduler.abandon(call)
                 self._end_spark_call(call, now)
             case io.MetadataRead(snapshot, asked):
                 self.startup.see(snapshot, asked, now)
@@ -149,7 +149,7 @@ class Run:
         if isinstance(request, io.SparkRequest):
             self._spark.add(call)
             self._silence.begin_call(self._now)
-        self._tasks.begin(call, self._steps(request), self._now)
+        self._scheduler.begin(call, self._steps(request), self._now)
 
     def _end_spark_call(self, call: int, now: float) -> None:
         if call in self._spark:
@@ -238,7 +238,7 @@ class Run:
 
     def _begin_task(self, steps: Steps[None]) -> int:
         number = next(self._numbers)
-        self._tasks.begin(number, steps, self._now)
+        self._scheduler.begin(number, steps, self._now)
         return number
 
     def _find_starts(self, wanted: Resolve) -> Steps[None]:
@@ -291,7 +291,7 @@ class Run:
 
     def _describe_group(self) -> None:
         if self._describing is not None:
-            self._tasks.abandon(self._describing)
+            self._scheduler.abandon(self._describing)
         self._describing = self._begin_task(self._lineages.look())
 
     def _identify(self, identity: bytes, now: float) -> None:

@@ -76,16 +76,16 @@ class StartingOffsets:
         """Return start offsets. All but those of the founding generation start at earliest (R7, R8)."""
         now = yield NOW
         deadline = now + self._config.api_timeout_s
-        spec = self._config.starting
+        configured = self._config.starting
         founding = [tp for tp, origin in origins.items() if origin is Origin.STARTING]
         rest = [tp for tp, origin in origins.items() if origin is not Origin.STARTING]
         offsets: dict[TopicPartition, int] = {}
         if founding:
-            found = yield from _list(lookups(spec, founding), deadline)
+            found = yield from _list(lookups(configured, founding), deadline)
             listed = {tp: (each.offset, each.timestamp) for tp, each in found.items()}
-            found = yield from _list(fallbacks(spec, listed), deadline)
+            found = yield from _list(fallbacks(configured, listed), deadline)
             listed |= {tp: (each.offset, each.timestamp) for tp, each in found.items()}
-            offsets = resolve(spec, founding, listed)
+            offsets = resolve(configured, founding, listed)
         earliest = yield from _list(dict.fromkeys(rest, EARLIEST), deadline)
         return offsets | {tp: each.offset for tp, each in earliest.items()}
 

@@ -68,7 +68,7 @@ class Startup:
             self._perform(self._member.step(ev.Identified(identity), now))
         topics = self._metadata.snapshot.topics
         self._perform(self._member.step(ev.Start(tuple(sorted(self._topics))), now))
-        self._perform(self._member.step(ev.TopicsKnown(topics, self._topics | topics.keys()), now))
+        self._perform(self._member.step(ev.MetadataRefreshed(topics, self._topics | topics.keys()), now))
 
     def look_again(self, checkpoint: Document) -> Steps[None]:
         """Read the metadata again if it lacked partitions of `checkpoint` when the run began.
@@ -122,4 +122,4 @@ class Startup:
                 self._topics = topics
                 self._follow(topics.union(self._others))
                 self._perform(self._member.step(ev.Subscribed(tuple(sorted(topics))), now))
-        self._perform(self._member.step(ev.TopicsKnown(snapshot.topics, asked), now))
+        self._perform(self._member.step(ev.MetadataRefreshed(snapshot.topics, asked), now))

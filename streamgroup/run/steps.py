@@ -2,7 +2,7 @@
 
 A call (`latestOffset`, a stop, a drain) yields an `Until` and is resumed with the time, in monotonic seconds, once the
 condition holds or the seconds have passed. Or it yields a question of `run/questions.py` and is resumed with the time
-and the answer; an error that comes in place of the answer is raised in the call. `run/tasks.py` resumes the
+and the answer; an error that comes in place of the answer is raised in the call. `run/step_scheduler.py` resumes the
 calls.
 """
 

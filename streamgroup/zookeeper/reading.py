@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError
 
-from streamgroup.znodes import Subtree, ZNode
+from streamgroup.znodes import SubtreeRead, ZNode
 from streamgroup.zookeeper.watches import Aspect, Watches
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class _Target:
     """A node of `subtree` to read, with `remaining` levels below it."""
 
     path: str
-    subtree: Subtree
+    subtree: SubtreeRead
     remaining: int
 
 
@@ -42,7 +42,7 @@ class Reader:
         self._watches = watches
         self._wait = wait
 
-    def read(self, subtrees: Iterable[Subtree]) -> dict[str, ZNode]:
+    def read(self, subtrees: Iterable[SubtreeRead]) -> dict[str, ZNode]:
         """Return all existing nodes by path. Raises DeniedError.
 
         The read takes one round trip per level of the deepest subtree, however many subtrees there are.
@@ -54,7 +54,7 @@ class Reader:
             wanted = self._watch_absent([s for s in wanted if s.watch and s.path not in nodes])
         return nodes
 
-    def _read_levels(self, subtrees: list[Subtree], nodes: dict[str, ZNode]) -> None:
+    def _read_levels(self, subtrees: list[SubtreeRead], nodes: dict[str, ZNode]) -> None:
         level = [_Target(subtree.path, subtree, subtree.depth) for subtree in subtrees]
         while level:
             below = []
@@ -84,7 +84,7 @@ class Reader:
                 else:
                     yield target, node
 
-    def _request(self, path: str, subtree: Subtree, *, with_children: bool) -> tuple[Any, Any]:
+    def _request(self, path: str, subtree: SubtreeRead, *, with_children: bool) -> tuple[Any, Any]:
         watch = self._watches.fired if subtree.watch else None
         if watch is not None:
             self._watches.arm(path, Aspect.DATA, subtree.path)
@@ -93,7 +93,7 @@ class Reader:
         data = self._client.get_async(path, watch)
         return data, self._client.get_children_async(path, watch, include_data=True) if with_children else None
 
-    def _watch_absent(self, absent: list[Subtree]) -> list[Subtree]:
+    def _watch_absent(self, absent: list[SubtreeRead]) -> list[SubtreeRead]:
         """Watch the creation of `absent` subtrees, and return those that exist by now."""
         asked = []
         for subtree in absent:

@@ -6,7 +6,7 @@ call would wait for the thread that it runs in. Deadlines are seconds on `time.m
 
     session = Session(options)
     session.connect(deadline)                                   # or open(), and wait for SessionStarted
-    nodes = session.read([Subtree("/brokers/ids")], deadline)
+    nodes = session.read([SubtreeRead("/brokers/ids")], deadline)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.options.types import ZooKeeperOptions
-from streamgroup.znodes import Operation, Refusal, Subtree, ZNode
+from streamgroup.znodes import Operation, Refusal, SubtreeRead, ZNode
 from streamgroup.zookeeper.client import SingleSessionClient, addresses, client_of
 from streamgroup.zookeeper.errors import CredentialsError, RefusedError, SessionOverError, UnansweredError
 from streamgroup.zookeeper.reading import DeniedError, Reader, Wait
@@ -157,7 +157,7 @@ class Session:
     def _check_chroot(self, deadline: float) -> None:
         if self._chroot_exists or not self._options.chroot:
             return
-        if not self.read([Subtree("/", depth=0, watch=False)], deadline):
+        if not self.read([SubtreeRead("/", depth=0, watch=False)], deadline):
             raise ConfigError(
                 f"invalid chroot {self._options.chroot} of ZooKeeper {addresses(self._options)}: it does not exist. "
                 "Set the path at the end of zookeeper.connect to the one that the brokers have, if any"
@@ -188,7 +188,7 @@ class Session:
 
     # --- operations --------------------------------------------------------------------------------------------------
 
-    def read(self, subtrees: Iterable[Subtree], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Iterable[SubtreeRead], deadline: float) -> Mapping[str, ZNode]:
         """Read subtrees, and return the existing nodes by path.
 
         Raises UnansweredError, SessionOverError, and RefusedError for a node that may not be read.

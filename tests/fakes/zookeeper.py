@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.group.registry import events as zk
-from streamgroup.znodes import NOT_EPHEMERAL, Create, Delete, Operation, Refusal, Subtree, ZNode
+from streamgroup.znodes import NOT_EPHEMERAL, Create, Delete, Operation, Refusal, SubtreeRead, ZNode
 from tests.fakes import nodes
 from tests.fakes.nodes import NodeTree, Watch, parent_of, steps_to
 
@@ -116,7 +116,7 @@ class ZooKeeper:
         node = self.children(path)
         return [] if node is None else list(node.children)
 
-    def read(self, subtrees: Iterable[Subtree], watcher: Connection | None = None) -> dict[str, ZNode]:
+    def read(self, subtrees: Iterable[SubtreeRead], watcher: Connection | None = None) -> dict[str, ZNode]:
         """All that is there of the subtrees, in one go."""
         return self._tree.read(subtrees, None if watcher is None else watcher.watches)
 

@@ -21,7 +21,7 @@ from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.rejoining import rejoin_timeout_s
 from streamgroup.group.table import State
-from streamgroup.model import EARLIEST, INITIAL_DOCUMENT, LATEST, Document, LogRange, OffsetSpec, TopicPartition
+from streamgroup.model import EARLIEST, INITIAL_DOCUMENT, LATEST, ConfiguredOffsets, Document, LogRange, TopicPartition
 from streamgroup.options.types import LimitOptions, Mode, Subscription
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.remediation import OffsetLocation, StoredIn
@@ -125,7 +125,7 @@ class Process:
             is_member=settings.mode is Mode.MEMBER,
             location=OffsetLocation(settings.group_id, StoredIn.KAFKA if registry is None else StoredIn.ZOOKEEPER),
             subscription=Subscription(topics=tuple(sorted(settings.topics))),
-            starting=OffsetSpec(LATEST if settings.starting_latest else EARLIEST),
+            starting=ConfiguredOffsets(LATEST if settings.starting_latest else EARLIEST),
             join_timeout_s=JOIN_TIMEOUT_S,
             session_timeout_s=settings.session_s,
             max_poll_s=settings.max_poll_s,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.reconciler import Reconciler
+from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.znodes import Create, Operation, Set
 from tests.fakes.zookeeper import Session
@@ -71,7 +71,7 @@ class SimRegistry:
 
     # -- the group ----------------------------------------------------------------------------------------------------
 
-    def backend(self, process: Process, network: Network) -> tuple[Reconciler, RegistryLines]:
+    def backend(self, process: Process, network: Network) -> tuple[RegistryMembership, RegistryLines]:
         """What makes a process a member, and what carries that out."""
         chance = process.query.chance
         config = process.settings.member_config(None)
@@ -82,7 +82,9 @@ class SimRegistry:
             return Incarnation.of(GROUP_ID, host, int(self.kernel.now * 1000), chance.getrandbits(32))
 
         paths = GroupPaths(GROUP_ID, self.settings.dialect)
-        return Reconciler(config, chance, paths, incarnation), RegistryLines(process, network, self.zookeeper, paths)
+        return RegistryMembership(config, chance, paths, incarnation), RegistryLines(
+            process, network, self.zookeeper, paths
+        )
 
     def is_put_out(self, process: Process) -> bool:
         """Whether the node that its commits are fenced by is not there any more (R31)."""

@@ -14,7 +14,7 @@ from streamgroup.group.member import Member
 from streamgroup.group.offsets.zookeeper import FIRST_TOKEN, ZooKeeperOffsetStore
 from streamgroup.group.registry import events as rv
 from streamgroup.group.registry import stored
-from streamgroup.group.registry.reconciler import Reconciler
+from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.seen import Seen
 from streamgroup.group.registry.stored import committed_subtrees
 from streamgroup.group.table import State
@@ -33,8 +33,12 @@ from tests.sim.zksession import Unanswered
 
 def _replace_method(stack: ExitStack, method: Callable[..., None], planted: Callable[..., None]) -> None:
     """Plant `planted` in every row of the table that calls `method`."""
-    rows = {key: dataclasses.replace(row, does=planted) for key, row in Reconciler.TABLE.items() if row.does is method}
-    stack.enter_context(patch.dict(Reconciler.TABLE, rows))
+    rows = {
+        key: dataclasses.replace(row, does=planted)
+        for key, row in RegistryMembership.TABLE.items()
+        if row.does is method
+    }
+    stack.enter_context(patch.dict(RegistryMembership.TABLE, rows))
 
 
 # -- committing --------------------------------------------------------------------------------------------------------
@@ -114,10 +118,10 @@ def commit_after_the_release(stack: ExitStack) -> None:
 def commit_while_releasing(stack: ExitStack) -> None:
     """A commit is made while partitions are given up: the fence lets it pass, for the session lives."""
 
-    def may_commit(self: Reconciler) -> bool:
+    def may_commit(self: RegistryMembership) -> bool:
         return self._state in {State.JOINING, State.STABLE} and self._session.connected
 
-    replace(stack, Reconciler, "may_commit", property(may_commit))
+    replace(stack, RegistryMembership, "may_commit", property(may_commit))
 
 
 # -- claiming ----------------------------------------------------------------------------------------------------------
@@ -126,12 +130,12 @@ def commit_while_releasing(stack: ExitStack) -> None:
 def keep_from_a_waiting_consumer(stack: ExitStack) -> None:
     """What falls to a real consumer is released when its batch is done, and nobody makes the consumer try again."""
     replace(stack, rejoining, "FOREIGN_TIMEOUT_S", 1e9)
-    never_poke(stack)
+    never_force_a_rebalance(stack)
 
 
-def never_poke(stack: ExitStack) -> None:
+def never_force_a_rebalance(stack: ExitStack) -> None:
     """A real consumer that has given up is left alone."""
-    _replace_method(stack, Reconciler._poke_due, lambda self: None)
+    _replace_method(stack, RegistryMembership._rebalance_due, lambda self: None)
 
 
 def take_what_lingers(stack: ExitStack) -> None:
@@ -154,12 +158,12 @@ def delete_what_was_released(stack: ExitStack) -> None:
 def believe_in_watches(stack: ExitStack) -> None:
     """A connection that is back is taken to have missed nothing."""
 
-    def resumed(self: Reconciler, event: rv.Resumed) -> None:
+    def resumed(self: RegistryMembership, event: rv.Resumed) -> None:
         stale = self._seen.view_stale
         real(self, event)
         self._seen.view_stale = stale
 
-    real = Reconciler._resumed
+    real = RegistryMembership._resumed
     _replace_method(stack, real, resumed)
     replace(stack, Watches, "connected", lambda self: None)
 
@@ -172,7 +176,10 @@ def plan_while_suspended(stack: ExitStack) -> None:
 
     replace(stack, Member, "may_plan", may_plan)
     replace(
-        stack, Reconciler, "can_plan", property(lambda self: self._state is State.STABLE and not self.rebalance_wanted)
+        stack,
+        RegistryMembership,
+        "can_plan",
+        property(lambda self: self._state is State.STABLE and not self.rebalance_wanted),
     )
 
 
@@ -200,10 +207,10 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         frozenset({words.LOST}),
         scenario="waiting-consumer",
     ),
-    "r33-no-poke": Bug(
+    "r33-no-forced-rebalance": Bug(
         "R33",
         "a real consumer that has given up is left alone",
-        never_poke,
+        never_force_a_rebalance,
         frozenset({words.LOST}),
         scenario="consumer-gives-up",
     ),

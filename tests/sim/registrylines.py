@@ -23,7 +23,7 @@ from streamgroup.group.registry.description import describe_members, member_subt
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
 from streamgroup.model import GroupDescription
-from streamgroup.znodes import Subtree, ZNode
+from streamgroup.znodes import SubtreeRead, ZNode
 from tests.sim.kernel import Steps, Thread, Until
 from tests.sim.network import Network
 from tests.sim.settings import QUESTION_S
@@ -44,7 +44,7 @@ class _Posted:
     """A question of another thread: what do these nodes hold?"""
 
     until: float
-    subtrees: tuple[Subtree, ...]
+    subtrees: tuple[SubtreeRead, ...]
     answers: list[dict[str, ZNode]] = field(default_factory=list)
     answered: Callable[[Mapping[str, ZNode] | None], None] | None = None
     """Called with the nodes, or with None when the time is over. Without it the question is asked until then."""

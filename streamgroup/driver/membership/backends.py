@@ -39,7 +39,7 @@ from streamgroup.group.offsets.choice import store_at
 from streamgroup.group.offsets.dual import larger
 from streamgroup.group.registry.description import describe_members, member_subtrees
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.reconciler import Reconciler
+from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
 from streamgroup.model import CommittedOffset, Dialect, GroupDescription, TopicPartition
 from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions, ZooKeeperOptions
@@ -154,8 +154,10 @@ class RegistryBackend:
         self.member = member_of(options, group, ledger, machine, paths=self._paths, rng=rng)
         self.thread = RegistryThread(inbox, registry)
 
-    def _machine(self) -> Reconciler:
-        return Reconciler(member_config(self._options, self._group), self._rng, self._paths, self._new_incarnation)
+    def _machine(self) -> RegistryMembership:
+        return RegistryMembership(
+            member_config(self._options, self._group), self._rng, self._paths, self._new_incarnation
+        )
 
     def _new_incarnation(self) -> Incarnation:
         milliseconds = time.time_ns() // 1_000_000

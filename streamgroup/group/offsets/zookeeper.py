@@ -40,7 +40,7 @@ from streamgroup.group.registry.formats import GroupPaths, consumer_of, offset_d
 from streamgroup.group.registry.stored import committed_in, committed_subtrees, metadata_data
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.registrations import is_node_name
-from streamgroup.znodes import Check, Create, Operation, Refusal, Set, Subtree, ZNode
+from streamgroup.znodes import Check, Create, Operation, Refusal, Set, SubtreeRead, ZNode
 
 FIRST_TOKEN = 1 << 48
 """The tokens here are above those of the machine and of the member."""
@@ -184,7 +184,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         else:
             self._committed(job, event)
 
-    def _look(self, job: _Job, subtrees: Iterable[Subtree]) -> None:
+    def _look(self, job: _Job, subtrees: Iterable[SubtreeRead]) -> None:
         job.token, job.writes = next(self._tokens), False
         self._actions.append(zk.Look(job.token, tuple(subtrees)))
 
@@ -230,8 +230,8 @@ class ZooKeeperOffsetStore(OffsetStore):
         unknown = [tp for tp in job.left if tp not in self._known]
         member = bool(job.member_id)
         if unknown or not (member or job.alone):
-            ids = () if member else (Subtree(self._paths.ids, 1, watch=False),)
-            owners = (Subtree(self._paths.owner(tp), 0, watch=False) for tp in unknown if job.is_contested)
+            ids = () if member else (SubtreeRead(self._paths.ids, 1, watch=False),)
+            owners = (SubtreeRead(self._paths.owner(tp), 0, watch=False) for tp in unknown if job.is_contested)
             self._look(job, (*ids, *owners, *committed_subtrees(self._paths, unknown)))
             return
         job.alone = False

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamgroup.znodes import Operation, Refusal, Subtree, ZNode
+from streamgroup.znodes import Operation, Refusal, SubtreeRead, ZNode
 
 # -- events -----------------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class Look:
     """Read these subtrees."""
 
     token: int
-    subtrees: tuple[Subtree, ...]
+    subtrees: tuple[SubtreeRead, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The purposes of a member's requests to ZooKeeper, its timers, and the backoff of its pokes."""
+"""The purposes of a member's requests to ZooKeeper, its timers, and the backoff of the rebalances that it forces."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ class Timer(Enum):
     REJOIN = "release due"
     RETRY = "retry due"
     PARTIAL = "waited for owners"
-    POKE = "poke due"
+    FORCE_REBALANCE = "rebalance to force"
     HEARTBEAT = "heartbeat due"
 
 
-POKE_AFTER_S = 10.0
+FORCED_REBALANCE_AFTER_S = 10.0
 """A consumer of another make that has not claimed its partitions by then has given up."""
-POKE_MOST_S = 160.0
-"""A poke makes all consumers stop and claim anew, so where it does not help the member pokes more and more rarely."""
+FORCED_REBALANCE_MAX_S = 160.0
+"""A rebalance stops all consumers for a moment. So where forcing one does not help, the member forces them ever more
+rarely."""
 
 
-class PokeBackoff:
-    """The waits between pokes: they double with each poke, until the group's consumers change (R33).
+class ForcedRebalanceBackoff:
+    """The waits between forced rebalances: they double with each one, until the group's consumers change (R33).
 
-    With a poke the member registers anew. All consumers of the group see that, and claim their partitions again.
+    To force a rebalance the member deletes and creates its own id node in one transaction. All consumers of the group
+    watch the id nodes, so they claim their partitions again.
     """
 
     __slots__ = ("_count",)
@@ -53,7 +55,7 @@ class PokeBackoff:
     def __init__(self) -> None:
         self._count = 0
 
-    def add_poke(self) -> None:
+    def add(self) -> None:
         self._count += 1
 
     def reset(self) -> None:
@@ -62,5 +64,5 @@ class PokeBackoff:
 
     @property
     def wait_s(self) -> float:
-        """The seconds until the next poke."""
-        return float(min(POKE_AFTER_S * 2**self._count, POKE_MOST_S))
+        """The seconds until the next forced rebalance."""
+        return float(min(FORCED_REBALANCE_AFTER_S * 2**self._count, FORCED_REBALANCE_MAX_S))

@@ -24,7 +24,7 @@ from streamgroup.wire.registrations import (
     read_count,
     read_partitions,
 )
-from streamgroup.znodes import Subtree, ZNode
+from streamgroup.znodes import SubtreeRead, ZNode
 
 Nodes = Mapping[str, ZNode]
 
@@ -95,22 +95,27 @@ class View:
         return share(self.partitions, {c.consumer_id: c.streams for c in self.consumers.values()})
 
 
-def subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[Subtree, ...]:
+def subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[SubtreeRead, ...]:
     """Return the subtrees to read for `view_of`, without the owners. `topics` None: all topics of the cluster."""
-    below: tuple[Subtree, ...]
+    below: tuple[SubtreeRead, ...]
     if topics is None:
-        below = (Subtree(TOPICS, 2 if paths.dialect is Dialect.KAFKA07 else 1, watch),)
+        below = (SubtreeRead(TOPICS, 2 if paths.dialect is Dialect.KAFKA07 else 1, watch),)
     else:
         named = sorted(filter(is_node_name, set(topics)))
-        below = tuple(Subtree(f"{TOPICS}/{t}", 1 if paths.dialect is Dialect.KAFKA07 else 0, watch) for t in named)
-    return (Subtree(paths.ids, 1, watch), Subtree(paths.members, 1, watch), Subtree(BROKERS, 1, watch), *below)
+        below = tuple(SubtreeRead(f"{TOPICS}/{t}", 1 if paths.dialect is Dialect.KAFKA07 else 0, watch) for t in named)
+    return (
+        SubtreeRead(paths.ids, 1, watch),
+        SubtreeRead(paths.members, 1, watch),
+        SubtreeRead(BROKERS, 1, watch),
+        *below,
+    )
 
 
-def owner_subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[Subtree, ...]:
+def owner_subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[SubtreeRead, ...]:
     """Return the subtrees to read for `owners_in`. `topics` None: all topics of the group."""
     if topics is None:
-        return (Subtree(paths.owners(), 2, watch),)
-    return tuple(Subtree(paths.owners(topic), 1, watch) for topic in sorted(filter(is_node_name, set(topics))))
+        return (SubtreeRead(paths.owners(), 2, watch),)
+    return tuple(SubtreeRead(paths.owners(topic), 1, watch) for topic in sorted(filter(is_node_name, set(topics))))
 
 
 def view_of(paths: GroupPaths, nodes: Nodes) -> View:

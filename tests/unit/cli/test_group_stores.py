@@ -11,7 +11,7 @@ from streamgroup.cli._group_stores import AtBrokers, InZooKeeper
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, ErrorCode, TransportError, UnsupportedVersionError
 from streamgroup.model import Broker, CommittedOffset, Dialect, GroupDescription, TopicPartition
-from streamgroup.znodes import Subtree, ZNode
+from streamgroup.znodes import SubtreeRead, ZNode
 from streamgroup.zookeeper.session import Session
 from tests.fakes.cluster import FakeCluster, Logs
 from tests.fakes.nodes import NodeTree
@@ -30,7 +30,7 @@ class FakeSession:
     def __init__(self, values: Mapping[str, str]) -> None:
         self._nodes = NodeTree.of(values)
 
-    def read(self, subtrees: Collection[Subtree], deadline: float) -> dict[str, ZNode]:
+    def read(self, subtrees: Collection[SubtreeRead], deadline: float) -> dict[str, ZNode]:
         assert not any(subtree.watch for subtree in subtrees), "a command looks once"
         return self._nodes.read(subtrees)
 

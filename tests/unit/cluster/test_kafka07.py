@@ -18,7 +18,7 @@ from streamgroup.cluster import kafka07 as module
 from streamgroup.cluster.kafka07 import Kafka07Cluster
 from streamgroup.driver.starts import offsets_of
 from streamgroup.errors import BrokerError, ConfigError, DecodeError, TransportError
-from streamgroup.model import EARLIEST, LATEST, Dialect, OffsetRange, OffsetSpec, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, Dialect, OffsetRange, TopicPartition
 from streamgroup.options.types import Isolation
 from streamgroup.planning.starts import RangeBound
 from streamgroup.testing.kafka07 import Compressed
@@ -107,11 +107,14 @@ def test_an_ending_timestamp_is_refused_as_it_would_end_before_records_that_are_
     where, empty = broker.produce(0, *values(20)), tp(0, 1)
     opened, later = cluster(broker), int(time.time() * 1000) + 60_000
     for at in (500_000, later):
-        for spec in (OffsetSpec(LATEST, timestamp=at), OffsetSpec(LATEST, timestamps={where: at, empty: at})):
+        for spec in (
+            ConfiguredOffsets(LATEST, timestamp=at),
+            ConfiguredOffsets(LATEST, timestamps={where: at, empty: at}),
+        ):
             with pytest.raises(ConfigError, match=r"events-0, events-1: .*\(0\.7 among them\) .*Use endingOffsets"):
                 offsets_of(opened, soon(), spec, [where, empty], isolation=NONE, bound=RangeBound.BATCH_END)
             assert offsets_of(opened, soon(), spec, [where], isolation=NONE).keys() == {where}, "a start is only early"
-    for spec in (OffsetSpec(LATEST), OffsetSpec(LATEST, offsets={where: LATEST})):
+    for spec in (ConfiguredOffsets(LATEST), ConfiguredOffsets(LATEST, offsets={where: LATEST})):
         ends = offsets_of(opened, soon(), spec, [where], isolation=NONE, bound=RangeBound.BATCH_END)
         assert ends == {where: broker.end(where)}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from streamgroup.model import (
     EARLIEST,
-    OffsetSpec,
+    ConfiguredOffsets,
 )
 from streamgroup.net.poller import Broken, Connected, Event, Handle, Received
 from streamgroup.options.types import (
@@ -67,7 +67,7 @@ def source(
     given = {
         "client": client(),
         "subscription": Subscription(topics=topics),
-        "starting": OffsetSpec(starting),
+        "starting": ConfiguredOffsets(starting),
         "ending": None,
         "fetch": FetchOptions(),
         "limits": LimitOptions(),

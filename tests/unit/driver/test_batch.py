@@ -20,11 +20,11 @@ from streamgroup.model import (
     UNKNOWN_EPOCH,
     Broker,
     ClusterSnapshot,
+    ConfiguredOffsets,
     Dialect,
     FetchTask,
     LogRange,
     OffsetRange,
-    OffsetSpec,
     PartitionInfo,
     Position,
     TopicInfo,
@@ -46,9 +46,13 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     return made
 
 
-def options(starting: OffsetSpec | None = None, ending: OffsetSpec | None = None, **others: Any) -> SourceOptions:
+def options(
+    starting: ConfiguredOffsets | None = None, ending: ConfiguredOffsets | None = None, **others: Any
+) -> SourceOptions:
     given = source(**others)
-    return replace(given, starting=starting or OffsetSpec(EARLIEST), ending=ending or OffsetSpec(LATEST), group=None)
+    return replace(
+        given, starting=starting or ConfiguredOffsets(EARLIEST), ending=ending or ConfiguredOffsets(LATEST), group=None
+    )
 
 
 def ranges(tasks: list[FetchTask]) -> list[tuple[int, int, int]]:
@@ -76,10 +80,10 @@ def test_all_that_the_logs_hold_with_leaders_ids_and_epochs(logs: Logs) -> None:
 
 def test_offsets_that_the_logs_do_not_hold_end_the_read_or_are_left_out(logs: Logs) -> None:
     logs.starts = {P0: 5}
-    given = OffsetSpec(EARLIEST, offsets={P0: 2, P1: 90})
+    given = ConfiguredOffsets(EARLIEST, offsets={P0: 2, P1: 90})
     with pytest.raises(DataLossError, match=r"t-1 from offset 90.*t-0\[2, 10\): the log holds \[5, 10\)"):
-        plan_batch(options(given, OffsetSpec(LATEST, offsets={P0: LATEST, P1: 95})))
-    lenient = options(given, OffsetSpec(LATEST, offsets={P0: LATEST, P1: 95}), fail_on_data_loss=False)
+        plan_batch(options(given, ConfiguredOffsets(LATEST, offsets={P0: LATEST, P1: 95})))
+    lenient = options(given, ConfiguredOffsets(LATEST, offsets={P0: LATEST, P1: 95}), fail_on_data_loss=False)
     assert ranges(plan_batch(lenient)) == [(0, 5, 10)]
 
 
@@ -87,7 +91,10 @@ def test_offsets_that_the_logs_do_not_hold_end_the_read_or_are_left_out(logs: Lo
 def test_a_start_that_is_given_above_the_end_that_is_given_is_an_error_as_in_spark(
     logs: Logs, fail_on_data_loss: bool
 ) -> None:
-    starting, ending = OffsetSpec(EARLIEST, offsets={P0: 9, P1: 5}), OffsetSpec(LATEST, offsets={P0: 4, P1: 5})
+    starting, ending = (
+        ConfiguredOffsets(EARLIEST, offsets={P0: 9, P1: 5}),
+        ConfiguredOffsets(LATEST, offsets={P0: 4, P1: 5}),
+    )
     crossed = r"^startingOffsets lies above endingOffsets: t-0 starts at offset 9 and ends at 4\. Give"
     with pytest.raises(ConfigError, match=crossed):
         plan_batch(options(starting, ending, fail_on_data_loss=fail_on_data_loss))
@@ -138,7 +145,7 @@ def test_the_notes_of_the_options_are_said_once(logs: Logs, caplog: pytest.LogCa
 @pytest.mark.parametrize("by_time", [False, True])
 def test_partitions_that_are_named_must_be_there_as_in_spark(logs: Logs, option: str, by_time: bool) -> None:
     named = {P0: 0, P1: 0, TopicPartition("t", 10_002): 0}
-    spec = OffsetSpec(EARLIEST, timestamps=named) if by_time else OffsetSpec(EARLIEST, offsets=named)
+    spec = ConfiguredOffsets(EARLIEST, timestamps=named) if by_time else ConfiguredOffsets(EARLIEST, offsets=named)
     given = options(spec) if option == "startingOffsets" else options(ending=spec)
     option += "ByTimestamp" if by_time else ""
     with pytest.raises(ConfigError, match=rf"^{option} names partitions that do not exist or .*: t-10002\."):

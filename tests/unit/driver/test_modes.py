@@ -14,9 +14,9 @@ from streamgroup.model import (
     EARLIEST,
     LATEST,
     CommittedOffset,
+    ConfiguredOffsets,
     Document,
     OffsetRange,
-    OffsetSpec,
     Position,
     TopicPartition,
 )
@@ -320,7 +320,7 @@ def test_a_checkpoint_of_sparks_own_connector_is_a_start(start: Start, mode: Gro
 def test_a_restart_from_a_document_that_tells_nothing_begins_at_starting_offsets(
     start: Start, mode: GroupOptions
 ) -> None:
-    options = replace(source(group=mode), starting=OffsetSpec(LATEST, offsets={P0: 7, P1: LATEST}))
+    options = replace(source(group=mode), starting=ConfiguredOffsets(LATEST, offsets={P0: 7, P1: LATEST}))
     run = start(options)
     first = to_value(EMPTY)
     planned = run.plan(first)

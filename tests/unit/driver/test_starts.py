@@ -9,7 +9,7 @@ import pytest
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.starts import log_ends, offsets_of
 from streamgroup.errors import ConfigError
-from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning.starts import RangeBound
 from tests.fakes.cluster import FakeCluster, logs_of
@@ -22,7 +22,7 @@ NEVER = float("inf")
 def test_a_spec_becomes_offsets_with_one_listing_for_what_only_the_log_knows() -> None:
     logs = logs_of([10, 20, 30])
     logs.starts, logs.stable = {P0: 3}, {P2: 25}
-    spec = OffsetSpec(LATEST, offsets={P0: EARLIEST, P1: 7, P2: LATEST})
+    spec = ConfiguredOffsets(LATEST, offsets={P0: EARLIEST, P1: 7, P2: LATEST})
     found = offsets_of(FakeCluster(logs), NEVER, spec, [P0, P1, P2], isolation=COMMITTED)  # type: ignore[arg-type]
     assert found == {P0: 3, P1: 7, P2: 25}
     assert logs.listings == [(EARLIEST, (P0,)), (LATEST, (P2,))]
@@ -30,7 +30,7 @@ def test_a_spec_becomes_offsets_with_one_listing_for_what_only_the_log_knows() -
 
 def test_offsets_that_are_given_ask_nobody() -> None:
     logs = logs_of([10])
-    spec = OffsetSpec(LATEST, offsets={P0: 4})
+    spec = ConfiguredOffsets(LATEST, offsets={P0: 4})
     assert offsets_of(FakeCluster(logs), NEVER, spec, [P0], isolation=COMMITTED) == {P0: 4}  # type: ignore[arg-type]
     assert logs.listings == []
 
@@ -53,7 +53,7 @@ class OfSegments(FakeCluster):
 
 def test_where_brokers_know_the_times_of_segments_only_a_start_is_early_and_an_end_is_refused() -> None:
     cluster, tp = OfSegments(logs_of([10])), TopicPartition("t", 0)
-    spec = OffsetSpec(LATEST, timestamp=1_000)
+    spec = ConfiguredOffsets(LATEST, timestamp=1_000)
     assert offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED) == {tp: 3}
     with pytest.raises(ConfigError, match=r"ending timestamp for t-0: brokers before 0\.10\.1 .*Use endingOffsets"):
         offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED, bound=RangeBound.BATCH_END)

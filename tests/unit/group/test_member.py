@@ -174,13 +174,13 @@ def test_a_topic_that_the_metadata_lacks_does_not_hold_up_the_others() -> None:
     u = TopicInfo("u", (PartitionInfo(0, 1),), "id of u")
     now = 100.0
     member.mark_sunk(INITIAL_DOCUMENT, now)
-    member.step(ev.TopicsKnown({"t": t}, frozenset({"t", "u"})), now)
+    member.step(ev.MetadataRefreshed({"t": t}, frozenset({"t", "u"})), now)
     actions = member.step(ev.Start(("t", "u")), now)
     assert MetadataStale() in actions
     [first] = fetches(actions)
     [asked] = first.build(1).topics
     assert (asked.name, asked.partition_indexes) == ("t", (0, 1)), "before v2 nobody can ask for all"
-    assert fetches(member.step(ev.TopicsKnown({"t": t, "u": u}, frozenset({"t", "u"})), now)) == []
+    assert fetches(member.step(ev.MetadataRefreshed({"t": t, "u": u}, frozenset({"t", "u"})), now)) == []
     commits = {tp: CommittedOffset(9) for tp in (P0, grown, later)}
     actions = member.step(ev.Answered(first.token, fetch_answer("g", commits, 0), OFFSETS_VERSION), now)
     assert ledger.positions().keys() == {P0, grown}, "the answer counts for what was asked"

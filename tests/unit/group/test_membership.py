@@ -77,9 +77,9 @@ def test_a_leader_waits_for_the_metadata_of_all_members_topics() -> None:
     )
     assert d.only(ev.NeedTopics) == ev.NeedTopics(frozenset({"t", "u"}), urgent=True)
     assert "member c cannot be read" in d.notes()
-    d.step(ev.TopicsKnown(topics(t=[0, 0]), frozenset({"t"})))
+    d.step(ev.MetadataRefreshed(topics(t=[0, 0]), frozenset({"t"})))
     assert not d.has(ev.Send)
-    d.step(ev.TopicsKnown(topics(t=[0, 0]), frozenset({"t", "u"})))
+    d.step(ev.MetadataRefreshed(topics(t=[0, 0]), frozenset({"t", "u"})))
     assert "do not exist (yet): u" in d.notes()
     shares = {a.member_id: decode_assignment(a.assignment) for a in d.request("SyncGroup").assignments}
     assert {member: each_partition(a.assigned_partitions) for member, a in shares.items()} == {

@@ -309,5 +309,5 @@ def test_a_leader_that_sees_new_partitions_rejoins_within_its_batch() -> None:
         SyncGroupResponse(assignment=assignment_of(tps("t", 0), b'{"streamgroup":1,"counts":{"t":1},"members":1}'))
     )
     d.step(ev.Planned())
-    d.step(ev.TopicsKnown(topics(t=[0, 0]), frozenset({"t"})))
+    d.step(ev.MetadataRefreshed(topics(t=[0, 0]), frozenset({"t"})))
     assert d.only(ev.Joining).keeps

@@ -72,7 +72,7 @@ class Group:
 
     def tell_topics(self, name: str, asked: frozenset[str]) -> None:
         infos = {t: tuple(PartitionInfo(p, p % 2) for p in range(n)) for t, n in self.counts.items() if t in asked}
-        self.tell(name, ev.TopicsKnown({t: TopicInfo(t, partitions) for t, partitions in infos.items()}, asked))
+        self.tell(name, ev.MetadataRefreshed({t: TopicInfo(t, partitions) for t, partitions in infos.items()}, asked))
 
     def send(self, name: str, send: ev.Send) -> None:
         limit = self.version

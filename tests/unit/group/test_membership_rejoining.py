@@ -154,17 +154,17 @@ def test_before_the_first_complete_batch_only_the_rebalance_timeout_counts() -> 
 
 def test_a_follower_does_not_count_partitions_and_a_moved_leader_counts_for_nobody() -> None:
     follower = Driver().stable(tps("t", 0))
-    follower.step(ev.TopicsKnown(topics(t=[0, 0, 0]), frozenset({"t"})))
+    follower.step(ev.MetadataRefreshed(topics(t=[0, 0, 0]), frozenset({"t"})))
     assert follower.machine.state is State.STABLE
     d = Driver().found()
     d.joined(leader="me", members=(JoinGroupResponseMember(member_id="me", metadata=subscription_of("t")),))
-    d.step(ev.TopicsKnown(topics(t=[0]), frozenset({"t"})))
+    d.step(ev.MetadataRefreshed(topics(t=[0]), frozenset({"t"})))
     (own,) = d.request("SyncGroup").assignments
     d.answer(SyncGroupResponse(assignment=own.assignment))
-    d.step(ev.TopicsKnown(topics(t=[7]), frozenset({"t"})))
-    d.step(ev.TopicsKnown({}, frozenset({"other"})))
+    d.step(ev.MetadataRefreshed(topics(t=[7]), frozenset({"t"})))
+    d.step(ev.MetadataRefreshed({}, frozenset({"other"})))
     assert d.machine.state is State.STABLE
-    d.step(ev.TopicsKnown(topics(t=[7, 7]), frozenset({"t"})))
+    d.step(ev.MetadataRefreshed(topics(t=[7, 7]), frozenset({"t"})))
     assert d.only(ev.Joining).reason == "partitions have changed (t: 1 -> 2)"
 
 
@@ -172,5 +172,5 @@ def test_a_restarted_static_member_compares_because_it_may_be_the_leader() -> No
     for user_data, rejoins in ((encode_basis(AssignmentBasis({"t": 1}, 2)), True), (None, False)):
         d = Driver(instance_id="i").found().joined(leader="my-predecessor")
         d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0), user_data)))
-        d.step(ev.TopicsKnown(topics(t=[0, 0]), frozenset({"t"})))
+        d.step(ev.MetadataRefreshed(topics(t=[0, 0]), frozenset({"t"})))
         assert d.has(ev.Joining) is rejoins

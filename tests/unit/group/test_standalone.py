@@ -25,9 +25,9 @@ A = TypeVar("A")
 UNKNOWN_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def known(**counts: int) -> ev.TopicsKnown:
+def known(**counts: int) -> ev.MetadataRefreshed:
     topics = {n: TopicInfo(n, tuple(PartitionInfo(p, 0) for p in range(count))) for n, count in counts.items()}
-    return ev.TopicsKnown(topics, frozenset(topics))
+    return ev.MetadataRefreshed(topics, frozenset(topics))
 
 
 def partitions(**counts: int) -> tuple[TopicPartition, ...]:

@@ -243,7 +243,7 @@ class AnyWorld(RuleBasedStateMachine):
     @rule(count=st.integers(0, 3))
     def metadata(self, count: int) -> None:
         info = TopicInfo("t", tuple(PartitionInfo(p, 1) for p in range(count)))
-        self.step(ev.TopicsKnown({"t": info} if count else {}, frozenset({"t"})))
+        self.step(ev.MetadataRefreshed({"t": info} if count else {}, frozenset({"t"})))
 
     @rule(topics=st.sampled_from([("t",), ("t", "u"), ()]))
     def subscribe(self, topics: tuple[str, ...]) -> None:

@@ -173,7 +173,7 @@ class World:
     def tell_topics(self, query: Query) -> None:
         infos = tuple(PartitionInfo(n, n % 2, 1) for n in range(self.partitions))
         known = {"t": TopicInfo("t", infos, self.topic_id)} if infos else {}
-        query.act(query.member.step(ev.TopicsKnown(known, frozenset({"t"})), self.now))
+        query.act(query.member.step(ev.MetadataRefreshed(known, frozenset({"t"})), self.now))
 
     def produce(self, count: int) -> None:
         self.ends = {tp: end + count for tp, end in self.ends.items()}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import EARLIEST, LATEST, OffsetSpec
+from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets
 from streamgroup.options.parse import OPTIONS, check_source, parse_source
 from streamgroup.options.rows import Effect, Scope
 from streamgroup.options.secrets import Secret
@@ -35,7 +35,7 @@ def test_a_stream_needs_servers_and_a_topic_and_joins_the_group_that_is_named() 
     assert options.subscription == Subscription(topics=("orders",))
     assert options.group == GroupOptions("etl")
     assert (options.fetch, options.limits) == (FetchOptions(), LimitOptions())
-    assert options.starting == OffsetSpec(LATEST)
+    assert options.starting == ConfiguredOffsets(LATEST)
     assert options.ending is None
     assert options.fail_on_data_loss
     assert options.notes == ()
@@ -43,8 +43,8 @@ def test_a_stream_needs_servers_and_a_topic_and_joins_the_group_that_is_named() 
 
 def test_a_batch_read_starts_at_the_earliest_and_ends_at_the_latest() -> None:
     options = batch()
-    assert options.starting == OffsetSpec(EARLIEST)
-    assert options.ending == OffsetSpec(LATEST, no_match_is_latest=True)
+    assert options.starting == ConfiguredOffsets(EARLIEST)
+    assert options.ending == ConfiguredOffsets(LATEST, no_match_is_latest=True)
     assert options.group is None
 
 

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import EARLIEST, LATEST, OffsetSpec
+from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets
 from tests.unit.options.reads import A, B, batch, stream
 
 
 @pytest.mark.parametrize(("word", "default"), [("earliest", EARLIEST), ("Latest", LATEST)])
 def test_a_stream_starts_at_either_end(word: str, default: int) -> None:
-    assert stream(startingOffsets=word).starting == OffsetSpec(default)
+    assert stream(startingOffsets=word).starting == ConfiguredOffsets(default)
 
 
 def test_a_start_by_partition_may_name_the_ends() -> None:
-    spec = stream(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting
-    assert spec == OffsetSpec(LATEST, offsets={A: 23, B: EARLIEST})
+    configured = stream(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting
+    assert configured == ConfiguredOffsets(LATEST, offsets={A: 23, B: EARLIEST})
 
 
 def test_the_first_of_three_starts_counts_alone() -> None:
@@ -27,9 +27,9 @@ def test_the_first_of_three_starts_counts_alone() -> None:
         "startingOffsets": "earliest",
     }
     options = stream(**given)
-    assert options.starting == OffsetSpec(LATEST, timestamp=5)
+    assert options.starting == ConfiguredOffsets(LATEST, timestamp=5)
     assert len(options.notes) == 2
-    assert stream(**{**given, "startingTimestamp": None}).starting == OffsetSpec(LATEST, timestamps={A: 6})
+    assert stream(**{**given, "startingTimestamp": None}).starting == ConfiguredOffsets(LATEST, timestamps={A: 6})
 
 
 def test_the_strategy_latest_allows_a_timestamp_without_match() -> None:
@@ -40,16 +40,16 @@ def test_the_strategy_latest_allows_a_timestamp_without_match() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"endingOffsets": "latest"}, OffsetSpec(LATEST, no_match_is_latest=True)),
-        ({"endingOffsets": '{"orders": {"0": -1}}'}, OffsetSpec(LATEST, {A: LATEST}, no_match_is_latest=True)),
-        ({"endingTimestamp": "0"}, OffsetSpec(LATEST, timestamp=0, no_match_is_latest=True)),
+        ({"endingOffsets": "latest"}, ConfiguredOffsets(LATEST, no_match_is_latest=True)),
+        ({"endingOffsets": '{"orders": {"0": -1}}'}, ConfiguredOffsets(LATEST, {A: LATEST}, no_match_is_latest=True)),
+        ({"endingTimestamp": "0"}, ConfiguredOffsets(LATEST, timestamp=0, no_match_is_latest=True)),
         (
             {"endingOffsetsByTimestamp": '{"orders": {"0": 8}}', "endingOffsets": "latest"},
-            OffsetSpec(LATEST, timestamps={A: 8}, no_match_is_latest=True),
+            ConfiguredOffsets(LATEST, timestamps={A: 8}, no_match_is_latest=True),
         ),
     ],
 )
-def test_a_batch_read_ends_at_its_ending_option(given: dict[str, str], expected: OffsetSpec) -> None:
+def test_a_batch_read_ends_at_its_ending_option(given: dict[str, str], expected: ConfiguredOffsets) -> None:
     assert batch(**given).ending == expected
 
 
@@ -122,5 +122,5 @@ def test_a_start_by_partition_lists_exactly_the_partitions_assigned() -> None:
 
 
 def test_a_pattern_leaves_that_to_the_cluster() -> None:
-    spec = batch(subscribe=None, subscribePattern=".*", startingOffsets='{"orders": {"0": 1}}').starting
-    assert spec.offsets == {A: 1}
+    configured = batch(subscribe=None, subscribePattern=".*", startingOffsets='{"orders": {"0": 1}}').starting
+    assert configured.offsets == {A: 1}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, Document, OffsetRange, Position, TopicPartition
-from streamgroup.planning.document import FORMAT, DocumentReader, from_value, to_value
+from streamgroup.planning.document import FORMAT, DocumentCache, from_value, to_value
 
 GOLDEN = Path(__file__).parents[2] / "vectors" / "documents"
 
@@ -192,22 +192,22 @@ def test_a_contradictory_document_cannot_be_written(document: Document) -> None:
 
 
 def test_a_document_read_again_is_the_same_object_and_only_the_newest_two_are_remembered() -> None:
-    reader = DocumentReader()
+    cache = DocumentCache()
     values = [to_value(Document("g", "l", "r", n, (), {TopicPartition("t", 0): Position(n)})) for n in range(3)]
-    first, second = (reader.read(values[n]) for n in range(2))
+    first, second = (cache.read(values[n]) for n in range(2))
     assert first == from_value(values[0])
-    assert reader.read(json.loads(json.dumps(values[0]))) is first
-    assert reader.read(values[1]) is second
-    reader.read(values[2])
-    assert reader.read(values[1]) is second
-    assert reader.read(values[0]) is not first
+    assert cache.read(json.loads(json.dumps(values[0]))) is first
+    assert cache.read(values[1]) is second
+    cache.read(values[2])
+    assert cache.read(values[1]) is second
+    assert cache.read(values[0]) is not first
     moved = json.loads(json.dumps(values[1]))
     moved["positions"]["t"]["0"] = [7, -1]
-    assert reader.read(moved).positions == {TopicPartition("t", 0): Position(7)}
+    assert cache.read(moved).positions == {TopicPartition("t", 0): Position(7)}
 
 
 def test_what_is_no_document_is_no_document_the_second_time_either() -> None:
-    reader = DocumentReader()
+    cache = DocumentCache()
     for _ in range(2):
         with pytest.raises(ConfigError):
-            reader.read({"streamgroup": 1})
+            cache.read({"streamgroup": 1})

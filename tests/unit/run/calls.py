@@ -9,8 +9,8 @@ from streamgroup.driver.membership.modes import run_config
 from streamgroup.options.types import GroupOptions
 from streamgroup.run.config import RunConfig
 from streamgroup.run.questions import Question
+from streamgroup.run.step_scheduler import StepScheduler
 from streamgroup.run.steps import Steps
-from streamgroup.run.tasks import Tasks
 from tests.unit.driver.shells import source
 
 Answer = Callable[[Question], object]
@@ -51,10 +51,10 @@ class Call:
 
     def __init__(self, steps: Steps[Any], now: float = 0.0, *, answer: Answer | None = None) -> None:
         self._heard = _Heard()
-        self._tasks = Tasks(self._heard)
+        self._scheduler = StepScheduler(self._heard)
         self._answer = answer
         self._now = now
-        self._tasks.begin(0, steps, now)
+        self._scheduler.begin(0, steps, now)
         self._go_on()
 
     @property
@@ -75,31 +75,31 @@ class Call:
     @property
     def wake_at(self) -> float | None:
         """When its wait is over."""
-        return self._tasks.wake_at
+        return self._scheduler.wake_at
 
     def at(self, now: float) -> Call:
         """Let the call go on at `now`: where its condition holds, or its time has passed."""
         self._now = now
-        self._tasks.advance(now)
+        self._scheduler.advance(now)
         return self._go_on()
 
     def answered(self, answer: object) -> Call:
         """Answer its question."""
         assert self._heard.question is not None, "nothing is asked"
         self._heard.question = None
-        self._tasks.answer(0, answer, self._now)
+        self._scheduler.answer(0, answer, self._now)
         return self._go_on()
 
     def failed(self, error: Exception) -> Call:
         """Raise `error` in place of the answer to its question."""
         assert self._heard.question is not None, "nothing is asked"
         self._heard.question = None
-        self._tasks.fail(0, error, self._now)
+        self._scheduler.fail(0, error, self._now)
         return self._go_on()
 
     def abandoned(self) -> None:
         """End the call wherever it is."""
-        self._tasks.abandon(0)
+        self._scheduler.abandon(0)
 
     def _go_on(self) -> Call:
         outcome, answer = self._heard, self._answer
@@ -108,9 +108,9 @@ class Call:
             try:
                 found = answer(question)
             except Exception as error:
-                self._tasks.fail(0, error, self._now)
+                self._scheduler.fail(0, error, self._now)
             else:
-                self._tasks.answer(0, found, self._now)
+                self._scheduler.answer(0, found, self._now)
         error, outcome.error = outcome.error, None
         if error is not None:
             raise error

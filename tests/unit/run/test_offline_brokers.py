@@ -14,10 +14,10 @@ from streamgroup.model import (
     INITIAL_DOCUMENT,
     ClusterSnapshot,
     CommittedOffset,
+    ConfiguredOffsets,
     Dialect,
     Document,
     OffsetRange,
-    OffsetSpec,
     PartitionInfo,
     Position,
     TopicInfo,
@@ -58,7 +58,7 @@ class Offline:
         commits: Commits,
         snapshot: Callable[[], ClusterSnapshot] = lambda: registered(HERE),
         *,
-        spec: OffsetSpec | None = None,
+        spec: ConfiguredOffsets | None = None,
         **options: Any,
     ) -> None:
         given = config(topics=("events",), **options)
@@ -101,8 +101,8 @@ def checkpoint(positions: Mapping[TopicPartition, int]) -> Document:
 KNOWN = [
     ({HERE: 5, AWAY: 5, OTHERS: 5}, {}, {}),
     ({}, {HERE: 5, AWAY: 5, OTHERS: 5}, {}),
-    ({}, {}, {"spec": OffsetSpec(EARLIEST, offsets={HERE: 0, AWAY: 5, OTHERS: 0})}),
-    ({}, {}, {"spec": OffsetSpec(EARLIEST, timestamps={HERE: 0, AWAY: 5, OTHERS: 0})}),
+    ({}, {}, {"spec": ConfiguredOffsets(EARLIEST, offsets={HERE: 0, AWAY: 5, OTHERS: 0})}),
+    ({}, {}, {"spec": ConfiguredOffsets(EARLIEST, timestamps={HERE: 0, AWAY: 5, OTHERS: 0})}),
 ]
 TOLD = r"group 'g': this run has not read events 1-2: .*Start the broker and run again.*failOnDataLoss=false"
 

@@ -17,7 +17,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
 from streamgroup.logline import parse
-from streamgroup.model import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options.types import GroupOptions, Isolation, Mode, OffsetsStorage
 from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.run.questions import ListOffsets, Question
@@ -29,7 +29,7 @@ from tests.unit.run.calls import Call, config
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 FOUNDED = Resolve(4, {P0: Origin.STARTING, P1: Origin.STARTING})
 IN_ZOOKEEPER = GroupOptions("g", offsets_storage=OffsetsStorage.ZOOKEEPER)
-SPEC = OffsetSpec(LATEST)
+SPEC = ConfiguredOffsets(LATEST)
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
@@ -41,7 +41,7 @@ class Finder:
         logs: Logs,
         is_new: Callable[[TopicPartition], bool] = lambda tp: False,
         *,
-        spec: OffsetSpec = SPEC,
+        spec: ConfiguredOffsets = SPEC,
         **options: Any,
     ) -> None:
         self.found: list[tuple[int, dict[TopicPartition, int]]] = []
@@ -109,12 +109,12 @@ def test_founders_start_as_the_options_say_and_all_others_at_earliest() -> None:
 
 def test_offsets_that_are_given_ask_nobody() -> None:
     logs = logs_of([10])
-    assert found(logs, {P0: Origin.STARTING}, spec=OffsetSpec(LATEST, offsets={P0: 4})) == {P0: 4}
+    assert found(logs, {P0: Origin.STARTING}, spec=ConfiguredOffsets(LATEST, offsets={P0: 4})) == {P0: 4}
     assert logs.listings == []
 
 
 def test_a_timestamp_beyond_the_last_record_asks_for_the_end_in_the_time_that_is_left() -> None:
-    finder = Finder(logs_of([10]), spec=OffsetSpec(LATEST, timestamp=1_000, no_match_is_latest=True))
+    finder = Finder(logs_of([10]), spec=ConfiguredOffsets(LATEST, timestamp=1_000, no_match_is_latest=True))
     call = Call(finder.starts.find(Resolve(4, {P0: Origin.STARTING})), 100.0)
     assert call.question == ListOffsets({P0: 1_000}, 3.0)
     call.at(102.0).answered({P0: ListedOffset(-1)})

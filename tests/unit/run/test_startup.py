@@ -123,7 +123,7 @@ def test_the_member_starts_with_its_identity_and_the_topics(identity: bytes | No
     assert not startup.has_joined
     startup.join(identity, 1.0)
     assert startup.has_joined
-    known = ev.TopicsKnown(starting.metadata.snapshot.topics, frozenset({"t", "u"}))
+    known = ev.MetadataRefreshed(starting.metadata.snapshot.topics, frozenset({"t", "u"}))
     told = [] if identity is None else [ev.Identified(identity)]
     assert starting.done == [*told, ev.Start(("t", "u")), known]
 
@@ -216,7 +216,7 @@ def test_new_metadata_goes_to_the_member() -> None:
     startup = starting.opened(snapshot(t=2))
     starting.done.clear()
     startup.see(snapshot(t=2, u=1), frozenset({"t", "u"}), 1.0)
-    assert starting.done == [ev.TopicsKnown(snapshot(t=2, u=1).topics, frozenset({"t", "u"}))]
+    assert starting.done == [ev.MetadataRefreshed(snapshot(t=2, u=1).topics, frozenset({"t", "u"}))]
 
 
 def test_topics_that_come_to_match_the_pattern_are_subscribed_before_the_member_sees_them() -> None:
@@ -231,8 +231,8 @@ def test_topics_that_come_to_match_the_pattern_are_subscribed_before_the_member_
         assert starting.done == [
             {*subscribed, "others"},
             ev.Subscribed(subscribed),
-            ev.TopicsKnown(new.topics, asked),
+            ev.MetadataRefreshed(new.topics, asked),
         ]
     starting.done.clear()
     startup.see(snapshot(t=2), asked, 2.0)
-    assert starting.done == [ev.TopicsKnown(snapshot(t=2).topics, asked)], "the same topics as before"
+    assert starting.done == [ev.MetadataRefreshed(snapshot(t=2).topics, asked)], "the same topics as before"

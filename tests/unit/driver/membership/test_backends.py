@@ -20,7 +20,7 @@ from streamgroup.group.offsets.memory import MemoryOffsetStore
 from streamgroup.group.offsets.registered_kafka import RegisteredKafkaStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry.formats import GroupPaths
-from streamgroup.group.registry.reconciler import Reconciler
+from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.model import Dialect
 from streamgroup.options.parse import parse_source
@@ -55,10 +55,10 @@ def backend(**given: Any) -> Any:
     ("given", "machine", "store", "thread"),
     [
         (BROKERS | GROUP, Membership, KafkaOffsetStore, GroupThread),
-        (ZOOKEEPER | GROUP, Reconciler, ZooKeeperOffsetStore, RegistryThread),
-        (ZOOKEEPER | BROKERS | GROUP, Reconciler, ZooKeeperOffsetStore, RegistryThread),
-        (ZOOKEEPER | GROUP | IN_KAFKA, Reconciler, DualOffsetStore, RegistryThread),
-        (ZOOKEEPER | GROUP | IN_KAFKA | ONCE, Reconciler, RegisteredKafkaStore, RegistryThread),
+        (ZOOKEEPER | GROUP, RegistryMembership, ZooKeeperOffsetStore, RegistryThread),
+        (ZOOKEEPER | BROKERS | GROUP, RegistryMembership, ZooKeeperOffsetStore, RegistryThread),
+        (ZOOKEEPER | GROUP | IN_KAFKA, RegistryMembership, DualOffsetStore, RegistryThread),
+        (ZOOKEEPER | GROUP | IN_KAFKA | ONCE, RegistryMembership, RegisteredKafkaStore, RegistryThread),
         (ZOOKEEPER | GROUP | ALONE, StandaloneMember, ZooKeeperOffsetStore, RegistryThread),
         (ZOOKEEPER | GROUP | ALONE | IN_KAFKA, StandaloneMember, KafkaOffsetStore, GroupThread),
         (BROKERS | GROUP | ALONE, StandaloneMember, KafkaOffsetStore, GroupThread),
@@ -80,7 +80,7 @@ def test_a_member_calls_the_nodes_as_its_cluster_does() -> None:
     taken.opened(Dialect.KAFKA07)
     assert isinstance(taken.member.store, ZooKeeperOffsetStore)
     assert taken.member.store._paths == GroupPaths("g", Dialect.KAFKA07)
-    assert isinstance(taken.member.membership, Reconciler)
+    assert isinstance(taken.member.membership, RegistryMembership)
     assert taken.member.membership._paths == GroupPaths("g", Dialect.KAFKA07)
 
 

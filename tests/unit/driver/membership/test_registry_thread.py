@@ -16,7 +16,7 @@ from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKaf
 from streamgroup.group.offsets.store import FetchOffsets, NoAnswer
 from streamgroup.group.registry import events as zk
 from streamgroup.options.types import ZooKeeperOptions
-from streamgroup.znodes import Create, Operation, Refusal, Subtree, ZNode
+from streamgroup.znodes import Create, Operation, Refusal, SubtreeRead, ZNode
 from streamgroup.zookeeper import session as told
 from streamgroup.zookeeper.errors import RefusedError, UnansweredError
 from tests.unit.driver.fake_inbox import FakeInbox
@@ -42,7 +42,7 @@ class FakeSession:
         self.opened = 0
         self.closed = False
         self.deadlines: list[float] = []
-        self.looked: list[tuple[Subtree, ...]] = []
+        self.looked: list[tuple[SubtreeRead, ...]] = []
         self.transacted: list[list[tuple[Operation, ...]]] = []
         self.fails: StreamGroupError | None = None
         self.on_connect: Callable[[], None] | None = None
@@ -67,7 +67,7 @@ class FakeSession:
         self.session_id, self.connected = session_id, True
         self.tell(told.SessionStarted(session_id, self.timeout_ms))
 
-    def read(self, subtrees: Iterable[Subtree], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Iterable[SubtreeRead], deadline: float) -> Mapping[str, ZNode]:
         self.looked.append(tuple(subtrees))
         self.deadlines.append(deadline)
         assert self.gate.wait(SOON)
@@ -119,7 +119,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
 
 
 def look(token: int) -> zk.Look:
-    return zk.Look(token, (Subtree("/x"),))
+    return zk.Look(token, (SubtreeRead("/x"),))
 
 
 def claim(token: int) -> zk.Transact:

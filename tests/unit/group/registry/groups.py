@@ -12,7 +12,7 @@ from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.reconciler import Reconciler
+from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.view import owner_subtrees, subtrees, view_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.logformat import KAFKA07_LOG
@@ -96,7 +96,7 @@ class One:
         self.client = Client(cluster.zk)
         self._made = itertools.count(1)
         settings = MemberConfig(GROUP, **({"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000} | config))
-        self.machine = Reconciler(settings, random.Random(1), OLD, self._incarnation)
+        self.machine = RegistryMembership(settings, random.Random(1), OLD, self._incarnation)
         self.out: list[Any] = []
         """All that it has wanted."""
         self.store = ZooKeeperOffsetStore(OLD)

@@ -1,4 +1,4 @@
-"""The member of a group that ZooKeeper keeps, as the consumers of Kafka 0.7 and 0.8 do it: one reconciler.
+"""The membership of a group that ZooKeeper keeps, as for the consumers of Kafka 0.7 and 0.8: one reconcile loop.
 
 It has the interface of `Membership` and is as pure: events in, actions out (`events.py` here and in `group/`). It does
 not go by the event that it has just heard. After each step it compares the group as it was last seen (`Seen`) with the
@@ -30,7 +30,7 @@ from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.pending import Pending
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.purposes import PokeBackoff, Purpose, Timer
+from streamgroup.group.registry.purposes import ForcedRebalanceBackoff, Purpose, Timer
 from streamgroup.group.registry.registration import Registration, Session
 from streamgroup.group.registry.seen import Noted, Seen
 from streamgroup.group.registry.view import View, owner_subtrees, owners_in, subtrees, view_of
@@ -39,7 +39,7 @@ from streamgroup.group.state_machine import StateMachine
 from streamgroup.group.table import State, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig, Random
 from streamgroup.model import TopicPartition
-from streamgroup.znodes import Delete, Operation, Refusal, Subtree
+from streamgroup.znodes import Delete, Operation, Refusal, SubtreeRead
 
 Action = ev.Action | zk.RegistryAction
 
@@ -55,8 +55,8 @@ class Reconcile:
     """The end of a step: the time to compare the group as seen with the group as wanted."""
 
 
-class Reconciler(StateMachine[Action, Purpose, Timer]):
-    """One member of a group in ZooKeeper.
+class RegistryMembership(StateMachine[Action, Purpose, Timer]):
+    """The membership of one member in a group in ZooKeeper (`/consumers/<group>`).
 
     Of `config` the group's id and the times count. Its session timeout is the one that the member asks ZooKeeper for.
     """
@@ -84,7 +84,7 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
         """Whether `Assigned` was sent for the partitions held, and no `Lost` since."""
         self._waited = False
         """Whether the member has waited long enough for others to release partitions."""
-        self._poke_backoff = PokeBackoff()
+        self._forced_backoff = ForcedRebalanceBackoff()
 
     @property
     def member_id(self) -> str:
@@ -215,7 +215,7 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
         if self._session.connected:
             self._note(WARNING, f"no connection to ZooKeeper ({event.reason}): nothing is planned until it is back")
         self._session.suspended()
-        self._requests.clear(Timer.HEARTBEAT, Timer.POKE, Timer.RETRY, Timer.PARTIAL)
+        self._requests.clear(Timer.HEARTBEAT, Timer.FORCE_REBALANCE, Timer.RETRY, Timer.PARTIAL)
 
     def _resumed(self, event: zk.Resumed) -> None:
         if self._me.session is None:
@@ -300,7 +300,7 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def _look(self, purpose: Purpose, nodes: Iterable[Subtree], *, watch: bool = True) -> None:
+    def _look(self, purpose: Purpose, nodes: Iterable[SubtreeRead], *, watch: bool = True) -> None:
         """Read nodes, and the owners of all partitions that are of interest to this member."""
         owners = owner_subtrees(self._paths, {*self._topics, *self._claimed_topics}, watch=watch)
         self._out.append(zk.Look(self._requests.add(purpose, self._now), (*nodes, *owners)))
@@ -318,12 +318,12 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
             return
         before = self._seen.view
         if before is None or before.consumers.keys() != view.consumers.keys():
-            self._poke_backoff.reset()
+            self._forced_backoff.reset()
         self._seen.see(view)
         if view.foreign:
-            self._set_poke()
+            self._set_forced_rebalance()
         else:
-            self._requests.clear(Timer.POKE)
+            self._requests.clear(Timer.FORCE_REBALANCE)
 
     def _owners_seen(self, event: zk.Looked, pending: Pending[Purpose]) -> None:
         if self._see_own_node(event):
@@ -504,13 +504,13 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
 
     # -- consumers of another make (R33) ------------------------------------------------------------------------------
 
-    def _set_poke(self) -> None:
-        self._requests.set(Timer.POKE, self._now + self._poke_backoff.wait_s)
+    def _set_forced_rebalance(self) -> None:
+        self._requests.set(Timer.FORCE_REBALANCE, self._now + self._forced_backoff.wait_s)
 
-    def _poke_due(self) -> None:
+    def _rebalance_due(self) -> None:
         view, pending = self._seen.view, self._requests.is_pending_beside(Purpose.HEARTBEAT)
         if self._state is not State.STABLE or view is None or pending or not self._session.connected:
-            self._set_poke()
+            self._set_forced_rebalance()
         elif view.foreign and view.ours[:1] == (self._me.consumer_id,):
             self._look(Purpose.NEIGHBOURS, (self._me.subtree,), watch=False)
 
@@ -522,11 +522,11 @@ class Reconciler(StateMachine[Action, Purpose, Timer]):
             return
         missing, unreleased = self._seen.unclaimed(view.foreign)
         if missing:
-            self._poke_backoff.add_poke()
+            self._forced_backoff.add()
             self._note(INFO, f"{missing[0]} has not claimed its partitions: registering anew so all claim again (R33)")
             self._transact(Purpose.RENEW, self._me.renew(self._topics, self._identity))
         elif unreleased:
-            self._set_poke()
+            self._set_forced_rebalance()
 
 
 _GRANTED = (
@@ -545,54 +545,54 @@ _LEAVING = (State.LEAVING,)
 _ALL = tuple(State)
 _ANSWERS: Mapping[Purpose, tuple[type[Any], Callable[..., None], Callable[..., None]]] = {
     # For each purpose the answer that it hopes for with its method, and the method for a refusal.
-    Purpose.LOOK: (zk.Looked, Reconciler._looked, Reconciler._refused),
-    Purpose.CONFIRM: (zk.Looked, Reconciler._owners_seen, Reconciler._refused),
-    Purpose.NEIGHBOURS: (zk.Looked, Reconciler._neighbours_seen, Reconciler._refused),
-    Purpose.REGISTER: (zk.Transacted, Reconciler._registered, Reconciler._register_refused),
-    Purpose.RENEW: (zk.Transacted, Reconciler._registered, Reconciler._refused),
-    Purpose.IDENTIFY: (zk.Transacted, Reconciler._registered, Reconciler._refused),
-    Purpose.SWEEP: (zk.Transacted, Reconciler._swept, Reconciler._refused),
-    Purpose.RELEASE: (zk.Transacted, Reconciler._carried_out, Reconciler._refused),
-    Purpose.CLAIM: (zk.Transacted, Reconciler._carried_out, Reconciler._claim_refused),
-    Purpose.HEARTBEAT: (zk.Transacted, Reconciler._heartbeat_accepted, Reconciler._refused),
+    Purpose.LOOK: (zk.Looked, RegistryMembership._looked, RegistryMembership._refused),
+    Purpose.CONFIRM: (zk.Looked, RegistryMembership._owners_seen, RegistryMembership._refused),
+    Purpose.NEIGHBOURS: (zk.Looked, RegistryMembership._neighbours_seen, RegistryMembership._refused),
+    Purpose.REGISTER: (zk.Transacted, RegistryMembership._registered, RegistryMembership._register_refused),
+    Purpose.RENEW: (zk.Transacted, RegistryMembership._registered, RegistryMembership._refused),
+    Purpose.IDENTIFY: (zk.Transacted, RegistryMembership._registered, RegistryMembership._refused),
+    Purpose.SWEEP: (zk.Transacted, RegistryMembership._swept, RegistryMembership._refused),
+    Purpose.RELEASE: (zk.Transacted, RegistryMembership._carried_out, RegistryMembership._refused),
+    Purpose.CLAIM: (zk.Transacted, RegistryMembership._carried_out, RegistryMembership._claim_refused),
+    Purpose.HEARTBEAT: (zk.Transacted, RegistryMembership._heartbeat_accepted, RegistryMembership._refused),
 }
 
-Reconciler.TABLE = table_of(
+RegistryMembership.TABLE = table_of(
     chain(
-        on(ev.Start, (_UNJOINED, State.LEFT), Reconciler._start, _FINDING),
-        on(ev.Stop, (_UNJOINED,), Reconciler._stop_unstarted, State.LEFT),
-        on(ev.Stop, (*_IN, State.FATAL), Reconciler._stop, State.LEAVING, State.LEFT),
-        on(ev.Identified, _ALL, Reconciler._identified),
-        on(ev.Subscribed, (_UNJOINED, *_IN), Reconciler._subscribed),
+        on(ev.Start, (_UNJOINED, State.LEFT), RegistryMembership._start, _FINDING),
+        on(ev.Stop, (_UNJOINED,), RegistryMembership._stop_unstarted, State.LEFT),
+        on(ev.Stop, (*_IN, State.FATAL), RegistryMembership._stop, State.LEAVING, State.LEFT),
+        on(ev.Identified, _ALL, RegistryMembership._identified),
+        on(ev.Subscribed, (_UNJOINED, *_IN), RegistryMembership._subscribed),
         # Spark's calls come at any time. A member that comes back must know whether a batch is in flight.
-        on(ev.Planned, _ALL, Reconciler._planned),
-        on(ev.Asked, _ALL, Reconciler._asked),
-        on(ev.Idle, _ALL, Reconciler._idle),
-        on(ev.Settled, (_STABLE,), Reconciler._settled),
-        on(ev.CommitAccepted, (_STABLE,), Reconciler._commit_accepted),
-        on(ev.CommitRefused, (_STABLE,), Reconciler._commit_refused, _JOINING),
-        on(zk.SessionBegan, _IN, Reconciler._began, _FINDING, _JOINING),
-        on(zk.Suspended, _IN, Reconciler._suspended),
-        on(zk.Suspended, _LEAVING, Reconciler._left, State.LEFT),
-        on(zk.Resumed, _IN, Reconciler._resumed),
-        on(zk.Expired, _IN, Reconciler._expired, _FINDING),
-        on(zk.Expired, _LEAVING, Reconciler._left, State.LEFT),
-        on(zk.Changed, _REGISTERED, Reconciler._changed),
-        on(Reconcile, _REGISTERED, Reconciler._reconcile, *_REGISTERED),
+        on(ev.Planned, _ALL, RegistryMembership._planned),
+        on(ev.Asked, _ALL, RegistryMembership._asked),
+        on(ev.Idle, _ALL, RegistryMembership._idle),
+        on(ev.Settled, (_STABLE,), RegistryMembership._settled),
+        on(ev.CommitAccepted, (_STABLE,), RegistryMembership._commit_accepted),
+        on(ev.CommitRefused, (_STABLE,), RegistryMembership._commit_refused, _JOINING),
+        on(zk.SessionBegan, _IN, RegistryMembership._began, _FINDING, _JOINING),
+        on(zk.Suspended, _IN, RegistryMembership._suspended),
+        on(zk.Suspended, _LEAVING, RegistryMembership._left, State.LEFT),
+        on(zk.Resumed, _IN, RegistryMembership._resumed),
+        on(zk.Expired, _IN, RegistryMembership._expired, _FINDING),
+        on(zk.Expired, _LEAVING, RegistryMembership._left, State.LEFT),
+        on(zk.Changed, _REGISTERED, RegistryMembership._changed),
+        on(Reconcile, _REGISTERED, RegistryMembership._reconcile, *_REGISTERED),
         *(on((why, answer), _REGISTERED, done, _JOINING) for why, (answer, done, _) in _ANSWERS.items()),
         *(on((why, zk.Refused), _REGISTERED, refused, _JOINING) for why, (_, _, refused) in _ANSWERS.items()),
-        *(on((why, zk.Unanswered), _REGISTERED, Reconciler._unanswered) for why in _ANSWERS),
+        *(on((why, zk.Unanswered), _REGISTERED, RegistryMembership._unanswered) for why in _ANSWERS),
         *(
-            on((Purpose.LEAVE, answer), _LEAVING, Reconciler._leave_answered, State.LEFT)
+            on((Purpose.LEAVE, answer), _LEAVING, RegistryMembership._leave_answered, State.LEFT)
             for answer in (zk.Transacted, zk.Refused, zk.Unanswered)
         ),
-        on(Timer.LEAVE, _LEAVING, Reconciler._left, State.LEFT),
-        on(Timer.REJOIN, _REGISTERED, Reconciler._waited_enough, _JOINING),
+        on(Timer.LEAVE, _LEAVING, RegistryMembership._left, State.LEFT),
+        on(Timer.REJOIN, _REGISTERED, RegistryMembership._waited_enough, _JOINING),
         on(Timer.RETRY, _REGISTERED, ignore),  # `_reconcile` does what there is to do
-        on(Timer.PARTIAL, _REGISTERED, Reconciler._waited_for_owners),
-        on(Timer.POKE, _REGISTERED, Reconciler._poke_due),
-        on(Timer.HEARTBEAT, _REGISTERED, Reconciler._heartbeat),
+        on(Timer.PARTIAL, _REGISTERED, RegistryMembership._waited_for_owners),
+        on(Timer.FORCE_REBALANCE, _REGISTERED, RegistryMembership._rebalance_due),
+        on(Timer.HEARTBEAT, _REGISTERED, RegistryMembership._heartbeat),
     ),
     # ZooKeeper itself tells which topics and brokers there are, and no broker coordinates the group.
-    ignored={Reconcile, *get_args(ev.Event), *get_args(zk.RegistryEvent)} - {ev.Start, *Reconciler.ANSWERS},
+    ignored={Reconcile, *get_args(ev.Event), *get_args(zk.RegistryEvent)} - {ev.Start, *RegistryMembership.ANSWERS},
 )

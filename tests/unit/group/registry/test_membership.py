@@ -9,14 +9,14 @@ import pytest
 from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.registry import events as zk
+from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.purposes import Purpose, Timer
-from streamgroup.group.registry.reconciler import Reconciler
 from streamgroup.group.table import State
 from streamgroup.wire import registrations
 from streamgroup.znodes import Check, Operation, Refusal
 from tests.unit.group.registry.groups import ALL, OLD, Cluster, One, agrees, cluster, group, of, owners, plan
 
-TABLE = Reconciler.TABLE
+TABLE = RegistryMembership.TABLE
 
 # -- the session ------------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from streamgroup.run.questions import Question
 from streamgroup.run.steps import Steps, Until
 
 
-class TaskListener(Protocol):
-    """Hears what tasks lead to. A task that is abandoned leads to nothing."""
+class SchedulerListener(Protocol):
+    """Hears what the tasks of a `StepScheduler` lead to. A task that is abandoned leads to nothing."""
 
     def asks(self, task: int, question: Question) -> None: ...
 
@@ -33,10 +33,13 @@ class _Task:
     """What the condition has raised; it is raised in the task."""
 
 
-class Tasks:
-    """Runs tasks as far as they can go. Not reentrant for one task; a task may begin another."""
+class StepScheduler:
+    """Resumes the tasks of a run: calls of Spark and background tasks. Each runs up to its next wait or question.
 
-    def __init__(self, listener: TaskListener) -> None:
+    Not reentrant for one task; a task may begin another.
+    """
+
+    def __init__(self, listener: SchedulerListener) -> None:
         self._listener = listener
         self._tasks: dict[int, _Task] = {}
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.group import events as ev
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.reconciler import Reconciler
+from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.seen import NOTED_MOST
 from streamgroup.group.table import State
 from streamgroup.group.timing import MemberConfig
@@ -197,7 +197,9 @@ def test_members_of_0_8_share_with_a_captured_consumer_as_two_of_its_kind_would(
     a = made.member("g_vm-1795200970524-bac584a8", topics=("t8",), start=False)
     ids = itertools.count(1)
     settings = MemberConfig("g", session_timeout_ms=6_000)
-    a.machine = Reconciler(settings, random.Random(1), new, lambda: Incarnation(f"{a.name}.{next(ids)}", 1795200970611))
+    a.machine = RegistryMembership(
+        settings, random.Random(1), new, lambda: Incarnation(f"{a.name}.{next(ids)}", 1795200970611)
+    )
     a.start()
     made.run(3)
     assert a.held == {TopicPartition("t8", 2), TopicPartition("t8", 3)}
@@ -345,7 +347,7 @@ def test_a_real_consumer_that_has_given_up_is_made_to_claim_again() -> None:
     assert "has not claimed its partitions" not in b.notes()  # the first of ours is enough
 
 
-def test_a_poke_waits_for_what_is_under_way() -> None:
+def test_a_forced_rebalance_waits_for_what_is_under_way() -> None:
     made, (a,) = group("A")
     RealConsumer(made, "Z", "t")
     made.real.clear()  # it is registered, and does nothing
@@ -357,7 +359,7 @@ def test_a_poke_waits_for_what_is_under_way() -> None:
     before = made.zk.data(OLD.consumer(a.id))
     made.run(9)
     assert made.zk.data(OLD.consumer(a.id)) == before
-    a.step(ev.Subscribed(("t", "u")))  # under way when the poke is due
+    a.step(ev.Subscribed(("t", "u")))  # under way when the member would force a rebalance
     made.now += 3
     a.step(ev.Tick())
     assert "has not claimed" not in a.notes()
@@ -365,11 +367,11 @@ def test_a_poke_waits_for_what_is_under_way() -> None:
     assert "has not claimed" in a.notes()
 
 
-def test_pokes_that_do_not_help_become_rare() -> None:
+def test_forced_rebalances_that_do_not_help_become_rare() -> None:
     made, (a,) = group("A")
     real = RealConsumer(made, "Z", "t")
     made.real.remove(real)  # it is registered, and does nothing
-    pokes = []
+    forced = []
     for _ in range(60):
         before = made.zk.data(OLD.consumer(a.id))
         made.run(10)
@@ -377,9 +379,9 @@ def test_pokes_that_do_not_help_become_rare() -> None:
         assert before is not None
         assert after is not None
         if before.czxid != after.czxid:
-            pokes.append(made.now)
-    waits = [later - earlier for earlier, later in itertools.pairwise(pokes)]
-    assert 4 <= len(pokes) <= 8
+            forced.append(made.now)
+    waits = [later - earlier for earlier, later in itertools.pairwise(forced)]
+    assert 4 <= len(forced) <= 8
     assert waits == sorted(waits)
     assert a.held == set(ALL[:3])
 
