@@ -78,7 +78,10 @@ class LineageWatch:
             try:
                 now, group = yield ask.DescribeGroup(DESCRIBE_TIMEOUT_S)
             except TransportError as error:
-                text = f"group {self._group}: not looked for another member with this checkpoint yet: {error}"
+                text = (
+                    f"group {self._group}: cannot check yet for a second query on a copy of this checkpoint: the group "
+                    f"could not be described: {error}. The query checks again later"
+                )
                 self._note(ev.INFO, text)
                 now = yield NOW
                 check.unanswered(now)
@@ -86,8 +89,10 @@ class LineageWatch:
             except Exception as error:  # without the check the query goes on
                 self._note(
                     ev.WARNING,
-                    f"group {self._group}: nobody will notice a second query on a copy of this checkpoint, the group "
-                    f"may not be looked at: {error}",
+                    f"group {self._group}: cannot check for a second query on a copy of this checkpoint: the group "
+                    f"could not be described: {error}. The query goes on without the check. Make sure that no other "
+                    "query uses a copy of the checkpoint. To enable the check, let this user describe the group, then "
+                    "restart the query",
                 )
                 check.give_up()
                 return

@@ -88,8 +88,8 @@ class OfflineBrokers:
             self._left_out = absent
         elif absent:
             self._warn(
-                f"{self._who}: not registered are the brokers of {_names(absent)}: the others are read, and these once "
-                "their brokers are back"
+                f"{self._who}: cannot read {_names(absent)} yet: no broker has registered them in ZooKeeper. The query "
+                "reads the other partitions meanwhile, and these once their brokers have started. Start those brokers"
             )
 
     def left_out(self, unjudged: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
@@ -170,7 +170,7 @@ class OfflineBrokers:
 
     def _settle(self, absent: Collection[TopicPartition]) -> None:
         if absent:
-            what = f"{self._who}: this run has not read {_names(absent)}"
+            what = f"{self._who}: this run has not read {_names(absent)}: no broker has registered them in ZooKeeper"
             settle(what, fail_on_data_loss=self._config.fail_on_data_loss, warn=self._warn)
 
     @property
@@ -189,18 +189,22 @@ def require_brokers(
         return
     if empty := sorted(name for name in topics if not snapshot.topics[name].partitions):
         names = ", ".join(map(repr, empty))
-        what = f"nothing is read of topic {names}: no broker has registered a partition"
+        what = f"cannot read topic {names}: no broker has registered a partition in ZooKeeper"
         settle(what, fail_on_data_loss=fail_on_data_loss, warn=warn)
 
 
 def settle(what: str, *, fail_on_data_loss: bool, warn: Callable[[str], None]) -> None:
     """Raise DataLossError, or warn if failOnDataLoss is false."""
-    text = f"{what}: in Kafka 0.7 partitions are there only while their broker is registered"
+    text = f"{what}. A broker of Kafka 0.7 registers its partitions only while it runs"
     if fail_on_data_loss:
         raise DataLossError(
-            f"{text}. Nothing is lost yet. Start the broker and run again; or leave it out with failOnDataLoss=false"
+            f"{text}, and it keeps the records until their retention ends. Start the broker and run the query again; "
+            "or leave these records out with failOnDataLoss=false"
         )
-    warn(f"{text}; left out, since failOnDataLoss=false")
+    warn(
+        f"{text}. The records are left out, since failOnDataLoss=false. To read them, start the broker and run the "
+        "query again before their retention ends"
+    )
 
 
 def _needed(ranges: Collection[OffsetRange]) -> tuple[str, str]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Listed = Mapping[TopicPartition, "ListedOffset"]
 
+_NAMED = 3
+"""How many partitions a log line names."""
+
 
 class StartingOffsets:
     """Finds the start offsets of one run. `is_new` returns whether a partition was created after the run began."""
@@ -55,8 +58,11 @@ class StartingOffsets:
             except TransportError as error:
                 if attempt == self._config.start_retries:
                     raise
-                who = self._config.group_id or "no group"
-                text = f"{who}: starting offsets not found, asking again: {error}"
+                who = f"group {self._config.group_id}" if self._config.group_id else "no group"
+                text = (
+                    f"{who}: cannot look up the starting offsets of {_some(origins)}: {error}. Retry {attempt + 1} of "
+                    f"{self._config.start_retries} follows in {self._config.start_retry_interval_s:g} s"
+                )
                 self._perform([ev.Note(ev.WARNING, text)])
                 yield Until(lambda _: False, self._config.start_retry_interval_s)
         if wanted.generation != self._member.ledger.generation:
@@ -88,6 +94,11 @@ class StartingOffsets:
             offsets = resolve(configured, founding, listed)
         earliest = yield from _list(dict.fromkeys(rest, EARLIEST), deadline)
         return offsets | {tp: each.offset for tp, each in earliest.items()}
+
+
+def _some(partitions: Collection[TopicPartition]) -> str:
+    named = ", ".join(map(str, sorted(partitions)[:_NAMED]))
+    return f"{named} and {len(partitions) - _NAMED} more partitions" if len(partitions) > _NAMED else named
 
 
 def _list(wanted: Mapping[TopicPartition, int], deadline: float) -> Steps[Listed]:

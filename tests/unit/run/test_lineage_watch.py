@@ -126,7 +126,7 @@ def test_a_group_that_may_not_be_looked_at_is_warned_of_once(error: Exception) -
     assert asked.watch.is_clear
     asked.assigned()
     assert len(asked.looks) == 1
-    assert asked.warnings("nobody will notice") == 1
+    assert asked.warnings("group g: cannot check for a second query on a copy of this checkpoint") == 1
 
 
 def test_a_slow_coordinator_holds_up_nothing() -> None:

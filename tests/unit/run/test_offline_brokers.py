@@ -104,7 +104,7 @@ KNOWN = [
     ({}, {}, {"spec": ConfiguredOffsets(EARLIEST, offsets={HERE: 0, AWAY: 5, OTHERS: 0})}),
     ({}, {}, {"spec": ConfiguredOffsets(EARLIEST, timestamps={HERE: 0, AWAY: 5, OTHERS: 0})}),
 ]
-TOLD = r"group 'g': this run has not read events 1-2: .*Start the broker and run again.*failOnDataLoss=false"
+TOLD = r"group 'g': this run has not read events 1-2: .*Start the broker and run the query again.*failOnDataLoss=false"
 
 
 @pytest.mark.parametrize(("offsets", "positions", "others"), KNOWN)
@@ -154,8 +154,8 @@ def test_a_stream_says_once_what_it_waits_for() -> None:
         stream.find(INITIAL_DOCUMENT, None, once=False)
         stream.check_end(INITIAL_DOCUMENT, None)
     assert stream.warnings == [
-        "group 'g': not registered are the brokers of events 1-2: the others are read, and these once their brokers "
-        "are back"
+        "group 'g': cannot read events 1-2 yet: no broker has registered them in ZooKeeper. The query reads the other "
+        "partitions meanwhile, and these once their brokers have started. Start those brokers"
     ]
     assert commits.asked == [STREAM_TIMEOUT_S] * 2
 

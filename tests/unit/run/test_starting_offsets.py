@@ -220,7 +220,10 @@ def test_brokers_that_do_not_answer_are_asked_again_as_often_as_said(
     assert {question.timeout for _, question in finder.asked} == {3.0}
     notes = [action for action in finder.actions if isinstance(action, ev.Note)]
     assert len(notes) == retries
-    assert all(n.text == "g: starting offsets not found, asking again: down" for n in notes)
+    assert [n.text for n in notes] == [
+        f"group g: cannot look up the starting offsets of t-0, t-1: down. Retry {n} of {retries} follows in 0.25 s"
+        for n in range(1, retries + 1)
+    ]
 
 
 @pytest.mark.parametrize("where", ["the question", "who hears the answer"])
