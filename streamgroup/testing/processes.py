@@ -19,8 +19,10 @@ from streamgroup.errors import StreamGroupError
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+PAUSE_TIMEOUT_S = 10.0
 
 _POLL_S = 0.05
+_PAUSE_POLL_S = 0.001
 _PORT_ATTEMPTS = 3
 _LOG_LINES = 40
 _LOG_BYTES = 64 * 1024
@@ -139,8 +141,25 @@ class ServerProcess:
         self._reap()
 
     def pause(self) -> None:
-        """Pause the process (SIGSTOP). Its connections stay open and nothing answers."""
-        self._signal(signal.SIGSTOP, must_run=True)
+        """Pause the process (SIGSTOP), and wait until all of its threads have stopped.
+
+        Its connections stay open and nothing answers. A paused process stays paused. Raises StreamGroupError if the
+        process ends or runs on for PAUSE_TIMEOUT_S.
+        """
+        # A thread that has called vfork stops only after its child has called exec. So the server stops before its
+        # children do.
+        self._signal(signal.SIGSTOP, must_run=True, send=os.kill)
+        deadline = time.monotonic() + PAUSE_TIMEOUT_S
+        while not self._is_stopped():
+            if not self.alive:
+                raise StreamGroupError(f"cannot pause {self.name}: it ended with exit code {self._exit_code()}")
+            if time.monotonic() >= deadline:
+                raise StreamGroupError(
+                    f"cannot pause {self.name} (pid {self.pid}): it did not stop within {PAUSE_TIMEOUT_S:g} s of "
+                    "SIGSTOP. A thread of it may wait for a disk"
+                )
+            time.sleep(_PAUSE_POLL_S)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Resume a paused process (SIGCONT)."""
@@ -186,12 +205,29 @@ class ServerProcess:
     def _exit_code(self) -> int | None:
         return None if self._process is None else self._process.returncode
 
-    def _signal(self, number: signal.Signals, *, must_run: bool = False) -> None:
+    def _signal(
+        self, number: signal.Signals, *, must_run: bool = False, send: Callable[[int, int], None] = os.killpg
+    ) -> None:
         if self.alive and self._process is not None:
             # Its pid cannot be reused before it is reaped.
-            os.killpg(self._process.pid, number)
+            send(self._process.pid, number)
         elif must_run:
             raise StreamGroupError(f"cannot send {number.name} to {self.name}: it is not running. Call restart() first")
+
+    def _is_stopped(self) -> bool:
+        """Return whether every thread of the process is stopped.
+
+        A signal is sent before the threads of its receiver act on it: a paused broker accepted one more record. The
+        kernel reports a stop when the last thread has stopped. With WNOWAIT the report stays, also for the next pause,
+        until SIGCONT ends it; without WEXITED the exit status stays for `Popen`. Python before 3.13 has no `waitid` on
+        macOS, so a pause does not wait there.
+        """
+        assert self._process is not None
+        if not hasattr(os, "waitid"):
+            return True
+        with contextlib.suppress(ChildProcessError):  # it has ended
+            return os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT | os.WNOHANG) is not None
+        return False
 
     def _reap(self) -> None:
         if self._process is not None:

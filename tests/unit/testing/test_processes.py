@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import StreamGroupError
+from streamgroup.testing import processes
 from streamgroup.testing.processes import PortTakenError, ServerProcess, ServerStartError, on_free_ports
 from tests.waiting import wait_until
 
@@ -89,10 +91,104 @@ def test_a_paused_server_is_alive_but_does_not_run_until_resumed(make: Make) -> 
     assert server.pid is not None
     pid = server.pid
     server.pause()
-    wait_until(lambda: state_of(pid) == "T", "it is stopped")
+    assert state_of(pid) == "T"
     assert server.alive
     server.resume()
     wait_until(lambda: state_of(pid) in ("S", "R"), "it goes on")
+
+
+THREADS = 8
+BUSY = f"""
+import pathlib, threading, time
+def count(file):
+    while True:
+        file.seek(0)
+        file.write(str(time.monotonic_ns()).encode())
+for n in range({THREADS}):
+    threading.Thread(target=count, args=(open(f"thread{{n}}", "wb", buffering=0),)).start()
+print("serving", flush=True)
+"""
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of several threads, each of which writes the time into a file without end."""
+    server = ServerProcess(
+        "a server", [sys.executable, "-c", BUSY], tmp_path / "server.log", lambda: True, announces="serving"
+    )
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux shows the states of threads in /proc")
+def test_every_thread_of_a_paused_server_has_stopped_when_pause_returns(busy: ServerProcess, tmp_path: Path) -> None:
+    def read() -> list[bytes]:
+        return [(tmp_path / f"thread{n}").read_bytes() for n in range(THREADS)]
+
+    def differs(before: list[bytes]) -> bool:
+        return read() != before
+
+    tasks = sorted(Path(f"/proc/{busy.pid}/task").iterdir())
+    assert len(tasks) == THREADS + 1
+    for _ in range(20):
+        busy.pause()
+        states = {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks}
+        written = read()
+        busy.pause()  # paused already
+        time.sleep(0.005)
+        assert states == {"T"}
+        assert read() == written
+        busy.resume()
+        wait_until(functools.partial(differs, written), "it goes on")
+
+
+def test_a_pause_leaves_the_exit_status_to_whoever_waits_for_the_server(tmp_path: Path) -> None:
+    script = "trap 'exit 7' TERM; echo serving; while :; do sleep 0.02; done"
+    is_ready = True
+    server = ServerProcess(
+        "a server", ["/bin/sh", "-c", script], tmp_path / "log", lambda: is_ready, announces="serving"
+    )
+    server.start()
+    server.pause()
+    server.resume()
+    server.pause()
+    assert server.alive
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGTERM)
+    server.resume()
+    wait_until(lambda: not server.alive, "the server has ended")
+    is_ready = False
+    with pytest.raises(ServerStartError, match="ended with exit code 7"):
+        server.await_ready()
+
+
+def test_a_pause_waits_for_a_server_that_is_starting_a_child(make: Make) -> None:
+    server = make("echo $$ >> started; while :; do /bin/true; done")
+    server.start()
+    for _ in range(100):
+        server.pause()
+        server.resume()
+
+
+def test_a_server_that_ends_instead_of_pausing_is_an_error(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = make()
+    server.start()
+    kill = os.kill
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "kill", lambda pid, _: kill(pid, signal.SIGKILL))
+        with pytest.raises(StreamGroupError, match="cannot pause a server: it ended with exit code -9"):
+            server.pause()
+
+
+def test_a_server_that_runs_on_is_an_error_at_the_deadline(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = make()
+    server.start()
+    with monkeypatch.context() as patched:
+        patched.setattr(processes, "PAUSE_TIMEOUT_S", 0.05)
+        patched.setattr(os, "kill", lambda pid, number: None)
+        with pytest.raises(StreamGroupError, match=r"a server \(pid \d+\): it did not stop within 0.05 s"):
+            server.pause()
 
 
 def test_a_paused_server_can_be_stopped_in_good_order(make: Make) -> None:
