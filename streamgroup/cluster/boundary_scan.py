@@ -188,7 +188,9 @@ class BoundaryScan:
         """
         leader = snapshot.leader(tp)
         if leader is None:
-            raise TransportError(f"cannot read {KAFKA07_LOG.name(tp)}: its broker is not registered")
+            raise TransportError(
+                f"cannot read {KAFKA07_LOG.name(tp)}: its broker is not registered in ZooKeeper. Start it"
+            )
         size = _MIN_PIECE
         while True:
             records = self._fetched(tp, leader, position, size, deadline)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.link import AnyRequest, name_of
-from streamgroup.net.poller import Broken, Connected, Event, Handle, Poller, Received
+from streamgroup.net.poller import Broken, Connected, Event, Handle, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.schema import Message, Request
 
@@ -186,7 +186,7 @@ class BrokerFanout:
             match event:
                 case Connected():
                     link.connected = True
-                case Received():
+                case ResponseReceived():
                     asked, until = link.asked.pop(event.correlation_id)
                     link.responses[asked] = event.response, until
                 case Broken():

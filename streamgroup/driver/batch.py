@@ -102,8 +102,8 @@ def _require_read(
     names = ", ".join(map(log_format.name, others))
     if log_format.is_broker_bound:
         raise ConfigError(
-            f"{option} names partitions that are not there to be read: {names}: they are not subscribed, or their "
-            "broker is not registered, or has fewer. Start that broker, or leave them out"
+            f"{option} names partitions that cannot be read: {names}. They are not subscribed, or their broker is not "
+            "registered in ZooKeeper, or it has fewer partitions. Start that broker, or leave them out"
         )
     raise ConfigError(
         f"{option} names partitions that do not exist or are not subscribed: {names}. Leave them out, or mend the "

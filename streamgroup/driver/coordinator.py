@@ -22,11 +22,11 @@ from streamgroup.driver.log_checks import LogChecks
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.backends import backend_of
 from streamgroup.driver.membership.modes import ledger_of, run_config
-from streamgroup.driver.questions import Answers
+from streamgroup.driver.questions import QuestionAnswerer
 from streamgroup.errors import StreamGroupError
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import ClusterSnapshot, FetchTask, LogRange, TopicPartition
-from streamgroup.options.types import GroupOptions, LimitOptions, Mode, SourceOptions
+from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, SourceOptions
 from streamgroup.planning.batch import whole_batch
 from streamgroup.planning.document import DocumentCache, from_value, to_value
 from streamgroup.planning.memo import Memo
@@ -79,7 +79,7 @@ class Coordinator:
         self._run = Run(config, self._backend.member, self._watcher, self._planner, events)
         self._inbox.run = self._run
         self._claim = None if home is None else Claim(home, self._group.group_id, self._group.member, self.run)
-        self._answers = Answers(
+        self._answers = QuestionAnswerer(
             options,
             watcher=self._watcher,
             backend=self._backend,
@@ -107,7 +107,7 @@ class Coordinator:
             location=self._group.offset_location,
             fail_on_data_loss=self._options.fail_on_data_loss,
             warn=lambda line: log.warning("%s", line),
-            documents_positions=self._group.mode is Mode.OFF,
+            documents_positions=self._group.mode is GroupMode.OFF,
             is_subscribed=lambda tp: is_subscribed(self._options.subscription, tp),
         )
 

@@ -69,7 +69,7 @@ def _leave_process_group() -> None:
     try:
         os.setpgid(0, 0)
     except PermissionError:  # a wrapper has made it a session leader, which has a process group of its own
-        log.debug("the coordinator leads a session: it is in a process group of its own already")
+        log.debug("setpgid refused: the coordinator process leads a session, in a process group of its own")
 
 
 def _find_jvm() -> int:

@@ -25,8 +25,8 @@ from streamgroup.run.planner import Planner
 log = logging.getLogger("streamgroup")
 
 
-class Answers:
-    """Answers for one run. `answer` may wait for brokers, `post` never waits."""
+class QuestionAnswerer:
+    """Answers the questions of one run. `answer` may wait for brokers, `post` never waits."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Answers:
                 self._checks.ask(positions, logs, limits, self._planner.targets, timeout)
             case ask.FetchCommitted(timeout, wanted):
                 answer = self._backend.committed(timeout, wanted)
-            case ask.MakeTasks(document, ranges):
+            case ask.MakeFetchTasks(document, ranges):
                 logs = self._watcher.known([r.partition for r in ranges])
                 answer = tasks_of(ranges, self._watcher.snapshot, self._options, document.positions, logs)
             case _:

@@ -29,13 +29,13 @@ class BrokerMachine(StateMachine[ev.Action, Purpose, Timer]):
 
     def _give_up(self, pending: Pending[Purpose]) -> None:
         self._out.append(ev.Reset(pending.purpose.lane))
-        self._answer(ev.Failed(pending.token, f"no answer to {pending.purpose} in time"))
+        self._answer(ev.RequestFailed(pending.token, f"no answer to {pending.purpose} in time"))
 
     def _find(self, *, optional: bool = False) -> None:
         build = partial(coordinator_request, group=self._config.group_id)
         self._send(Purpose.FIND, build, self._config.request_timeout_ms, optional=optional)
 
-    def _coordinator_in(self, event: ev.Answered) -> Broker | int:
+    def _coordinator_in(self, event: ev.RequestAnswered) -> Broker | int:
         """Return the coordinator that an answer to FindCoordinator names, or the error code."""
         answer = read_coordinator(event.response, event.version, self._config.group_id)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer

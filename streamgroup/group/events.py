@@ -3,8 +3,9 @@
 The contract of `Membership.step(event, now) -> list[Action]`: the driver carries out the actions in their order and
 reports back. Times are seconds of one monotonic clock. Timeouts are milliseconds, as everywhere in Kafka.
 
-- The driver answers every `Send` by one `Answered` or one `Failed` with its token, `Failed` at the latest `timeout_ms`
-  after it. It may also answer tokens that the machine has given up: the machine ignores them.
+- The driver answers every `Send` by one `RequestAnswered` or one `RequestFailed` with its token. The latter comes at
+  the latest `timeout_ms` after the `Send`. The driver may also answer tokens that the machine has given up: the machine
+  ignores them.
 - Where anything is pending, the list of a step ends with one `WakeAt`. The driver sends a `Tick` at that time, unless
   another event comes first. A list without `WakeAt` means that the machine waits for the driver's own events only.
 """
@@ -72,7 +73,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class RequestAnswered:
     """The answer to the `Send` with this token. `version` is the version of the request."""
 
     token: int
@@ -81,7 +82,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class RequestFailed:
     """The `Send` with this token has no answer: its connection was lost or could not be made, or it has timed out.
 
     After a timeout the driver has reset the connection.
@@ -177,8 +178,8 @@ Event = (
     | Identified
     | Stop
     | Tick
-    | Answered
-    | Failed
+    | RequestAnswered
+    | RequestFailed
     | CoordinatorGone
     | MetadataRefreshed
     | Subscribed
@@ -208,7 +209,7 @@ class Send:
     build: Callable[[int], Any]
     timeout_ms: int
     optional: bool = False
-    """Whether the driver reports a broker that does not know the API by `Failed`. Otherwise the query ends."""
+    """Whether the driver reports a broker that does not know the API by `RequestFailed`. Otherwise the query ends."""
     ceiling: int | None = None
     """The highest version to send."""
 

@@ -113,14 +113,15 @@ class Membership(BrokerMachine):
             self._note(INFO, f"static member {instance_id} stays in the group: {held}")
         self._left()
 
-    def _leave_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+    def _leave_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
         response: m.LeaveGroupResponse = event.response
         codes = {response.error_code, *(member.error_code for member in response.members)}
         for code in sorted(codes - {ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID}):
-            self._note(INFO, f"LeaveGroup was answered with {error_of(code).name}: the session expires instead")
+            name = error_of(code).name
+            self._note(INFO, f"LeaveGroup failed with {name}: the partitions move when the member's session expires")
         self._left()
 
-    def _leave_failed(self, event: ev.Failed, pending: Pending[Purpose]) -> None:
+    def _leave_failed(self, event: ev.RequestFailed, pending: Pending[Purpose]) -> None:
         self._note(INFO, f"could not leave ({event.reason}): the session expires instead")
         self._left()
 
@@ -196,7 +197,7 @@ class Membership(BrokerMachine):
 
     # -- the coordinator ----------------------------------------------------------------------------------------------
 
-    def _found(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+    def _found(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
         answer = self._coordinator_in(event)
         if isinstance(answer, int):
             self._refused(Purpose.FIND, answer)
@@ -208,10 +209,10 @@ class Membership(BrokerMachine):
         else:
             self._join()
 
-    def _find_failed(self, event: ev.Failed, pending: Pending[Purpose]) -> None:
+    def _find_failed(self, event: ev.RequestFailed, pending: Pending[Purpose]) -> None:
         self._retry_later(event.reason)
 
-    def _request_failed(self, event: ev.Failed, pending: Pending[Purpose]) -> None:
+    def _request_failed(self, event: ev.RequestFailed, pending: Pending[Purpose]) -> None:
         """Find the coordinator again: it may have moved, or have died with its connection."""
         if pending.purpose is Purpose.JOIN:  # the coordinator may have read it, and begun a generation since
             self._pause()
@@ -271,7 +272,7 @@ class Membership(BrokerMachine):
         build = requests.join_group(self._config, self._member_id, subscription, self._join_reason)
         self._send(Purpose.JOIN, build, self._config.join_timeout_ms)
 
-    def _join_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+    def _join_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
         response: m.JoinGroupResponse = event.response
         if response.error_code == ErrorCode.NONE:
             self._joined(response, event.version)
@@ -330,7 +331,7 @@ class Membership(BrokerMachine):
 
     # -- an assignment ------------------------------------------------------------------------------------------------
 
-    def _sync_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+    def _sync_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
         response: m.SyncGroupResponse = event.response
         if response.error_code != ErrorCode.NONE:
             self._refused(Purpose.SYNC, response.error_code)
@@ -408,7 +409,7 @@ class Membership(BrokerMachine):
             build = requests.heartbeat(self._config, self._member_id, self._generation)
             self._send(Purpose.HEARTBEAT, build, self._config.heartbeat_timeout_ms(self._session_ms))
 
-    def _heartbeat_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+    def _heartbeat_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
         code: int = event.response.error_code
         if code == ErrorCode.NONE:
             self._attempts = 0
@@ -419,14 +420,14 @@ class Membership(BrokerMachine):
             self._alive(pending.sent_at)  # the session goes on, but it proves nothing for planning (R9)
         self._react(reaction, code, Purpose.HEARTBEAT.doing)
 
-    def _early_heartbeat_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+    def _early_heartbeat_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
         """React in SYNCING, where nothing can be lost. An order to rejoin is older than this generation."""
         code: int = event.response.error_code
         reaction = Reaction.GO_ON if code == ErrorCode.NONE else reaction_to(Purpose.HEARTBEAT, code)
         if reaction not in {Reaction.GO_ON, Reaction.REJOIN, Reaction.RETRY}:
             self._refused(Purpose.SYNC, code)
 
-    def _late_heartbeat_answered(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+    def _late_heartbeat_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
         """Renew the lease in JOINING. The answer to JoinGroup will say what a refused heartbeat means."""
         if event.response.error_code == ErrorCode.NONE and self._assignment.can_plan:
             self._renew(pending.sent_at)
@@ -544,28 +545,28 @@ Membership.TABLE = table_of(
         on(ev.Stop, (_UNJOINED, _FINDING), Membership._stop, _LEFT),
         on(ev.Stop, (_JOINING, _SYNCING, _STABLE, _FATAL), Membership._stop, _LEAVING, _LEFT),
         # The way into the group. A JoinGroup that waits has a connection of its own, which tells its own fate.
-        on((Purpose.FIND, ev.Answered), (_FINDING,), Membership._found, _JOINING),
-        on((Purpose.FIND, ev.Failed), (_FINDING, _STABLE), Membership._find_failed),
+        on((Purpose.FIND, ev.RequestAnswered), (_FINDING,), Membership._found, _JOINING),
+        on((Purpose.FIND, ev.RequestFailed), (_FINDING, _STABLE), Membership._find_failed),
         on(Timer.RETRY, (_FINDING, _STABLE), Membership._find),
-        on((Purpose.JOIN, ev.Answered), (_JOINING,), Membership._join_answered, _SYNCING, _FINDING),
-        on((Purpose.JOIN, ev.Failed), (_JOINING,), Membership._request_failed, _FINDING),
+        on((Purpose.JOIN, ev.RequestAnswered), (_JOINING,), Membership._join_answered, _SYNCING, _FINDING),
+        on((Purpose.JOIN, ev.RequestFailed), (_JOINING,), Membership._request_failed, _FINDING),
         on(Timer.RETRY, (_JOINING,), Membership._join),
         on(ev.MetadataRefreshed, (_SYNCING,), Membership._assign),
         on(Timer.TOPICS, (_SYNCING,), Membership._topics_overdue),
-        on((Purpose.SYNC, ev.Answered), (_SYNCING,), Membership._sync_answered, _STABLE, *_AGAIN),
-        on((Purpose.SYNC, ev.Failed), (_SYNCING,), Membership._request_failed, _FINDING),
+        on((Purpose.SYNC, ev.RequestAnswered), (_SYNCING,), Membership._sync_answered, _STABLE, *_AGAIN),
+        on((Purpose.SYNC, ev.RequestFailed), (_SYNCING,), Membership._request_failed, _FINDING),
         on(ev.CoordinatorGone, (_SYNCING,), Membership._coordinator_gone, _FINDING),
         # Heartbeats. In JOINING one of the generation that is kept meanwhile may be pending (R25).
         on(Timer.HEARTBEAT, (_SYNCING, _STABLE), Membership._heartbeat),
-        on((Purpose.HEARTBEAT, ev.Answered), (_JOINING,), Membership._late_heartbeat_answered),
-        on((Purpose.HEARTBEAT, ev.Answered), (_SYNCING,), Membership._early_heartbeat_answered, *_AGAIN),
-        on((Purpose.HEARTBEAT, ev.Answered), (_STABLE,), Membership._heartbeat_answered, *_AGAIN),
-        on((Purpose.HEARTBEAT, ev.Failed), (_JOINING,), ignore),
-        on((Purpose.HEARTBEAT, ev.Failed), (_SYNCING,), Membership._request_failed, _FINDING),
-        on((Purpose.HEARTBEAT, ev.Failed), (_STABLE,), Membership._request_failed),
+        on((Purpose.HEARTBEAT, ev.RequestAnswered), (_JOINING,), Membership._late_heartbeat_answered),
+        on((Purpose.HEARTBEAT, ev.RequestAnswered), (_SYNCING,), Membership._early_heartbeat_answered, *_AGAIN),
+        on((Purpose.HEARTBEAT, ev.RequestAnswered), (_STABLE,), Membership._heartbeat_answered, *_AGAIN),
+        on((Purpose.HEARTBEAT, ev.RequestFailed), (_JOINING,), ignore),
+        on((Purpose.HEARTBEAT, ev.RequestFailed), (_SYNCING,), Membership._request_failed, _FINDING),
+        on((Purpose.HEARTBEAT, ev.RequestFailed), (_STABLE,), Membership._request_failed),
         on(Timer.SESSION, (_STABLE,), Membership._session_over, *_AGAIN),
         on(ev.CoordinatorGone, (_STABLE,), Membership._coordinator_gone),
-        on((Purpose.FIND, ev.Answered), (_STABLE,), Membership._found),
+        on((Purpose.FIND, ev.RequestAnswered), (_STABLE,), Membership._found),
         # Commits of a generation that is kept (R25) or given up (R18). What a refusal means, JoinGroup will tell.
         on(ev.CommitAccepted, (_FINDING, _JOINING, _SYNCING), Membership._late_commit_accepted),
         on(ev.CommitAccepted, (_STABLE,), Membership._commit_accepted),
@@ -579,8 +580,8 @@ Membership.TABLE = table_of(
         on(ev.Settled, (_STABLE,), Membership._settled, *_AGAIN),
         on(Timer.REJOIN, (_STABLE,), Membership._waited_enough, *_AGAIN),
         on(ev.MetadataRefreshed, (_STABLE,), Membership._counted, *_AGAIN),
-        on((Purpose.LEAVE, ev.Answered), (_LEAVING,), Membership._leave_answered, _LEFT),
-        on((Purpose.LEAVE, ev.Failed), (_LEAVING,), Membership._leave_failed, _LEFT),
+        on((Purpose.LEAVE, ev.RequestAnswered), (_LEAVING,), Membership._leave_answered, _LEFT),
+        on((Purpose.LEAVE, ev.RequestFailed), (_LEAVING,), Membership._leave_failed, _LEFT),
     ),
     # Each step looks at the timers, so `Tick` has nothing to do. After another rebalance the next assignment says anew
     # which partitions are to be given up, so a late `RevocationCompleted` means nothing.

@@ -204,16 +204,16 @@ class StandaloneMember(BrokerMachine):
         if finds and not self._seeks_coordinator:
             self._find_later(reason)
 
-    def _find_failed(self, event: ev.Failed, pending: Pending[Purpose]) -> None:
+    def _find_failed(self, event: ev.RequestFailed, pending: Pending[Purpose]) -> None:
         if not event.unsupported:
             self._find_later(event.reason)
             return
         self._in_zookeeper, self._attempts = True, 0  # brokers before 0.8.2 have no coordinators
-        self._note(INFO, "the brokers have no coordinators, its offsets are kept in ZooKeeper")
+        self._note(INFO, "the brokers, older than 0.8.2, have no group coordinator: the offsets are in ZooKeeper")
         self._out.append(ev.NoCoordinator())
         self._stabilize()
 
-    def _found(self, event: ev.Answered, pending: Pending[Purpose]) -> None:
+    def _found(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
         self._in_zookeeper = False  # a broker without coordinators that answers later is not asked for offsets
         answer = self._coordinator_in(event)
         if not isinstance(answer, int):
@@ -285,10 +285,10 @@ StandaloneMember.TABLE = table_of(
         ),
         on(ev.MetadataRefreshed, (_FINDING,), StandaloneMember._metadata_refreshed, _STABLE),
         on(ev.MetadataRefreshed, (_STABLE,), StandaloneMember._metadata_refreshed),
-        on((Purpose.FIND, ev.Answered), (_FINDING,), StandaloneMember._found, _STABLE),
-        on((Purpose.FIND, ev.Answered), (_STABLE,), StandaloneMember._found),
-        on((Purpose.FIND, ev.Failed), (_FINDING,), StandaloneMember._find_failed, _STABLE),
-        on((Purpose.FIND, ev.Failed), (_STABLE,), StandaloneMember._find_failed),
+        on((Purpose.FIND, ev.RequestAnswered), (_FINDING,), StandaloneMember._found, _STABLE),
+        on((Purpose.FIND, ev.RequestAnswered), (_STABLE,), StandaloneMember._found),
+        on((Purpose.FIND, ev.RequestFailed), (_FINDING,), StandaloneMember._find_failed, _STABLE),
+        on((Purpose.FIND, ev.RequestFailed), (_STABLE,), StandaloneMember._find_failed),
         on(Timer.RETRY, _BOTH, StandaloneMember._find_coordinator),
         on(ev.CoordinatorGone, _BOTH, StandaloneMember._coordinator_gone),
         on(ev.CommitAccepted, _BOTH, StandaloneMember._commit_accepted),
@@ -296,5 +296,5 @@ StandaloneMember.TABLE = table_of(
         on(Timer.REJOIN, _BOTH, StandaloneMember._assign_again),
     ),
     # No partition is given up for others, so batches and starting positions hold nothing up.
-    ignored={*get_args(ev.Event), *get_args(zk.RegistryEvent)} - {ev.Start, ev.Answered, ev.Failed},
+    ignored={*get_args(ev.Event), *get_args(zk.RegistryEvent)} - {ev.Start, ev.RequestAnswered, ev.RequestFailed},
 )

@@ -14,7 +14,7 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.pending import Pending, Requests
 from streamgroup.group.rejoining import RejoinWait
-from streamgroup.group.table import Row, State, Table, name_of
+from streamgroup.group.table import State, Table, Transition, name_of
 from streamgroup.group.timing import MemberConfig, Random
 from streamgroup.model import TopicPartition
 
@@ -30,7 +30,7 @@ class StateMachine(ABC, Generic[A, P, T]):
     """
 
     TABLE: ClassVar[Table]
-    ANSWERS: ClassVar[tuple[type[Any], ...]] = (ev.Answered, ev.Failed)
+    ANSWERS: ClassVar[tuple[type[Any], ...]] = (ev.RequestAnswered, ev.RequestFailed)
     """The events that answer a request, by its token."""
 
     def __init__(self, config: MemberConfig, random: Random, timers: type[T]) -> None:
@@ -38,7 +38,7 @@ class StateMachine(ABC, Generic[A, P, T]):
         self._random = random
         self._state = State.UNJOINED
         self._requests: Requests[P, T] = Requests(timers)
-        self._row: Row | None = None
+        self._row: Transition | None = None
         """The row of the event that is being handled."""
         self._now = 0.0
         self._out: list[Any] = []

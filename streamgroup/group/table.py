@@ -39,7 +39,7 @@ Heard = type[Any] | tuple[Enum, type[Any]] | Enum
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Transition:
     """In `state` the machine calls the method `does` for `heard`.
 
     The method stays in `state`, fails the query (FATAL), or leads to one of `to`. Its arguments after the machine are
@@ -52,39 +52,39 @@ class Row:
     to: tuple[State, ...] = ()
 
 
-Table = Mapping[tuple[State, Heard], Row]
+Table = Mapping[tuple[State, Heard], Transition]
 
 
-def on(heard: Heard, states: Iterable[State], does: Callable[..., None], *to: State) -> Iterator[Row]:
+def on(heard: Heard, states: Iterable[State], does: Callable[..., None], *to: State) -> Iterator[Transition]:
     """Yield one row for each of `states`."""
     for state in states:
-        yield Row(state, heard, does, to)
+        yield Transition(state, heard, does, to)
 
 
 def ignore(*_: Any) -> None:
     """Do nothing about an event that is harmless in this state."""
 
 
-def table_of(rows: Iterable[Row], *, ignored: Iterable[type[Any]] = ()) -> Table:
+def table_of(rows: Iterable[Transition], *, ignored: Iterable[type[Any]] = ()) -> Table:
     """Return the rows as a table. The events of `ignored` are ignored in the states that have no row for them.
 
     Raises ValueError where two rows are for the same event in the same state.
     """
-    table: dict[tuple[State, Heard], Row] = {}
+    table: dict[tuple[State, Heard], Transition] = {}
     for row in rows:
         if (row.state, row.heard) in table:
             raise ValueError(f"two rows for {name_of(row.heard)} in state {row.state.name}")
         table[row.state, row.heard] = row
     for event in ignored:
         for state in State:
-            table.setdefault((state, event), Row(state, event, ignore))
+            table.setdefault((state, event), Transition(state, event, ignore))
     return table
 
 
 def name_of(heard: Heard) -> str:
     """Return the name of what was heard: `JoinGroup answered`."""
     if isinstance(heard, tuple):
-        return f"{heard[0]} {heard[1].__name__.lower()}"
+        return f"{heard[0]} {heard[1].__name__.removeprefix('Request').lower()}"
     return str(heard.value) if isinstance(heard, Enum) else heard.__name__
 
 

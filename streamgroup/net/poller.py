@@ -44,7 +44,7 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ResponseReceived:
     """A response."""
 
     handle: Handle
@@ -63,7 +63,7 @@ class Broken:
     unanswered: tuple[int, ...]
 
 
-Event = Connected | Received | Broken
+Event = Connected | ResponseReceived | Broken
 
 
 class Poller:
@@ -178,7 +178,7 @@ class Poller:
         ready = link.phase is Phase.READY or not knew
         if before is not Phase.READY and ready and link.versions is not None:
             events.append(Connected(handle, link.versions))
-        events += [Received(handle, *answer) for answer in answers]
+        events += [ResponseReceived(handle, *answer) for answer in answers]
         if error is not None:
             del self._links[handle]
             events.append(Broken(handle, error, link.unanswered))

@@ -55,7 +55,7 @@ _CLIENT = (
     ),
     _used(
         "default.api.timeout.ms",
-        "Milliseconds that one operation may take with all its retries.",
+        "Milliseconds that one operation on the cluster, such as a lookup of offsets, may take with all its retries.",
         kinds.POSITIVE,
         "client.default_api_timeout_ms",
     ),

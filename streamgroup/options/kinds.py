@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from streamgroup.logformat import partition_number
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from streamgroup.options.secrets import Secret
-from streamgroup.options.types import Isolation, Mode, OffsetsStorage
+from streamgroup.options.types import GroupMode, Isolation, OffsetsStorage
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -314,7 +314,7 @@ ISOLATION = choice({"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_commit
 NO_MATCH = choice({"error": False, "latest": True})
 STORAGE = choice({storage.value: storage for storage in OffsetsStorage})
 ACL = choice({"open": False, "creator": True})
-MODE = choice({mode.value: mode for mode in Mode})
+MODE = choice({mode.value: mode for mode in GroupMode})
 PROTOCOL = choice(
     {"classic": "classic"}, {"consumer": "the group protocol of KIP-848 is not supported yet. Use classic"}
 )

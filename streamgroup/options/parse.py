@@ -17,9 +17,9 @@ from streamgroup.options.source import HINTS, SOURCE
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
+    GroupMode,
     GroupOptions,
     LimitOptions,
-    Mode,
     SourceOptions,
     SplitOptions,
     Subscription,
@@ -176,20 +176,20 @@ class _Reading(SettingsReader[Option]):
         """Return how the stream uses its group. A stream with `assign` cannot be a member."""
         group: GroupOptions = self.section("group", GroupOptions)
         named, assigns = bool(group.group_id), bool(subscription.assign)
-        default = (Mode.COMMIT if assigns else Mode.MEMBER) if named else Mode.OFF
+        default = (GroupMode.COMMIT if assigns else GroupMode.MEMBER) if named else GroupMode.OFF
         mode = group.mode if "group.mode" in self.values else default
-        if mode is not Mode.OFF and not named and "kafka.group.id" not in self.given:
+        if mode is not GroupMode.OFF and not named and "kafka.group.id" not in self.given:
             self.problems.append(_NO_GROUP.format(mode=mode.value))
-        if mode is Mode.MEMBER and assigns:
+        if mode is GroupMode.MEMBER and assigns:
             self.problems.append(_ASSIGNED_MEMBER)
         scope = SCOPE_OF_MODE[mode]
         for option in OPTIONS.values():
             if option.name in self.given and option.scope & self.scope and not option.scope & scope:
                 self.ignored.setdefault(option.reason(scope), []).append(option.name)
-        group = dataclasses.replace(group, mode=mode, group_id="" if mode is Mode.OFF else group.group_id)
-        if mode is not Mode.OFF:
+        group = dataclasses.replace(group, mode=mode, group_id="" if mode is GroupMode.OFF else group.group_id)
+        if mode is not GroupMode.OFF:
             group = self._noted(zookeeper.stored(group, registry, self.given, self.problems))
-        if mode is Mode.MEMBER and registry is not None:
+        if mode is GroupMode.MEMBER and registry is not None:
             group = self._noted(zookeeper.registered(group, registry, self.given, self.problems))
         return group
 

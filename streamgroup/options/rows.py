@@ -10,9 +10,9 @@ from streamgroup.options.kinds import TEXT, Kind
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
+    GroupMode,
     GroupOptions,
     LimitOptions,
-    Mode,
     SourceOptions,
     SplitOptions,
     ZooKeeperOptions,
@@ -33,7 +33,7 @@ class Scope(Flag):
     ALL = BATCH | STREAM
 
 
-SCOPE_OF_MODE = {Mode.MEMBER: Scope.MEMBER, Mode.COMMIT: Scope.COMMIT, Mode.OFF: Scope.OFF}
+SCOPE_OF_MODE = {GroupMode.MEMBER: Scope.MEMBER, GroupMode.COMMIT: Scope.COMMIT, GroupMode.OFF: Scope.OFF}
 
 _OUT_OF_SCOPE = {
     Scope.BATCH: "a batch read never joins a group and commits nothing",

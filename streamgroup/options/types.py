@@ -79,7 +79,7 @@ class FetchOptions:
     max_decompressed_bytes: int = 256 * 1024 * 1024
 
 
-class Mode(Enum):
+class GroupMode(Enum):
     """`group.mode`: how a stream uses its group. The value is the word that users write."""
 
     MEMBER = "member"
@@ -103,7 +103,7 @@ class GroupOptions:
     """How a stream uses its group. `group_id` is empty only if `mode` is OFF."""
 
     group_id: str = ""
-    mode: Mode = Mode.MEMBER
+    mode: GroupMode = GroupMode.MEMBER
     member: str = ""
     """The name that distinguishes members of one group in one Spark application (R28)."""
     instance_id: str | None = None
@@ -124,12 +124,12 @@ class GroupOptions:
     @property
     def is_member(self) -> bool:
         """Return whether the stream joins its group and shares the partitions."""
-        return self.mode is Mode.MEMBER
+        return self.mode is GroupMode.MEMBER
 
     @property
     def offset_location(self) -> OffsetLocation:
         """Return where the group's offsets are stored. The driver sends it to tasks, so it holds no secret."""
-        alone = self.mode is Mode.COMMIT
+        alone = self.mode is GroupMode.COMMIT
         if self.offsets_storage is OffsetsStorage.ZOOKEEPER:
             return OffsetLocation(self.group_id, StoredIn.ZOOKEEPER)
         if self.dual_commit and not alone:

@@ -58,7 +58,7 @@ class Boundaries:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeMessages:
+class MessageAlignedLimits:
     """Limits rounded to message boundaries."""
 
     until: dict[TopicPartition, int]
@@ -69,7 +69,7 @@ class WholeMessages:
 
 def whole_messages(
     backlog: Mapping[TopicPartition, OffsetRange], limits: Mapping[TopicPartition, int], known: Boundaries
-) -> WholeMessages:
+) -> MessageAlignedLimits:
     """Round each limit down to the last known boundary: a segment's start, else a message's end.
 
     A limit is a maximum, except that a batch always takes a partition's first message. A message larger than the limit
@@ -89,7 +89,7 @@ def whole_messages(
             until[tp] = min(range_.until, _last(ends, range_.start, limit) or ends[0])
         else:
             unscanned.append(OffsetRange(tp, range_.start, limit))
-    return WholeMessages(until, tuple(unscanned))
+    return MessageAlignedLimits(until, tuple(unscanned))
 
 
 def _last(boundaries: Sequence[int], after: int, limit: int) -> int | None:

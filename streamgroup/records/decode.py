@@ -13,7 +13,7 @@ from streamgroup.records import columns, kernel
 from streamgroup.records.batches import HEADER_SIZE, Batch, Frame, Frames
 from streamgroup.records.columns import HEADERS, SCHEMA, schema
 from streamgroup.records.fields import Fields, Ints, RecordFault
-from streamgroup.records.message_sets import MessageFault, SetFault
+from streamgroup.records.message_sets import MessageFault, MessageSetFault
 from streamgroup.records.messages import UncompressedMessages
 from streamgroup.records.regions import Layout, lay_out, lay_out_nested
 from streamgroup.records.transactions import AbortedTransaction, Aborts
@@ -130,7 +130,7 @@ def _messages(layout: Layout, options: DecodeOptions) -> tuple[Fields, Ints]:
     buffer = layout.buffer
     try:
         found = kernel.current().messages(buffer, layout.sets, options.check_crcs)
-    except SetFault as error:
+    except MessageSetFault as error:
         if error.fault is MessageFault.NESTED:
             raise _Nested from None
         frame = layout.messages[error.index]

@@ -22,9 +22,9 @@ from streamgroup.records.message_sets import (
     MessageFault,
     MessageFields,
     MessageFields07,
+    MessageSetFault,
     MessageSets,
     MessageSets07,
-    SetFault,
     Walk,
 )
 
@@ -54,13 +54,16 @@ class RecordKernel(Protocol):
         """Walk uncompressed messages (magic 0 and 1) from `position` on whose offsets ascend in `[least, until)`."""
 
     def messages(self, buffer: Bytes, sets: MessageSets, checked: bool) -> MessageFields:
-        """Find the fields of all messages of `sets`, and check the CRC-32 of each if `checked`. Raises SetFault."""
+        """Find the fields of all messages of `sets`, and check the CRC-32 of each if `checked`.
+
+        Raises MessageSetFault for an invalid message.
+        """
 
     def walk07(self, data: memoryview, position: int, stop: int) -> Walk:
         """Walk the uncompressed messages of Kafka 0.7 from `position` on that begin before `stop`."""
 
     def messages07(self, buffer: Bytes, sets: MessageSets07, checked: bool) -> MessageFields07:
-        """Find the payloads of all messages of Kafka 0.7, as `messages` does. Raises SetFault."""
+        """Find the payloads of all messages of Kafka 0.7, as `messages` does. Raises MessageSetFault."""
 
     def crc32(self, data: memoryview) -> int:
         """Return the CRC-32 of `data`, the same as zlib's."""
@@ -83,7 +86,7 @@ class _Compiled:
 
     def __init__(self, module: ModuleType) -> None:
         if not hasattr(module, "messages"):
-            raise ImportError("the compiled kernel was built from older sources")
+            raise ImportError("the compiled kernel was built from older sources. Install streamgroup again to build it")
         self._module = module
 
     def scan(self, buffer: Bytes, regions: Regions) -> Fields:
@@ -137,7 +140,7 @@ def _counted(count: int | tuple[int, int, int]) -> int:
 def _raise_fault(wrong: tuple[int, int, int] | None) -> None:
     if wrong is not None:
         index, position, fault = wrong
-        raise SetFault(index, position, MessageFault(fault))
+        raise MessageSetFault(index, position, MessageFault(fault))
 
 
 def _load(wanted: str | None) -> RecordKernel:

@@ -29,9 +29,9 @@ from streamgroup.records.message_sets import (
     MessageFault,
     MessageFields,
     MessageFields07,
+    MessageSetFault,
     MessageSets,
     MessageSets07,
-    SetFault,
     Walk,
 )
 
@@ -99,11 +99,11 @@ class _Found:
         return np.asarray(self._fault == 0)
 
     def tell(self, index: Longs, start: Longs) -> None:
-        """Raise SetFault for the first message that has a fault."""
+        """Raise MessageSetFault for the first message that has a fault."""
         wrong = np.flatnonzero(self._fault)
         if wrong.size:
             first = int(wrong[0])
-            raise SetFault(int(index[first]), int(start[first]), MessageFault(int(self._fault[first])))
+            raise MessageSetFault(int(index[first]), int(start[first]), MessageFault(int(self._fault[first])))
 
 
 def _view(buffer: Bytes, kind: str) -> npt.NDArray[np.int64]:
@@ -164,7 +164,7 @@ _MESSAGES_07 = _Layout(0, struct.Struct(">iB"), LEAST_SIZES_07)
 
 
 def _starts(buffer: Bytes, begin: Longs, end: Longs, layout: _Layout) -> _Starts:
-    """Return where each message starts. This is the one loop over messages. Raises SetFault."""
+    """Return where each message starts. This is the one loop over messages. Raises MessageSetFault."""
     size_at, head, least = layout
     data, unpack = buffer.data, head.unpack_from
     uncounted = size_at + 4
@@ -175,12 +175,12 @@ def _starts(buffer: Bytes, begin: Longs, end: Longs, layout: _Layout) -> _Starts
         position, before = first, len(starts)
         while position < stop:
             if stop - position < least_frame:
-                raise SetFault(index, position, MessageFault.FRAME)
+                raise MessageSetFault(index, position, MessageFault.FRAME)
             size, magic = unpack(data, position + size_at)
             if magic > 1:
-                raise SetFault(index, position, MessageFault.MAGIC)
+                raise MessageSetFault(index, position, MessageFault.MAGIC)
             if not least[magic] <= size <= stop - position - uncounted:
-                raise SetFault(index, position, MessageFault.FRAME)
+                raise MessageSetFault(index, position, MessageFault.FRAME)
             starts.append(position)
             position += uncounted + size
         counts.append(len(starts) - before)
@@ -199,7 +199,7 @@ def _checksums(
 
 
 def messages(buffer: Bytes, sets: MessageSets, checked: bool) -> MessageFields:
-    """Find the fields of all messages of `sets`, and check the CRC-32 of each if `checked`. Raises SetFault."""
+    """Find the fields of all messages of `sets`, and check the CRC-32 of each if `checked`. Raises MessageSetFault."""
     starts = _starts(buffer, sets.begin, sets.end, _MESSAGES)
     found = MessageFields.empty(starts.rows)
     offsets = _Offsets(sets, _view(buffer, ">i8"), starts)
@@ -210,7 +210,7 @@ def messages(buffer: Bytes, sets: MessageSets, checked: bool) -> MessageFields:
 
 
 def _fields(buffer: Bytes, sets: MessageSets, block: _Block, checked: bool, offsets: _Offsets) -> tuple[Longs, ...]:
-    """Return the fields of the messages of one block, in the order of `MessageFields`. Raises SetFault."""
+    """Return the fields of the messages of one block, in the order of `MessageFields`. Raises MessageSetFault."""
     start, stop, index = block.start, block.stop, block.index
     found = _Found(len(start))
     bytes_at, ints_at, longs_at = buffer, _view(buffer, ">i4"), _view(buffer, ">i8")
@@ -280,7 +280,7 @@ class _Offsets:
 
 
 def messages07(buffer: Bytes, sets: MessageSets07, checked: bool) -> MessageFields07:
-    """Find the payloads of all messages of Kafka 0.7, as `messages` does. Raises SetFault."""
+    """Find the payloads of all messages of Kafka 0.7, as `messages` does. Raises MessageSetFault."""
     starts = _starts(buffer, sets.begin, sets.end, _MESSAGES_07)
     found = MessageFields07.empty(starts.rows)
     first_rows = np.zeros(len(sets), np.int64)
@@ -297,7 +297,7 @@ def messages07(buffer: Bytes, sets: MessageSets07, checked: bool) -> MessageFiel
 
 
 def _values07(buffer: Bytes, block: _Block, checked: bool) -> Longs:
-    """Return where the payloads of one block start. Raises SetFault."""
+    """Return where the payloads of one block start. Raises MessageSetFault."""
     start, stop, index = block.start, block.stop, block.index
     found = _Found(len(start))
     magic = buffer[start + 4].astype(np.int64)

@@ -85,7 +85,7 @@ NO_MESSAGES = "it decompresses to nothing, where a compressed message holds at l
 """The text of the error. Java refuses such a wrapper (`DeepRecordsIterator`): it may be damage that a codec accepts."""
 
 
-class SetFault(Exception):
+class MessageSetFault(Exception):
     """A scan has found an invalid message: the index of its set, where in the buffer it begins, and its fault."""
 
     def __init__(self, index: int, position: int, fault: MessageFault) -> None:

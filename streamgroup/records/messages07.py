@@ -28,8 +28,8 @@ from streamgroup.records.message_sets import (
     NO_TIMESTAMP_TYPE,
     MessageFault,
     MessageFields07,
+    MessageSetFault,
     MessageSets07,
-    SetFault,
 )
 from streamgroup.records.messages import MAX_DEPTH
 from streamgroup.records.regions import Place, inflate_all
@@ -369,7 +369,7 @@ def _scan(
     """Return the messages of `sets`, which are those of `wanted`. Raises DecodeError, or _Nested."""
     try:
         return kernel.current().messages07(buffer, sets, checked)
-    except SetFault as error:
+    except MessageSetFault as error:
         if error.fault is MessageFault.NESTED:
             raise _Nested from None
         frame = wanted[error.index]

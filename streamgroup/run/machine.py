@@ -259,8 +259,8 @@ class Run:
         now = yield NOW
         if (yield from self.shutdown.pause(now)):
             self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, "left while Spark was silent")
-            who = self._ledger.group or "no group"
-            self._note(ev.WARNING, f"{who}: {reason}: left the group, the others read on (R27)")
+            who = f"group {self._ledger.group}" if self._ledger.group else "no group"
+            self._note(ev.WARNING, f"{who}: {reason}: left the group, so other members read its partitions (R27)")
 
     # --- the member's actions ----------------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ class FetchCommitted:
 
 
 @dataclass(frozen=True, slots=True)
-class MakeTasks:
+class MakeFetchTasks:
     """Make the tasks that read `ranges` of `document`, with the leaders as of now (R12). The answer is their list."""
 
     document: Document
@@ -118,5 +118,5 @@ Question = (
     | CheckPositions
     | FetchCommitted
     | DescribeGroup
-    | MakeTasks
+    | MakeFetchTasks
 )

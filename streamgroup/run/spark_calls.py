@@ -117,7 +117,7 @@ class SparkCalls:
         self._join(start, now)
         yield from self._offline.wait_for_brokers(ranges, lambda: self._failure.error is not None)
         self._failure.raise_it()
-        _, tasks = yield ask.MakeTasks(end, ranges)
+        _, tasks = yield ask.MakeFetchTasks(end, ranges)
         self._tasks = end, tasks
         return tasks
 

@@ -43,7 +43,7 @@ class Cue(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Transition:
     """In `state`, `cue` leads to `to`, which may be the same state."""
 
     state: RunState
@@ -55,27 +55,27 @@ _NEW, _OPENING, _RUNNING, _PAUSED = RunState.NEW, RunState.OPENING, RunState.RUN
 _DRAINING, _LEAVING, _STOPPED = RunState.DRAINING, RunState.LEAVING, RunState.STOPPED
 
 TABLE = (
-    Row(_NEW, Cue.CALL, _OPENING),
-    Row(_NEW, Cue.DRAIN, _STOPPED),
-    Row(_NEW, Cue.STOP, _STOPPED),
-    Row(_OPENING, Cue.JOIN, _RUNNING),
-    Row(_OPENING, Cue.DRAIN, _DRAINING),
-    Row(_OPENING, Cue.STOP, _LEAVING),
-    Row(_RUNNING, Cue.PAUSE, _PAUSED),
-    Row(_RUNNING, Cue.DRAIN, _DRAINING),
-    Row(_RUNNING, Cue.STOP, _LEAVING),
-    Row(_PAUSED, Cue.RESUME, _RUNNING),
-    Row(_PAUSED, Cue.DRAIN, _DRAINING),
-    Row(_PAUSED, Cue.STOP, _LEAVING),
+    Transition(_NEW, Cue.CALL, _OPENING),
+    Transition(_NEW, Cue.DRAIN, _STOPPED),
+    Transition(_NEW, Cue.STOP, _STOPPED),
+    Transition(_OPENING, Cue.JOIN, _RUNNING),
+    Transition(_OPENING, Cue.DRAIN, _DRAINING),
+    Transition(_OPENING, Cue.STOP, _LEAVING),
+    Transition(_RUNNING, Cue.PAUSE, _PAUSED),
+    Transition(_RUNNING, Cue.DRAIN, _DRAINING),
+    Transition(_RUNNING, Cue.STOP, _LEAVING),
+    Transition(_PAUSED, Cue.RESUME, _RUNNING),
+    Transition(_PAUSED, Cue.DRAIN, _DRAINING),
+    Transition(_PAUSED, Cue.STOP, _LEAVING),
     # A drain waits for a call of Spark that is under way: the batch that it replays must sink, too.
-    Row(_DRAINING, Cue.JOIN, _DRAINING),
+    Transition(_DRAINING, Cue.JOIN, _DRAINING),
     # A batch that has sunk while the member was out is committed by a member that joins again.
-    Row(_DRAINING, Cue.RESUME, _DRAINING),
-    Row(_DRAINING, Cue.DRAIN, _DRAINING),
-    Row(_DRAINING, Cue.STOP, _LEAVING),
-    Row(_LEAVING, Cue.DRAIN, _LEAVING),
-    Row(_LEAVING, Cue.LEFT, _STOPPED),
-    Row(_STOPPED, Cue.DRAIN, _STOPPED),
+    Transition(_DRAINING, Cue.RESUME, _DRAINING),
+    Transition(_DRAINING, Cue.DRAIN, _DRAINING),
+    Transition(_DRAINING, Cue.STOP, _LEAVING),
+    Transition(_LEAVING, Cue.DRAIN, _LEAVING),
+    Transition(_LEAVING, Cue.LEFT, _STOPPED),
+    Transition(_STOPPED, Cue.DRAIN, _STOPPED),
 )
 
 _NEXT = {(row.state, row.cue): row.to for row in TABLE}

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
-from streamgroup.options.types import Mode
+from streamgroup.options.types import GroupMode
 from streamgroup.spark.queries import Value
 
 log = logging.getLogger("streamgroup")
@@ -41,14 +41,14 @@ class SunkNotifier:
             except StreamGroupError as error:
                 self._warn_once(run, error)
             else:
-                log.debug("batch %d, document %s: %s", batch, value.get("sequence"), answer)
+                log.debug("reported batch %d (document %s) as sunk: %s", batch, value.get("sequence"), answer)
 
     def groups_joined(self, documents: Iterable[Value]) -> list[str]:
         """Return the groups of these documents' coordinators that are members, whose partitions may move."""
         runs = {run for value in documents if (run := self._run_of(value)) is not None}
         statuses = control.statuses(self._pid)
         members = (
-            status for run, status in statuses.items() if run in runs and status.get("mode") == Mode.MEMBER.value
+            status for run, status in statuses.items() if run in runs and status.get("mode") == GroupMode.MEMBER.value
         )
         return sorted({status["group"] for status in members})
 

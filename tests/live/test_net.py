@@ -17,7 +17,7 @@ from streamgroup.cluster.requests import NO_OFFSET
 from streamgroup.errors import BrokerError, TransportError
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, TopicPartition
 from streamgroup.net.connection import Connection
-from streamgroup.net.poller import Connected, Poller, Received
+from streamgroup.net.poller import Connected, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.testing import KafkaServer
 from streamgroup.wire.messages.admin import ListGroupsRequest
@@ -161,7 +161,7 @@ def test_the_poller_speaks_with_a_real_broker(kafka: KafkaServer) -> None:
     while len(seen) < 6 and time.monotonic() < deadline:
         seen += poller.wait(1)
     assert {e.handle for e in seen if isinstance(e, Connected)} == set(handles)
-    assert {e.handle for e in seen if isinstance(e, Received)} == set(handles)
+    assert {e.handle for e in seen if isinstance(e, ResponseReceived)} == set(handles)
     poller.close()
 
 

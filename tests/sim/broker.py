@@ -13,7 +13,7 @@ from streamgroup.errors import ErrorCode as E
 from streamgroup.group.member import Machine
 from streamgroup.group.membership import Membership
 from streamgroup.model import NO_TOPIC_ID, CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.options.types import Mode
+from streamgroup.options.types import GroupMode
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.group import JoinGroupRequest, JoinGroupResponse
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
@@ -131,7 +131,7 @@ class SimBroker:
 
     def backend(self, process: Process, network: Network) -> tuple[Machine, GroupLines]:
         """What makes a process a member, and what carries that out."""
-        if process.settings.mode is not Mode.MEMBER:
+        if process.settings.mode is not GroupMode.MEMBER:
             return lone_backend(process, network, self)
         query = process.query
         config = process.settings.member_config(query.instance_id)

@@ -111,7 +111,7 @@ class GroupLines:
     def _fail(self, line: Line, reason: str) -> None:
         for token in line.unanswered:
             if self._sent_at.pop(token, None) is not None:
-                self._process.post(ev.Failed(token, reason))
+                self._process.post(ev.RequestFailed(token, reason))
 
     def answered(self, line: Line, token: int, response: Any) -> None:
         send = line.unanswered.pop(token, None)
@@ -120,7 +120,7 @@ class GroupLines:
             if _is_to_a_member(response):
                 self._process.heard_of(self._kernel.now if isinstance(response, SyncGroupResponse) else sent_at)
             version = self._broker.version(send.api)
-            self._process.post(ev.Answered(token, response, version))
+            self._process.post(ev.RequestAnswered(token, response, version))
 
     def broken(self, line: Line, reason: str) -> None:
         if self.lines.get(line.lane) is not line:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from streamgroup.group.offsets.memory import MemoryOffsetStore
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
-from streamgroup.options.types import Mode
+from streamgroup.options.types import GroupMode
 from streamgroup.planning.document import from_value
 from tests.sim import settings as drawn
 from tests.sim.checker import (
@@ -43,7 +43,7 @@ def draw(chance: random.Random) -> Settings:
     """The settings of a seed of one query that is not a member."""
     settings = drawn.draw(chance)
     query = replace(settings.queries[0], instance_id=None)
-    return replace(settings, queries=(query,), mode=chance.choice((Mode.COMMIT, Mode.COMMIT, Mode.OFF)))
+    return replace(settings, queries=(query,), mode=chance.choice((GroupMode.COMMIT, GroupMode.COMMIT, GroupMode.OFF)))
 
 
 def lone_backend(process: Process, network: Network, broker: SimBroker) -> tuple[StandaloneMember, GroupLines]:
@@ -69,9 +69,9 @@ class _NoGroup(GroupLines):
 class LoneChecker(Checker):
     """Holds one query that is not a member to its checkpoint."""
 
-    def __init__(self, kernel: Kernel, logs: Logs, mode: Mode) -> None:
+    def __init__(self, kernel: Kernel, logs: Logs, mode: GroupMode) -> None:
         super().__init__(kernel, logs)
-        self._commits = mode is Mode.COMMIT
+        self._commits = mode is GroupMode.COMMIT
         self._checkpoint: Checkpoint | None = None
         self._founder: Process | None = None
         """Who has committed first: `startingOffsets` applies to what it looked up before (R7)."""

@@ -22,7 +22,7 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.options.types import Mode
+from streamgroup.options.types import GroupMode
 from streamgroup.remediation import OffsetLocation, StoredIn
 from streamgroup.run.planner import Judged, Planner
 from streamgroup.run.run_events import RunEvents
@@ -102,7 +102,7 @@ class SimPlanner(Planner):
             location=OffsetLocation(GROUP_ID, StoredIn.KAFKA),
             fail_on_data_loss=True,
             warn=lambda line: process.kernel.note(process.name, line),
-            documents_positions=process.settings.mode is Mode.OFF,
+            documents_positions=process.settings.mode is GroupMode.OFF,
         )
         self._process = process
 

@@ -22,7 +22,7 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.rejoining import rejoin_timeout_s
 from streamgroup.group.table import State
 from streamgroup.model import EARLIEST, INITIAL_DOCUMENT, LATEST, ConfiguredOffsets, Document, LogRange, TopicPartition
-from streamgroup.options.types import LimitOptions, Mode, Subscription
+from streamgroup.options.types import GroupMode, LimitOptions, Subscription
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.remediation import OffsetLocation, StoredIn
 from streamgroup.run import interface as io
@@ -80,7 +80,7 @@ class Process:
         """When the newest request was sent that the coordinator answered as to a member."""
         self.died_at = -1e9
         self.network = Network(world.kernel, chance, world.settings.latency_s)
-        is_member = world.settings.mode is Mode.MEMBER
+        is_member = world.settings.mode is GroupMode.MEMBER
         self.ledger = Ledger(world.settings.group_id, self.name, f"lineage-{self.name}", alone=not is_member)
         self.membership, self.lines = world.keeper.backend(self, self.network)
         self.member = SimMember(
@@ -122,7 +122,7 @@ class Process:
         registry = settings.registry
         return RunConfig(
             group_id=settings.group_id,
-            is_member=settings.mode is Mode.MEMBER,
+            is_member=settings.mode is GroupMode.MEMBER,
             location=OffsetLocation(settings.group_id, StoredIn.KAFKA if registry is None else StoredIn.ZOOKEEPER),
             subscription=Subscription(topics=tuple(sorted(settings.topics))),
             starting=ConfiguredOffsets(LATEST if settings.starting_latest else EARLIEST),
@@ -402,7 +402,7 @@ class Process:
             case ask.FetchCommitted(_, wanted):
                 self._events.filter = yield from self.lines.committed()
                 return {tp: committed for tp, committed in self._events.filter.items() if wanted(tp)}
-            case ask.MakeTasks(_, ranges):
+            case ask.MakeFetchTasks(_, ranges):
                 return ranges
         return None
 

@@ -9,7 +9,7 @@ from enum import Enum
 
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Dialect
-from streamgroup.options.types import Mode
+from streamgroup.options.types import GroupMode
 
 GROUP_ID = "g"
 QUESTION_S = 60.0
@@ -97,7 +97,7 @@ class Settings:
     """None: the group is Kafka's own."""
     topic_ids: bool = True
     """False: brokers before 2.8."""
-    mode: Mode = Mode.MEMBER
+    mode: GroupMode = GroupMode.MEMBER
     """`group.mode`."""
     max_silence_s: float | None = None
     """`group.maxSilence` (R27)."""
@@ -107,7 +107,7 @@ class Settings:
     @property
     def group_id(self) -> str:
         """Empty in mode `off`."""
-        return "" if self.mode is Mode.OFF else GROUP_ID
+        return "" if self.mode is GroupMode.OFF else GROUP_ID
 
     def member_config(self, instance_id: str | None) -> MemberConfig:
         return MemberConfig(

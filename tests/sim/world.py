@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from streamgroup.model import Dialect, TopicPartition
-from streamgroup.options.types import Mode
+from streamgroup.options.types import GroupMode
 from tests.sim.broker import Logs, SimBroker
 from tests.sim.checker import Checker, Violation
 from tests.sim.kernel import Act, Kernel, Sleep, Steps, Thread, Until
@@ -251,7 +251,7 @@ class World:
         self.logs = _logs_of(settings)
         mode = settings.mode
         self.checker = Checker(self.kernel, self.logs)
-        if mode is not Mode.MEMBER:
+        if mode is not GroupMode.MEMBER:
             self.checker = LoneChecker(self.kernel, self.logs, mode)
         self.lineages = Lineages(self)
         self.keeper = self._keeper(settings)

@@ -42,7 +42,7 @@ from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
 from streamgroup.model import CommittedOffset, Dialect, GroupDescription, TopicPartition
-from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, SourceOptions, ZooKeeperOptions
+from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage, SourceOptions, ZooKeeperOptions
 from streamgroup.run.questions import everything
 from streamgroup.zookeeper.session import Session
 
@@ -84,7 +84,7 @@ def backend_of(
     """Return one run's backend. `is_missed` goes to `StandaloneMember`."""
     registry = options.client.zookeeper
     kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
-    if registry is None or group.mode is Mode.OFF or not kept_there:
+    if registry is None or group.mode is GroupMode.OFF or not kept_there:
         machine = machine_of(options, group, rng, is_missed)
         member = member_of(options, group, ledger, machine, rng=rng)
         return BrokerBackend(options, group, member, inbox=inbox, watcher=watcher)
@@ -113,7 +113,7 @@ class BrokerBackend:
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
         """Return the group's commits; none without a group."""
-        if self._group.mode is Mode.OFF:
+        if self._group.mode is GroupMode.OFF:
             return {}
         name, where = self._group.group_id, in_zookeeper(self._group)
         return self._watcher.ask(

@@ -20,7 +20,7 @@ from streamgroup.group.events import Lane, Send
 from streamgroup.group.member import MemberAction
 from streamgroup.group.requests import not_spoken
 from streamgroup.model import Broker, ClusterSnapshot
-from streamgroup.net.poller import Broken, Connected, Handle, Poller, Received
+from streamgroup.net.poller import Broken, Connected, Handle, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.run.interface import ThreadFailed
 
@@ -87,8 +87,9 @@ class GroupThread:
             while not self._stopping:
                 self._turn()
         except Exception as error:
-            log.exception("the group's thread has failed")
-            self._inbox.post(ThreadFailed(StreamGroupError(f"the group's thread has failed: {error!r}")))
+            log.exception("group %s: the thread for requests to the coordinator has failed", self._group)
+            text = f"group {self._group}: the thread for requests to the coordinator has failed: {error!r}"
+            self._inbox.post(ThreadFailed(StreamGroupError(text)))
         finally:
             self._poller.close()
 
@@ -107,7 +108,7 @@ class GroupThread:
             times.append(wake_at)
         return max(0.0, min(times) - now)
 
-    def _translate(self, received: list[Connected | Received | Broken], now: float) -> Iterator[ev.Event]:
+    def _translate(self, received: list[Connected | ResponseReceived | Broken], now: float) -> Iterator[ev.Event]:
         """Translate the poller's events to the member's."""
         for event in received:
             lane = next((lane for lane, line in self._lines.items() if line.handle == event.handle), None)
@@ -116,10 +117,10 @@ class GroupThread:
             match event:
                 case Connected():
                     self._connected(lane)
-                case Received():
+                case ResponseReceived():
                     answered = self._lines[lane].unanswered.pop(event.correlation_id, None)
                     if answered is not None and self._due.pop(answered[0].token, None) is not None:
-                        yield ev.Answered(answered[0].token, event.response, answered[1])
+                        yield ev.RequestAnswered(answered[0].token, event.response, answered[1])
                 case Broken():
                     yield from self._broken(lane, str(event.error))
         yield from self._overdue(now)
@@ -132,7 +133,7 @@ class GroupThread:
             yield ev.CoordinatorGone(reason)
         for send in sends:
             if self._due.pop(send.token, None) is not None:
-                yield ev.Failed(send.token, reason)
+                yield ev.RequestFailed(send.token, reason)
 
     def _overdue(self, now: float) -> Iterator[ev.Event]:
         """Close connections with an overdue response, which must not be taken for a later request's (R18)."""
@@ -173,7 +174,7 @@ class GroupThread:
         self._poller.drop(line.handle, reset=True)
         for send in (*line.waiting, *(send for send, _ in line.unanswered.values())):
             if self._due.pop(send.token, None) is not None:
-                self._inbox.post(ev.Failed(send.token, f"{line.handle}: given up"))
+                self._inbox.post(ev.RequestFailed(send.token, f"{line.handle}: given up"))
 
     def _send(self, send: Send) -> None:
         line = self._lines.get(send.lane)
@@ -229,6 +230,6 @@ class GroupThread:
     def _unsupported(self, send: Send, release: str, error: UnsupportedVersionError) -> None:
         self._due.pop(send.token, None)
         if send.optional:
-            self._inbox.post(ev.Failed(send.token, str(error), unsupported=True))
+            self._inbox.post(ev.RequestFailed(send.token, str(error), unsupported=True))
         else:
             self._inbox.post(ThreadFailed(not_spoken(self._group, send.api, release, error)))

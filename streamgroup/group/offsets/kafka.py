@@ -136,17 +136,17 @@ class KafkaOffsetStore(OffsetStore):
 
     def takes(self, event: object) -> bool:
         """Whether `event` answers a request of this store."""
-        return isinstance(event, ev.Answered | ev.Failed) and event.token in self._pending
+        return isinstance(event, ev.RequestAnswered | ev.RequestFailed) and event.token in self._pending
 
     def hear(self, event: object, now: float) -> Outcome:
         """Translate the answer to a request of this store."""
         match event:
             case ev.CoordinatorGone():
                 self._unknown_topic.reset()
-            case ev.Failed() if self._pending.pop(event.token, None) is not None:
+            case ev.RequestFailed() if self._pending.pop(event.token, None) is not None:
                 self._unknown_topic.reset()
                 return Outcome(answers=(NoAnswer(event.token, event.reason),))
-            case ev.Answered() if (request := self._pending.pop(event.token, None)) is not None:
+            case ev.RequestAnswered() if (request := self._pending.pop(event.token, None)) is not None:
                 if isinstance(request, CommitOffsets):
                     return self._committed(event)
                 if isinstance(event.response, MetadataResponse):
@@ -155,13 +155,13 @@ class KafkaOffsetStore(OffsetStore):
                 return self._fetched(request, event)
         return NOTHING
 
-    def _committed(self, event: ev.Answered) -> Outcome:
+    def _committed(self, event: ev.RequestAnswered) -> Outcome:
         verdicts = commit_verdicts(event.response)
         if any(verdict.code for verdict in verdicts.values()):
             self._unknown_topic.reset()
         return Outcome(answers=(OffsetsCommitted(event.token, verdicts),))
 
-    def _fetched(self, request: FetchOffsets, event: ev.Answered) -> Outcome:
+    def _fetched(self, request: FetchOffsets, event: ev.RequestAnswered) -> Outcome:
         answer = fetched_offsets(event.response, event.version, request.group)
         code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
         if code:

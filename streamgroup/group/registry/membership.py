@@ -371,7 +371,7 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         if event.refusal is not Refusal.NODE_EXISTS:
             self._refused(event, pending)
             return
-        self._note(WARNING, f"{event.path} is there already, of another session: registering under another id")
+        self._note(WARNING, f"another ZooKeeper session owns {event.path}: registering under another consumer id")
         self._me.forget()
         self._seen.view = None
         self._look_later("its id is taken")

@@ -150,14 +150,14 @@ class _Reader:
                 yield name, path, node
 
     def _note(self, error: DecodeError, what: str) -> None:
-        self.notes.append(f"{error}: {what}")
+        self.notes.append(f"{error}; {what}")
 
     def brokers(self) -> Iterator[Broker]:
         for name, _, node in self._below(BROKERS):
             try:
                 yield read_broker(name, node.data)
             except DecodeError as error:
-                self._note(error, "this broker is taken for absent")
+                self._note(error, "the group takes this broker for absent until the node is corrected")
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
@@ -181,14 +181,14 @@ class _Reader:
         try:
             return read_partitions(topic, self._nodes[f"{TOPICS}/{topic}"].data)
         except DecodeError as error:
-            self._note(error, "the topic is taken for one without partitions")
+            self._note(error, "the group assigns no partition of this topic until the node is corrected")
             return ()
 
     def _counted(self, topic: str, broker: str, node: ZNode) -> Iterable[int]:
         try:
             return read_count(topic, broker, node.data)
         except DecodeError as error:
-            self._note(error, "the topic is taken to have no partitions on this broker")
+            self._note(error, "the group assigns no partition of this topic on this broker until the node is corrected")
             return ()
 
     # -- consumers ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from streamgroup.model import (
     EARLIEST,
     ConfiguredOffsets,
 )
-from streamgroup.net.poller import Broken, Connected, Event, Handle, Received
+from streamgroup.net.poller import Broken, Connected, Event, Handle, ResponseReceived
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
@@ -222,5 +222,5 @@ class GroupPoller(ScriptedPoller):
             return sum(isinstance(sent.request, api) for sent in self.sent)
 
     def _handle(self, sent: Sent) -> None:
-        answered = lambda response: self.deliver(Received(sent.handle, sent.correlation_id, response))  # noqa: E731
+        answered = lambda response: self.deliver(ResponseReceived(sent.handle, sent.correlation_id, response))  # noqa: E731
         through_bytes(self.coordinator, sent.request, sent.version, answered)

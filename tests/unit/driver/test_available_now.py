@@ -10,7 +10,7 @@ import pytest
 
 from streamgroup.errors import DataLossError, TransportError
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.options.types import GroupOptions, Mode
+from streamgroup.options.types import GroupMode, GroupOptions
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import from_value
 from streamgroup.run import plan_gate
@@ -22,11 +22,11 @@ from tests.unit.driver.shells import client, source, until
 
 __all__ = ["start"]
 
-MODES = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+MODES = pytest.mark.parametrize("mode", list(GroupMode), ids=lambda mode: mode.value)
 
 
-def options(mode: Mode, **others: Any) -> Any:
-    return source(group=GroupOptions("" if mode is Mode.OFF else "g", mode=mode), **others)
+def options(mode: GroupMode, **others: Any) -> Any:
+    return source(group=GroupOptions("" if mode is GroupMode.OFF else "g", mode=mode), **others)
 
 
 def committed(*offsets: int) -> ScriptedCoordinator:
@@ -47,7 +47,7 @@ def batches(run: Run, last: dict[str, Any], most: int = 20) -> list[list[tuple[i
 
 
 @MODES
-def test_a_log_that_ends_below_the_position_is_a_loss(start: Start, mode: Mode) -> None:
+def test_a_log_that_ends_below_the_position_is_a_loss(start: Start, mode: GroupMode) -> None:
     """The log was emptied and written anew while the query was down: its target is below the position."""
     logs = logs_of([10, 100])
     logs.topic_ids = {}  # as brokers before 2.8, where a topic made anew looks the same
@@ -57,7 +57,9 @@ def test_a_log_that_ends_below_the_position_is_a_loss(start: Start, mode: Mode) 
 
 
 @MODES
-def test_a_log_that_ends_below_the_position_is_read_anew_without_fail_on_data_loss(start: Start, mode: Mode) -> None:
+def test_a_log_that_ends_below_the_position_is_read_anew_without_fail_on_data_loss(
+    start: Start, mode: GroupMode
+) -> None:
     logs = logs_of([10, 100])
     logs.topic_ids = {}
     run = start(options(mode, fail_on_data_loss=False), logs=logs, group=committed(100, 100))
@@ -131,7 +133,7 @@ def test_a_partition_that_comes_while_available_now_looks_whether_it_may_end_is_
 U0 = TopicPartition("u", 0)
 
 
-def lagging(start: Start, mode: Mode, **others: Any) -> Run:
+def lagging(start: Start, mode: GroupMode, **others: Any) -> Run:
     """Two topics, of which the first metadata after the run's beginning lacks one. AvailableNow is prepared."""
     logs = logs_of([10])
     logs.ends[U0] = 10
@@ -158,7 +160,7 @@ CHECKPOINT = {"t": {"0": 0}, "u": {"0": 7}}
 
 @MODES
 def test_a_topic_that_a_lagging_broker_leaves_out_for_a_moment_is_read(
-    start: Start, mode: Mode, monkeypatch: pytest.MonkeyPatch
+    start: Start, mode: GroupMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 5.0)
     run = lagging(start, mode)
@@ -168,7 +170,7 @@ def test_a_topic_that_a_lagging_broker_leaves_out_for_a_moment_is_read(
 
 @MODES
 def test_a_topic_that_stays_away_is_deleted_and_the_run_ends(
-    start: Start, mode: Mode, caplog: pytest.LogCaptureFixture
+    start: Start, mode: GroupMode, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = lagging(start, mode, fail_on_data_loss=False)
     assert read_all(run, CHECKPOINT) == [("t-0", 0, 10)]
@@ -178,6 +180,6 @@ def test_a_topic_that_stays_away_is_deleted_and_the_run_ends(
 def test_the_position_of_a_topic_that_a_lagging_broker_leaves_out_is_carried_where_no_group_keeps_it(
     start: Start,
 ) -> None:
-    run = lagging(start, Mode.OFF)
+    run = lagging(start, GroupMode.OFF)
     first = run.latest(CHECKPOINT)
     assert from_value(first).positions[U0].offset == 7

@@ -151,7 +151,7 @@ def test_partitions_that_are_named_must_be_there_as_in_spark(logs: Logs, option:
     with pytest.raises(ConfigError, match=rf"^{option} names partitions that do not exist or .*: t-10002\."):
         plan_batch(given)
     logs.dialect = Dialect.KAFKA07
-    broker_away = rf"^{option} names .*: t 1-2: .* broker is not registered.*Start that broker"
+    broker_away = rf"^{option} names .*: t 1-2\. .* broker is not registered.*Start that broker"
     with pytest.raises(ConfigError, match=broker_away):
         plan_batch(given)
 

@@ -20,7 +20,7 @@ from streamgroup.model import (
     Position,
     TopicPartition,
 )
-from streamgroup.options.types import GroupOptions, LimitOptions, Mode, OffsetsStorage, SourceOptions, Subscription
+from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, OffsetsStorage, SourceOptions, Subscription
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.run import plan_gate
 from streamgroup.wire.messages.cluster import MetadataRequest
@@ -34,8 +34,8 @@ from tests.unit.driver.shells import SOON, client, source, until
 
 __all__ = ["start"]
 
-OFF = GroupOptions("", Mode.OFF)
-COMMIT = GroupOptions("g", Mode.COMMIT, join_timeout_ms=300)
+OFF = GroupOptions("", GroupMode.OFF)
+COMMIT = GroupOptions("g", GroupMode.COMMIT, join_timeout_ms=300)
 EMPTY = Document("", "lineage", "before", 1)
 """What AvailableNow logs first where the starting offsets take longer than a second (R10)."""
 
@@ -253,7 +253,7 @@ def members(run: Run, *names: str) -> None:
 def test_commit_reads_nothing_while_the_group_has_members_and_goes_on_when_they_have_left(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    patient = GroupOptions("g", Mode.COMMIT, join_timeout_ms=5_000)
+    patient = GroupOptions("g", GroupMode.COMMIT, join_timeout_ms=5_000)
     run = start(source(EARLIEST, group=patient))
     first = run.batch()
     members(run, "m")

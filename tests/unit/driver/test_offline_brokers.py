@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.model import INITIAL_DOCUMENT, Dialect, Document, FetchTask, OffsetRange, Position, TopicPartition
-from streamgroup.options.types import FetchOptions, GroupOptions, Mode
+from streamgroup.options.types import FetchOptions, GroupMode, GroupOptions
 from streamgroup.planning.document import from_value, to_value
 from tests.fakes.broker07 import tp
 from tests.fakes.cluster import NODES, Logs
@@ -30,7 +30,7 @@ def checkpoint(positions: Mapping[TopicPartition, int]) -> Document:
 
 @pytest.mark.parametrize("trigger", ["available", "once"])
 def test_a_query_ends_with_an_error_rather_than_without_a_broker(start: Start, trigger: str) -> None:
-    off = source(topics=("events",), group=GroupOptions("", mode=Mode.OFF))
+    off = source(topics=("events",), group=GroupOptions("", mode=GroupMode.OFF))
     query = start(off, logs=Logs(ends={HERE: 10}, segments={HERE: (0, 4)}, dialect=Dialect.KAFKA07))
     document = to_value(checkpoint({HERE: 4, AWAY: 5}))
     told = r"no group: this run has not read events 1-2"
@@ -60,7 +60,7 @@ def test_once_does_not_pass_over_a_broker_that_goes_while_it_is_waited_for(
     options = source(
         client=client(metadata_max_age_ms=50),
         topics=("events",),
-        group=GroupOptions("", mode=Mode.OFF),
+        group=GroupOptions("", mode=GroupMode.OFF),
         fail_on_data_loss=strict,
     )
     query = start(options, logs=logs)
@@ -79,21 +79,21 @@ def test_once_does_not_pass_over_a_broker_that_goes_while_it_is_waited_for(
 BATCH = document("other", "", OffsetRange(HERE, 0, 4), OffsetRange(AWAY, 0, 5))
 
 
-def replaying(start: Start, mode: Mode = Mode.OFF, wait_ms: int = 120_000) -> Run:
+def replaying(start: Start, mode: GroupMode = GroupMode.OFF, wait_ms: int = 120_000) -> Run:
     """A run that replays `BATCH`, most of which broker 1 has, which is not registered."""
     options = source(
         client=client(metadata_max_age_ms=20),
         topics=("events",),
-        group=GroupOptions("" if mode is Mode.OFF else "g", mode=mode),
+        group=GroupOptions("" if mode is GroupMode.OFF else "g", mode=mode),
         fetch=FetchOptions(poll_timeout_ms=wait_ms),
     )
     return start(options, logs=Logs(ends={HERE: 10}, dialect=Dialect.KAFKA07, unregistered={1}))
 
 
 @pytest.mark.parametrize("log_is_there", [True, False])
-@pytest.mark.parametrize("mode", [Mode.OFF, Mode.MEMBER])
+@pytest.mark.parametrize("mode", [GroupMode.OFF, GroupMode.MEMBER])
 def test_a_replay_waits_until_the_broker_of_its_ranges_is_registered(
-    mode: Mode, log_is_there: bool, start: Start, caplog: pytest.LogCaptureFixture
+    mode: GroupMode, log_is_there: bool, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where the broker comes back without the log, its tasks find that out: nobody registers the topic there."""
     query = replaying(start, mode)

@@ -10,7 +10,7 @@ import pytest
 
 from streamgroup.errors import DataLossError
 from streamgroup.model import TopicInfo
-from streamgroup.options.types import GroupOptions, Mode, SourceOptions
+from streamgroup.options.types import GroupMode, GroupOptions, SourceOptions
 from streamgroup.planning import suspicions
 from tests.fakes.cluster import logs_of
 from tests.unit.driver.runs import P0, P1, Run, Start, ranges, start
@@ -18,7 +18,7 @@ from tests.unit.driver.shells import source
 
 __all__ = ["start"]
 
-ALONE = pytest.mark.parametrize("mode", [Mode.COMMIT, Mode.OFF], ids=lambda mode: mode.value)
+ALONE = pytest.mark.parametrize("mode", [GroupMode.COMMIT, GroupMode.OFF], ids=lambda mode: mode.value)
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 1.0)
 
 
-def alone(mode: Mode) -> SourceOptions:
-    return source(group=GroupOptions("g" if mode is Mode.COMMIT else "", mode=mode))
+def alone(mode: GroupMode) -> SourceOptions:
+    return source(group=GroupOptions("g" if mode is GroupMode.COMMIT else "", mode=mode))
 
 
 def polled(run: Run, last: dict[str, object], seconds: float) -> None:
@@ -52,7 +52,7 @@ def test_a_new_leader_whose_high_watermark_lags_behind(start: Start) -> None:
 
 
 @ALONE
-def test_a_broker_that_does_not_know_the_topic_yet(start: Start, mode: Mode) -> None:
+def test_a_broker_that_does_not_know_the_topic_yet(start: Start, mode: GroupMode) -> None:
     run = start(alone(mode))
     first = run.batch()
     assert run.latest(first) == first
@@ -64,7 +64,7 @@ def test_a_broker_that_does_not_know_the_topic_yet(start: Start, mode: Mode) -> 
 
 
 @ALONE
-def test_a_topic_that_stays_away_is_lost(start: Start, mode: Mode) -> None:
+def test_a_topic_that_stays_away_is_lost(start: Start, mode: GroupMode) -> None:
     run = start(alone(mode))
     first = run.batch()
     assert run.latest(first) == first
@@ -76,7 +76,7 @@ def test_a_topic_that_stays_away_is_lost(start: Start, mode: Mode) -> None:
 
 @ALONE
 @pytest.mark.parametrize("back", [True, False], ids=["comes back", "stays away"])
-def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(start: Start, mode: Mode, back: bool) -> None:
+def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(start: Start, mode: GroupMode, back: bool) -> None:
     """The first broker asked has just started, and lags behind the controller."""
     logs = logs_of([10, 10])
     run = start(alone(mode), logs=logs)

@@ -75,10 +75,12 @@ class Driver:
     def answer(self, response: Any, version: int | None = None, after: float = 0.0) -> list[ev.Action]:
         name = type(response).__name__.removesuffix("Response")
         send = self.out.pop(name)
-        return self.step(ev.Answered(send.token, response, send.api.VERSIONS[1] if version is None else version), after)
+        return self.step(
+            ev.RequestAnswered(send.token, response, send.api.VERSIONS[1] if version is None else version), after
+        )
 
     def fail(self, name: str, reason: str = "connection reset") -> list[ev.Action]:
-        return self.step(ev.Failed(self.out.pop(name).token, reason))
+        return self.step(ev.RequestFailed(self.out.pop(name).token, reason))
 
     def tick(self, after: float) -> list[ev.Action]:
         return self.step(ev.Tick(), after)

@@ -182,12 +182,12 @@ def test_a_topic_that_the_metadata_lacks_does_not_hold_up_the_others() -> None:
     assert (asked.name, asked.partition_indexes) == ("t", (0, 1)), "before v2 nobody can ask for all"
     assert fetches(member.step(ev.MetadataRefreshed({"t": t, "u": u}, frozenset({"t", "u"})), now)) == []
     commits = {tp: CommittedOffset(9) for tp in (P0, grown, later)}
-    actions = member.step(ev.Answered(first.token, fetch_answer("g", commits, 0), OFFSETS_VERSION), now)
+    actions = member.step(ev.RequestAnswered(first.token, fetch_answer("g", commits, 0), OFFSETS_VERSION), now)
     assert ledger.positions().keys() == {P0, grown}, "the answer counts for what was asked"
     assert member.may_plan(now)
     assert not member.complete, "AvailableNow does not end before it has read the rest (R11)"
     [second] = fetches(actions)
-    member.step(ev.Answered(second.token, fetch_answer("g", commits, 0), OFFSETS_VERSION), now)
+    member.step(ev.RequestAnswered(second.token, fetch_answer("g", commits, 0), OFFSETS_VERSION), now)
     assert ledger.positions().keys() == {P0, grown, later}
     assert member.complete
 

@@ -9,7 +9,7 @@ from streamgroup.group import commit_parts
 from streamgroup.group import events as ev
 from streamgroup.group.table import State
 from streamgroup.model import EARLIEST, TopicPartition
-from streamgroup.options.types import GroupOptions, Mode
+from streamgroup.options.types import GroupMode, GroupOptions
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
@@ -74,7 +74,7 @@ def test_nothing_is_planned_before_the_last_part_is_accepted() -> None:
         assert not a.member.may_plan(world.now)
         (send,) = (action for action in actions if isinstance(action, ev.Send) and action.api is OffsetCommitRequest)
         answer = world.coordinator.commit(send.build(9))
-        actions = a.member.step(ev.Answered(send.token, answer, 9), world.now)
+        actions = a.member.step(ev.RequestAnswered(send.token, answer, 9), world.now)
     assert a.member.may_plan(world.now)
     assert sizes(world)[before:] == [2, 2, 1]
 
@@ -251,7 +251,7 @@ def test_who_leaves_between_two_parts_sends_no_more_of_them() -> None:
 @pytest.mark.parametrize("code", [28, -1])
 def test_a_query_that_is_no_member_commits_in_parts_as_well(start: Start, code: int) -> None:
     group = ScriptedCoordinator(batch_limit=(LIMIT, code))
-    options = source(EARLIEST, group=GroupOptions("g", Mode.COMMIT, join_timeout_ms=300))
+    options = source(EARLIEST, group=GroupOptions("g", GroupMode.COMMIT, join_timeout_ms=300))
     run = start(options, group=group, logs=logs_of([10] * PARTITIONS))
     first = run.batch(INITIAL)
     run.latest(first)
@@ -261,6 +261,6 @@ def test_a_query_that_is_no_member_commits_in_parts_as_well(start: Start, code: 
 
 def test_a_group_of_another_kind_ends_a_query_that_is_no_member(start: Start) -> None:
     group = ScriptedCoordinator(refusals=[ErrorCode.GROUP_ID_NOT_FOUND])
-    run = start(source(EARLIEST, group=GroupOptions("g", Mode.COMMIT)), group=group)
+    run = start(source(EARLIEST, group=GroupOptions("g", GroupMode.COMMIT)), group=group)
     with pytest.raises(BrokerError, match=r"group g: could not commit: the broker has a group of another kind"):
         run.plan()

@@ -254,7 +254,7 @@ def test_a_join_group_without_an_answer_pauses_planning_until_the_next_assignmen
     assert a.membership.state is State.JOINING
     assert a.member.may_plan(world.now)
     join = [action for action in a.log if isinstance(action, ev.Send) and action.api is JoinGroupRequest][-1]
-    a.act(a.member.step(ev.Failed(join.token, "connection reset"), world.now))
+    a.act(a.member.step(ev.RequestFailed(join.token, "connection reset"), world.now))
     assert not a.member.may_plan(world.now)
     assert a.held, "held until it is known better"
     world.silent.clear()

@@ -107,7 +107,7 @@ def test_a_heartbeat_of_the_generation_before_says_nothing_about_the_next_one() 
     d.joined(5)
     before = d.machine.lease_at
     for code in (0, ErrorCode.ILLEGAL_GENERATION):
-        d.step(ev.Answered(old.token, type("Beat", (), {"error_code": code})(), 4))
+        d.step(ev.RequestAnswered(old.token, type("Beat", (), {"error_code": code})(), 4))
     assert (d.machine.state, d.machine.lease_at) == (State.SYNCING, before)
 
 

@@ -77,7 +77,7 @@ class Group:
     def send(self, name: str, send: ev.Send) -> None:
         limit = self.version
         version = send.api.VERSIONS[1] if limit is None else max(send.api.VERSIONS[0], min(send.api.VERSIONS[1], limit))
-        answered = lambda response: self.tell(name, ev.Answered(send.token, response, version))  # noqa: E731
+        answered = lambda response: self.tell(name, ev.RequestAnswered(send.token, response, version))  # noqa: E731
         through_bytes(self.coordinator, send.build(version), version, answered)
 
     def shares(self) -> dict[str, list[str]]:

@@ -56,7 +56,7 @@ def test_a_late_refusal_of_an_old_heartbeat_drops_nothing() -> None:
     old = d.out["Heartbeat"]
     d.step(ev.CommitRefused(ErrorCode.REBALANCE_IN_PROGRESS, "me", 1, d.now))
     d.stable(tps("t", 0), generation=2)
-    d.step(ev.Answered(old.token, HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION), 4))
+    d.step(ev.RequestAnswered(old.token, HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION), 4))
     d.step(ev.CommitRefused(ErrorCode.ILLEGAL_GENERATION, "me", 1, d.now))
     d.step(ev.CommitAccepted("me", 1, d.now))
     assert d.machine.state is State.STABLE

@@ -59,7 +59,7 @@ class Run:
         answer = c.FindCoordinatorResponse(
             coordinators=(c.Coordinator(key="g", node_id=1, host=host, port=9092, error_code=code),)
         )
-        return self.step(ev.Answered(send.token, answer, 4))
+        return self.step(ev.RequestAnswered(send.token, answer, 4))
 
     def refused(self, code: int = UNKNOWN_MEMBER) -> list[ev.Action]:
         return self.step(ev.CommitRefused(code, "", -1, self.now))
@@ -283,7 +283,7 @@ def test_it_stops_at_once_and_may_start_again() -> None:
 
 
 def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
-    plain = [event for event in get_args(ev.Event) if event not in {ev.Answered, ev.Failed}]
+    plain = [event for event in get_args(ev.Event) if event not in {ev.RequestAnswered, ev.RequestFailed}]
     table = StandaloneMember.TABLE
     missing = {(state, event) for state in State for event in plain if (state, event) not in table}
     assert missing == {(state, ev.Start) for state in State if state not in {State.UNJOINED, State.LEFT}}
@@ -291,5 +291,5 @@ def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
 
 def test_find_coordinator_has_a_row_for_both_outcomes_wherever_it_may_be_pending() -> None:
     for state in (State.FINDING, State.STABLE):
-        for outcome in (ev.Answered, ev.Failed):
+        for outcome in (ev.RequestAnswered, ev.RequestFailed):
             assert (state, (Purpose.FIND, outcome)) in StandaloneMember.TABLE

@@ -17,7 +17,7 @@ def unsupported(run: Run) -> list[ev.Action]:
     """The broker that was asked for the coordinator does not know the question."""
     (send,) = of(run.out, ev.Send)
     assert send.optional
-    return run.step(ev.Failed(send.token, "Kafka 0.8.1 does not have it", unsupported=True))
+    return run.step(ev.RequestFailed(send.token, "Kafka 0.8.1 does not have it", unsupported=True))
 
 
 def test_where_there_are_no_coordinators_any_broker_takes_the_commits() -> None:

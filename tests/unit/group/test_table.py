@@ -47,7 +47,7 @@ def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:
 
 
 def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
-    plain = [event for event in get_args(ev.Event) if event not in {ev.Answered, ev.Failed}]
+    plain = [event for event in get_args(ev.Event) if event not in {ev.RequestAnswered, ev.RequestFailed}]
     missing = {(state, event) for state in State for event in plain if (state, event) not in TABLE}
     assert missing == {(state, ev.Start) for state in State if state not in {State.UNJOINED, State.LEFT}}
 
@@ -61,7 +61,7 @@ def test_every_request_may_be_answered_or_fail_in_the_states_that_wait_for_it() 
         Purpose.LEAVE: {State.LEAVING},
     }
     for purpose, states in waits.items():
-        for outcome in (ev.Answered, ev.Failed):
+        for outcome in (ev.RequestAnswered, ev.RequestFailed):
             assert {state for state in State if (state, (purpose, outcome)) in TABLE} == states
 
 
@@ -157,7 +157,9 @@ class AnyWorld(RuleBasedStateMachine):
     def answer(self, code: int, data: st.DataObject) -> None:
         token = data.draw(st.sampled_from(sorted(self.out)))
         send = self.out.pop(token)
-        self.step(ev.Answered(token, self.response(send, code, data), 0 if send.api.NAME == "FindCoordinator" else 9))
+        self.step(
+            ev.RequestAnswered(token, self.response(send, code, data), 0 if send.api.NAME == "FindCoordinator" else 9)
+        )
         self.old.append(send)
 
     @rule(data=st.data())
@@ -170,7 +172,7 @@ class AnyWorld(RuleBasedStateMachine):
             for token in sorted(self.out):
                 send = self.out.pop(token)
                 version = 0 if send.api.NAME == "FindCoordinator" else 9
-                self.step(ev.Answered(token, self.response(send, 0, data), version))
+                self.step(ev.RequestAnswered(token, self.response(send, 0, data), version))
                 self.old.append(send)
             self.metadata(2)
 
@@ -179,7 +181,7 @@ class AnyWorld(RuleBasedStateMachine):
     def fail(self, data: st.DataObject) -> None:
         token = data.draw(st.sampled_from(sorted(self.out)))
         self.old.append(self.out.pop(token))
-        self.step(ev.Failed(token, "connection reset"))
+        self.step(ev.RequestFailed(token, "connection reset"))
 
     def response(self, send: ev.Send, code: int, data: st.DataObject) -> Any:
         match send.api.NAME:
@@ -214,7 +216,7 @@ class AnyWorld(RuleBasedStateMachine):
     def a_stale_answer_changes_nothing(self, code: int, data: st.DataObject) -> None:
         send = data.draw(st.sampled_from(self.old))
         before = self.seen()
-        actions = self.step(ev.Answered(send.token, HeartbeatResponse(error_code=code), 4))
+        actions = self.step(ev.RequestAnswered(send.token, HeartbeatResponse(error_code=code), 4))
         if not any(isinstance(a, ev.Send | ev.Lost | ev.Joining | ev.Fail) for a in actions):  # no timer was due
             assert self.seen() == before
         assert not any(isinstance(a, ev.Fail) for a in actions)

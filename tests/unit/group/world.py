@@ -249,7 +249,7 @@ class World:
             version = self.join_version
 
         def reply(response: Any) -> None:
-            answer = lambda: self.tell(query, ev.Answered(send.token, response, version))  # noqa: E731
+            answer = lambda: self.tell(query, ev.RequestAnswered(send.token, response, version))  # noqa: E731
             if send.api is OffsetFetchRequest and self.held_back is not None:
                 self.held_back.append(answer)
             elif send.api in self.silent:
@@ -259,7 +259,7 @@ class World:
 
         def late() -> None:
             due = self.now + send.timeout_ms / 1000
-            self.timers.append((due, lambda: self.tell(query, ev.Failed(send.token, "no answer in time"))))
+            self.timers.append((due, lambda: self.tell(query, ev.RequestFailed(send.token, "no answer in time"))))
 
         request = send.build(version)
         if send.api in self.deaf:

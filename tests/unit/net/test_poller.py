@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import DecodeError, TransportError, UnsupportedVersionError
-from streamgroup.net.poller import Broken, Connected, Event, Poller, Received
+from streamgroup.net.poller import Broken, Connected, Event, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.group import HeartbeatRequest
@@ -52,7 +52,7 @@ def test_requests_before_the_handshake_are_sent_after_it(broker: Start, poller: 
     asked = poller.send(handle, EVERYTHING, ceiling=4)
     connected, received = collect(poller, 2)
     assert connected == Connected(handle, poller.versions(handle))  # type: ignore[arg-type]
-    assert received == Received(handle, asked, replace(METADATA, topics=received.response.topics), 4)  # type: ignore[union-attr]
+    assert received == ResponseReceived(handle, asked, replace(METADATA, topics=received.response.topics), 4)  # type: ignore[union-attr]
     assert [version for name, version, _ in fake.requests] == [3, 4]
     assert str(handle) == f"coordinator 127.0.0.1:{fake.port} #0"
 
@@ -64,7 +64,7 @@ def test_many_connections_answer_in_their_own_time(broker: Start, poller: Poller
     for handle in handles:
         poller.send(handle, EVERYTHING)
     events = collect(poller, 4)
-    assert [event.handle for event in events if isinstance(event, Received)] == handles[::-1]
+    assert [event.handle for event in events if isinstance(event, ResponseReceived)] == handles[::-1]
 
 
 def test_wait_ends_when_its_time_is_over(broker: Start, poller: Poller) -> None:
@@ -119,7 +119,7 @@ def test_answers_before_the_break_are_delivered_and_not_counted_as_unanswered(br
     events = collect(poller, 1)
     fake.wait_for(lambda f: len(f.requests) == 3)
     _, received, broken = events + collect(poller, 3 - len(events))  # a busy machine brings all at once
-    assert isinstance(received, Received)
+    assert isinstance(received, ResponseReceived)
     assert isinstance(broken, Broken)
     assert (received.correlation_id, broken.unanswered) == (first, (second,))
 

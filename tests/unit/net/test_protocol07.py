@@ -10,7 +10,7 @@ import pytest
 from streamgroup.errors import DecodeError, TooLarge, TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.connection import Connection
-from streamgroup.net.poller import Connected, Poller, Received
+from streamgroup.net.poller import Connected, Poller, ResponseReceived
 from streamgroup.net.protocol import Answer
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.options.types import ClientOptions
@@ -167,7 +167,7 @@ def test_a_poller_carries_kafka_07_and_reports_the_connection_once(broker: OldBr
     until = time.monotonic() + 5
     while len(events) < 4 and time.monotonic() < until:
         events += poller.wait(0.2)
-    assert [type(event) for event in events] == [Connected, Received, Received, Received]
-    assert [event.correlation_id for event in events if isinstance(event, Received)] == numbers
+    assert [type(event) for event in events] == [Connected, ResponseReceived, ResponseReceived, ResponseReceived]
+    assert [event.correlation_id for event in events if isinstance(event, ResponseReceived)] == numbers
     poller.close()
     broker.stop()

@@ -17,10 +17,10 @@ from streamgroup.options.source import HINTS
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
+    GroupMode,
     GroupOptions,
     Isolation,
     LimitOptions,
-    Mode,
     OffsetsStorage,
     Subscription,
 )
@@ -87,7 +87,7 @@ EXAMPLES = {
     "fetchOffset.numRetries": ("0", 0),
     "fetchOffset.retryIntervalMs": ("17", 17),
     "kafkaConsumer.pollTimeoutMs": ("512", 512),
-    "group.mode": ("Commit", Mode.COMMIT),
+    "group.mode": ("Commit", GroupMode.COMMIT),
     "group.member": (" left ", "left"),
     "group.joinTimeout": ("90s", 90_000),
     "group.rebalanceWait": ("2 min", 120_000),

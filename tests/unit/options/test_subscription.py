@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.options.types import GroupOptions, Mode, Subscription
+from streamgroup.options.types import GroupMode, GroupOptions, Subscription
 from tests.unit.options.reads import A, B, batch, stream
 
 # -- what is read ------------------------------------------------------------------------------------------------------
@@ -38,18 +38,18 @@ BY_ITSELF = {"subscribe": None, "assign": '{"orders": [0]}'}
 @pytest.mark.parametrize(
     ("given", "mode"),
     [
-        ({}, Mode.MEMBER),
-        (NO_GROUP, Mode.OFF),
-        (BY_ITSELF, Mode.COMMIT),
-        ({**BY_ITSELF, **NO_GROUP}, Mode.OFF),
-        ({**BY_ITSELF, "group.mode": "off"}, Mode.OFF),
-        ({"group.mode": "commit"}, Mode.COMMIT),
-        ({"group.mode": "MEMBER"}, Mode.MEMBER),
-        ({**NO_GROUP, "group.mode": "off"}, Mode.OFF),
+        ({}, GroupMode.MEMBER),
+        (NO_GROUP, GroupMode.OFF),
+        (BY_ITSELF, GroupMode.COMMIT),
+        ({**BY_ITSELF, **NO_GROUP}, GroupMode.OFF),
+        ({**BY_ITSELF, "group.mode": "off"}, GroupMode.OFF),
+        ({"group.mode": "commit"}, GroupMode.COMMIT),
+        ({"group.mode": "MEMBER"}, GroupMode.MEMBER),
+        ({**NO_GROUP, "group.mode": "off"}, GroupMode.OFF),
     ],
 )
-def test_the_mode_is_the_one_given_or_follows_from_group_and_subscription(given: Any, mode: Mode) -> None:
-    assert stream(**given).group == GroupOptions("" if mode is Mode.OFF else "etl", mode)
+def test_the_mode_is_the_one_given_or_follows_from_group_and_subscription(given: Any, mode: GroupMode) -> None:
+    assert stream(**given).group == GroupOptions("" if mode is GroupMode.OFF else "etl", mode)
 
 
 @pytest.mark.parametrize("mode", ["member", "commit"])

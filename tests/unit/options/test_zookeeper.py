@@ -8,7 +8,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.secrets import Secret
-from streamgroup.options.types import GroupOptions, Mode, OffsetsStorage, ZooKeeperOptions
+from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage, ZooKeeperOptions
 from streamgroup.remediation import OffsetLocation, StoredIn
 
 BROKERS_ONLY = {"zookeeper__connect": None, "kafka__bootstrap__servers": "b:1"}
@@ -95,7 +95,7 @@ def test_range_is_the_only_strategy_of_a_group_in_zookeeper() -> None:
 
 def test_a_query_that_does_not_join_keeps_the_timeouts_of_the_brokers() -> None:
     options = drain(group__mode="commit")
-    assert options.group.mode is Mode.COMMIT
+    assert options.group.mode is GroupMode.COMMIT
     assert options.group.session_timeout_ms == 45_000
     assert options.group.offsets_storage is OffsetsStorage.ZOOKEEPER
 

@@ -21,9 +21,9 @@ from streamgroup.records.message_sets import (
     MessageFault,
     MessageFields,
     MessageFields07,
+    MessageSetFault,
     MessageSets,
     MessageSets07,
-    SetFault,
 )
 from tests.unit.records.encoder_sets import Message, encode_message, encode_set, encode_wrapper, message07, wrapper07
 
@@ -47,7 +47,7 @@ def both(scan: str, *arguments: Any) -> list[Any]:
         try:
             found = getattr(kernel.current(), scan)(*arguments)
             answers.append([column.tolist() for column in found.arrays()] if hasattr(found, "arrays") else found)
-        except SetFault as error:
+        except MessageSetFault as error:
             answers.append((error.index, error.position, error.fault))
     return answers
 

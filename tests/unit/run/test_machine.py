@@ -30,7 +30,7 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.options.types import GroupOptions, LimitOptions, Mode, Subscription
+from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, Subscription
 from streamgroup.run import interface as io
 from streamgroup.run import questions as ask
 from streamgroup.run.lineage_check import LOOK_AGAIN_S
@@ -51,7 +51,7 @@ from tests.unit.driver.shells import source
 A = TypeVar("A")
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
-MEMBER, OFF = GroupOptions("g"), GroupOptions(mode=Mode.OFF)
+MEMBER, OFF = GroupOptions("g"), GroupOptions(mode=GroupMode.OFF)
 SILENT = GroupOptions("g", max_silence_ms=60_000)
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 PLAN = io.LatestOffset(INITIAL_DOCUMENT, LimitOptions())
@@ -135,7 +135,7 @@ class Shell:
             location=group.offset_location,
             fail_on_data_loss=True,
             warn=self.lines.append,
-            documents_positions=group.mode is Mode.OFF,
+            documents_positions=group.mode is GroupMode.OFF,
         )
         self.run = Run(run_config(given, group), self.member, self.logs, planner, events)
         self.calls = 0
@@ -162,14 +162,14 @@ class Shell:
                         queue.append(io.MetadataRead(self.logs.snapshot, topics))
         return self.out
 
-    def _answered(self, send: ev.Send) -> ev.Answered:
+    def _answered(self, send: ev.Send) -> ev.RequestAnswered:
         api = send.api
         version = OFFSETS_VERSION if api in {OffsetFetchRequest, OffsetCommitRequest} else api.VERSIONS[1]
         request = decode(api, encode(send.build(version), version), version)
         answers: list[Any] = []
         self.coordinator.handle(request, version, answers.append)
         (answer,) = answers
-        return ev.Answered(send.token, decode(api.RESPONSE, encode(answer, version), version), version)
+        return ev.RequestAnswered(send.token, decode(api.RESPONSE, encode(answer, version), version), version)
 
     def release(self) -> list[Any]:
         """What was held back is answered now, and nothing is held back any more."""
@@ -218,7 +218,7 @@ class Shell:
                 answer = dict(self.coordinator.offsets)
             case ask.DescribeGroup():
                 answer = GroupDescription("g", GroupState.STABLE)
-            case ask.MakeTasks(_, ranges):
+            case ask.MakeFetchTasks(_, ranges):
                 answer = [f"task of {range_.partition}" for range_ in ranges]
         return answer
 
@@ -289,7 +289,7 @@ def test_a_first_plan_goes_from_new_to_a_reply() -> None:
     assert (document.group, document.lineage, document.run) == ("g", "lineage", "r1")
 
 
-@pytest.mark.parametrize("group", [MEMBER, GroupOptions("g", mode=Mode.COMMIT), OFF], ids=lambda g: g.mode.value)
+@pytest.mark.parametrize("group", [MEMBER, GroupOptions("g", mode=GroupMode.COMMIT), OFF], ids=lambda g: g.mode.value)
 def test_batches_follow_each_other_in_every_mode(group: GroupOptions) -> None:
     shell = Shell(group)
     first = shell.batch()
@@ -614,7 +614,8 @@ def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -
     assert shell.run.shutdown.state is RunState.PAUSED
     assert shell.coordinator.members == {}
     assert [note.text for note in shell.of(ev.Note) if "R27" in note.text] == [
-        "g: Spark has been silent for 61 s, longer than group.maxSilence: left the group, the others read on (R27)"
+        "group g: Spark has been silent for 61 s, longer than group.maxSilence: left the group, so other members read "
+        "its partitions (R27)"
     ]
     assert sum("left while Spark was silent" in line for line in shell.lines) == 1
     joined = shell.asked(JoinGroupRequest)

@@ -23,7 +23,7 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.options.types import FetchOptions, GroupOptions, Mode
+from streamgroup.options.types import FetchOptions, GroupMode, GroupOptions
 from streamgroup.run.offline_brokers import STREAM_TIMEOUT_S, OfflineBrokers
 from streamgroup.run.questions import FetchCommitted, Question, ReadMetadata
 from tests.fakes.broker07 import tp
@@ -302,7 +302,7 @@ def test_a_batch_whose_brokers_are_registered_waits_for_nothing() -> None:
 
 
 def test_a_batch_whose_broker_stays_away_is_an_error_that_names_it() -> None:
-    wait = Brokers(GroupOptions("", mode=Mode.OFF)).wait()
+    wait = Brokers(GroupOptions("", mode=GroupMode.OFF)).wait()
     told = r"no group: .*events 1-2 at position 0.*broker 1 did not register .*pollTimeoutMs.*Start the broker"
     with pytest.raises(TransportError, match=told):
         wait.at(WAIT_S)

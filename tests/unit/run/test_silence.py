@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamgroup.group.events import WARNING
-from streamgroup.options.types import GroupOptions, Mode
+from streamgroup.options.types import GroupMode, GroupOptions
 from streamgroup.run.silence import SilenceWatch
 from tests.unit.run.calls import config
 
@@ -54,8 +54,8 @@ def test_with_long_triggers_the_listener_is_asked_for_once(gap: float, listened:
     ("options", "who", "keeps"),
     [
         (GroupOptions("g"), "g: Spark", True),
-        (GroupOptions("g", mode=Mode.COMMIT), "g: Spark", False),
-        (GroupOptions(mode=Mode.OFF), "no group: Spark", False),
+        (GroupOptions("g", mode=GroupMode.COMMIT), "g: Spark", False),
+        (GroupOptions(mode=GroupMode.OFF), "no group: Spark", False),
     ],
     ids=["member", "commit", "off"],
 )

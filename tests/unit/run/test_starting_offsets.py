@@ -18,7 +18,7 @@ from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
 from streamgroup.logline import parse
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, TopicPartition
-from streamgroup.options.types import GroupOptions, Isolation, Mode, OffsetsStorage
+from streamgroup.options.types import GroupMode, GroupOptions, Isolation, OffsetsStorage
 from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.run.questions import ListOffsets, Question
 from streamgroup.run.run_events import RunEvents
@@ -188,7 +188,7 @@ def test_a_founders_start_and_a_log_that_starts_at_0_lose_nothing(origin: Origin
 def test_without_a_group_a_loss_speaks_of_none(origin: Origin) -> None:
     logs = logs_of([10])
     logs.starts = {P0: 5}
-    finder = Finder(logs, group=GroupOptions(mode=Mode.OFF))
+    finder = Finder(logs, group=GroupOptions(mode=GroupMode.OFF))
     with pytest.raises(DataLossError) as raised:
         finder.find(Resolve(1, {P0: origin}))
     losses = losses_of("", {P0: origin}, {P0: 5})

@@ -21,7 +21,7 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.options.types import GroupOptions, Mode, Subscription
+from streamgroup.options.types import GroupMode, GroupOptions, Subscription
 from streamgroup.planning.suspicions import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.run.questions import Connect, ReadMetadata
 from streamgroup.run.startup import Startup
@@ -29,7 +29,7 @@ from tests.fakes.cluster import NODES
 from tests.unit.run.calls import Call, config
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
-ALONE = GroupOptions("g", mode=Mode.COMMIT)
+ALONE = GroupOptions("g", mode=GroupMode.COMMIT)
 CHECKPOINT = replace(INITIAL_DOCUMENT, positions={T0: Position(5), T1: Position(6), U0: Position(7)})
 
 

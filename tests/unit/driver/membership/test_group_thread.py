@@ -15,7 +15,7 @@ from streamgroup.errors import ConfigError, TransportError, UnsupportedVersionEr
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.model import Broker, ClusterSnapshot
-from streamgroup.net.poller import Broken, Connected, Received
+from streamgroup.net.poller import Broken, Connected, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -101,9 +101,13 @@ def test_requests_wait_for_the_handshake_and_go_out_in_order(
     assert [poller.request(n).request.generation_id for n in (0, 1)] == [1, 2]
     assert poller.request(0).version == HeartbeatRequest.VERSIONS[1]
     handle = poller.handle("coordinator")
-    poller.deliver(Received(handle, 1, "second"), Received(handle, 0, "first"), Received(handle, 0, "again"))
+    poller.deliver(
+        ResponseReceived(handle, 1, "second"),
+        ResponseReceived(handle, 0, "first"),
+        ResponseReceived(handle, 0, "again"),
+    )
     version = HeartbeatRequest.VERSIONS[1]
-    run.hears(ev.Answered(2, "second", version), ev.Answered(1, "first", version))
+    run.hears(ev.RequestAnswered(2, "second", version), ev.RequestAnswered(1, "first", version))
 
 
 def test_what_the_broker_does_not_speak_fails_the_query(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
@@ -139,8 +143,8 @@ def test_what_is_optional_and_not_spoken_is_told_to_the_member(
     run = group()
     run.want(replace(send(1), optional=True))
     poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {}, "0.8.1")))
-    run.until(lambda: any(isinstance(event, ev.Failed) for event in run.heard))
-    (failed,) = [event for event in run.heard if isinstance(event, ev.Failed)]
+    run.until(lambda: any(isinstance(event, ev.RequestFailed) for event in run.heard))
+    (failed,) = [event for event in run.heard if isinstance(event, ev.RequestFailed)]
     assert failed.unsupported
     assert not run.failures
 
@@ -169,7 +173,7 @@ def test_find_coordinator_goes_on_to_the_next_address_of_the_list(
     poller: ScriptedPoller, group: Callable[..., Group]
 ) -> None:
     run = group(client(("dead", 1), ("alive", 2)))
-    run.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.Failed) else []
+    run.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.RequestFailed) else []
     run.want(find(1))
     poller.deliver(broken(poller, "any", 0))
     assert poller.handle("any", 1).host == "alive"
@@ -181,7 +185,7 @@ def test_brokers_that_are_known_are_asked_before_the_bootstrap_list(
     poller: ScriptedPoller, group: Callable[..., Group]
 ) -> None:
     run = group(client(("dead", 1), ("home", 9092)), ClusterSnapshot({7: HOME}, {}))
-    run.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.Failed) else []
+    run.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.RequestFailed) else []
     run.want(find(1))
     poller.deliver(broken(poller, "any", 0))
     poller.handle("any", 1)
@@ -202,15 +206,15 @@ def test_a_dead_bootstrap_server_is_passed_over_on_real_sockets(group: Callable[
     request = Send(1, Lane.ANY, FindCoordinatorRequest, lambda version: ask, 5_000)
     try:
         run = group(client(("127.0.0.1", dead), ("127.0.0.1", alive.port)))
-        run.script = lambda event: [request] if isinstance(event, ev.Failed) else []
+        run.script = lambda event: [request] if isinstance(event, ev.RequestFailed) else []
         run.want(request)
         run.until(lambda: len(run.heard) >= 2)
     finally:
         alive.stop()
     failed, answered = run.heard[:2]
-    assert isinstance(failed, ev.Failed)
+    assert isinstance(failed, ev.RequestFailed)
     assert f"127.0.0.1:{dead}" in failed.reason
-    assert answered == ev.Answered(1, found, 3)
+    assert answered == ev.RequestAnswered(1, found, 3)
 
 
 def test_another_coordinator_ends_the_connections_to_the_old_one_and_the_same_one_does_not(
@@ -225,7 +229,7 @@ def test_another_coordinator_ends_the_connections_to_the_old_one_and_the_same_on
     run.carried_out()
     assert poller.dropped == []
     run.want(ev.CoordinatorFound(Broker(8, "other", 9092)), send(4))
-    run.hears(*(ev.Failed(n, f"{lanes[n - 1]}: given up") for n in (1, 2)))
+    run.hears(*(ev.RequestFailed(n, f"{lanes[n - 1]}: given up") for n in (1, 2)))
     assert poller.dropped == [(lanes[0], True), (lanes[1], True)]
     assert poller.handle("coordinator", 1).host == "other"
 
@@ -243,17 +247,17 @@ def test_a_send_on_a_lane_that_breaks_later_in_the_same_list_fails_and_is_tried_
 
     def script(event: ev.Event) -> list[Any]:
         match event:
-            case ev.Answered(1):
+            case ev.RequestAnswered(1):
                 return [send(3, Lane.JOIN)]  # its connection is gone, which nobody has told yet
-            case ev.Failed(3):
+            case ev.RequestFailed(3):
                 return [send(4, Lane.JOIN)]
         return []
 
     run.script = script
     first = asked["coordinator"]
-    poller.deliver(Received(first.handle, first.correlation_id, "x"), broken(poller, "join"))
+    poller.deliver(ResponseReceived(first.handle, first.correlation_id, "x"), broken(poller, "join"))
     version = HeartbeatRequest.VERSIONS[1]
-    run.hears(ev.Answered(1, "x", version), ev.Failed(2, "gone"), ev.Failed(3, "gone"))
+    run.hears(ev.RequestAnswered(1, "x", version), ev.RequestFailed(2, "gone"), ev.RequestFailed(3, "gone"))
     poller.deliver(connected(poller, "join", 1))
     assert poller.request(2).request.generation_id == 4
     assert run.failures == [], "nothing has failed for good"
@@ -265,7 +269,7 @@ def test_a_connection_that_breaks_with_its_handshake_fails_what_waited_for_it(
     run = group()
     run.want(send(1), send(2))
     poller.deliver(connected(poller, "coordinator"), broken(poller, "coordinator"))
-    run.hears(ev.Failed(1, "gone"), ev.Failed(2, "gone"))
+    run.hears(ev.RequestFailed(1, "gone"), ev.RequestFailed(2, "gone"))
     assert poller.sent == []
 
 
@@ -279,9 +283,9 @@ def test_of_idle_connections_only_the_coordinators_end_is_a_loss(
     run.want(send(1, lane))
     poller.deliver(connected(poller, lane.value))
     handle = poller.request(0).handle
-    poller.deliver(Received(handle, 0, "x"), broken(poller, lane.value))
+    poller.deliver(ResponseReceived(handle, 0, "x"), broken(poller, lane.value))
     run.carried_out()
-    run.hears(ev.Answered(1, "x", HeartbeatRequest.VERSIONS[1]), *told)
+    run.hears(ev.RequestAnswered(1, "x", HeartbeatRequest.VERSIONS[1]), *told)
     run.want(send(2, lane))
     assert poller.handle(lane.value, 1), "the next request has a connection of its own"
 
@@ -295,11 +299,11 @@ def test_a_reset_fails_what_is_out_and_takes_no_answer_any_more(
     poller.deliver(Connected(handle, VERSIONS))
     poller.request(0)
     run.want(ev.Reset(Lane.JOIN), ev.Reset(Lane.ANY))
-    run.hears(ev.Failed(1, f"{handle}: given up"))
-    poller.deliver(Received(handle, 0, "late"))
+    run.hears(ev.RequestFailed(1, f"{handle}: given up"))
+    poller.deliver(ResponseReceived(handle, 0, "late"))
     run.carried_out()
     assert poller.dropped == [(handle, True)]
-    assert [event for event in run.heard if event != ev.Tick()] == [ev.Failed(1, f"{handle}: given up")]
+    assert [event for event in run.heard if event != ev.Tick()] == [ev.RequestFailed(1, f"{handle}: given up")]
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
@@ -315,7 +319,7 @@ def test_an_overdue_request_resets_its_connection_and_fails_all_that_was_on_it(
     poller.request(1)
     run.want(send(2, timeout_ms=20))
     reason = f"{coordinator}: no answer to Heartbeat in time"
-    run.hears(ev.Failed(1, reason), ev.Failed(2, reason))
+    run.hears(ev.RequestFailed(1, reason), ev.RequestFailed(2, reason))
     assert poller.dropped == [(coordinator, True)], "the other lane is not concerned"
 
 
@@ -345,7 +349,7 @@ def test_a_handshake_that_takes_too_long_fails_its_requests(
     run = group()
     run.want(send(1, timeout_ms=10))
     handle = poller.handle("coordinator")
-    run.hears(ev.Failed(1, f"{handle}: no answer to Heartbeat in time"))
+    run.hears(ev.RequestFailed(1, f"{handle}: no answer to Heartbeat in time"))
     assert poller.dropped == [(handle, True)]
 
 
@@ -360,7 +364,9 @@ def test_lanes_overdue_together_where_the_first_failure_gives_the_second_up(
     run.script = script
     run.want(send(1, timeout_ms=5), send(2, Lane.JOIN, timeout_ms=5))
     coordinator, join = poller.handle("coordinator"), poller.handle("join")
-    run.hears(ev.Failed(1, f"{coordinator}: no answer to Heartbeat in time"), ev.Failed(2, f"{join}: given up"))
+    run.hears(
+        ev.RequestFailed(1, f"{coordinator}: no answer to Heartbeat in time"), ev.RequestFailed(2, f"{join}: given up")
+    )
     poller.deliver(connected(poller, "join", 1))
     assert poller.request(0).request.generation_id == 3
     assert run.failures == []

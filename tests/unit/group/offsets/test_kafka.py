@@ -51,7 +51,7 @@ def test_a_fetch_asks_for_all_stable_offsets_of_the_group() -> None:
     assert request.require_stable
     assert [(group.group_id, group.topics) for group in request.groups] == [("g", None)]
     assert [topic.name for topic in send.build(1).topics] == ["t", "u"], "before v2 nobody can ask for all"
-    answer = ev.Answered(1, fetch_answer("g", OFFSETS), OFFSETS_VERSION)
+    answer = ev.RequestAnswered(1, fetch_answer("g", OFFSETS), OFFSETS_VERSION)
     assert store.takes(answer)
     assert store.hear(answer, 0.1).answers == (OffsetsFetched(1, OFFSETS),)
     assert not store.takes(answer), "an answer counts once"
@@ -64,7 +64,7 @@ def test_each_partition_of_a_commit_has_its_verdict() -> None:
     response = commit_answer(
         send.build(OFFSETS_VERSION), {A: 0, C: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)}.__getitem__
     )
-    (answer,) = store.hear(ev.Answered(2, response, OFFSETS_VERSION), 0.1).answers
+    (answer,) = store.hear(ev.RequestAnswered(2, response, OFFSETS_VERSION), 0.1).answers
     assert isinstance(answer, OffsetsCommitted)
     assert {tp: (one.verdict, one.code) for tp, one in answer.verdicts.items()} == {
         A: (Verdict.COMMITTED, 0),
@@ -106,7 +106,7 @@ def test_the_verdict_of_an_error_code(code: int, verdict: Verdict) -> None:
 def test_a_fetch_that_is_refused_tells_why(code: int, verdict: Verdict) -> None:
     store = KafkaOffsetStore()
     store.fetch(FETCH, 0.0)
-    (answer,) = store.hear(ev.Answered(1, fetch_answer("g", {}, code), OFFSETS_VERSION), 0.1).answers
+    (answer,) = store.hear(ev.RequestAnswered(1, fetch_answer("g", {}, code), OFFSETS_VERSION), 0.1).answers
     assert isinstance(answer, OffsetsFetched)
     assert answer.refusal is not None
     assert (answer.refusal.verdict, answer.refusal.code) == (verdict, code)
@@ -115,8 +115,8 @@ def test_a_fetch_that_is_refused_tells_why(code: int, verdict: Verdict) -> None:
 def test_a_request_whose_connection_broke_has_no_answer() -> None:
     store = KafkaOffsetStore()
     store.commit(COMMIT, 0.0)
-    assert store.hear(ev.Failed(2, "gone"), 0.1).answers == (NoAnswer(2, "gone"),)
-    assert not store.takes(ev.Failed(2, "gone"))
+    assert store.hear(ev.RequestFailed(2, "gone"), 0.1).answers == (NoAnswer(2, "gone"),)
+    assert not store.takes(ev.RequestFailed(2, "gone"))
 
 
 # -- v0: offsets that brokers keep in ZooKeeper ------------------------------------------------------------------------
@@ -126,12 +126,12 @@ def asked(store: KafkaOffsetStore, **offsets: Any) -> Any:
     """The outcome of an answer in v0."""
     (send,) = store.fetch(FETCH, 0.0).actions
     assert send.ceiling == 0
-    return store.hear(ev.Answered(1, zookeepers_answer(send.build(0), OFFSETS, **offsets), 0), 0.1)
+    return store.hear(ev.RequestAnswered(1, zookeepers_answer(send.build(0), OFFSETS, **offsets), 0), 0.1)
 
 
-def topics(*names: str) -> ev.Answered:
+def topics(*names: str) -> ev.RequestAnswered:
     response = MetadataResponse(topics=tuple(MetadataResponseTopic(name=name, error_code=0) for name in names))
-    return ev.Answered(1, response, 0)
+    return ev.RequestAnswered(1, response, 0)
 
 
 def without_coordinator() -> KafkaOffsetStore:
@@ -153,7 +153,7 @@ def test_an_unknown_partition_has_no_commit_once_the_broker_knows_its_topic() ->
     assert [send.api for send in outcome.actions] == [MetadataRequest]
     (again,) = store.hear(topics("t", "u"), 0.2).actions
     assert again.api is OffsetFetchRequest
-    (answer,) = store.hear(ev.Answered(1, zookeepers_answer(again.build(0), OFFSETS, ("u",)), 0), 0.3).answers
+    (answer,) = store.hear(ev.RequestAnswered(1, zookeepers_answer(again.build(0), OFFSETS, ("u",)), 0), 0.3).answers
     assert answer.offsets.keys() == {A}
 
 
@@ -164,7 +164,7 @@ def test_a_broker_that_has_just_started_is_asked_later(event: ev.CoordinatorGone
     (again,) = store.hear(topics("t"), 0.2).actions
     if event is not None:
         store.hear(event, 0.2)
-    outcome = store.hear(ev.Answered(1, zookeepers_answer(again.build(0), OFFSETS, ("u",)), 0), 0.3)
+    outcome = store.hear(ev.RequestAnswered(1, zookeepers_answer(again.build(0), OFFSETS, ("u",)), 0), 0.3)
     if event is not None:
         assert [send.api for send in outcome.actions] == [MetadataRequest], "another broker may have answered"
         return

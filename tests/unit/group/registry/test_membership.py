@@ -110,7 +110,7 @@ def test_an_id_that_is_taken_is_left_to_who_has_it() -> None:
     made.run(1)
     assert a.id == "A.2"
     assert made.zk.names(OLD.ids) == ["A.1", "A.2"]
-    assert "another session" in a.notes()
+    assert "another ZooKeeper session owns" in a.notes()
     agrees(made)
 
 
