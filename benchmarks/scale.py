@@ -341,6 +341,9 @@ class Logs:
     def __init__(self, partitions: list[TopicPartition]) -> None:
         self.snapshot_ = ClusterSnapshot({i: Broker(i, "h", i) for i in range(5)}, topics_of(partitions))
 
+    def deadline(self, timeout_ms: int) -> float:
+        return time.monotonic() + timeout_ms / 1000
+
     def snapshot(self, *_: object, **__: object) -> ClusterSnapshot:
         return self.snapshot_
 

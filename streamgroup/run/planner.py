@@ -55,8 +55,8 @@ class LogView(Protocol):
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the newest leader epoch of each partition, if one is known."""
 
-    def doubt(self, partitions: Collection[TopicPartition]) -> None:
-        """Have the metadata and the ranges of these logs read again soon."""
+    def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
+        """Have the metadata and the ranges of these logs read again soon; what is known of them at `now` may be old."""
 
 
 class LogChecks(Protocol):
@@ -173,7 +173,7 @@ class Planner:
         )
         self.deleted = self.deleted.union(settlement.deleted)
         if suspected := self._suspicions.due(now, metadata_at):
-            self._logs.doubt(suspected)
+            self._logs.doubt(suspected, now)
         sound = {tp: positions[tp] for tp in watermarks if isinstance(verdicts.get(tp), loss.Keep)}
         # Records below a known log end have at most the epoch known now. It becomes the epoch of a
         # position below that end that has none.
@@ -202,7 +202,7 @@ class Planner:
         lacking = {tp: Position(0) for tp in known if snapshot.partition(tp) is None}
         verdicts = self._absences.judge(lacking, {}, snapshot.topics, now=now, metadata_at=metadata_at, epoch_ends={})
         if suspected := self._absences.due(now, metadata_at):
-            self._logs.doubt(suspected)
+            self._logs.doubt(suspected, now)
         gone = frozenset(tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Deleted))
         if new := gone - self._gone:
             group, names = self._ledger.group or "no group", ", ".join(map(str, sorted(new)))

@@ -67,7 +67,7 @@ class SimLogView:
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {}
 
-    def doubt(self, partitions: Collection[TopicPartition]) -> None:
+    def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
         self._process.refresh()
 
 

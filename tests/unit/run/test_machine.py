@@ -83,7 +83,7 @@ class KnownLogs:
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {}
 
-    def doubt(self, partitions: Collection[TopicPartition]) -> None:
+    def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
         pass
 
     def suspects(self, positions: Any) -> dict[TopicPartition, Any]:

@@ -90,7 +90,7 @@ class FakeWatcher:
         self.questions.append((question, Future()))
         return self.questions[-1][1]
 
-    def doubt(self, partitions: Collection[TopicPartition]) -> None:
+    def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
         self.doubted += sorted(partitions)
 
     def refreshed(self) -> None:

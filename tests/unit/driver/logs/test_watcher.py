@@ -14,6 +14,7 @@ from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import BrokerError, DecodeError, ErrorCode, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.options.types import FetchOptions, Isolation, SourceOptions, Subscription
+from streamgroup.planning import known_logs, log_schedule
 from tests.fakes.cluster import FakeCluster, Logs, logs_of
 from tests.unit.driver.shells import SOON, client, running, source, until
 
@@ -44,7 +45,7 @@ class Watch:
 def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     made = logs_of([10, 20, 30])
     monkeypatch.setattr(module, "open_cluster", made.of)
-    monkeypatch.setattr(module, "RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr(log_schedule, "RETRY_AFTER_S", 0.01)
     return made
 
 
@@ -110,7 +111,7 @@ def test_what_was_written_before_a_call_is_in_its_answer_however_short_ago_the_e
 def test_a_call_waits_for_the_next_listing_and_these_are_paced(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LISTING_EVERY_S", 0.02)
+    monkeypatch.setattr(log_schedule, "LISTING_EVERY_S", 0.02)
     watcher = watch().follow("t")
     watcher.ends([P0], SOON)
     began, first = time.monotonic(), len(logs.listings)
@@ -123,7 +124,7 @@ def test_a_call_waits_for_the_next_listing_and_these_are_paced(
 def test_a_partition_more_is_listed_at_once(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LISTING_EVERY_S", 60.0)
+    monkeypatch.setattr(log_schedule, "LISTING_EVERY_S", 60.0)
     watcher = watch().follow("t")
     watcher.ends([P0], SOON)
     assert set(watcher.ends([P0, P1], SOON)) == {P0, P1}
@@ -145,7 +146,7 @@ def test_ends_that_do_not_come_in_time_are_the_last_known_ones(logs: Logs, watch
 def test_a_partition_without_a_leader_does_not_hold_up_the_others(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LEADERLESS_EVERY_S", 0.01)
+    monkeypatch.setattr(log_schedule, "LEADERLESS_EVERY_S", 0.01)
     logs.leaderless = {P1}
     watcher = watch().follow("t")
     began = time.monotonic()
@@ -164,7 +165,7 @@ def test_a_slow_leader_does_not_hold_up_the_others_and_what_it_told_before_stays
     isolation: Isolation,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(module, "LEADERLESS_EVERY_S", 0.01)
+    monkeypatch.setattr(log_schedule, "LEADERLESS_EVERY_S", 0.01)
     run = watch(source(fetch=FetchOptions(isolation=isolation)))
     watcher = run.follow("t")
     watcher.ends([P0, P1], SOON)
@@ -194,7 +195,7 @@ def test_a_doubted_log_is_asked_for_anew_with_its_start(logs: Logs, watch: Calla
     watcher = watch().follow("t")
     watcher.ends([P0], SOON)
     logs.starts, logs.ends[P0] = {P0: 2}, 3
-    watcher.doubt([P0])
+    watcher.doubt([P0], time.monotonic())
     assert watcher.known([P0]) == {}
     assert watcher.ends([P0], SOON) == {P0: LogRange(2, 3)}
 
@@ -204,7 +205,7 @@ def test_a_log_doubted_while_its_end_is_asked_for_has_its_start_asked_for_too(
 ) -> None:
     watcher = watch().follow("t")
     watcher.ends([P0], SOON)
-    logs.hook = lambda: (setattr(logs, "hook", None), watcher.doubt([P0]))[-1]  # type: ignore[func-returns-value]
+    logs.hook = lambda: (setattr(logs, "hook", None), watcher.doubt([P0], time.monotonic()))[-1]  # type: ignore[func-returns-value]
     logs.starts = {P0: 5}
     assert watcher.ends([P0], SOON) == {P0: LogRange(5, 10)}
 
@@ -216,7 +217,7 @@ def test_an_answer_that_was_on_its_way_when_its_log_was_doubted_counts_for_nothi
     watcher.ends([P0, P1], SOON)
 
     def forget() -> None:
-        watcher.doubt([P0])
+        watcher.doubt([P0], time.monotonic())
         logs.hook = shrink
 
     def shrink() -> None:
@@ -229,7 +230,7 @@ def test_an_answer_that_was_on_its_way_when_its_log_was_doubted_counts_for_nothi
 def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it_must_have_heard_of_it(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr(log_schedule, "RETRY_AFTER_S", 0.01)
     logs.epochs_listed = {P0: 1, P1: 1, P2: 1}  # the same epoch as before
     run = watch()
     watcher = run.follow("t")
@@ -239,7 +240,7 @@ def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it
     until(lambda: len(run.snapshots) > seen, "the metadata refreshed")
     changed = time.monotonic()
     assert watcher.known([P0, P1]) == {}
-    while time.monotonic() < changed + module.SETTLING_S * 0.8:
+    while time.monotonic() < changed + known_logs.SETTLING_S * 0.8:
         assert watcher.ends([P0, P1], SOON) == {}  # a leader that is late still tells of the old log
     logs.ends |= {P0: 3, P1: 4}
     until(lambda: watcher.ends([P0, P1], SOON), "it is believed")
@@ -464,8 +465,8 @@ def test_a_change_in_zookeeper_refreshes_the_metadata(
 def test_ends_are_the_same_object_until_a_broker_tells_something_else(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LISTING_EVERY_S", 0.0)
-    monkeypatch.setattr(module, "REST", 0)
+    monkeypatch.setattr(log_schedule, "LISTING_EVERY_S", 0.0)
+    monkeypatch.setattr(log_schedule, "REST", 0)
     watcher = watch().follow("t")
     held = (P0, P1)
     first, since = watcher.ends(held, SOON), watcher.known_since
@@ -478,7 +479,7 @@ def test_ends_are_the_same_object_until_a_broker_tells_something_else(
     assert watcher.known_since[0] is not since[0]
     assert watcher.ends((P1,), SOON) == {P1: LogRange(0, 21)}
     since = watcher.known_since
-    watcher.doubt([P0])
+    watcher.doubt([P0], time.monotonic())
     assert watcher.known_since[0] is not since[0], "what is known is less now"
 
 
@@ -486,47 +487,11 @@ def test_a_look_that_takes_long_is_not_made_again_soon(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ends of 10,000 logs take a tenth of a second of this process's time, and Spark polls every 10 ms."""
-    monkeypatch.setattr(module, "REST_MOST_S", 60.0)
+    monkeypatch.setattr(log_schedule, "REST_MOST_S", 60.0)
     watcher = watch().follow("t")
     watcher.ends((P0, P1), SOON)
-    watcher._listing_cpu_s = 60.0
+    watcher._schedule.listing_took(60.0)
     listed = len(logs.listings)
     assert watcher.ends((P0, P1), 0.1) == {P0: LogRange(0, 10), P1: LogRange(0, 20)}
     assert len(logs.listings) == listed
     assert watcher.ends((P0, P1, P2), SOON).keys() == {P0, P1, P2}, "a partition more is asked for all the same"
-
-
-def test_topics_that_come_and_go_for_a_month_leave_nothing_behind(
-    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    watcher = watch()  # not started: its turns are made here
-    made, cluster = watcher.watcher, logs.of(source().client)
-    for day in range(30):
-        name = f"day-{day}"
-        tp = TopicPartition(name, 0)
-        logs.ends, logs.topic_ids = {P0: 10, tp: 5}, {"t": "id", name: f"id-{day}"}
-        made._topics, made._partitions = frozenset({"t", name}), frozenset({P0, tp})
-        made._refresh_metadata(cluster)
-        made._refresh_ends(cluster)
-        logs.topic_ids[name] = f"again-{day}"
-        made._refresh_metadata(cluster)
-        assert tp in made._valid_from, "what is told of the old topic must not count"
-        now[0] += 86_400.0
-    sizes = {
-        name: len(getattr(made, name)) for name in ("_logs", "_watermarks", "_epochs", "_valid_from", "_topic_ids")
-    }
-    assert max(sizes.values()) <= 3, sizes
-
-
-def test_a_topic_that_was_gone_for_a_moment_is_known_to_be_another(logs: Logs, watch: Callable[..., Watch]) -> None:
-    made, cluster = watch().watcher, logs.of(source().client)
-    made._topics, made._partitions = frozenset({"t"}), frozenset({P0})
-    made._refresh_metadata(cluster)
-    made._refresh_ends(cluster)
-    ends, logs.ends = logs.ends, {}
-    made._refresh_metadata(cluster)
-    logs.ends, logs.topic_ids = ends, {"t": "another"}
-    made._refresh_metadata(cluster)
-    assert made.known([P0]) == {}
