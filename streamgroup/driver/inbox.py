@@ -157,4 +157,4 @@ class Inbox:
             try:
                 return mail.get(timeout=max(0.0, due - now))
             except Empty:
-                self.tick(time.monotonic())
+                self.tick(due)

@@ -53,6 +53,8 @@ class GroupThread:
         self._poller = Poller(options)
         self._outbox: deque[MemberAction] = deque()
         """Actions that wait for the loop. Any thread may append one."""
+        self._received: list[Connected | ResponseReceived | Broken] = []
+        """Events of the poller that wait for the loop."""
         self._lines: dict[Lane, _Line] = {}
         self._due: dict[int, float] = {}  # by token; a response, a broken connection or the timeout removes each entry
         self._coordinator: Broker | None = None
@@ -85,7 +87,7 @@ class GroupThread:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._turn()
+                self._turn(time.monotonic())
         except Exception as error:
             log.exception("group %s: the thread for requests to the coordinator has failed", self._group)
             text = f"group {self._group}: the thread for requests to the coordinator has failed: {error!r}"
@@ -93,14 +95,16 @@ class GroupThread:
         finally:
             self._poller.close()
 
-    def _turn(self) -> None:
-        self._perform()
-        received = self._poller.wait(self._wait_for(time.monotonic()))
-        now = time.monotonic()
+    def _turn(self, now: float) -> None:
+        """Handle what has come and what is due. Wait only if that is nothing: `now` would be too old after it."""
+        received, self._received = self._received, []
+        is_idle = not received and not self._outbox and self._wait_for(now) > 0
         for event in self._translate(received, now):
             self._inbox.post(event)
-            self._perform()
+            self._perform(now)
         self._inbox.tick(now)
+        self._perform(now)
+        self._received = self._poller.wait(self._wait_for(now) if is_idle else 0.0)
 
     def _wait_for(self, now: float) -> float:
         times = [now + LONGEST_WAIT_S, *self._due.values()]
@@ -149,12 +153,12 @@ class GroupThread:
 
     # --- actions -----------------------------------------------------------------------------------------------------
 
-    def _perform(self) -> None:
+    def _perform(self, now: float) -> None:
         while self._outbox:
             action = self._outbox.popleft()
             match action:
                 case Send():
-                    self._due[action.token] = time.monotonic() + action.timeout_ms / 1000
+                    self._due[action.token] = now + action.timeout_ms / 1000
                     self._send(action)
                 case ev.Reset(lane):
                     self._reset(lane)

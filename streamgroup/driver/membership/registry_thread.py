@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -64,6 +65,14 @@ class _Posted:
     answer: Future[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A question whose connection has failed."""
+
+    posted: _Posted
+    error: TransportError
+
+
 class RegistryThread:
     """Carries out actions in ZooKeeper; an `ActionExecutor` as `GroupThread` is."""
 
@@ -82,7 +91,11 @@ class RegistryThread:
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._work: deque[zk.RegistryAction] = deque()
         """Actions that wait to be carried out in ZooKeeper."""
+        self._received: deque[Any] = deque()
+        """Items of `_inbox` that wait for the loop."""
         self._questions: deque[_Posted] = deque()
+        self._again: list[tuple[float, _Posted]] = []
+        """Questions whose connection has failed, each with the time when it is asked again."""
         self._life = 0
         self._session = self._new_session()
         self._wanted = False
@@ -144,53 +157,62 @@ class RegistryThread:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._turn()
+                self._turn(time.monotonic())
         except Exception as error:
             log.exception("the registry's thread has failed")
             self.fail(StreamGroupError(f"the registry's thread has failed: {error!r}"))
         finally:
             self._end()
 
-    def _turn(self) -> None:
-        """Handle received items before actions: no action may run in a session that is known to have ended."""
+    def _turn(self, now: float) -> None:
+        """Do one thing that may take long, or wait: `now` would be too old for a second one.
+
+        Received items go before actions: no action may run in a session that is known to have ended.
+        """
         self._perform()
-        for each in self._take_inbox(self._wait_for(time.monotonic())):
-            self._on_received(each)
-        self._tick(time.monotonic())
+        self._take_inbox()
+        if self._received:
+            self._on_received(self._received.popleft(), now)
+            return
+        is_idle = self._wait_for(now) > 0
+        self._tick(now)
         if self._work:
-            self._carry_out_next()
+            self._carry_out_next(now)
         elif self._questions:
-            self._ask(self._questions.popleft())
+            self._ask(self._questions.popleft(), now)
+        elif is_idle:
+            self._take_inbox(self._wait_for(now))
 
     def _wait_for(self, now: float) -> float:
-        if self._work or self._questions:
-            return 0.0
-        wake_at = self._run_inbox.wake_at
-        until = now + LONGEST_WAIT_S if wake_at is None else min(now + LONGEST_WAIT_S, wake_at)
-        return max(0.0, until - now)
+        """Return the seconds until something is due if nothing is received; 0 or less if it is due now."""
+        times = [now + LONGEST_WAIT_S, *(at for at, _ in self._again)]
+        if (wake_at := self._run_inbox.wake_at) is not None:
+            times.append(wake_at)
+        return min(times) - now
 
-    def _take_inbox(self, timeout: float) -> list[Any]:
-        """Return the items received; wait up to `timeout` seconds for the first."""
-        received: list[Any] = []
-        try:
-            received.append(self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait())
+    def _take_inbox(self, timeout: float = 0.0) -> None:
+        """Take the items received; wait up to `timeout` seconds for the first."""
+        with suppress(Empty):
+            self._received.append(self._inbox.get(timeout=max(0.0, timeout)))
             while True:
-                received.append(self._inbox.get_nowait())
-        except Empty:
-            return received
+                self._received.append(self._inbox.get_nowait())
 
-    def _on_received(self, each: Any) -> None:
+    def _on_received(self, each: Any, now: float) -> None:
         match each:
             case (int(life), event):
                 if life == self._life:
-                    self._on_session_event(event)
+                    self._on_session_event(event, now)
             case _Posted():
                 self._questions.append(each)
+            case _Failed(posted, error):
+                self._ask_again(posted, error, now)
             case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
                 self._step(each)
 
     def _tick(self, now: float) -> None:
         self._warn_if_unconnected(now)
+        self._questions += [posted for at, posted in self._again if at <= now]
+        self._again = [(at, posted) for at, posted in self._again if at > now]
         self._run_inbox.tick(now)
         self._perform()
 
@@ -224,24 +246,24 @@ class RegistryThread:
         """Queue an event. The session's threads call it; they must never wait, nor call ZooKeeper."""
         self._inbox.put((life, event))
 
-    def _open_session(self) -> None:
+    def _open_session(self, now: float) -> None:
         if not self._session.connected and self._connecting_since is None:
-            self._connecting_since = time.monotonic()
+            self._connecting_since = now
         try:
             self._session.open()
         except StreamGroupError as error:
             self.fail(error)
 
-    def _on_session_event(self, event: SessionEvent) -> None:
+    def _on_session_event(self, event: SessionEvent, now: float) -> None:
         match event:
             case SessionStarted() | Resumed() if self._known is None:
                 # A session's connection may break and resume before the member learns that the session has started.
                 self._connecting_since = None
                 if self._wanted:
-                    self._begin()
+                    self._begin(now)
             case SessionEnded(session_id, reason):
                 if self._known in {None, session_id}:
-                    self._over(reason)
+                    self._over(reason, now)
                 # An event of an earlier session has no effect: `connect` has begun the next one, which the member uses.
             case Suspended(session_id) if session_id == self._known:
                 self._step(zk.Suspended("the connection is lost"))
@@ -250,10 +272,10 @@ class RegistryThread:
             case NodeChanged(path) if self._known is not None:
                 self._step(zk.Changed(path))
 
-    def _begin(self) -> None:
+    def _begin(self, now: float) -> None:
         """Give the member its session; fail the query if the servers cannot keep a registry."""
         try:
-            self._session.connect(time.monotonic() + self._session_timeout_s)
+            self._session.connect(now + self._session_timeout_s)
         except TransportError:
             return  # the session is lost already: an event announces the next one
         except StreamGroupError as error:
@@ -263,7 +285,7 @@ class RegistryThread:
         self._session_timeout_s = min(self._options.session_timeout_ms, granted_ms) / 1000
         self._step(zk.SessionBegan(self._known, granted_ms))
 
-    def _over(self, reason: str) -> None:
+    def _over(self, reason: str, now: float) -> None:
         """Handle the end of the session: its queued actions must not run in the next one."""
         self._perform()  # what other threads left meanwhile is of the session that is over, too
         known, self._known = self._known, None
@@ -273,7 +295,7 @@ class RegistryThread:
         if self._session.refused:
             self.fail(TransportError(f"{self._session.where}: {reason}"))
         elif self._wanted:
-            self._open_session()
+            self._open_session(now)
 
     def _warn_if_unconnected(self, now: float) -> None:
         """Warn once if the first connection takes too long. The session keeps trying as long as the query runs."""
@@ -284,15 +306,15 @@ class RegistryThread:
 
     # --- requests to ZooKeeper ---------------------------------------------------------------------------------------
 
-    def _carry_out_next(self) -> None:
-        deadline = time.monotonic() + self._session_timeout_s
+    def _carry_out_next(self, now: float) -> None:
+        deadline = now + self._session_timeout_s
         match action := self._work.popleft():
             case zk.OpenSession():
                 self._wanted = True
                 if self._session.connected:
-                    self._begin()
+                    self._begin(now)
                 else:
-                    self._open_session()
+                    self._open_session(now)
             case zk.CloseSession():
                 self._wanted, self._known, self._connecting_since = False, None, None
                 self._session.close(CLOSE_TIMEOUT_S)
@@ -326,20 +348,22 @@ class RegistryThread:
             case _:
                 self.fail(error)
 
-    def _ask(self, posted: _Posted) -> None:
+    def _ask(self, posted: _Posted, now: float) -> None:
         """Ask a question of another thread. While the member wants a session, only the member opens one."""
         try:
             if not self._wanted:
-                self._session.connect(min(posted.until, time.monotonic() + self._session_timeout_s))
+                self._session.connect(min(posted.until, now + self._session_timeout_s))
             posted.answer.set_result(posted.question(self._session, posted.until))
         except TransportError as error:
-            if time.monotonic() + RETRY_BACKOFF_S < posted.until:
-                again = threading.Timer(RETRY_BACKOFF_S, self._inbox.put, [posted])
-                again.daemon = True
-                again.start()
-            else:
-                posted.answer.set_exception(error)
+            self._received.append(_Failed(posted, error))
         except Exception as error:  # an error of any type is raised in the thread that asked
+            posted.answer.set_exception(error)
+
+    def _ask_again(self, posted: _Posted, error: TransportError, now: float) -> None:
+        """Ask a question again after a pause, unless its time is over then."""
+        if now + RETRY_BACKOFF_S < posted.until:
+            self._again.append((now + RETRY_BACKOFF_S, posted))
+        else:
             posted.answer.set_exception(error)
 
     def _end(self) -> None:
@@ -347,6 +371,8 @@ class RegistryThread:
         self._session.close(CLOSE_TIMEOUT_S)
         if self.offsets is not None:
             self.offsets.close()
-        for each in (*self._questions, *self._take_inbox(0.0)):
-            if isinstance(each, _Posted):
-                each.answer.set_exception(TransportError("the coordinator is stopping"))
+        self._take_inbox()
+        for each in (*self._questions, *self._received, *(posted for _, posted in self._again)):
+            posted = each.posted if isinstance(each, _Failed) else each
+            if isinstance(posted, _Posted):
+                posted.answer.set_exception(TransportError("the coordinator is stopping"))

@@ -290,6 +290,18 @@ def test_a_question_that_is_left_fails_with_the_thread(running: Running) -> None
     assert session.closed
 
 
+def test_a_question_that_waits_to_be_asked_again_fails_with_the_thread(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_thread, "RETRY_BACKOFF_S", SOON)
+    running.session.fails = UnansweredError("away")
+    left = running.thread.post(lambda session, deadline: None, 3 * SOON)
+    running.until(lambda: bool(running.thread._again))
+    running.thread.stop(SOON)
+    with pytest.raises(TransportError, match="stopping"):
+        left.result(0.0)
+
+
 def test_what_cannot_be_a_registry_ends_the_query(running: Running) -> None:
     running.session.fails = ConfigError("no node /kafka")
     running.want(zk.OpenSession())
