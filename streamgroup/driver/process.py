@@ -108,7 +108,7 @@ def _watch_jvm(coordinator: Coordinator, channel: ControlServer, jvm: int) -> No
     while not has_ended():
         try:
             if can_look:
-                coordinator.look_at_silence(jvm_is_stopped=is_stopped())
+                coordinator.look_at_silence(jvm_is_stopped=is_stopped(time.monotonic()))
         except Exception:  # go on watching: after the JVM's end only this thread ends the process
             can_look = False
             log.exception("looking at the silence of Spark has failed; a hung driver is not noticed any more (R27)")

@@ -42,14 +42,17 @@ class Claim:
         Raises ConfigError if another run still holds it after that. If the file cannot be made, the query goes on
         without a claim. Returns without the claim once `is_over()` holds.
         """
-        deadline = time.monotonic() + (TAKE_TIMEOUT_S if timeout is None else timeout)
+        timeout_s = TAKE_TIMEOUT_S if timeout is None else timeout
+        began: float | None = None
         try:
             make_private(self._path.parent.parent)
             make_private(self._path.parent)
             while not self._taken():
                 if is_over():
                     return
-                if time.monotonic() >= deadline:
+                now = time.monotonic()
+                began = now if began is None else began
+                if now - began >= timeout_s:
                     raise ConfigError(self._refusal(_holder_of(self._path)))
                 time.sleep(_POLL_S)
         except OSError as error:

@@ -270,8 +270,15 @@ class ControlServer:
             self._base.parent.rmdir()
 
     def _serve(self) -> None:
-        kept = time.monotonic()
+        kept: float | None = None
         while (listener := self._listener) is not None:
+            now = time.monotonic()
+            if kept is None:
+                kept = now
+            elif now - kept >= KEEP_EVERY_S:
+                kept = now
+                self._keep()
+                continue  # with the listener that the channel has now
             try:
                 connection = listener.accept()
             except OSError as error:
@@ -280,9 +287,6 @@ class ControlServer:
                 return
             if connection is not None:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
-            if time.monotonic() - kept >= KEEP_EVERY_S:
-                kept = time.monotonic()
-                self._keep()
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
         with connection, suppress(OSError, EOFError):

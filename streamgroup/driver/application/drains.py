@@ -46,8 +46,12 @@ def drain_together(
     ]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + timeout + ANSWER_GRACE_S + POLL_S
-    while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline:
+    began: float | None = None
+    while any(thread.is_alive() for thread in threads):
+        now = time.monotonic()
+        began = now if began is None else began
+        if now - began >= timeout + ANSWER_GRACE_S + POLL_S:
+            break
         meanwhile()
         threads[0].join(POLL_S) if threads[0].is_alive() else time.sleep(POLL_S)
     if ends:

@@ -10,7 +10,6 @@ import os
 import select
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -133,17 +132,21 @@ class StoppedWatch:
     def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._pid = pid
         self._proc = proc if (proc / "self").exists() else None
-        self._by_ps = (0.0, "")
+        self._by_ps: tuple[float | None, str] = (None, "")
+        """When `ps` ran last, and the state that it printed."""
 
-    def __call__(self) -> bool:
-        """Return whether the process is stopped. A process that a debugger traces (`t`) does not count as stopped."""
-        return self._state() == STOPPED
+    def __call__(self, now: float) -> bool:
+        """Return whether the process is stopped at `now`, in monotonic seconds.
 
-    def _state(self) -> str:
+        A process that a debugger traces (`t`) does not count as stopped.
+        """
+        return self._state(now) == STOPPED
+
+    def _state(self, now: float) -> str:
         if self._proc is not None:
             return state_of(self._pid, self._proc)
         looked_at, state = self._by_ps
-        if time.monotonic() - looked_at >= PS_EVERY_S:
+        if looked_at is None or now - looked_at >= PS_EVERY_S:
             state = state_by_ps(self._pid)
-            self._by_ps = (time.monotonic(), state)
+            self._by_ps = (now, state)
         return state

@@ -68,14 +68,14 @@ def test_a_driver_whose_jvm_is_stopped_leaves_after_a_session_and_joins_again(st
 
     def leave() -> None:
         jvm.send_signal(signal.SIGSTOP)
-        until(is_stopped, "stopped")
+        until(lambda: is_stopped(time.monotonic()), "stopped")
         deadline = time.monotonic() + SOON
         while not run.poller.asked(LeaveGroupRequest):
-            run.coordinator.look_at_silence(jvm_is_stopped=is_stopped())
+            run.coordinator.look_at_silence(jvm_is_stopped=is_stopped(time.monotonic()))
             assert time.monotonic() < deadline, "it has not left"
             time.sleep(0.02)
         jvm.send_signal(signal.SIGCONT)
-        until(lambda: not is_stopped(), "going on")
+        until(lambda: not is_stopped(time.monotonic()), "going on")
 
     try:
         leave_and_come_back(run, leave)

@@ -16,6 +16,8 @@ from streamgroup.driver.application import parent
 from streamgroup.driver.application.parent import EndedWatch, StoppedWatch, find_jvm, state_by_ps, state_of
 from tests.unit.driver.shells import SOON, until
 
+NOW = 100.0
+
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
@@ -27,11 +29,11 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_process_is_stopped_from_sigstop_to_sigcont(child: subprocess.Popen[bytes]) -> None:
     is_stopped = StoppedWatch(child.pid)
-    assert not is_stopped()
+    assert not is_stopped(NOW)
     child.send_signal(signal.SIGSTOP)
-    until(is_stopped, "stopped")
+    until(lambda: is_stopped(NOW), "stopped")
     child.send_signal(signal.SIGCONT)
-    until(lambda: not is_stopped(), "going on")
+    until(lambda: not is_stopped(NOW), "going on")
 
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed; .ci/run installs it (procps)")
@@ -40,17 +42,19 @@ def test_ps_tells_the_same_where_there_is_no_proc(
 ) -> None:
     monkeypatch.setattr(parent, "PS_EVERY_S", 0.0)
     is_stopped = StoppedWatch(child.pid, proc=tmp_path)
-    assert not is_stopped()
+    assert not is_stopped(NOW)
     child.send_signal(signal.SIGSTOP)
-    until(is_stopped, "stopped")
+    until(lambda: is_stopped(NOW), "stopped")
 
 
 def test_ps_is_asked_now_and_then_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(parent, "state_by_ps", lambda pid: asked.append(pid) or "T")  # type: ignore[func-returns-value]
     is_stopped = StoppedWatch(7, proc=tmp_path)
-    assert [is_stopped() for _ in range(3)] == [True, True, True]
+    assert [is_stopped(NOW + seconds) for seconds in (0.0, 0.2, parent.PS_EVERY_S - 0.1)] == [True, True, True]
     assert asked == [7]
+    is_stopped(NOW + parent.PS_EVERY_S)
+    assert asked == [7, 7]
 
 
 def test_without_ps_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
