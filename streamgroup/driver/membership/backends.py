@@ -175,6 +175,7 @@ class RegistryBackend:
             raise ConfigError("kafka.offsets.storage=kafka: brokers of Kafka 0.7 keep no offsets: leave it out")
         client, group = self._options.client, self._group.group_id
         self.thread.offsets = OffsetsThread(client, group, self.thread.answered, self.thread.fail)
+        self.thread.offsets.start()
 
     @property
     def _in_kafka(self) -> bool:

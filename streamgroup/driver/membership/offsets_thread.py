@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 from streamgroup.cluster.admin import committed
-from streamgroup.cluster.interface import kafka_of, open_cluster
+from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, TransportError, error_of
 from streamgroup.group.commits import NO_GENERATION
@@ -36,6 +36,10 @@ class _Queued:
     epoch: int
 
 
+class _WithdrawnError(Exception):
+    """The commit was withdrawn before it was sent."""
+
+
 class OffsetsThread:
     """Asks brokers for one run. `answered` and `failed` are called in its thread."""
 
@@ -53,6 +57,9 @@ class OffsetsThread:
         self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
         self._epoch = 0
         self._thread = threading.Thread(target=self._run, name="streamgroup-offsets", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send requests. Requests that were taken before are kept."""
         self._thread.start()
 
     def take(self, request: Request) -> None:
@@ -60,7 +67,10 @@ class OffsetsThread:
         self._queue.put(_Queued(request, self._epoch))
 
     def withdraw(self) -> None:
-        """Drop the requests that have not been sent yet."""
+        """Drop the requests that have not been sent yet, and the commit whose coordinator is still looked for.
+
+        The lookup may take seconds. Meanwhile another member may claim the partitions, and the broker fences nobody.
+        """
         self._epoch += 1
 
     def close(self) -> None:
@@ -71,31 +81,46 @@ class OffsetsThread:
     def _run(self) -> None:
         with closing(open_cluster(self._options)) as cluster:
             while (queued := self._queue.get()) is not None:
-                if queued.epoch != self._epoch:
-                    continue
-                request = queued.request
-                deadline = time.monotonic() + request.timeout_ms / 1000
-                try:
-                    answer = self._ask(kafka_of(cluster, deadline), request, deadline)
-                except TransportError as error:
-                    answer = NoAnswer(request.token, str(error))
-                except StreamGroupError as error:
-                    self._failed(error)
-                    continue
-                except Exception as error:  # any defect must fail the query: the member would wait for ever
-                    log.exception("offsets in Kafka")
-                    self._failed(StreamGroupError(f"group {self._group}: its offsets in Kafka: {error!r}"))
-                    continue
-                self._answered(answer)
+                if not self._is_withdrawn(queued):
+                    self._serve(cluster, queued)
 
-    def _ask(self, cluster: KafkaCluster, request: Request, deadline: float) -> Answer:
+    def _is_withdrawn(self, queued: _Queued) -> bool:
+        return queued.epoch != self._epoch
+
+    def _serve(self, cluster: Cluster, queued: _Queued) -> None:
+        """Send one request and pass its answer on, or the error that ends the query."""
+        request = queued.request
+        deadline = time.monotonic() + request.timeout_ms / 1000
+        try:
+            answer = self._ask(kafka_of(cluster, deadline), queued, deadline)
+        except _WithdrawnError:
+            return
+        except TransportError as error:
+            answer = NoAnswer(request.token, str(error))
+        except StreamGroupError as error:
+            self._failed(error)
+            return
+        except Exception as error:  # any defect must fail the query: the member would wait for ever
+            log.exception("offsets in Kafka")
+            self._failed(StreamGroupError(f"group {self._group}: its offsets in Kafka: {error!r}"))
+            return
+        self._answered(answer)
+
+    def _ask(self, cluster: KafkaCluster, queued: _Queued, deadline: float) -> Answer:
+        request = queued.request
         if isinstance(request, CommitOffsets):
-            return self._commit(cluster, request, deadline)
+            return self._commit(cluster, request, deadline, queued.epoch)
         return OffsetsFetched(request.token, committed(cluster, self._group, deadline, in_zookeeper=False))
 
-    def _commit(self, cluster: KafkaCluster, request: CommitOffsets, deadline: float) -> OffsetsCommitted:
+    def _commit(self, cluster: KafkaCluster, request: CommitOffsets, deadline: float, epoch: int) -> OffsetsCommitted:
         """Commit without a member id: the brokers do not know the members, which ZooKeeper keeps."""
-        build = commit_request(replace(request, member_id="", generation=NO_GENERATION, instance_id=None))
+        shape = commit_request(replace(request, member_id="", generation=NO_GENERATION, instance_id=None))
+
+        def build(version: int) -> OffsetCommitRequest:  # called when the connection is there, just before it is sent
+            if epoch != self._epoch:
+                raise _WithdrawnError
+            return shape(version)
+
         coordinator = cluster.coordinator(self._group, deadline)
         _, response = cluster.call_versioned(OffsetCommitRequest, build, coordinator, deadline, keep_trying=False)
         verdicts = commit_verdicts(response)

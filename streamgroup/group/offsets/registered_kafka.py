@@ -68,6 +68,9 @@ class RegisteredKafkaStore(OffsetStore):
         """Withdraw commits once their member gives partitions up or is assigned others. Kafka would not fence them."""
         if not isinstance(action, ev.Joining | ev.Assigned | ev.Lost | ev.Left):
             return NOTHING
+        return self._withdraw()
+
+    def _withdraw(self) -> Outcome:
         self._checks.clear()
         return Outcome((WithdrawFromKafka(),))
 
@@ -77,6 +80,8 @@ class RegisteredKafkaStore(OffsetStore):
 
     def hear(self, event: object, now: float) -> Outcome:
         """Pass a commit on whose member is registered, and the brokers' answers."""
+        if isinstance(event, ev.Stop):  # the member gives its partitions up now, and has `Left` a round trip later
+            return self._withdraw()
         if isinstance(event, OffsetsFetched | OffsetsCommitted | NoAnswer):
             return Outcome(answers=(event,))
         if not isinstance(event, zk.Transacted | zk.Refused | zk.Unanswered):

@@ -48,13 +48,13 @@ class _Cluster:
 
 
 def commit(offsets: OffsetsThread, code: int) -> Any:
-    return offsets._commit(cast("Any", _Cluster(code)), COMMIT, 0.0)
+    return offsets._commit(cast("Any", _Cluster(code)), COMMIT, 0.0, 0)
 
 
 def test_a_commit_is_of_no_member_and_keeps_its_offsets() -> None:
     cluster = _Cluster(0)
     with closing(OffsetsThread(client(), "g", print, print)) as offsets:
-        answer = offsets._commit(cast("Any", cluster), COMMIT, 0.0)
+        answer = offsets._commit(cast("Any", cluster), COMMIT, 0.0, 0)
     assert (answer.token, answer.verdicts[P0].verdict) == (6, Verdict.COMMITTED)
     (request,) = cluster.requests
     assert (request.member_id, request.generation_id_or_member_epoch, request.group_instance_id) == ("", -1, None)
@@ -114,6 +114,7 @@ def test_requests_are_answered_in_order_and_a_broker_that_is_away_gives_no_answe
     monkeypatch.setattr(offsets_thread, "committed", lambda *_, in_zookeeper: found)
     answers: SimpleQueue[Answer] = SimpleQueue()
     with closing(OffsetsThread(client(), "g", answers.put, print)) as offsets:
+        offsets.start()
         offsets.take(FetchOffsets(5, "g", frozenset(), 1000))
         offsets.take(COMMIT)
         assert answers.get(timeout=SOON) == OffsetsFetched(5, found)
@@ -128,6 +129,7 @@ def test_what_was_withdrawn_is_never_asked(brokers: _Brokers) -> None:
     answers: SimpleQueue[Answer] = SimpleQueue()
     brokers.gate.clear()
     with closing(OffsetsThread(client(), "g", answers.put, print)) as offsets:
+        offsets.start()
         offsets.take(COMMIT)
         offsets.take(replace(COMMIT, token=7))
         wait_until(lambda: offsets._queue.qsize() <= 1, "the first request is not taken")
@@ -140,9 +142,31 @@ def test_what_was_withdrawn_is_never_asked(brokers: _Brokers) -> None:
     assert 7 not in tokens
 
 
+def test_a_commit_that_is_withdrawn_while_its_coordinator_is_looked_for_is_not_sent(brokers: _Brokers) -> None:
+    looks, found = threading.Event(), threading.Event()
+
+    def coordinator(group: str, deadline: float) -> int:
+        looks.set()
+        assert found.wait(SOON)
+        return 1
+
+    brokers.coordinator = coordinator  # type: ignore[method-assign]
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    with closing(OffsetsThread(client(), "g", answers.put, print)) as offsets:
+        offsets.start()
+        offsets.take(COMMIT)
+        assert looks.wait(SOON)
+        offsets.withdraw()
+        offsets.take(replace(COMMIT, token=7))
+        found.set()
+        assert answers.get(timeout=SOON).token == 7
+    assert len(brokers.requests) == 1
+
+
 def test_an_error_that_no_attempt_mends_ends_the_query(brokers: _Brokers) -> None:
     failures: SimpleQueue[StreamGroupError] = SimpleQueue()
     brokers.code = int(ErrorCode.UNKNOWN_MEMBER_ID)
     with closing(OffsetsThread(client(), "g", print, failures.put)) as offsets:
+        offsets.start()
         offsets.take(COMMIT)
         assert "has members there" in str(failures.get(timeout=SOON))

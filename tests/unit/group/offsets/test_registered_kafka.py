@@ -75,6 +75,13 @@ def test_what_gives_partitions_up_withdraws_what_was_to_be_committed(action: Any
     assert store.hear(zk.Transacted(token), 0.2).actions == ()
 
 
+def test_a_stop_withdraws_what_was_to_be_committed_before_the_member_has_left() -> None:
+    store, token = checked()
+    assert not store.takes(ev.Stop()), "the membership machine hears of it, too"
+    assert store.hear(ev.Stop(), 0.1).actions == (WithdrawFromKafka(),)
+    assert store.hear(zk.Transacted(token), 0.2).actions == ()
+
+
 def test_other_actions_of_the_member_withdraw_nothing() -> None:
     store, token = checked()
     assert store.follow(ev.Note(ev.INFO, "")).actions == ()
