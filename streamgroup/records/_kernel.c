@@ -6,7 +6,8 @@
  * may be read. Nothing is allocated here: the caller brings all buffers, and their sizes are checked. The GIL is
  * released while bytes are read.
  *
- * Message sets (magic 0, 1 and Kafka 0.7) are read by _messages.c and _messages07.c.
+ * Message sets (magic 0, 1 and Kafka 0.7) are read by _messages.c and _messages07.c. Records are written by _encode.c and
+ * _encode_messages.c.
  */
 
 #include "_kernel.h"
@@ -352,6 +353,20 @@ PyDoc_STRVAR(count_doc, "count(buffer, begin, end, /)\n"
 PyDoc_STRVAR(messages_doc, "messages(buffer, *sets, checked, /, *messages)\n"
                            "Fill `messages`; None, or (set, position, fault) of the first message that cannot be.");
 PyDoc_STRVAR(crc32_doc, "crc32(data, portable, /)\nThe CRC-32 of `data`; by tables where `portable`.");
+PyDoc_STRVAR(record_sizes_doc, "record_sizes(*records, deltas, sizes, /)\n"
+                               "Fill `sizes` with the bytes of each record, where its two deltas take `deltas`.");
+PyDoc_STRVAR(encode_records_doc,
+             "encode_records(*records, start, stop, reserve, /)\n"
+             "The records `[start, stop)` behind `reserve` zeros, with deltas from the first one. `records` are "
+             "timestamps, key, value, header offsets or None, header key, header value. A column is five arguments: "
+             "validity or None, offsets, data, first, width.");
+PyDoc_STRVAR(message_sizes_doc, "message_sizes(*key, *value, head, sizes, /)\n"
+                                "Fill `sizes` with `head` and the bytes of key and value of each message.");
+PyDoc_STRVAR(encode_messages_doc,
+             "encode_messages(timestamps, *key, *value, magic, start, stop, reserve, /)\n"
+             "The messages `[start, stop)` of magic 0 or 1 behind `reserve` zeros, with offsets from 0 on.");
+PyDoc_STRVAR(encode_messages07_doc, "encode_messages07(*value, magic, start, stop, reserve, /)\n"
+                                    "The messages `[start, stop)` of Kafka 0.7 behind `reserve` zeros.");
 
 static PyMethodDef methods[] = {
     {"scan", scan, METH_VARARGS, scan_doc},
@@ -364,6 +379,11 @@ static PyMethodDef methods[] = {
     {"messages", messages_scan, METH_VARARGS, messages_doc},
     {"messages07", messages_scan07, METH_VARARGS, messages_doc},
     {"crc32", messages_crc32, METH_VARARGS, crc32_doc},
+    {"record_sizes", encode_record_sizes, METH_VARARGS, record_sizes_doc},
+    {"encode_records", encode_records, METH_VARARGS, encode_records_doc},
+    {"message_sizes", encode_message_sizes, METH_VARARGS, message_sizes_doc},
+    {"encode_messages", encode_messages, METH_VARARGS, encode_messages_doc},
+    {"encode_messages07", encode_messages07, METH_VARARGS, encode_messages07_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -371,7 +391,7 @@ static PyModuleDef_Slot slots[] = {{0, NULL}};
 static struct PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_kernel",
-    .m_doc = "The compiled scan of records; see kernel.py.",
+    .m_doc = "The compiled scan and encoding of records; see kernel.py.",
     .m_size = 0,
     .m_methods = methods,
     .m_slots = slots,

@@ -66,4 +66,13 @@ PyObject *messages_walk07(PyObject *module, PyObject *args);
 PyObject *messages_count07(PyObject *module, PyObject *args);
 PyObject *messages_scan07(PyObject *module, PyObject *args);
 
+/* _encode.c */
+PyObject *encode_record_sizes(PyObject *module, PyObject *args);
+PyObject *encode_records(PyObject *module, PyObject *args);
+
+/* _encode_messages.c */
+PyObject *encode_message_sizes(PyObject *module, PyObject *args);
+PyObject *encode_messages(PyObject *module, PyObject *args);
+PyObject *encode_messages07(PyObject *module, PyObject *args);
+
 #endif

@@ -14,10 +14,11 @@ from typing import Literal, Protocol, cast
 import numpy as np
 import pyarrow as pa
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import ConfigError, EncodeError
+from streamgroup.records import encode_numpy as _encode
 from streamgroup.records import message_scan as _message_scan
 from streamgroup.records import scan as _scan
-from streamgroup.records.fields import Bytes, Fault, Fields, HeaderFields, Ints, RecordFault, Regions
+from streamgroup.records.fields import Bytes, Fault, Fields, HeaderFields, Ints, Longs, RecordFault, Regions
 from streamgroup.records.message_sets import (
     MessageFault,
     MessageFields,
@@ -27,6 +28,7 @@ from streamgroup.records.message_sets import (
     MessageSets07,
     Walk,
 )
+from streamgroup.records.record_columns import BinaryColumn, ColumnBuffers
 
 VARIABLE = "STREAMGROUP_KERNEL"
 
@@ -34,9 +36,10 @@ Name = Literal["python", "compiled"]
 
 
 class RecordKernel(Protocol):
-    """The hot loops that find and copy the fields of records.
+    """The hot loops that find and copy the fields of records, and those that encode records.
 
-    `start` and `length` are positions in `buffer`, ascending, without overlap; -1 is null.
+    `start` and `length` are positions in `buffer`, ascending, without overlap; -1 is null. What encodes
+    writes `reserve` zeros before the records, and raises EncodeError for what is longer than its length field can say.
     """
 
     name: Name
@@ -68,6 +71,21 @@ class RecordKernel(Protocol):
     def crc32(self, data: memoryview) -> int:
         """Return the CRC-32 of `data`, the same as zlib's."""
 
+    def record_sizes(self, columns: ColumnBuffers, deltas: int) -> Longs:
+        """Return the bytes of each record of a batch v2, where its two deltas take `deltas` bytes."""
+
+    def encode_records(self, columns: ColumnBuffers, start: int, stop: int, reserve: int) -> bytearray:
+        """Encode the records `[start, stop)` of a batch v2, with deltas from the first one."""
+
+    def message_sizes(self, key: BinaryColumn, value: BinaryColumn, rows: int, head: int) -> Longs:
+        """Return the bytes of each message whose parts besides key and value take `head` bytes."""
+
+    def encode_messages(self, columns: ColumnBuffers, magic: int, start: int, stop: int, reserve: int) -> bytearray:
+        """Encode the messages `[start, stop)` of magic 0 or 1, with offsets from 0 on."""
+
+    def encode_messages07(self, value: BinaryColumn, magic: int, start: int, stop: int, reserve: int) -> bytearray:
+        """Encode the messages `[start, stop)` of Kafka 0.7."""
+
 
 class _Python:
     name: Name = "python"
@@ -79,13 +97,18 @@ class _Python:
     walk07 = staticmethod(_message_scan.walk07)
     messages07 = staticmethod(_message_scan.messages07)
     crc32 = staticmethod(zlib.crc32)
+    record_sizes = staticmethod(_encode.record_sizes)
+    encode_records = staticmethod(_encode.encode_records)
+    message_sizes = staticmethod(_encode.message_sizes)
+    encode_messages = staticmethod(_encode.encode_messages)
+    encode_messages07 = staticmethod(_encode.encode_messages07)
 
 
 class _Compiled:
     name: Name = "compiled"
 
     def __init__(self, module: ModuleType) -> None:
-        if not hasattr(module, "messages"):
+        if not hasattr(module, "encode_records"):
             raise ImportError("the compiled kernel was built from older sources. Install streamgroup again to build it")
         self._module = module
 
@@ -129,6 +152,48 @@ class _Compiled:
 
     def crc32(self, data: memoryview) -> int:
         return int(self._module.crc32(data, False))
+
+    def record_sizes(self, columns: ColumnBuffers, deltas: int) -> Longs:
+        sizes = np.empty(len(columns.timestamp_ms), np.int64)
+        with _length_errors:
+            self._module.record_sizes(*columns.arguments(), deltas, sizes)
+        return sizes
+
+    def encode_records(self, columns: ColumnBuffers, start: int, stop: int, reserve: int) -> bytearray:
+        with _length_errors:
+            return cast(bytearray, self._module.encode_records(*columns.arguments(), start, stop, reserve))
+
+    def message_sizes(self, key: BinaryColumn, value: BinaryColumn, rows: int, head: int) -> Longs:
+        sizes = np.empty(rows, np.int64)
+        with _length_errors:
+            self._module.message_sizes(*key.buffers, *value.buffers, head, sizes)
+        return sizes
+
+    def encode_messages(self, columns: ColumnBuffers, magic: int, start: int, stop: int, reserve: int) -> bytearray:
+        arguments = columns.timestamp_ms, *columns.key.buffers, *columns.value.buffers, magic, start, stop, reserve
+        with _length_errors:
+            return cast(bytearray, self._module.encode_messages(*arguments))
+
+    def encode_messages07(self, value: BinaryColumn, magic: int, start: int, stop: int, reserve: int) -> bytearray:
+        with _length_errors:
+            return cast(bytearray, self._module.encode_messages07(*value.buffers, magic, start, stop, reserve))
+
+
+class _LengthErrors:
+    """Raises EncodeError where the compiled kernel raises OverflowError: a length does not fit its field.
+
+    A class of its own costs a tenth of a context manager that is made of a generator, once for each batch.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is OverflowError:
+            raise EncodeError(str(error)) from None
+
+
+_length_errors = _LengthErrors()
 
 
 def _counted(count: int | tuple[int, int, int]) -> int:
