@@ -34,6 +34,8 @@ _LZ4_HEADER = struct.pack("<IBB", 0x184D2204, 0x60, 0x40)
 _LZ4_CHECKED = 4
 """What the header's checksum covers begins behind the magic."""
 _LZ4_BLOCK = 64 << 10
+_LZ4_BLOCK_CHECKSUM = 0x10
+"""The bit of the flags that tells that a checksum follows each block."""
 _LZ4_STORED = 1 << 31
 """The bit of a block's length that tells that the block is not compressed."""
 
@@ -87,12 +89,32 @@ def _lz4(data: memoryview, level: int, broken: bool) -> bytes:
     checksum = xxh32(_LZ4_HEADER if broken else _LZ4_HEADER[_LZ4_CHECKED:]) >> 8 & 0xFF
     pieces: list[Any] = [_LZ4_HEADER, bytes([checksum])]
     # As in Java the default level is the fast compressor, and every other one the high compressor.
-    mode: dict[str, Any] = {} if level == DEFAULT_LEVELS["lz4"] else {"mode": "high_compression", "compression": level}
-    for block in _blocks(data, _LZ4_BLOCK):
-        compressed = memoryview(cramjam.lz4.compress_block(block, store_size=False, **mode))
-        if len(compressed) < len(block):
-            pieces += (struct.pack("<I", len(compressed)), compressed)
-        else:
-            pieces += (struct.pack("<I", len(block) | _LZ4_STORED), block)
+    pieces += _lz4_fast(data) if level == DEFAULT_LEVELS["lz4"] else _lz4_high(data, level)
     pieces.append(bytes(4))
     return b"".join(pieces)
+
+
+def _lz4_fast(data: memoryview) -> Iterator[Any]:
+    """Iterate over lengths and blocks."""
+    for block in _blocks(data, _LZ4_BLOCK):
+        compressed = memoryview(cramjam.lz4.compress_block(block, store_size=False))
+        if len(compressed) < len(block):
+            yield from (struct.pack("<I", len(compressed)), compressed)
+        else:
+            yield from (struct.pack("<I", len(block) | _LZ4_STORED), block)
+
+
+def _lz4_high(data: memoryview, level: int) -> Iterator[Any]:
+    """Iterate over lengths and blocks.
+
+    cramjam compresses at a level only into frames, in which a checksum may follow each block. Levels above 12 are 12.
+    """
+    stream = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    stream.compress(bytes(data))
+    frame = memoryview(stream.finish())
+    checksum = 4 if frame[_LZ4_CHECKED] & _LZ4_BLOCK_CHECKSUM else 0
+    position = len(_LZ4_HEADER) + 1
+    while length := int.from_bytes(frame[position : position + 4], "little"):
+        end = position + 4 + (length & ~_LZ4_STORED)
+        yield frame[position:end]
+        position = end + checksum
