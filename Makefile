@@ -17,7 +17,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit timing jars pins test test-live test-faults test-sim test-mutants bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit timing jars pins test test-live test-faults test-sim test-mutants test-sanitizers bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ test-sim: $(STAMP) ## 50 000 seeds of the simulation, under an hour
 
 test-mutants: $(STAMP) ## break each rule in a copy of the code: its tests must notice (ONLY=R14: of one rule)
 	$(BIN)/python -m tests.mutants $(if $(JOBS),--jobs $(JOBS)) $(foreach one,$(ONLY),--only $(one))
+
+test-sanitizers: $(STAMP) ## the tests of records with the compiled kernel under gcc's sanitizers
+	$(BIN)/python -m tests.sanitizers
 
 bench: $(STAMP) ## beside Spark's own connector, one run, alternating pairs
 	$(BIN)/python -m benchmarks.batch_read

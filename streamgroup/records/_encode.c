@@ -209,7 +209,7 @@ PyObject *encode_records(PyObject *module, PyObject *args) {
     if (!hold(&in, start, stop)) {
         goto done;
     }
-    int64_t total = 0;
+    int64_t total = 0, latest = start < stop ? load_long(&in.timestamps, start) : 0;
     enum encode_fault fault = ENCODED;
     Py_BEGIN_ALLOW_THREADS
     for (int64_t row = start; row < stop; row++) {
@@ -217,6 +217,8 @@ PyObject *encode_records(PyObject *module, PyObject *args) {
         if ((fault = read_record(&in, row, &record))) {
             break;
         }
+        const int64_t timestamp = load_long(&in.timestamps, row);
+        latest = timestamp > latest ? timestamp : latest;
         const int64_t size = 1 + varint_size(timestamp_delta(&in, row, start)) + varint_size(row - start) + record.size;
         total += varint_size(size) + size;
         if (total > INT32_MAX) {
@@ -240,6 +242,9 @@ PyObject *encode_records(PyObject *module, PyObject *args) {
     }
     Py_END_ALLOW_THREADS
     result = finish(result, fault, &out);
+    if (result) {
+        result = Py_BuildValue("NL", result, (long long)latest);
+    }
 done:
     release_records(&in);
     return result;

@@ -357,8 +357,8 @@ PyDoc_STRVAR(record_sizes_doc, "record_sizes(*records, deltas, sizes, /)\n"
                                "Fill `sizes` with the bytes of each record, where its two deltas take `deltas`.");
 PyDoc_STRVAR(encode_records_doc,
              "encode_records(*records, start, stop, reserve, /)\n"
-             "The records `[start, stop)` behind `reserve` zeros, with deltas from the first one. `records` are "
-             "timestamps, key, value, header offsets or None, header key, header value. A column is five arguments: "
+             "The records `[start, stop)` behind `reserve` zeros, with deltas from the first one, and the latest "
+             "timestamp. `records` are timestamps, key, value, header offsets or None, header key, header value. A column is five arguments: "
              "validity or None, offsets, data, first, width.");
 PyDoc_STRVAR(message_sizes_doc, "message_sizes(*key, *value, head, sizes, /)\n"
                                 "Fill `sizes` with `head` and the bytes of key and value of each message.");

@@ -38,11 +38,12 @@ class Encoder:
             known = ", ".join(record_format.codecs)
             raise ValueError(f"codec {codec} in {record_format.label}: it has the codecs {known}")
         self.record_format = record_format
+        self._is_batch = record_format is RecordFormat.V2
 
     @property
     def overhead(self) -> int:
         """The bytes of a batch besides its records: of the header of a record batch, or of a wrapper."""
-        if self.record_format is RecordFormat.V2:
+        if self._is_batch:
             return HEADER_SIZE
         if self._compressor is None:
             return 0
@@ -55,7 +56,7 @@ class Encoder:
         right for deltas as large as those of all `columns` in one batch. Raises EncodeError for a record that is too
         long for any batch.
         """
-        if self.record_format is RecordFormat.V2:
+        if self._is_batch:
             return record_sizes(columns.buffers)
         sizes = message_sizes07 if self.record_format.is_kafka07 else message_sizes
         return sizes(columns.buffers, self.record_format.magic)
@@ -70,7 +71,7 @@ class Encoder:
             raise ValueError(f"the range [{start}, {stop}) of {len(columns)} records")
         if start == stop:
             return EncodedRecords(0, 0, 0, bytearray())
-        if self.record_format is RecordFormat.V2:
+        if self._is_batch:
             return encode_batch(columns.buffers, start, stop, self._compressor)
         encode = encode_messages07 if self.record_format.is_kafka07 else encode_messages
         return encode(columns.buffers, self.record_format.magic, start, stop, self._compressor)

@@ -30,18 +30,17 @@ def record_sizes(columns: ColumnBuffers) -> Longs:
 def encode_batch(columns: ColumnBuffers, start: int, stop: int, compressor: Compressor | None) -> EncodedRecords:
     """Encode the records `[start, stop)`, of which there is at least one, as one batch. Raises EncodeError."""
     if compressor is None:
-        data = kernel.current().encode_records(columns, start, stop, HEADER_SIZE)
+        data, latest = kernel.current().encode_records(columns, start, stop, HEADER_SIZE)
         uncompressed_size = len(data)
     else:
-        records = kernel.current().encode_records(columns, start, stop, 0)
+        records, latest = kernel.current().encode_records(columns, start, stop, 0)
         uncompressed_size = HEADER_SIZE + len(records)
         data = bytearray(HEADER_SIZE)
         data += compressor.compress(memoryview(records))
-    timestamps = columns.timestamp_ms[start:stop]
     codec = 0 if compressor is None else compressor.number
     frame = 0, len(data) - SIZE_END, _NO_LEADER_EPOCH, _MAGIC, 0
-    times = int(timestamps[0]), int(timestamps.max())
-    HEADER.pack_into(data, 0, *frame, codec, stop - start - 1, *times, *_NOT_SEALED, stop - start)
+    first = int(columns.timestamp_ms[start])
+    HEADER.pack_into(data, 0, *frame, codec, stop - start - 1, first, latest, *_NOT_SEALED, stop - start)
     return EncodedRecords(stop - start, len(data), uncompressed_size, data)
 
 

@@ -76,11 +76,12 @@ def record_sizes(columns: ColumnBuffers, deltas: int) -> Longs:
     return size + _Varints(size).sizes
 
 
-def encode_records(columns: ColumnBuffers, start: int, stop: int, reserve: int) -> bytearray:
-    """Return the records `[start, stop)` behind `reserve` zeros, with deltas from the first one."""
+def encode_records(columns: ColumnBuffers, start: int, stop: int, reserve: int) -> tuple[bytearray, int]:
+    """Return the records `[start, stop)` behind `reserve` zeros, with deltas from the first one.
+
+    There is at least one record. The second value is the latest timestamp.
+    """
     timestamps = columns.timestamp_ms[start:stop]
-    if not len(timestamps):
-        return bytearray(reserve)
     time, offset = _Varints(timestamps - timestamps[0]), _Varints(np.arange(stop - start))
     fields = _RecordFields(columns, start, stop)
     size = 1 + time.sizes + offset.sizes + fields.size
@@ -94,7 +95,7 @@ def encode_records(columns: ColumnBuffers, start: int, stop: int, reserve: int) 
         pieces.append(_NO_HEADERS)
     else:
         pieces += [_bytes([fields.counts]), _headers(columns, start, stop)]
-    return _joined(pieces, reserve)
+    return _joined(pieces, reserve), int(timestamps.max())
 
 
 def message_sizes(key: BinaryColumn, value: BinaryColumn, rows: int, head: int) -> Longs:

@@ -74,8 +74,11 @@ class RecordKernel(Protocol):
     def record_sizes(self, columns: ColumnBuffers, deltas: int) -> Longs:
         """Return the bytes of each record of a batch v2, where its two deltas take `deltas` bytes."""
 
-    def encode_records(self, columns: ColumnBuffers, start: int, stop: int, reserve: int) -> bytearray:
-        """Encode the records `[start, stop)` of a batch v2, with deltas from the first one."""
+    def encode_records(self, columns: ColumnBuffers, start: int, stop: int, reserve: int) -> tuple[bytearray, int]:
+        """Encode the records `[start, stop)` of a batch v2, with deltas from the first one; and the latest timestamp.
+
+        There is at least one record.
+        """
 
     def message_sizes(self, key: BinaryColumn, value: BinaryColumn, rows: int, head: int) -> Longs:
         """Return the bytes of each message whose parts besides key and value take `head` bytes."""
@@ -159,9 +162,11 @@ class _Compiled:
             self._module.record_sizes(*columns.arguments(), deltas, sizes)
         return sizes
 
-    def encode_records(self, columns: ColumnBuffers, start: int, stop: int, reserve: int) -> bytearray:
+    def encode_records(self, columns: ColumnBuffers, start: int, stop: int, reserve: int) -> tuple[bytearray, int]:
         with _length_errors:
-            return cast(bytearray, self._module.encode_records(*columns.arguments(), start, stop, reserve))
+            return cast(
+                "tuple[bytearray, int]", self._module.encode_records(*columns.arguments(), start, stop, reserve)
+            )
 
     def message_sizes(self, key: BinaryColumn, value: BinaryColumn, rows: int, head: int) -> Longs:
         sizes = np.empty(rows, np.int64)
