@@ -3,8 +3,7 @@
     python -m tests.sanitizers [FILE ...]
 
 A copy of the code has a kernel that stops the process at the first access outside of a buffer and at the first
-operation that C does not define. Files are below `tests/`, by default those of `unit/records`. Needs gcc with its
-sanitizers.
+operation that C does not define. Files are below `tests/`, by default `unit/records`. Needs gcc with its sanitizers.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so")
 """Python is not linked with the sanitizers, so they are loaded before it; Arrow throws exceptions through the last."""
 TIMEOUT_S = 3_600
-_RECORDS = Path(__file__).parent / "unit" / "records"
-_NOT_RUN = {"test_compression.py"}
-"""It runs nothing compiled of ours, and limits memory, of which the sanitizers need several times as much."""
+_MEASURING = "memory and not memoryviews"
+"""Tests of these names limit the memory of the process, of which the sanitizers need several times as much."""
 
 
 def build(root: Path) -> None:
@@ -52,9 +50,8 @@ def libraries() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suites", nargs="*", metavar="FILE")
+    parser.add_argument("suites", nargs="*", default=["unit/records"], metavar="FILE")
     arguments = parser.parse_args()
-    records = sorted(f"unit/records/{file.name}" for file in _RECORDS.glob("test_*.py") if file.name not in _NOT_RUN)
     with tempfile.TemporaryDirectory(prefix="streamgroup-sanitizers-") as where:
         copy = Copy(Path(where))
         build(copy.root)
@@ -66,7 +63,7 @@ def main() -> int:
             "PYTHONMALLOC": "malloc",  # Python's own allocator would hide accesses from the sanitizer
             "STREAMGROUP_KERNEL": "compiled",
         }
-        code, output = copy.test(arguments.suites or records, TIMEOUT_S)
+        code, output = copy.test(arguments.suites, TIMEOUT_S, but=_MEASURING)
     print(output)
     return 1 if code is None else code
 
