@@ -24,6 +24,8 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so")
 """Python is not linked with the sanitizers, so they are loaded before it; Arrow throws exceptions through the last."""
 TIMEOUT_S = 3_600
+_REPORT = "sanitizer"
+"""How the names of the reports begin: what a process writes as it ends would be lost in pytest's capture."""
 _MEASURING = "memory and not memoryviews"
 """Tests of these names limit the memory of the process, of which the sanitizers need several times as much."""
 
@@ -58,13 +60,13 @@ def main() -> int:
         os.environ |= {
             "LD_PRELOAD": libraries(),
             # Python frees little at its end. A test may ask for more memory than there is, which raises MemoryError.
-            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
-            "UBSAN_OPTIONS": "print_stacktrace=1",
+            "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:log_path={copy.root / _REPORT}",
+            "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={copy.root / _REPORT}",
             "PYTHONMALLOC": "malloc",  # Python's own allocator would hide accesses from the sanitizer
             "STREAMGROUP_KERNEL": "compiled",
         }
         code, output = copy.test(arguments.suites, TIMEOUT_S, but=_MEASURING)
-    print(output)
+        print(output, *(report.read_text() for report in copy.root.glob(f"{_REPORT}*")), sep="\n")
     return 1 if code is None else code
 
 
