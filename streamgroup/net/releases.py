@@ -25,6 +25,7 @@ from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from streamgroup.wire.messages.log import FetchRequest, ListOffsetsRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.wire.messages.produce import ProduceRequest
 from streamgroup.wire.primitives import Bytes
 from streamgroup.wire.schema import Request, encode
 from streamgroup.wire.versions import BrokerVersions
@@ -32,11 +33,12 @@ from streamgroup.wire.versions import BrokerVersions
 _Newest = dict[type[Request[Any]], int]
 """The newest version of each API; the oldest version is 0."""
 
-_0_8_0: _Newest = {MetadataRequest: 0, FetchRequest: 0, ListOffsetsRequest: 0}
+_0_8_0: _Newest = {MetadataRequest: 0, ProduceRequest: 0, FetchRequest: 0, ListOffsetsRequest: 0}
 _0_8_1: _Newest = {**_0_8_0, OffsetCommitRequest: 0, OffsetFetchRequest: 0}
 _0_8_2: _Newest = {**_0_8_1, OffsetCommitRequest: 1, OffsetFetchRequest: 1, FindCoordinatorRequest: 0}
 _0_9: _Newest = {
     **_0_8_2,
+    ProduceRequest: 1,
     FetchRequest: 1,
     OffsetCommitRequest: 2,
     JoinGroupRequest: 0,

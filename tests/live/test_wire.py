@@ -9,7 +9,7 @@ from streamgroup.wire.frames import decode_response
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
 from streamgroup.wire.schema import encode
 from tests.live.wire_conversation import converse
-from tests.unit.wire.declared import REQUESTS
+from tests.unit.wire.declared import REQUESTS, lowest
 
 pytestmark = pytest.mark.live
 
@@ -19,8 +19,7 @@ def test_every_version_is_understood_by_the_broker_and_by_us(fixture: str, reque
     server: KafkaServer = request.getfixturevalue(fixture)
     talk = converse(server)
     for cls in REQUESTS:
-        lowest = max(cls.SCHEMA.first, talk.versions.ranges[cls.API_KEY][0])
-        for version in range(lowest, talk.versions.highest(cls) + 1):
+        for version in range(lowest(cls, talk.versions), talk.versions.highest(cls) + 1):
             answer = talk.exchanges[cls.NAME, version].response
             _, response = decode_response(cls, version, answer)
             header = 5 if cls.is_flexible(version) and cls is not ApiVersionsRequest else 4

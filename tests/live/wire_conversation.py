@@ -21,10 +21,14 @@ from streamgroup.model import TopicPartition
 from streamgroup.testing import KafkaServer
 from streamgroup.wire import consumer
 from streamgroup.wire.frames import decode_response, encode_request
-from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets
+from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets, produce, producer_id
 from streamgroup.wire.messages.offsets import offset_fetch_request
 from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
+from tests.unit.records.encoder import Record, encode_batch
+from tests.unit.records.encoder_sets import Message as OldMessage
+from tests.unit.records.encoder_sets import encode_set
+from tests.unit.wire.declared import lowest
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "wire"
 RELEASES = ("3.9.1", "4.1.1")
@@ -76,7 +80,7 @@ class Conversation:
 
     def at(self, cls: type[Request[Any]], round_: int) -> int:
         """The version of `cls` for this round: as many rounds as versions reach them all, from the lowest up."""
-        return min(max(round_, self.versions.ranges[cls.API_KEY][0]), self.versions.highest(cls))
+        return min(max(round_, lowest(cls, self.versions)), self.versions.highest(cls))
 
     def rounds(self) -> int:
         """How many rounds reach every version of every API."""
@@ -96,6 +100,7 @@ def converse(server: KafkaServer) -> Conversation:
         if round_:
             create(talk, round_)
         read_log(talk, round_, topic, topic_id)
+        write(talk, round_, topic, topic_id)
         live_in_group(talk, round_, f"group-{round_}", topic)
     talk.socket.close()
     return talk
@@ -174,6 +179,29 @@ def read_log(talk: Conversation, round_: int, topic: str, topic_id: str) -> None
     assert data.records
     if version >= 4:
         assert [a.first_offset for a in data.aborted_transactions or ()] == [3]
+
+
+def write(talk: Conversation, round_: int, topic: str, topic_id: str) -> None:
+    """InitProducerId, then Produce to partition 1: a record, and from v3 on of an idempotent producer."""
+    asked = producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+    given = talk.ask(asked, talk.at(producer_id.InitProducerIdRequest, round_))
+    assert (given.error_code, given.producer_epoch) == (0, 0)
+    version = talk.at(produce.ProduceRequest, round_)
+    if version < 3:
+        records = encode_set([OldMessage(0, b"v", b"k")], magic=version // 2)
+    else:
+        records = encode_batch([Record(0, key=b"k", value=b"v")], producer_id=given.producer_id)
+    row = produce.PartitionProduceData(index=1, records=records)
+    written = talk.ask(
+        produce.ProduceRequest(
+            acks=produce.ALL_ACKS,
+            timeout_ms=30_000,
+            topic_data=(produce.TopicProduceData(name=topic, topic_id=topic_id, partition_data=(row,)),),
+        ),
+        version,
+    )
+    (answer,) = written.responses[0].partition_responses
+    assert (answer.error_code, answer.base_offset) == (0, round_)
 
 
 def live_in_group(talk: Conversation, round_: int, name: str, topic: str) -> None:

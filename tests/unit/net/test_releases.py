@@ -10,11 +10,13 @@ from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.log import FetchRequest, ListOffsetsRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.wire.messages.produce import ProduceRequest
 
 BY_NAME = {release.name: release for release in RELEASES}
 
 
 _APIS = {
+    "produce": ProduceRequest,
     "fetch": FetchRequest,
     "commit": OffsetCommitRequest,
     "fetch_offsets": OffsetFetchRequest,
@@ -26,10 +28,10 @@ _APIS = {
 @pytest.mark.parametrize(
     ("name", "newest"),
     [
-        ("0.8.0", {"fetch": 0}),
-        ("0.8.1", {"fetch": 0, "commit": 0, "fetch_offsets": 0}),
-        ("0.8.2", {"fetch": 0, "commit": 1, "fetch_offsets": 1, "coordinator": 0}),
-        ("0.9", {"fetch": 1, "commit": 2, "fetch_offsets": 1, "coordinator": 0, "join": 0}),
+        ("0.8.0", {"produce": 0, "fetch": 0}),
+        ("0.8.1", {"produce": 0, "fetch": 0, "commit": 0, "fetch_offsets": 0}),
+        ("0.8.2", {"produce": 0, "fetch": 0, "commit": 1, "fetch_offsets": 1, "coordinator": 0}),
+        ("0.9", {"produce": 1, "fetch": 1, "commit": 2, "fetch_offsets": 1, "coordinator": 0, "join": 0}),
     ],
 )
 def test_each_release_has_its_api_versions(name: str, newest: dict[str, int]) -> None:

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from streamgroup.wire import consumer, messages
 from streamgroup.wire.fields import FieldSpec, Struct, specs_of
+from streamgroup.wire.messages.log import FetchRequest
+from streamgroup.wire.messages.produce import ProduceRequest
 from streamgroup.wire.schema import Message, Request
+from streamgroup.wire.versions import BrokerVersions
 
 MODULES = [importlib.import_module(f"{messages.__name__}.{m.name}") for m in pkgutil.iter_modules(messages.__path__)]
 MESSAGES: list[type[Message]] = [
@@ -24,6 +27,13 @@ REQUESTS: list[type[Request[Any]]] = [cls for cls in MESSAGES if issubclass(cls,
 VERSIONS_OF = {cls: range(cls.SCHEMA.first, cls.SCHEMA.last + 1) for cls in MESSAGES}
 
 _WIDTHS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+def lowest(cls: type[Request[Any]], versions: BrokerVersions) -> int:
+    """The lowest common version. Brokers of 4.x announce Produce v0 to v2 and refuse them (KAFKA-18659)."""
+    announced = max(cls.SCHEMA.first, versions.ranges[cls.API_KEY][0])
+    refuses_old_formats = versions.ranges[FetchRequest.API_KEY][0] > 0
+    return 3 if cls is ProduceRequest and refuses_old_formats else announced
 
 
 def instances(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets
+from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets, produce
 from streamgroup.wire.schema import Request, decode, encode
 from tests.unit.wire.declared import REQUESTS
 
 API_KEYS = {
+    "Produce": 0,
     "Fetch": 1,
     "ListOffsets": 2,
     "Metadata": 3,
@@ -24,8 +25,6 @@ API_KEYS = {
     "DescribeGroups": 15,
     "ListGroups": 16,
 }
-"""Produce, 0, is not here: nothing is written yet."""
-
 T = "0001 74"
 G = "0001 67"
 M = "0001 6d"
@@ -44,6 +43,41 @@ FETCHED = offsets.OffsetFetchResponsePartition(partition_index=1, committed_offs
 NEVER = offsets.OffsetFetchResponsePartition(partition_index=2, committed_offset=-1, metadata="", error_code=0)
 
 LAYOUTS: dict[str, tuple[Any, int, str]] = {
+    **{
+        f"ProduceRequest v{version}": (
+            produce.ProduceRequest(
+                acks=-1,
+                timeout_ms=30_000,
+                topic_data=(
+                    produce.TopicProduceData(
+                        name="t", partition_data=(produce.PartitionProduceData(index=1, records=b"set"),)
+                    ),
+                ),
+            ),
+            version,
+            f"ffff 00007530 00000001 {T} 00000001 00000001 00000003 736574",
+        )
+        for version in range(3)
+    },
+    **{
+        f"ProduceResponse v{version}": (
+            produce.ProduceResponse(
+                responses=(
+                    produce.TopicProduceResponse(
+                        name="t",
+                        partition_responses=(
+                            produce.PartitionProduceResponse(index=1, error_code=6, base_offset=7),
+                            produce.PartitionProduceResponse(index=2, error_code=0, base_offset=9),
+                        ),
+                    ),
+                )
+            ),
+            version,
+            f"00000001 {T} 00000002"
+            f"00000001 0006 0000000000000007 {appended} 00000002 0000 0000000000000009 {appended} {throttled}",
+        )
+        for version, appended, throttled in ((0, "", ""), (1, "", "00000000"), (2, "ffffffffffffffff", "00000000"))
+    },
     "TopicMetadataRequest": (
         cluster.MetadataRequest(topics=(cluster.MetadataRequestTopic(name="t"),)),
         0,
