@@ -14,6 +14,10 @@
     +-- UnsupportedVersionError     broker and client share no version of an API
     +-- FencedError                 another member has taken this one's place
     +-- DrainedError                a drain has ended the query on request
+    +-- ProduceError                records were not written, or nobody knows whether they were
+    |   +-- DeliveryTimeoutError    no acknowledgement came within delivery.timeout.ms
+    |   +-- RecordTooLargeError     one record exceeds a limit of the broker or of the producer
+    |   +-- UnknownTopicError       the topic or the partition did not appear within max.block.ms
     +-- DataLossError               records have been lost
     +-- AuthError
     +-- OffsetStoreError
@@ -117,6 +121,35 @@ class DrainedError(StreamGroupError):
     """A drain that another process requested has ended the query. This is not a failure."""
 
 
+class ProduceError(StreamGroupError):
+    """Records that a producer could not write.
+
+    `code` is the broker's last error code, 0 if none came. `maybe_written` says that the broker may have the records
+    all the same: a request that carried them has no answer, or an answer that leaves it open.
+    """
+
+    def __init__(self, message: str, code: int = 0, maybe_written: bool = False) -> None:
+        self.message = message
+        self.code = code
+        self.maybe_written = maybe_written
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[ProduceError], tuple[str, int, bool]]:
+        return type(self), (self.message, self.code, self.maybe_written)
+
+
+class DeliveryTimeoutError(ProduceError):
+    """No acknowledgement came within delivery.timeout.ms."""
+
+
+class RecordTooLargeError(ProduceError):
+    """One record exceeds max.request.size of the producer or the limit of the broker or the topic."""
+
+
+class UnknownTopicError(ProduceError):
+    """The topic or the partition did not appear in the metadata within max.block.ms."""
+
+
 class DataLossError(StreamGroupError):
     """Records have been lost before they were read."""
 
@@ -160,13 +193,18 @@ class ErrorCode(IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
     MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
@@ -177,20 +215,30 @@ class ErrorCode(IntEnum):
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_PRODUCER_ID_MAPPING = 49
     KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
     GROUP_ID_NOT_FOUND = 69
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
     OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     FENCED_MEMBER_EPOCH = 110

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import ClassVar
 
+from streamgroup.backoff import Random
 from streamgroup.errors import DecodeError, ErrorCode, FencedError, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
@@ -27,7 +28,7 @@ from streamgroup.group.pending import Pending
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.table import State, Table, ignore, on, table_of
-from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig, Random
+from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.group.userdata import AssignmentBasis
 from streamgroup.model import Broker, TopicPartition
 from streamgroup.wire.messages import group as m

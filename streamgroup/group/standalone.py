@@ -21,6 +21,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import ClassVar, get_args
 
+from streamgroup.backoff import Random
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.broker_machine import BrokerMachine
@@ -30,7 +31,7 @@ from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_err
 from streamgroup.group.registry import events as zk
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.table import State, Table, on, table_of
-from streamgroup.group.timing import MemberConfig, Random
+from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.remediation import OffsetLocation, StoredIn, how_to_look
 

@@ -10,12 +10,13 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
+from streamgroup.backoff import Random
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.pending import Pending, Requests
 from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.table import State, Table, Transition, name_of
-from streamgroup.group.timing import MemberConfig, Random
+from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 
 A = TypeVar("A")

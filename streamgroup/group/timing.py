@@ -6,8 +6,8 @@ Values are seconds, except where a name says ms.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
+from streamgroup.backoff import Random, backoff_s
 from streamgroup.errors import ConfigError
 from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE
 
@@ -20,15 +20,6 @@ LEAVE_TIMEOUT_MS = 1_000
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
 V0_SESSION_TIMEOUT_MS = 30_000
 """Brokers of JoinGroup v0 (0.9, 0.10.0) refuse today's default (R26). This is their group.max.session.timeout.ms."""
-
-_JITTER = 0.2
-
-
-class Random(Protocol):
-    """A source of jitter, such as `random.Random`."""
-
-    def random(self) -> float:
-        """Return the next number in [0, 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,5 +80,4 @@ class MemberConfig:
 
     def backoff_s(self, attempt: int, random: Random) -> float:
         """Return the backoff before attempt `attempt`, where 1 is the first repetition (KIP-580)."""
-        wait = min(self.retry_backoff_ms * 2.0 ** min(attempt - 1, 32), self.retry_backoff_max_ms) / 1000
-        return wait * (1 - _JITTER + 2 * _JITTER * random.random())
+        return backoff_s(attempt, self.retry_backoff_ms, self.retry_backoff_max_ms, random)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, ClassVar, get_args
 
+from streamgroup.backoff import Random
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import INFO, WARNING
@@ -37,7 +38,7 @@ from streamgroup.group.registry.view import View, owner_subtrees, owners_in, sub
 from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.state_machine import StateMachine
 from streamgroup.group.table import State, Table, ignore, on, table_of
-from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig, Random
+from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.znodes import Delete, Operation, Refusal, SubtreeRead
 

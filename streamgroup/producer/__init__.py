@@ -1,0 +1,1 @@
+"""Pure: batches per partition, the order of requests, sequences, retries."""

@@ -1,0 +1,133 @@
+"""The typed errors of a producer: which records failed where, why, and what to do next."""
+
+from __future__ import annotations
+
+from streamgroup.errors import (
+    DeliveryTimeoutError,
+    ProduceError,
+    RecordTooLargeError,
+    UnknownTopicError,
+    error_of,
+)
+from streamgroup.producer.batch import BatchState, ProducerBatch
+from streamgroup.producer.config import ProducerConfig
+from streamgroup.producer.reactions import Row, reaction_to
+from streamgroup.wire.messages.produce import PartitionProduceResponse
+
+_MOST_RECORDS_NAMED = 3
+
+
+def _what(batch: ProducerBatch) -> str:
+    records = "1 record" if batch.count == 1 else f"{batch.count} records"
+    where = f" at broker {batch.node}" if batch.node >= 0 else ""
+    return f"could not write {records} ({batch.size} bytes) to {batch.partition}{where}"
+
+
+def _outcome(maybe_written: bool) -> str:
+    return ". The broker may have the records: writing them again may duplicate them" if maybe_written else ""
+
+
+def refused(batch: ProducerBatch, code: int, row: Row, answer: PartitionProduceResponse | None) -> ProduceError:
+    """Return the error for a batch that a broker has refused for good with `code`."""
+    error = error_of(code)
+    detail = _detail(answer) if answer is not None else ""
+    advice = f". {row.advice}" if row.advice else ""
+    message = f"{_what(batch)}: {error.name} ({code}): {error.text}{detail}{_outcome(batch.doubtful)}{advice}"
+    return ProduceError(message, code, batch.doubtful)
+
+
+def _detail(answer: PartitionProduceResponse) -> str:
+    """Return the broker's own words, which name the records from v8 on (KIP-467)."""
+    words = [answer.error_message] if answer.error_message else []
+    words += [
+        f"record {each.batch_index} of the batch: {each.batch_index_error_message or 'rejected'}"
+        for each in answer.record_errors[:_MOST_RECORDS_NAMED]
+    ]
+    more = len(answer.record_errors) - _MOST_RECORDS_NAMED
+    return "".join(f"; {word}" for word in words) + (f"; and {more} more records" if more > 0 else "")
+
+
+def fatal(context: str, code: int, row: Row, reason: str = "") -> ProduceError:
+    """Return the error that fails the whole producer."""
+    error = error_of(code)
+    reason = f": {reason}" if reason else ""
+    return ProduceError(f"{context}: {error.name} ({code}): {error.text}{reason}. {row.advice}".rstrip(". "), code)
+
+
+def too_large(batch: ProducerBatch, row: Row, limit: int | None) -> RecordTooLargeError:
+    """Return the error for a single record above `limit` (max.request.size), or above a limit of the broker."""
+    if limit is not None:
+        cause = f"the record is larger than max.request.size={limit}. Raise kafka.max.request.size"
+    else:
+        cause = f"{error_of(batch.code).name} ({batch.code}): {error_of(batch.code).text}. {row.advice}"
+    return RecordTooLargeError(f"{_what(batch)}: {cause}", batch.code, batch.doubtful)
+
+
+def timed_out(batch: ProducerBatch, config: ProducerConfig, waits_for: str) -> DeliveryTimeoutError:
+    """Return the error for a batch whose delivery.timeout.ms has passed; `waits_for` is the cause if it knows none."""
+    maybe_written = batch.doubtful or batch.state is BatchState.IN_FLIGHT
+    cause = batch.cause or waits_for
+    message = (
+        f"{_what(batch)}: not acknowledged within delivery.timeout.ms={config.delivery_timeout_ms} after "
+        f"{batch.attempts} attempts; last: {cause}{_outcome(maybe_written)}. {_timeout_advice(batch)}"
+    )
+    return DeliveryTimeoutError(message, batch.code, maybe_written)
+
+
+def _timeout_advice(batch: ProducerBatch) -> str:
+    known = reaction_to(batch.code).advice if batch.code else ""
+    return known or "Look whether the partition's leader is up and keeps up, or raise kafka.delivery.timeout.ms"
+
+
+def unknown_partition(batch: ProducerBatch, config: ProducerConfig, partitions: int | None) -> UnknownTopicError:
+    """Return the error for a partition that did not appear; `partitions` is their number, None without the topic."""
+    if partitions is None:
+        return UnknownTopicError(f"{_what(batch)}: {_no_topic(batch.partition.topic, config)}")
+    return UnknownTopicError(
+        f"{_what(batch)}: topic {batch.partition.topic} has {partitions} partitions, and partition "
+        f"{batch.partition.partition} did not appear within max.block.ms={config.max_block_ms}. Correct the column "
+        f"'partition', or add partitions to the topic"
+    )
+
+
+def _no_topic(topic: str, config: ProducerConfig) -> str:
+    return (
+        f"topic {topic} did not appear in the metadata within max.block.ms={config.max_block_ms}. Create it, or set "
+        "auto.create.topics.enable=true at the brokers"
+    )
+
+
+def missing_topic(topic: str, config: ProducerConfig, reason: str) -> UnknownTopicError:
+    """Return the error for a topic that did not appear; `reason` is the last failure of a metadata request."""
+    return UnknownTopicError(_no_topic(topic, config) + (f"; last failure: {reason}" if reason else ""))
+
+
+def topic_refused(topic: str, code: int, row: Row) -> ProduceError:
+    """Return the error for a topic that the metadata refuse for good."""
+    error = error_of(code)
+    return ProduceError(f"cannot write topic {topic}: {error.name} ({code}): {error.text}. {row.advice}", code)
+
+
+def abandoned(batch: ProducerBatch, reason: str) -> ProduceError:
+    """Return the error for a batch that the application has given up."""
+    maybe_written = batch.doubtful or batch.state is BatchState.IN_FLIGHT
+    return ProduceError(f"{_what(batch)}: given up: {reason}{_outcome(maybe_written)}", batch.code, maybe_written)
+
+
+def out_of_reach(batch: ProducerBatch) -> ProduceError:
+    """Return the error for a batch behind a failed one, of which an earlier attempt has no answer."""
+    return ProduceError(
+        f"{_what(batch)}: earlier records of the partition have failed, and the broker refuses these behind them "
+        f"({batch.cause}){_outcome(batch.doubtful)}. Write all again",
+        batch.code,
+        batch.doubtful,
+    )
+
+
+def out_of_turn(batch: ProducerBatch) -> ProduceError:
+    """Return the error for a rejected batch that a later batch of its partition has overtaken."""
+    return ProduceError(
+        f"{_what(batch)}: the broker rejected them ({batch.cause}), but accepted records that follow them. Writing "
+        "them now would change the order: write all again",
+        batch.code,
+    )

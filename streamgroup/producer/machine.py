@@ -1,0 +1,592 @@
+"""The producer: batches and the brokers' answers in, requests and the fate of each batch out.
+
+It sends nothing, waits for nothing and reads no clock: see the contract in `events.py`. The states are in `table.py`,
+the reactions to error codes in `reactions.py`, the order of the batches of a partition in `partition.py`.
+
+An idempotent producer writes no duplicate. A batch keeps its identity and sequence number in every attempt, and the
+broker recognizes it by them. It gets others only if every attempt was answered, and each answer says that the batch was
+not appended. A batch that a broker may have fails instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from streamgroup.backoff import Random
+from streamgroup.errors import ErrorCode, ProduceError, error_of
+from streamgroup.model import NO_LEADER, TopicInfo, TopicPartition
+from streamgroup.producer import events as ev
+from streamgroup.producer import failures
+from streamgroup.producer.batch import NO_IDENTITY, BatchState, ProducerBatch, ProducerIdentity
+from streamgroup.producer.config import Idempotence, ProducerConfig
+from streamgroup.producer.nodes import Node, PendingProduce
+from streamgroup.producer.partition import PartitionQueue
+from streamgroup.producer.reactions import (
+    UNEXPECTED_ATTEMPTS,
+    Appended,
+    Reaction,
+    Row,
+    reaction_to,
+    reaction_to_metadata,
+    reaction_to_producer_id,
+)
+from streamgroup.producer.requests import answers_of, endpoints_of, throttle_s
+from streamgroup.producer.table import Cue, ProducerState, next_state
+from streamgroup.producer.topics import Topics
+from streamgroup.wire.messages.produce import PartitionProduceResponse
+
+_LAST_EPOCH = 2**15 - 1
+_NEVER = float("inf")
+_MISSING = PartitionProduceResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the answer lacks it")
+
+
+class Producer:
+    """One producer. Not for several threads; every method returns at once."""
+
+    def __init__(self, config: ProducerConfig, random: Random) -> None:
+        self._config = config
+        self._random = random
+        self._idempotent = config.wants_idempotence
+        self._state = ProducerState.NO_ID if self._idempotent else ProducerState.WITHOUT_ID
+        self._limit = config.max_in_flight
+        """The unresolved batches of one partition that have been sent, at most."""
+        self._identity = NO_IDENTITY
+        self._id_pending = False
+        self._id_retry_at = 0.0
+        self._id_attempts = 0
+        self._id_fenced = False
+        self._id_reason = ""
+        self._fatal: ProduceError | None = None
+        self._topics = Topics(config, random)
+        self._partitions: dict[TopicPartition, PartitionQueue] = {}  # bounded by the partitions that are written
+        self._active: dict[TopicPartition, PartitionQueue] = {}
+        """The partitions with unresolved batches. Those that were served last are at the end."""
+        self._resetting: dict[TopicPartition, PartitionQueue] = {}
+        self._nodes: dict[int, Node] = {}
+        self._requests: dict[int, PendingProduce] = {}
+        self._tokens = itertools.count(1)
+        self._buffered = 0
+        self._unresolved = 0
+        self._flushing = False
+        self._now = 0.0
+        self._out: list[ev.Action] = []
+
+    @property
+    def state(self) -> ProducerState:
+        return self._state
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The newest identity, NO_IDENTITY without one. A partition may still use an earlier one."""
+        return self._identity
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes that are appended and not resolved."""
+        return self._buffered
+
+    @property
+    def unresolved(self) -> int:
+        """The batches that are neither delivered nor failed."""
+        return self._unresolved
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `buffer.memory` leaves room. The shell appends only then; batches stop lingering without room."""
+        return self._buffered < self._config.buffer_memory
+
+    def topic(self, name: str) -> TopicInfo | None:
+        """Return the topic as the last metadata had it."""
+        return self._topics.get(name)
+
+    def queued_bytes(self, partition: TopicPartition) -> int:
+        """Return the unresolved bytes of one partition, by which a partitioner may avoid slow brokers (KIP-794)."""
+        queue = self._active.get(partition)
+        return 0 if queue is None else sum(batch.size for batch in queue)
+
+    def step(self, event: ev.Event, now: float) -> list[ev.Action]:
+        """Handle one event at `now` (monotonic seconds). Return the actions to carry out, in order."""
+        self._now, self._out = now, []
+        self._HANDLERS[type(event)](self, event)
+        self._watch_requests()
+        self._expire()
+        self._reset_sequences()
+        self._get_id()
+        self._read_metadata()
+        self._send()
+        if self._flushing and not self._unresolved:
+            self._flushing = False
+            self._out.append(ev.Flushed())
+        wake_at = self._wake_at()
+        if wake_at < _NEVER:
+            self._out.append(ev.WakeAt(wake_at))
+        return self._out
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def _find_topics(self, event: ev.FindTopics) -> None:
+        self._wants_id()
+        for topic in event.topics:
+            info = self._topics.look_for(topic, self._now)
+            if info is not None:
+                self._out.append(ev.TopicFound(info))
+
+    def _append(self, event: ev.Append) -> None:
+        self._wants_id()
+        for partition, payload in event.payloads:
+            queue = self._partitions.get(partition) or self._new_partition(partition)
+            new = queue.append(payload, self._now, self._config.batch_size)
+            self._buffered += payload.size
+            self._unresolved += new
+            self._active[partition] = queue
+        if self._fatal is not None:
+            self._fail_all(self._fatal)
+
+    def _new_partition(self, partition: TopicPartition) -> PartitionQueue:
+        queue = self._partitions[partition] = PartitionQueue(partition)
+        self._topics.follow(partition.topic)
+        info = self._topics.get(partition.topic)
+        if info is not None:
+            queue.follow(info.partition(partition.partition), info.topic_id)
+        return queue
+
+    def _flush(self, _: ev.Flush) -> None:
+        self._flushing = True
+        for queue in self._active.values():
+            for batch in queue.queue:
+                batch.full = True
+
+    def _abandon(self, event: ev.Abandon) -> None:
+        for queue in list(self._active.values()):
+            for batch in list(queue):
+                self._fail(queue, batch, failures.abandoned(batch, event.reason))
+
+    def _split(self, event: ev.SplitInto) -> None:
+        batch, queue = event.batch, self._partitions[event.batch.partition]
+        if batch.state is not BatchState.SPLITTING:
+            return  # it has failed meanwhile
+        if len(event.parts) < 2 or sum(part.count for part in event.parts) != batch.count:
+            raise ValueError(f"{batch}: expected at least two parts with {batch.count} records, got {event.parts}")
+        parts = [batch.part(payload) for payload in event.parts]
+        for part in parts:
+            part.retry_at = self._now
+        queue.replace(batch, parts)
+        if queue.resetting:
+            queue.begin_reset()
+        self._buffered += sum(part.size for part in parts) - batch.size
+        self._unresolved += len(parts) - 1
+
+    def _tick(self, _: ev.Tick) -> None:
+        """Do what is due, as every step does."""
+
+    # -- metadata -----------------------------------------------------------------------------------------------------
+
+    def _metadata_read(self, event: ev.MetadataRead) -> None:
+        found = self._topics.read(event.topics, event.asked, self._now)
+        self._out += [ev.TopicFound(info) for info in found]
+        for partition, queue in self._partitions.items():
+            if partition.topic in event.topics:
+                info = event.topics[partition.topic]
+                queue.follow(info.partition(partition.partition), info.topic_id)
+            elif partition.topic in event.asked:
+                queue.follow(None, queue.topic_id)
+        for topic, code in event.errors.items():
+            row = reaction_to_metadata(code)
+            if row.reaction is Reaction.FAIL:
+                self._refuse_topic(topic, failures.topic_refused(topic, code, row))
+
+    def _refuse_topic(self, topic: str, error: ProduceError) -> None:
+        if self._topics.drop(topic):
+            self._out.append(ev.TopicMissing(topic, error))
+        for partition, queue in list(self._active.items()):
+            if partition.topic == topic:
+                for batch in list(queue):
+                    maybe_written = batch.doubtful or batch.state is BatchState.IN_FLIGHT
+                    self._fail(queue, batch, ProduceError(error.message, error.code, maybe_written))
+
+    def _metadata_failed(self, event: ev.MetadataFailed) -> None:
+        self._topics.failed(event.reason, self._now)
+
+    def _read_metadata(self) -> None:
+        unsettled = any(queue.stale or queue.leader == NO_LEADER for queue in self._active.values())
+        topics = self._topics.take_due(unsettled, self._now)
+        if topics:
+            self._out.append(ev.ReadMetadata(topics))
+        for topic in self._topics.missing(self._now):
+            self._out.append(ev.TopicMissing(topic, failures.missing_topic(topic, self._config, self._topics.reason)))
+
+    # -- the identity -------------------------------------------------------------------------------------------------
+
+    def _change(self, cue: Cue) -> None:
+        self._state = next_state(self._state, cue)
+
+    def _wants_id(self) -> None:
+        if self._state is ProducerState.NO_ID:
+            self._change(Cue.RECORDS)
+
+    def _get_id(self) -> None:
+        if self._state is ProducerState.ASKING_ID and not self._id_pending and self._now >= self._id_retry_at:
+            self._id_pending = True
+            self._out.append(ev.GetProducerId())
+
+    def _id_given(self, event: ev.ProducerIdGiven) -> None:
+        if self._id_pending:
+            self._id_pending, self._id_fenced, self._id_attempts, self._id_reason = False, False, 0, ""
+            self._identity = ProducerIdentity(event.producer_id, event.epoch)
+            self._change(Cue.ID_GIVEN)
+
+    def _id_refused(self, event: ev.ProducerIdRefused) -> None:
+        if not self._id_pending:
+            return
+        self._id_pending = False
+        self._id_reason = f"no producer id: {event.reason or error_of(event.code).text}"
+        falls_back = self._config.idempotence is Idempotence.PREFERRED and not self._has_sequences()
+        if event.code == ErrorCode.UNSUPPORTED_VERSION and falls_back:
+            self._idempotent, self._limit = False, 1  # one in flight keeps the order, at least
+            self._change(Cue.UNSUPPORTED)
+            self._out.append(ev.NotIdempotent(event.reason))
+            return
+        row = reaction_to_producer_id(event.code)
+        if row.reaction is Reaction.RETRY:
+            self._id_attempts += 1
+            self._id_retry_at = self._now + self._config.backoff_s(self._id_attempts, self._random)
+        else:
+            self._fail_for_good(failures.fatal("could not get a producer id", event.code, row, event.reason))
+
+    def _has_sequences(self) -> bool:
+        return any(queue.identity != NO_IDENTITY for queue in self._partitions.values())
+
+    def _begin_reset(self, queue: PartitionQueue) -> None:
+        """Give up the sequence of a partition: nothing new is sent before it has another identity."""
+        queue.begin_reset()
+        self._resetting[queue.partition] = queue
+        if self._state is ProducerState.READY:
+            self._change(Cue.BROKEN)
+
+    def _reset_sequences(self) -> None:
+        """Start the sequences of partitions again whose batches are all resolved or rejected."""
+        if self._state is ProducerState.READY and self._resetting:
+            self._change(Cue.BROKEN)  # an id has come while they waited
+        if self._state is not ProducerState.BUMPING:
+            return
+        for queue in [queue for queue in self._resetting.values() if queue.may_reset]:
+            if not self._renew_identity(queue.identity):
+                return
+            queue.reset(self._identity, self._now)
+            del self._resetting[queue.partition]
+        if not self._resetting:
+            self._change(Cue.BUMPED)
+
+    def _renew_identity(self, used: ProducerIdentity) -> bool:
+        """Make the identity another than `used`. Return False if a new id has to be asked for.
+
+        A producer without transactional id raises its epoch by itself, as in Java: brokers accept a higher epoch at
+        sequence 0, and refuse late requests of lower ones. InitProducerId would give it a new id (KIP-360).
+        """
+        if self._id_fenced or (self._identity == used and used.epoch == _LAST_EPOCH):
+            self._identity, self._id_retry_at = NO_IDENTITY, self._now
+            self._change(Cue.ID_SPENT)
+            return False
+        if self._identity == used:
+            self._identity = used._replace(epoch=used.epoch + 1)
+        return True
+
+    # -- the fate of a batch ------------------------------------------------------------------------------------------
+
+    def _resolved(self, batch: ProducerBatch) -> None:
+        self._buffered -= batch.size
+        self._unresolved -= 1
+        if self._partitions[batch.partition].is_empty:
+            self._active.pop(batch.partition, None)
+
+    def _deliver(self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
+        overtaken = queue.confirm(batch, self._now)
+        offset = answer.base_offset if answer.error_code == ErrorCode.NONE else -1
+        self._out.append(ev.Delivered(batch, offset, answer.log_append_time_ms))
+        self._resolved(batch)
+        for earlier in overtaken:
+            self._fail(queue, earlier, failures.out_of_turn(earlier))
+
+    def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: ProduceError) -> None:
+        queue.remove(batch)
+        self._out.append(ev.Failed(batch, error))
+        self._resolved(batch)
+        if batch.identity != NO_IDENTITY and batch.identity == queue.identity:
+            self._begin_reset(queue)  # its numbers are missing in the log, or may be
+
+    def _fail_all(self, error: ProduceError) -> None:
+        for queue in list(self._active.values()):
+            for batch in list(queue):
+                maybe_written = batch.doubtful or batch.state is BatchState.IN_FLIGHT
+                self._fail(queue, batch, type(error)(error.message, error.code, maybe_written))
+
+    def _fail_for_good(self, error: ProduceError) -> None:
+        self._fatal = error
+        self._change(Cue.FATAL)
+        self._resetting.clear()
+        self._fail_all(error)
+
+    def _retry(self, queue: PartitionQueue, batch: ProducerBatch, row: Row, answer: PartitionProduceResponse) -> None:
+        """Send the batch again with its sequence, after a backoff unless the answer names the next leader."""
+        most = UNEXPECTED_ATTEMPTS if row.reaction is Reaction.UNEXPECTED else self._config.retries + 1
+        if batch.attempts >= most:
+            self._fail(queue, batch, failures.refused(batch, batch.code, row, answer))
+            return
+        self._wait(queue, batch, self._now + self._config.backoff_s(batch.attempts, self._random))
+        if row.reaction is Reaction.METADATA:
+            named = answer.current_leader
+            if queue.moved_to(named.leader_id, named.leader_epoch):
+                batch.retry_at = self._now
+            else:
+                queue.stale = True
+            self._topics.refresh()
+
+    def _wait(self, queue: PartitionQueue, batch: ProducerBatch, until: float) -> None:
+        batch.state, batch.retry_at = BatchState.RETRY, until
+        if queue.resetting:
+            queue.begin_reset()
+
+    def _reject(self, queue: PartitionQueue, batch: ProducerBatch, row: Row, answer: PartitionProduceResponse) -> None:
+        """Give the batch another sequence; fail it where a broker may have it under this one."""
+        if batch.doubtful or batch.identity == NO_IDENTITY:
+            refused = failures.refused(batch, batch.code, row, answer)
+            self._fail(queue, batch, failures.out_of_reach(batch) if queue.resetting else refused)
+            return
+        batch.state = BatchState.REJECTED
+        self._begin_reset(queue)
+
+    def _too_large(self, queue: PartitionQueue, batch: ProducerBatch, row: Row, limit: int | None = None) -> None:
+        if batch.count == 1:
+            self._fail(queue, batch, failures.too_large(batch, row, limit))
+        else:
+            batch.state, batch.full = BatchState.SPLITTING, True
+            self._out.append(ev.Split(batch))
+
+    def _out_of_order(
+        self, queue: PartitionQueue, batch: ProducerBatch, row: Row, answer: PartitionProduceResponse
+    ) -> None:
+        if queue.resetting:
+            self._reject(queue, batch, row, answer)  # it follows a batch that has failed
+        elif batch.identity != NO_IDENTITY and not batch.sent_first:
+            self._wait(queue, batch, self._now)  # until the batch before it is there
+        else:
+            self._fail(queue, batch, failures.refused(batch, batch.code, row, answer))
+
+    def _answer(self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
+        """React to the answer of one partition."""
+        code = answer.error_code
+        row = reaction_to(code)
+        if row.reaction is Reaction.DELIVERED:
+            self._deliver(queue, batch, answer)
+            return
+        batch.doubtful |= row.appended is not Appended.NO
+        batch.code, batch.cause = code, f"{error_of(code).name} ({code}): {error_of(code).text}"
+        match row.reaction:
+            case Reaction.RETRY | Reaction.METADATA | Reaction.UNEXPECTED:
+                self._retry(queue, batch, row, answer)
+            case Reaction.SPLIT:
+                self._too_large(queue, batch, row)
+            case Reaction.OUT_OF_ORDER:
+                self._out_of_order(queue, batch, row, answer)
+            case Reaction.NEW_EPOCH:
+                # A leader that does not know the producer has no batch of it, and takes none but one at sequence 0.
+                batch.doubtful = False
+                self._reject(queue, batch, row, answer)
+            case Reaction.NEW_ID:
+                self._id_fenced |= batch.identity.producer_id == self._identity.producer_id
+                self._reject(queue, batch, row, answer)
+            case Reaction.FAIL:
+                self._fail(queue, batch, failures.refused(batch, code, row, answer))
+            case Reaction.FATAL:
+                self._fail(queue, batch, failures.refused(batch, code, row, answer))
+                if self._fatal is None:
+                    self._fail_for_good(failures.fatal(f"broker {batch.node} refuses this producer", code, row))
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def _take(self, token: int) -> PendingProduce | None:
+        """Return a request that is not pending any more; None if it was none, as after a lost connection."""
+        request = self._requests.pop(token, None)
+        if request is not None:
+            node = self._nodes[request.node]
+            node.tokens.discard(token)
+            node.failures = 0
+        return request
+
+    def _answered(self, event: ev.Answered) -> None:
+        request = self._take(event.token)
+        if request is None:
+            return
+        throttle = throttle_s(event.response, event.version)
+        if throttle:
+            node = self._nodes[request.node]
+            node.muted_until = max(node.muted_until, self._now + throttle)
+        endpoints = endpoints_of(event.response)
+        if endpoints:
+            self._out.append(ev.UseBrokers(endpoints))
+        answers = answers_of(event.response, request.topic_ids)
+        self._settle(request.batches, answers, _MISSING)
+
+    def _written(self, event: ev.Written) -> None:
+        request = self._take(event.token)
+        if request is not None:
+            self._settle(request.batches, {}, PartitionProduceResponse(base_offset=-1))
+
+    def _settle(
+        self,
+        batches: Iterable[ProducerBatch],
+        answers: Mapping[TopicPartition, PartitionProduceResponse],
+        default: PartitionProduceResponse,
+    ) -> None:
+        for batch in batches:
+            if batch.state is BatchState.IN_FLIGHT:  # else its delivery.timeout.ms has passed meanwhile
+                self._answer(self._partitions[batch.partition], batch, answers.get(batch.partition, default))
+
+    def _disconnected(self, event: ev.Disconnected) -> None:
+        node = self._nodes.setdefault(event.node, Node())
+        node.failures += 1
+        node.retry_at = self._now + self._config.backoff_s(node.failures, self._random)
+        row = Row(Reaction.RETRY, Appended.MAYBE)
+        answer = PartitionProduceResponse()
+        tokens, node.tokens = sorted(node.tokens), set()
+        for token in tokens:
+            for batch in self._requests.pop(token).batches:
+                if batch.state is not BatchState.IN_FLIGHT:
+                    continue
+                batch.doubtful |= event.written
+                batch.code = ErrorCode.NETWORK_EXCEPTION
+                batch.cause = f"connection to broker {event.node} lost: {event.reason}"
+                self._retry(self._partitions[batch.partition], batch, row, answer)
+        self._topics.refresh()
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def _watch_requests(self) -> None:
+        """Give up the connections on which a request has timed out: a broker answers the requests of one in order."""
+        for node in sorted({r.node for r in self._requests.values() if r.overdue_at <= self._now}):
+            reason = f"no answer within request.timeout.ms={self._config.request_timeout_ms}"
+            self._out.append(ev.Disconnect(node, reason))
+            self._disconnected(ev.Disconnected(node, reason))
+
+    def _expire(self) -> None:
+        delivery, block = self._config.delivery_timeout_ms / 1000, self._config.max_block_ms / 1000
+        for queue in list(self._active.values()):
+            limit = delivery if queue.exists else min(delivery, block)
+            for batch in list(queue) if self._now >= queue.oldest.created_at + limit else ():
+                if self._now >= batch.created_at + delivery:
+                    self._fail(queue, batch, failures.timed_out(batch, self._config, self._waits_for(queue)))
+                elif not queue.exists and self._now >= batch.created_at + block:
+                    topic = self._topics.get(queue.partition.topic)
+                    count = None if topic is None else len(topic.partitions)
+                    self._fail(queue, batch, failures.unknown_partition(batch, self._config, count))
+                else:
+                    break  # those behind it are younger
+
+    def _waits_for(self, queue: PartitionQueue) -> str:
+        """Return why a batch has not been sent."""
+        if self._state is ProducerState.ASKING_ID:
+            return self._id_reason or "no producer id so far"
+        if queue.leader == NO_LEADER:
+            return f"the partition has no leader{self._topics.reason and f' ({self._topics.reason})'}"
+        return f"earlier requests to broker {queue.leader} were not answered in time"
+
+    def _wake_at(self) -> float:
+        """Return the earliest time at which something is due; infinity if only the shell has anything to report."""
+        config, now, unsettled = self._config, self._now, False
+        delivery, linger = config.delivery_timeout_ms / 1000, config.linger_ms / 1000
+        times = [r.overdue_at for r in self._requests.values()]
+        for queue in self._active.values():
+            limit = delivery if queue.exists else min(delivery, config.max_block_ms / 1000)
+            times.append(queue.oldest.created_at + limit)
+            for batch in queue.outstanding:
+                if batch.state is BatchState.RETRY:
+                    times.append(batch.retry_at)
+            unsettled |= queue.stale or queue.leader == NO_LEADER
+            if queue.queue:
+                times.append(queue.queue[0].created_at + linger)
+        for node in self._nodes.values():
+            times += (node.muted_until, node.retry_at)
+        times.append(self._topics.wake_at(unsettled))
+        if self._state is ProducerState.ASKING_ID and not self._id_pending:
+            times.append(self._id_retry_at)
+        return min([time for time in times if time > now], default=_NEVER)
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Send what the order, the brokers and the linger time allow."""
+        by_node: dict[int, deque[PartitionQueue]] = {}
+        for queue in self._active.values():
+            if queue.leader != NO_LEADER and not queue.stale:
+                by_node.setdefault(queue.leader, deque()).append(queue)
+        for node_id, queues in by_node.items():
+            node = self._nodes.setdefault(node_id, Node())
+            while len(node.tokens) < self._config.max_in_flight and node.available_at() <= self._now:
+                batches = self._take_batches(queues)
+                if not batches:
+                    break
+                self._send_batches(node_id, node, batches)
+
+    def _take_batches(self, queues: deque[PartitionQueue]) -> tuple[ProducerBatch, ...]:
+        """Take at most one batch of each partition, up to `max.request.size`, and put those partitions last."""
+        taken: list[ProducerBatch] = []
+        size = 0
+        for _ in range(len(queues)):
+            queue = queues[0]
+            batch = self._next(queue)
+            if batch is not None:
+                if taken and size + batch.size > self._config.max_request_size:
+                    break
+                size += batch.size
+                queue.sent(batch)
+                taken.append(batch)
+                self._active[queue.partition] = self._active.pop(queue.partition)
+            queues.rotate(-1)
+        return tuple(taken)
+
+    def _next(self, queue: PartitionQueue) -> ProducerBatch | None:
+        """Return the batch of a partition that may be sent now. Records above `max.request.size` fail on the way."""
+        if self._idempotent and queue.identity == NO_IDENTITY:
+            queue.identity = self._identity
+            if queue.identity == NO_IDENTITY:
+                return None
+        next_of = queue.next_in_sequence if self._idempotent else queue.next_in_order
+        while (batch := next_of(self._limit, self._now)) is not None:
+            if batch.state is BatchState.RETRY:
+                return batch
+            if not (batch.full or self._flushing or not self.has_room or self._lingered(batch)):
+                return None
+            if batch.size <= self._config.max_request_size:
+                return batch
+            self._too_large(queue, batch, reaction_to(ErrorCode.MESSAGE_TOO_LARGE), self._config.max_request_size)
+        return None
+
+    def _lingered(self, batch: ProducerBatch) -> bool:
+        return self._now >= batch.created_at + self._config.linger_ms / 1000
+
+    def _send_batches(self, node_id: int, node: Node, batches: tuple[ProducerBatch, ...]) -> None:
+        token = next(self._tokens)
+        ids = dict(self._topics.ids({batch.partition.topic for batch in batches}))
+        timeout_ms = self._config.request_timeout_ms
+        self._requests[token] = PendingProduce(node_id, batches, ids, self._now + timeout_ms / 1000)
+        node.tokens.add(token)
+        self._out.append(ev.Send(node_id, token, batches, self._config.acks, timeout_ms, ids))
+
+    _HANDLERS: ClassVar[Mapping[type[Any], Callable[..., None]]] = {
+        ev.FindTopics: _find_topics,
+        ev.Append: _append,
+        ev.Flush: _flush,
+        ev.Abandon: _abandon,
+        ev.Answered: _answered,
+        ev.Written: _written,
+        ev.Disconnected: _disconnected,
+        ev.MetadataRead: _metadata_read,
+        ev.MetadataFailed: _metadata_failed,
+        ev.ProducerIdGiven: _id_given,
+        ev.ProducerIdRefused: _id_refused,
+        ev.SplitInto: _split,
+        ev.Tick: _tick,
+    }

@@ -1,0 +1,207 @@
+"""One partition: its batches in order, its leader and its sequence numbers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from streamgroup.model import NO_LEADER, UNKNOWN_EPOCH, PartitionInfo, TopicPartition, is_another_topic
+from streamgroup.producer.batch import NO_IDENTITY, BatchState, Payload, ProducerBatch, ProducerIdentity
+
+CONFIRMED_FOR_S = 60.0
+"""Seconds after an acknowledgement during which several batches of an idempotent partition may be in flight.
+
+A broker without state of the producer accepts any sequence number. If it refused the first of several batches and
+accepted the second, the first could never follow. The broker has no state before the first acknowledgement, and may
+have expired it (`producer.id.expiration.ms`) after a long silence.
+"""
+
+
+class PartitionQueue:
+    """The unresolved batches of one partition: those sent at least once in `outstanding`, the others in `queue`.
+
+    Both are in the order of the records, and all of `outstanding` comes before all of `queue`.
+    """
+
+    __slots__ = (
+        "confirmed_at",
+        "exists",
+        "identity",
+        "leader",
+        "leader_epoch",
+        "next_sequence",
+        "outstanding",
+        "partition",
+        "queue",
+        "resetting",
+        "stale",
+        "topic_id",
+    )
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.queue: deque[ProducerBatch] = deque()
+        self.outstanding: list[ProducerBatch] = []
+        self.leader = NO_LEADER
+        self.leader_epoch = UNKNOWN_EPOCH
+        self.topic_id = ""
+        self.exists = False
+        """Whether the metadata have had the partition at least once."""
+        self.stale = False
+        """Whether an answer contradicts the leader: nothing is sent before the next metadata."""
+        self.identity = NO_IDENTITY
+        self.next_sequence = 0
+        self.confirmed_at = float("-inf")
+        """When the broker acknowledged a batch under this identity."""
+        self.resetting = False
+        """Whether the sequence is broken, and the partition waits for another identity."""
+
+    def __iter__(self) -> Iterator[ProducerBatch]:
+        """Yield all unresolved batches in order."""
+        yield from self.outstanding
+        yield from self.queue
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.outstanding and not self.queue
+
+    @property
+    def oldest(self) -> ProducerBatch:
+        """The first unresolved batch. Raises IndexError without one."""
+        return self.outstanding[0] if self.outstanding else self.queue[0]
+
+    def append(self, payload: Payload, now: float, batch_size: int) -> bool:
+        """Add `payload` to the last batch that has room, or to a new one. Return whether the batch is new."""
+        last = self.queue[-1] if self.queue else None
+        new = last is None or last.full or last.size + payload.size > batch_size
+        if new:
+            if last is not None:
+                last.full = True
+            self.queue.append(ProducerBatch(self.partition, payload, now))
+        elif last is not None:
+            last.add(payload)
+        self.queue[-1].full = self.queue[-1].size >= batch_size
+        return new
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """Take a batch out that is resolved."""
+        batch.state = BatchState.RESOLVED
+        if batch in self.outstanding:
+            self.outstanding.remove(batch)
+        else:
+            self.queue.remove(batch)
+
+    def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """Put `parts` in the place of `batch`; they share its sequence numbers."""
+        batch.state = BatchState.RESOLVED
+        if batch in self.outstanding:
+            sequence = batch.base_sequence
+            for part in parts:
+                part.state = BatchState.RETRY
+                if batch.identity != NO_IDENTITY:
+                    sequence = part.number(batch.identity, sequence)
+            at = self.outstanding.index(batch)
+            self.outstanding[at : at + 1] = parts
+        else:
+            at = self.queue.index(batch)
+            self.queue.remove(batch)
+            for offset, part in enumerate(parts):
+                self.queue.insert(at + offset, part)
+
+    # -- the leader ---------------------------------------------------------------------------------------------------
+
+    def follow(self, info: PartitionInfo | None, topic_id: str) -> None:
+        """Take the leader of fresh metadata over, unless an answer has named one of a later epoch."""
+        self.stale = False
+        if info is None:
+            self.leader = NO_LEADER
+            return
+        self.exists = True
+        no_epoch = UNKNOWN_EPOCH in (info.leader_epoch, self.leader_epoch)
+        if no_epoch or info.leader_epoch >= self.leader_epoch or is_another_topic(self.topic_id, topic_id):
+            self.leader, self.leader_epoch, self.topic_id = info.leader, info.leader_epoch, topic_id
+
+    def moved_to(self, leader: int, leader_epoch: int) -> bool:
+        """Follow a leader that an answer names (KIP-951). Return False where the answer knows nothing newer."""
+        if leader < 0 or leader_epoch <= self.leader_epoch:
+            return False
+        self.leader, self.leader_epoch, self.stale = leader, leader_epoch, False
+        return True
+
+    # -- the order ----------------------------------------------------------------------------------------------------
+
+    def next_in_sequence(self, limit: int, now: float) -> ProducerBatch | None:
+        """Return the batch of an idempotent producer that may be sent next, whether or not it lingers still.
+
+        While a batch has to be sent again, only the first one may be: the broker refuses all that follow it. Nothing
+        new is sent behind a doubtful batch either: at the next attempt the broker has to remember it, and remembers
+        five batches only.
+        """
+        first = next((b for b in self.outstanding if b.state is not BatchState.REJECTED), None)
+        if any(b.state is BatchState.RETRY or b.state is BatchState.SPLITTING for b in self.outstanding):
+            assert first is not None
+            return first if first.state is BatchState.RETRY and first.retry_at <= now else None
+        if self.resetting or any(b.doubtful for b in self.outstanding):
+            return None
+        if self.outstanding and now - self.confirmed_at > CONFIRMED_FOR_S:
+            return None
+        return self._next_queued(limit)
+
+    def next_in_order(self, limit: int, now: float) -> ProducerBatch | None:
+        """Return the batch of a producer without idempotence that may be sent next.
+
+        Only `limit` 1 keeps the order: with more in flight, a batch that is sent again comes after its successors.
+        """
+        waiting = next((b for b in self.outstanding if b.state is not BatchState.IN_FLIGHT), None)
+        if waiting is not None:
+            return waiting if waiting.state is BatchState.RETRY and waiting.retry_at <= now else None
+        return self._next_queued(limit)
+
+    def _next_queued(self, limit: int) -> ProducerBatch | None:
+        if not self.queue or len(self.outstanding) >= limit:
+            return None
+        if any(b.node != self.leader for b in self.outstanding):
+            return None  # the old leader's answers come first: the new leader may not have those batches
+        return self.queue[0] if self.queue[0].state is BatchState.QUEUED else None
+
+    def sent(self, batch: ProducerBatch) -> None:
+        """Note that `batch`, which one of the methods above has returned, is sent to the leader now."""
+        if batch.state is BatchState.QUEUED:
+            self.queue.popleft()
+            self.outstanding.append(batch)
+            if self.identity != NO_IDENTITY:
+                self.next_sequence = batch.number(self.identity, self.next_sequence)
+        batch.sent_first = self.outstanding[0] is batch
+        batch.state = BatchState.IN_FLIGHT
+        batch.attempts += 1
+        batch.node = self.leader
+
+    # -- sequences ----------------------------------------------------------------------------------------------------
+
+    def confirm(self, batch: ProducerBatch, now: float) -> list[ProducerBatch]:
+        """Take out `batch`, which the broker has. Return the rejected batches before it, which can never follow it."""
+        at = self.outstanding.index(batch)
+        overtaken = [b for b in self.outstanding[:at] if b.state is BatchState.REJECTED]
+        self.remove(batch)
+        self.confirmed_at = now
+        return overtaken
+
+    def begin_reset(self) -> None:
+        """Wait for another identity. A batch that no broker can have waits with it; the others have to be resolved."""
+        self.resetting = True
+        for batch in self.outstanding:
+            if batch.state is BatchState.RETRY and not batch.doubtful:
+                batch.state = BatchState.REJECTED
+
+    @property
+    def may_reset(self) -> bool:
+        """Whether no broker has, or can get, a batch under the old identity that is not resolved."""
+        return self.resetting and all(b.state is BatchState.REJECTED for b in self.outstanding)
+
+    def reset(self, identity: ProducerIdentity, now: float) -> None:
+        """Start again at sequence 0 under `identity`, with the rejected batches first."""
+        self.identity, self.next_sequence = identity, 0
+        self.confirmed_at, self.resetting = float("-inf"), False
+        for batch in self.outstanding:
+            batch.state, batch.retry_at = BatchState.RETRY, now
+            self.next_sequence = batch.number(identity, self.next_sequence)

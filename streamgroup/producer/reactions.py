@@ -1,0 +1,165 @@
+"""The producer's reaction to each error code of Produce, Metadata and InitProducerId: one table for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from streamgroup.errors import ErrorCode, Refresh, error_of, is_unexpected
+
+UNEXPECTED_ATTEMPTS = 10
+"""After so many attempts a batch fails on an unexpected failure of the broker: after 7 s with the default backoff."""
+
+
+class Reaction(Enum):
+    """The reaction to an error code of one partition."""
+
+    DELIVERED = "delivered"
+    """The broker has the batch."""
+    RETRY = "retry"
+    """Send the batch again after a backoff, with the same sequence."""
+    METADATA = "metadata"
+    """As RETRY, to the leader that the answer names, or by fresh metadata."""
+    UNEXPECTED = "unexpected"
+    """As RETRY, `UNEXPECTED_ATTEMPTS` times at most: the broker failed for unknown reasons."""
+    SPLIT = "split"
+    """Send the batch in parts; a batch of one record fails."""
+    OUT_OF_ORDER = "out of order"
+    """Retry behind the batch that is missing. Where none is missing, the broker has lost acknowledged records: fail."""
+    NEW_EPOCH = "new epoch"
+    """The broker has forgotten the producer: start again at sequence 0 under a higher epoch (KIP-360)."""
+    NEW_ID = "new id"
+    """Another producer uses the id: start again at sequence 0 under another id."""
+    FAIL = "fail"
+    """Fail the batch: the same records would fail again."""
+    FATAL = "fatal"
+    """Fail the producer with all its batches."""
+
+
+class Appended(Enum):
+    """Whether a leader that answers with the code has the batch in its log."""
+
+    NO = "no"
+    MAYBE = "maybe"
+    YES = "yes"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The reaction to a code, whether the batch was appended, and the next step for the user if the batch fails."""
+
+    reaction: Reaction
+    appended: Appended
+    advice: str = ""
+
+
+_NO, _MAYBE, _YES = Appended.NO, Appended.MAYBE, Appended.YES
+
+_GRANT = "Grant this user WRITE on the topic: kafka-acls.sh --add --allow-principal User:... --operation Write --topic"
+_SMALLER = "Raise max.message.bytes of the topic (message.max.bytes of the broker), or write smaller records"
+_FORMAT = "Raise the topic's message.format.version, or write without headers, timestamps and idempotence"
+_REPLICAS = "Look for brokers that are down, or lower min.insync.replicas of the topic"
+_LOST = (
+    "The broker does not have the records before these, which it had acknowledged: look for an unclean leader "
+    "election, or a topic that was deleted and created again, then write again"
+)
+
+_PRODUCE: Mapping[int, Row] = {
+    ErrorCode.NONE: Row(Reaction.DELIVERED, _YES),
+    # A repetition whose first attempt was appended. Brokers that remember the batch answer it with NONE.
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Row(Reaction.DELIVERED, _YES),
+    ErrorCode.CORRUPT_MESSAGE: Row(
+        Reaction.RETRY,
+        _NO,
+        "If records lack a key and the topic is compacted, give them keys; else look for a network that damages data",
+    ),
+    # The leader appends first and then waits for the other replicas. While it waits it may lose the leadership, the
+    # partition or its disk, and answers so although the next leader may have the records.
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Row(Reaction.METADATA, _MAYBE, "Look whether the topic was deleted"),
+    ErrorCode.UNKNOWN_TOPIC_ID: Row(Reaction.METADATA, _MAYBE, "Look whether the topic was deleted"),
+    ErrorCode.INCONSISTENT_TOPIC_ID: Row(Reaction.METADATA, _MAYBE),
+    ErrorCode.LEADER_NOT_AVAILABLE: Row(Reaction.METADATA, _MAYBE),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: Row(Reaction.METADATA, _MAYBE),
+    ErrorCode.REPLICA_NOT_AVAILABLE: Row(Reaction.METADATA, _MAYBE),
+    ErrorCode.FENCED_LEADER_EPOCH: Row(Reaction.METADATA, _MAYBE),
+    ErrorCode.UNKNOWN_LEADER_EPOCH: Row(Reaction.METADATA, _MAYBE),
+    ErrorCode.KAFKA_STORAGE_ERROR: Row(Reaction.METADATA, _MAYBE, "Look at the disks of the broker"),
+    ErrorCode.REQUEST_TIMED_OUT: Row(Reaction.RETRY, _MAYBE, "Look for replicas that are slow or down"),
+    ErrorCode.NOT_ENOUGH_REPLICAS: Row(Reaction.RETRY, _NO, _REPLICAS),
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Row(Reaction.RETRY, _YES, _REPLICAS),
+    ErrorCode.MESSAGE_TOO_LARGE: Row(Reaction.SPLIT, _NO, _SMALLER),
+    ErrorCode.RECORD_LIST_TOO_LARGE: Row(Reaction.SPLIT, _NO, "Raise segment.bytes of the topic, or write smaller"),
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Row(Reaction.OUT_OF_ORDER, _NO, _LOST),
+    ErrorCode.UNKNOWN_PRODUCER_ID: Row(Reaction.NEW_EPOCH, _NO, "Write again"),
+    ErrorCode.INVALID_PRODUCER_EPOCH: Row(Reaction.NEW_ID, _NO, "Write again"),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Row(Reaction.NEW_ID, _NO, "Write again"),
+    ErrorCode.INVALID_TIMESTAMP: Row(
+        Reaction.FAIL,
+        _NO,
+        "Correct the column 'timestamp', or raise the topic's message.timestamp.before.max.ms and "
+        "message.timestamp.after.max.ms (message.timestamp.difference.max.ms before 3.6)",
+    ),
+    ErrorCode.INVALID_RECORD: Row(Reaction.FAIL, _NO, "Give records of a compacted topic keys"),
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: Row(Reaction.FAIL, _NO, _FORMAT),
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: Row(Reaction.FAIL, _NO, "Choose another compression.type; zstd needs 2.1"),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: Row(
+        Reaction.FAIL, _NO, "Choose a valid topic name; clients may not write internal topics"
+    ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Row(Reaction.FAIL, _NO, _GRANT),
+    ErrorCode.POLICY_VIOLATION: Row(Reaction.FAIL, _NO, "Ask the operator of the cluster for its policies"),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Row(
+        Reaction.FATAL,
+        _NO,
+        "Grant this user IDEMPOTENT_WRITE on the cluster (kafka-acls.sh --add --allow-principal User:... "
+        "--operation IdempotentWrite --cluster), or set kafka.enable.idempotence=false",
+    ),
+    ErrorCode.INVALID_REQUIRED_ACKS: Row(Reaction.FATAL, _NO, "Set kafka.acks to 0, 1 or all"),
+    ErrorCode.UNSUPPORTED_VERSION: Row(Reaction.FATAL, _NO, "Connect to the brokers themselves, without a proxy"),
+    ErrorCode.PRODUCER_FENCED: Row(Reaction.FATAL, _NO, "Stop the other producer of this transactional.id"),
+}
+
+_UNEXPECTED_ADVICE = "Look into the log of the broker, then write again"
+
+_METADATA: Mapping[int, Row] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _PRODUCE[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
+    ErrorCode.INVALID_TOPIC_EXCEPTION: _PRODUCE[ErrorCode.INVALID_TOPIC_EXCEPTION],
+}
+
+_PRODUCER_ID: Mapping[int, Row] = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _PRODUCE[ErrorCode.CLUSTER_AUTHORIZATION_FAILED],
+    ErrorCode.UNSUPPORTED_VERSION: Row(
+        Reaction.FATAL, _NO, "Idempotence needs brokers of Kafka 0.11 or later: leave kafka.enable.idempotence out"
+    ),
+    ErrorCode.NETWORK_EXCEPTION: Row(Reaction.RETRY, _NO),
+}
+
+
+def reaction_to(code: int) -> Row:
+    """Return the row of `code` in an answer to Produce.
+
+    A code without a row is retried where the table of errors calls it retriable, and fails the batch otherwise.
+    """
+    return _PRODUCE.get(code) or _by_the_table(code)
+
+
+def reaction_to_metadata(code: int) -> Row:
+    """Return the row of a topic's `code` in an answer to Metadata. The producer waits on with every other code."""
+    return _METADATA.get(code) or Row(Reaction.RETRY, _NO)
+
+
+def reaction_to_producer_id(code: int) -> Row:
+    """Return the row of `code` in an answer to InitProducerId."""
+    row = _PRODUCER_ID.get(code) or _by_the_table(code)
+    if row.reaction in {Reaction.UNEXPECTED, Reaction.METADATA}:
+        return Row(Reaction.RETRY, _NO)  # delivery.timeout.ms of the batches that wait bounds for how long
+    return Row(Reaction.FATAL, _NO, row.advice) if row.reaction is Reaction.FAIL else row
+
+
+def _by_the_table(code: int) -> Row:
+    if is_unexpected(code):
+        return Row(Reaction.UNEXPECTED, _MAYBE, _UNEXPECTED_ADVICE)
+    error = error_of(code)
+    if not error.retriable:
+        return Row(Reaction.FAIL, _MAYBE, _UNEXPECTED_ADVICE)
+    return Row(Reaction.METADATA if error.refresh is Refresh.METADATA else Reaction.RETRY, _MAYBE)

@@ -1,0 +1,86 @@
+"""The states of a producer and the transitions between them, as a table, and the diagram drawn from it.
+
+The states are about the producer's identity. Batches and partitions have states of their own (`batch.py`,
+`partition.py`). A transactional producer has more states (initializing, in a transaction, committing, aborting): their
+rows belong in this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+
+class ProducerState(Enum):
+    """The states of a producer."""
+
+    NO_ID = "no id"
+    """Idempotent, and without records so far."""
+    ASKING_ID = "asking for an id"
+    """InitProducerId is pending or waits for its backoff. No partition without an identity sends a batch."""
+    READY = "ready"
+    """Has an identity; sequences are whole in every partition."""
+    BUMPING = "bumping"
+    """In some partition a sequence is broken. It sends no new batch until every batch that it has sent is resolved or
+    rejected; then its sequences start again at 0 under a higher epoch. Other partitions go on."""
+    WITHOUT_ID = "without id"
+    """Not idempotent."""
+    FAILED = "failed"
+    """Every batch fails, those of later appends, too."""
+
+
+class Cue(Enum):
+    """The causes of transitions."""
+
+    RECORDS = "records to write"
+    ID_GIVEN = "id given"
+    UNSUPPORTED = "broker without ids"
+    BROKEN = "sequence broken"
+    BUMPED = "epoch raised"
+    ID_SPENT = "epochs used up, or id fenced"
+    FATAL = "fatal error"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """In `state`, `cue` leads to `to`."""
+
+    state: ProducerState
+    cue: Cue
+    to: ProducerState
+
+
+_NO_ID, _ASKING, _READY = ProducerState.NO_ID, ProducerState.ASKING_ID, ProducerState.READY
+_BUMPING, _WITHOUT, _FAILED = ProducerState.BUMPING, ProducerState.WITHOUT_ID, ProducerState.FAILED
+
+TABLE = (
+    Row(_NO_ID, Cue.RECORDS, _ASKING),
+    Row(_ASKING, Cue.ID_GIVEN, _READY),
+    Row(_ASKING, Cue.UNSUPPORTED, _WITHOUT),
+    Row(_ASKING, Cue.FATAL, _FAILED),
+    Row(_READY, Cue.BROKEN, _BUMPING),
+    Row(_READY, Cue.FATAL, _FAILED),
+    Row(_BUMPING, Cue.BUMPED, _READY),
+    Row(_BUMPING, Cue.ID_SPENT, _ASKING),
+    Row(_BUMPING, Cue.FATAL, _FAILED),
+    Row(_WITHOUT, Cue.FATAL, _FAILED),
+)
+
+_NEXT = {(row.state, row.cue): row.to for row in TABLE}
+
+
+def next_state(state: ProducerState, cue: Cue) -> ProducerState:
+    """Return the state that `cue` leads to. Raises ValueError if the table lacks the row: a defect."""
+    if (state, cue) not in _NEXT:
+        raise ValueError(f"a producer that is {state.value} cannot take {cue.value!r}")
+    return _NEXT[state, cue]
+
+
+def picture() -> Iterator[str]:
+    """Draw the table as a Mermaid state diagram, line by line."""
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {ProducerState.NO_ID.name}: idempotent"
+    yield f"    [*] --> {ProducerState.WITHOUT_ID.name}: not idempotent"
+    for row in TABLE:
+        yield f"    {row.state.name} --> {row.to.name}: {row.cue.value}"
