@@ -65,7 +65,7 @@ _LOST = (
     "election, or a topic that was deleted and created again, then write again"
 )
 
-_PRODUCE: Mapping[int, Row] = {
+PRODUCE: Mapping[int, Row] = {
     ErrorCode.NONE: Row(Reaction.DELIVERED, _YES),
     # A repetition whose first attempt was appended. Brokers that remember the batch answer it with NONE.
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Row(Reaction.DELIVERED, _YES),
@@ -118,16 +118,17 @@ _PRODUCE: Mapping[int, Row] = {
     ErrorCode.UNSUPPORTED_VERSION: Row(Reaction.FATAL, _NO, "Connect to the brokers themselves, without a proxy"),
     ErrorCode.PRODUCER_FENCED: Row(Reaction.FATAL, _NO, "Stop the other producer of this transactional.id"),
 }
+"""The codes of Produce with a row of their own."""
 
 _UNEXPECTED_ADVICE = "Look into the log of the broker, then write again"
 
 _METADATA: Mapping[int, Row] = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _PRODUCE[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
-    ErrorCode.INVALID_TOPIC_EXCEPTION: _PRODUCE[ErrorCode.INVALID_TOPIC_EXCEPTION],
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: PRODUCE[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
+    ErrorCode.INVALID_TOPIC_EXCEPTION: PRODUCE[ErrorCode.INVALID_TOPIC_EXCEPTION],
 }
 
 _PRODUCER_ID: Mapping[int, Row] = {
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _PRODUCE[ErrorCode.CLUSTER_AUTHORIZATION_FAILED],
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: PRODUCE[ErrorCode.CLUSTER_AUTHORIZATION_FAILED],
     ErrorCode.UNSUPPORTED_VERSION: Row(
         Reaction.FATAL, _NO, "Idempotence needs brokers of Kafka 0.11 or later: leave kafka.enable.idempotence out"
     ),
@@ -140,7 +141,7 @@ def reaction_to(code: int) -> Row:
 
     A code without a row is retried where the table of errors calls it retriable, and fails the batch otherwise.
     """
-    return _PRODUCE.get(code) or _by_the_table(code)
+    return PRODUCE.get(code) or _by_the_table(code)
 
 
 def reaction_to_metadata(code: int) -> Row:
