@@ -138,6 +138,8 @@ class Producer:
         self._wants_id()
         for partition, payload in event.payloads:
             queue = self._partitions.get(partition) or self._new_partition(partition)
+            if self._idempotent and queue.is_silent(self._now):
+                self._begin_reset(queue)
             new = queue.append(payload, self._now, self._config.batch_size)
             self._buffered += payload.size
             self._unresolved += new

@@ -12,8 +12,14 @@ CONFIRMED_FOR_S = 60.0
 """Seconds after an acknowledgement during which several batches of an idempotent partition may be in flight.
 
 A broker without state of the producer accepts any sequence number. If it refused the first of several batches and
-accepted the second, the first could never follow. The broker has no state before the first acknowledgement, and may
-have expired it (`producer.id.expiration.ms`) after a long silence.
+accepted the second, the first could never follow (KAFKA-15591). The broker has no state before the first
+acknowledgement, and may have expired it after a long silence.
+"""
+SILENT_AFTER_S = 3600.0
+"""Seconds without an acknowledgement after which an idle partition starts its sequence again under a higher epoch.
+
+Brokers forget a producer after `producer.id.expiration.ms`, a day unless set, or with its last record. Some then refuse
+every sequence number but 0, and brokers of 0.11 do so with the code for lost records.
 """
 
 
@@ -185,6 +191,10 @@ class PartitionQueue:
         self.remove(batch)
         self.confirmed_at = now
         return overtaken
+
+    def is_silent(self, now: float) -> bool:
+        """Whether the broker may have forgotten the producer, and nothing is under way under its identity."""
+        return self.is_empty and float("-inf") < self.confirmed_at < now - SILENT_AFTER_S
 
     def begin_reset(self) -> None:
         """Wait for another identity. A batch that no broker can have waits with it; the others have to be resolved."""

@@ -122,6 +122,22 @@ def test_after_a_minute_of_silence_the_first_batch_goes_alone_again() -> None:
     assert len(d.all(ev.Send)) == 1
 
 
+def test_after_an_hour_of_silence_a_partition_starts_again_under_the_next_epoch() -> None:
+    """The broker may have forgotten the producer, and then refuses every number but 0."""
+    d = Driver().ready().confirmed()
+    d.append(1, to=P1)
+    d.answer(0)
+    d.later(3_601)
+    d.append(1)
+    assert d.numbers() == [(7, 1, 0)]
+    d.append(1, to=P1)
+    assert d.numbers() == [(7, 1, 0)]  # the next epoch serves all partitions
+    d.answer(0)
+    d.answer(0)
+    d.append(1)
+    assert d.numbers() == [(7, 1, 1)]
+
+
 def test_sequences_wrap_behind_the_largest_int32() -> None:
     d = Driver().ready().confirmed()
     d.producer._partitions[P0].next_sequence = 2**31 - 2

@@ -131,6 +131,16 @@ def beyond_the_memory_of_the_broker(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionQueue, "next_in_sequence", next_in_sequence)
 
 
+def everybody_is_first(patch: pytest.MonkeyPatch) -> None:
+    """A batch that the broker refuses for lack of the one before it is taken for one behind lost records."""
+
+    def sent(self: PartitionQueue, batch: ProducerBatch) -> None:
+        SENT(self, batch)
+        batch.sent_first = True
+
+    patch.setattr(PartitionQueue, "sent", sent)
+
+
 def throttle_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine_module, "throttle_s", lambda response, version: 0.0)
 
@@ -173,6 +183,7 @@ BUGS: tuple[tuple[Plant, Callable[[int], Plan]], ...] = (
     (no_reset_after_a_failure, harsh),
     (no_slow_start, mild),
     (beyond_the_memory_of_the_broker, mild),
+    (everybody_is_first, mild),
     (throttle_ignored, mild),
     (expired_is_not_in_doubt, harsh),
     (one_more_in_flight, mild),

@@ -151,7 +151,7 @@ class World:
         for _ in range(self.plan.appends):
             at += self.rng.choice((0.0, 0.001, 0.02, 0.3))
             if self.rng.random() < self.plan.faults.expiry:
-                at += 200.0
+                at += self.rng.choice((200.0, 4_000.0))
                 self.at(at - 1.0, self.forget_producers)
             self.at(at, self.append)
         self.at(at + 3.0, self.end_faults)
