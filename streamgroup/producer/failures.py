@@ -11,7 +11,7 @@ from streamgroup.errors import (
 )
 from streamgroup.producer.batch import BatchState, ProducerBatch
 from streamgroup.producer.config import ProducerConfig
-from streamgroup.producer.reactions import Row, reaction_to
+from streamgroup.producer.reactions import CodeReaction, reaction_to
 from streamgroup.wire.messages.produce import PartitionProduceResponse
 
 _MOST_RECORDS_NAMED = 3
@@ -27,7 +27,9 @@ def _outcome(maybe_written: bool) -> str:
     return ". The broker may have the records: writing them again may duplicate them" if maybe_written else ""
 
 
-def refused(batch: ProducerBatch, code: int, row: Row, answer: PartitionProduceResponse | None) -> ProduceError:
+def refused(
+    batch: ProducerBatch, code: int, row: CodeReaction, answer: PartitionProduceResponse | None
+) -> ProduceError:
     """Return the error for a batch that a broker has refused for good with `code`."""
     error = error_of(code)
     detail = _detail(answer) if answer is not None else ""
@@ -47,14 +49,14 @@ def _detail(answer: PartitionProduceResponse) -> str:
     return "".join(f"; {word}" for word in words) + (f"; and {more} more records" if more > 0 else "")
 
 
-def fatal(context: str, code: int, row: Row, reason: str = "") -> ProduceError:
+def fatal(context: str, code: int, row: CodeReaction, reason: str = "") -> ProduceError:
     """Return the error that fails the whole producer."""
     error = error_of(code)
     reason = f": {reason}" if reason else ""
     return ProduceError(f"{context}: {error.name} ({code}): {error.text}{reason}. {row.advice}".rstrip(". "), code)
 
 
-def too_large(batch: ProducerBatch, row: Row, limit: int | None) -> RecordTooLargeError:
+def too_large(batch: ProducerBatch, row: CodeReaction, limit: int | None) -> RecordTooLargeError:
     """Return the error for a single record above `limit` (max.request.size), or above a limit of the broker."""
     if limit is not None:
         cause = f"the record is larger than max.request.size={limit}. Raise kafka.max.request.size"
@@ -102,7 +104,7 @@ def missing_topic(topic: str, config: ProducerConfig, reason: str) -> UnknownTop
     return UnknownTopicError(_no_topic(topic, config) + (f"; last failure: {reason}" if reason else ""))
 
 
-def topic_refused(topic: str, code: int, row: Row) -> ProduceError:
+def topic_refused(topic: str, code: int, row: CodeReaction) -> ProduceError:
     """Return the error for a topic that the metadata refuse for good."""
     error = error_of(code)
     return ProduceError(f"cannot write topic {topic}: {error.name} ({code}): {error.text}. {row.advice}", code)

@@ -22,13 +22,14 @@ from streamgroup.producer import events as ev
 from streamgroup.producer import failures
 from streamgroup.producer.batch import NO_IDENTITY, BatchState, ProducerBatch, ProducerIdentity
 from streamgroup.producer.config import Idempotence, ProducerConfig
+from streamgroup.producer.identity import IdentitySource
 from streamgroup.producer.nodes import Node, PendingProduce
 from streamgroup.producer.partition import PartitionQueue
 from streamgroup.producer.reactions import (
     UNEXPECTED_ATTEMPTS,
     Appended,
+    CodeReaction,
     Reaction,
-    Row,
     reaction_to,
     reaction_to_metadata,
     reaction_to_producer_id,
@@ -38,7 +39,6 @@ from streamgroup.producer.table import Cue, ProducerState, next_state
 from streamgroup.producer.topics import Topics
 from streamgroup.wire.messages.produce import PartitionProduceResponse
 
-_LAST_EPOCH = 2**15 - 1
 _NEVER = float("inf")
 _MISSING = PartitionProduceResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the answer lacks it")
 
@@ -53,12 +53,7 @@ class Producer:
         self._state = ProducerState.NO_ID if self._idempotent else ProducerState.WITHOUT_ID
         self._limit = config.max_in_flight
         """The unresolved batches of one partition that have been sent, at most."""
-        self._identity = NO_IDENTITY
-        self._id_pending = False
-        self._id_retry_at = 0.0
-        self._id_attempts = 0
-        self._id_fenced = False
-        self._id_reason = ""
+        self._ids = IdentitySource()
         self._fatal: ProduceError | None = None
         self._topics = Topics(config, random)
         self._partitions: dict[TopicPartition, PartitionQueue] = {}  # bounded by the partitions that are written
@@ -81,7 +76,7 @@ class Producer:
     @property
     def identity(self) -> ProducerIdentity:
         """The newest identity, NO_IDENTITY without one. A partition may still use an earlier one."""
-        return self._identity
+        return self._ids.current
 
     @property
     def buffered_bytes(self) -> int:
@@ -230,21 +225,18 @@ class Producer:
             self._change(Cue.RECORDS)
 
     def _get_id(self) -> None:
-        if self._state is ProducerState.ASKING_ID and not self._id_pending and self._now >= self._id_retry_at:
-            self._id_pending = True
+        if self._state is ProducerState.ASKING_ID and self._ids.take_due(self._now):
             self._out.append(ev.GetProducerId())
 
     def _id_given(self, event: ev.ProducerIdGiven) -> None:
-        if self._id_pending:
-            self._id_pending, self._id_fenced, self._id_attempts, self._id_reason = False, False, 0, ""
-            self._identity = ProducerIdentity(event.producer_id, event.epoch)
+        if self._ids.pending:
+            self._ids.given(ProducerIdentity(event.producer_id, event.epoch))
             self._change(Cue.ID_GIVEN)
 
     def _id_refused(self, event: ev.ProducerIdRefused) -> None:
-        if not self._id_pending:
+        if not self._ids.pending:
             return
-        self._id_pending = False
-        self._id_reason = f"no producer id: {event.reason or error_of(event.code).text}"
+        self._ids.refused(event.reason or error_of(event.code).text)
         falls_back = self._config.idempotence is Idempotence.PREFERRED and not self._has_sequences()
         if event.code == ErrorCode.UNSUPPORTED_VERSION and falls_back:
             self._idempotent, self._limit = False, 1  # one in flight keeps the order, at least
@@ -253,8 +245,7 @@ class Producer:
             return
         row = reaction_to_producer_id(event.code)
         if row.reaction is Reaction.RETRY:
-            self._id_attempts += 1
-            self._id_retry_at = self._now + self._config.backoff_s(self._id_attempts, self._random)
+            self._ids.retry_at = self._now + self._config.backoff_s(self._ids.attempts, self._random)
         else:
             self._fail_for_good(failures.fatal("could not get a producer id", event.code, row, event.reason))
 
@@ -275,26 +266,13 @@ class Producer:
         if self._state is not ProducerState.BUMPING:
             return
         for queue in [queue for queue in self._resetting.values() if queue.may_reset]:
-            if not self._renew_identity(queue.identity):
+            if not self._ids.renew(queue.identity):
+                self._change(Cue.ID_SPENT)
                 return
-            queue.reset(self._identity, self._now)
+            queue.reset(self._ids.current, self._now)
             del self._resetting[queue.partition]
         if not self._resetting:
             self._change(Cue.BUMPED)
-
-    def _renew_identity(self, used: ProducerIdentity) -> bool:
-        """Make the identity another than `used`. Return False if a new id has to be asked for.
-
-        A producer without transactional id raises its epoch by itself, as in Java: brokers accept a higher epoch at
-        sequence 0, and refuse late requests of lower ones. InitProducerId would give it a new id (KIP-360).
-        """
-        if self._id_fenced or (self._identity == used and used.epoch == _LAST_EPOCH):
-            self._identity, self._id_retry_at = NO_IDENTITY, self._now
-            self._change(Cue.ID_SPENT)
-            return False
-        if self._identity == used:
-            self._identity = used._replace(epoch=used.epoch + 1)
-        return True
 
     # -- the fate of a batch ------------------------------------------------------------------------------------------
 
@@ -331,7 +309,9 @@ class Producer:
         self._resetting.clear()
         self._fail_all(error)
 
-    def _retry(self, queue: PartitionQueue, batch: ProducerBatch, row: Row, answer: PartitionProduceResponse) -> None:
+    def _retry(
+        self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, answer: PartitionProduceResponse
+    ) -> None:
         """Send the batch again with its sequence, after a backoff unless the answer names the next leader."""
         most = UNEXPECTED_ATTEMPTS if row.reaction is Reaction.UNEXPECTED else self._config.retries + 1
         if batch.attempts >= most:
@@ -351,7 +331,9 @@ class Producer:
         if queue.resetting:
             queue.begin_reset()
 
-    def _reject(self, queue: PartitionQueue, batch: ProducerBatch, row: Row, answer: PartitionProduceResponse) -> None:
+    def _reject(
+        self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, answer: PartitionProduceResponse
+    ) -> None:
         """Give the batch another sequence; fail it where a broker may have it under this one."""
         if batch.doubtful or batch.identity == NO_IDENTITY:
             refused = failures.refused(batch, batch.code, row, answer)
@@ -360,7 +342,9 @@ class Producer:
         batch.state = BatchState.REJECTED
         self._begin_reset(queue)
 
-    def _too_large(self, queue: PartitionQueue, batch: ProducerBatch, row: Row, limit: int | None = None) -> None:
+    def _too_large(
+        self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, limit: int | None = None
+    ) -> None:
         if batch.count == 1:
             self._fail(queue, batch, failures.too_large(batch, row, limit))
         else:
@@ -368,7 +352,7 @@ class Producer:
             self._out.append(ev.Split(batch))
 
     def _out_of_order(
-        self, queue: PartitionQueue, batch: ProducerBatch, row: Row, answer: PartitionProduceResponse
+        self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, answer: PartitionProduceResponse
     ) -> None:
         if queue.resetting:
             self._reject(queue, batch, row, answer)  # it follows a batch that has failed
@@ -398,7 +382,7 @@ class Producer:
                 batch.doubtful = False
                 self._reject(queue, batch, row, answer)
             case Reaction.NEW_ID:
-                self._id_fenced |= batch.identity.producer_id == self._identity.producer_id
+                self._ids.fenced(batch.identity)
                 self._reject(queue, batch, row, answer)
             case Reaction.FAIL:
                 self._fail(queue, batch, failures.refused(batch, code, row, answer))
@@ -451,7 +435,7 @@ class Producer:
         node = self._nodes.setdefault(event.node, Node())
         node.failures += 1
         node.retry_at = self._now + self._config.backoff_s(node.failures, self._random)
-        row = Row(Reaction.RETRY, Appended.MAYBE)
+        row = CodeReaction(Reaction.RETRY, Appended.MAYBE)
         answer = PartitionProduceResponse()
         tokens, node.tokens = sorted(node.tokens), set()
         for token in tokens:
@@ -490,7 +474,7 @@ class Producer:
     def _waits_for(self, queue: PartitionQueue) -> str:
         """Return why a batch has not been sent."""
         if self._state is ProducerState.ASKING_ID:
-            return self._id_reason or "no producer id so far"
+            return self._ids.reason or "no producer id so far"
         if queue.leader == NO_LEADER:
             return f"the partition has no leader{self._topics.reason and f' ({self._topics.reason})'}"
         return f"earlier requests to broker {queue.leader} were not answered in time"
@@ -512,8 +496,8 @@ class Producer:
         for node in self._nodes.values():
             times += (node.muted_until, node.retry_at)
         times.append(self._topics.wake_at(unsettled))
-        if self._state is ProducerState.ASKING_ID and not self._id_pending:
-            times.append(self._id_retry_at)
+        if self._state is ProducerState.ASKING_ID and not self._ids.pending:
+            times.append(self._ids.retry_at)
         return min([time for time in times if time > now], default=_NEVER)
 
     # -- requests -----------------------------------------------------------------------------------------------------
@@ -552,7 +536,7 @@ class Producer:
     def _next(self, queue: PartitionQueue) -> ProducerBatch | None:
         """Return the batch of a partition that may be sent now. Records above `max.request.size` fail on the way."""
         if self._idempotent and queue.identity == NO_IDENTITY:
-            queue.identity = self._identity
+            queue.identity = self._ids.current
             if queue.identity == NO_IDENTITY:
                 return None
         next_of = queue.next_in_sequence if self._idempotent else queue.next_in_order

@@ -46,7 +46,7 @@ class Appended(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CodeReaction:
     """The reaction to a code, whether the batch was appended, and the next step for the user if the batch fails."""
 
     reaction: Reaction
@@ -65,78 +65,84 @@ _LOST = (
     "election, or a topic that was deleted and created again, then write again"
 )
 
-PRODUCE: Mapping[int, Row] = {
-    ErrorCode.NONE: Row(Reaction.DELIVERED, _YES),
+PRODUCE: Mapping[int, CodeReaction] = {
+    ErrorCode.NONE: CodeReaction(Reaction.DELIVERED, _YES),
     # A repetition whose first attempt was appended. Brokers that remember the batch answer it with NONE.
-    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Row(Reaction.DELIVERED, _YES),
-    ErrorCode.CORRUPT_MESSAGE: Row(
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: CodeReaction(Reaction.DELIVERED, _YES),
+    ErrorCode.CORRUPT_MESSAGE: CodeReaction(
         Reaction.RETRY,
         _NO,
         "If records lack a key and the topic is compacted, give them keys; else look for a network that damages data",
     ),
     # The leader appends first and then waits for the other replicas. While it waits it may lose the leadership, the
     # partition or its disk, and answers so although the next leader may have the records.
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Row(Reaction.METADATA, _MAYBE, "Look whether the topic was deleted"),
-    ErrorCode.UNKNOWN_TOPIC_ID: Row(Reaction.METADATA, _MAYBE, "Look whether the topic was deleted"),
-    ErrorCode.INCONSISTENT_TOPIC_ID: Row(Reaction.METADATA, _MAYBE),
-    ErrorCode.LEADER_NOT_AVAILABLE: Row(Reaction.METADATA, _MAYBE),
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: Row(Reaction.METADATA, _MAYBE),
-    ErrorCode.REPLICA_NOT_AVAILABLE: Row(Reaction.METADATA, _MAYBE),
-    ErrorCode.FENCED_LEADER_EPOCH: Row(Reaction.METADATA, _MAYBE),
-    ErrorCode.UNKNOWN_LEADER_EPOCH: Row(Reaction.METADATA, _MAYBE),
-    ErrorCode.KAFKA_STORAGE_ERROR: Row(Reaction.METADATA, _MAYBE, "Look at the disks of the broker"),
-    ErrorCode.REQUEST_TIMED_OUT: Row(Reaction.RETRY, _MAYBE, "Look for replicas that are slow or down"),
-    ErrorCode.NOT_ENOUGH_REPLICAS: Row(Reaction.RETRY, _NO, _REPLICAS),
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Row(Reaction.RETRY, _YES, _REPLICAS),
-    ErrorCode.MESSAGE_TOO_LARGE: Row(Reaction.SPLIT, _NO, _SMALLER),
-    ErrorCode.RECORD_LIST_TOO_LARGE: Row(Reaction.SPLIT, _NO, "Raise segment.bytes of the topic, or write smaller"),
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Row(Reaction.OUT_OF_ORDER, _NO, _LOST),
-    ErrorCode.UNKNOWN_PRODUCER_ID: Row(Reaction.NEW_EPOCH, _NO, "Write again"),
-    ErrorCode.INVALID_PRODUCER_EPOCH: Row(Reaction.NEW_ID, _NO, "Write again"),
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Row(Reaction.NEW_ID, _NO, "Write again"),
-    ErrorCode.INVALID_TIMESTAMP: Row(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CodeReaction(Reaction.METADATA, _MAYBE, "Look whether the topic was deleted"),
+    ErrorCode.UNKNOWN_TOPIC_ID: CodeReaction(Reaction.METADATA, _MAYBE, "Look whether the topic was deleted"),
+    ErrorCode.INCONSISTENT_TOPIC_ID: CodeReaction(Reaction.METADATA, _MAYBE),
+    ErrorCode.LEADER_NOT_AVAILABLE: CodeReaction(Reaction.METADATA, _MAYBE),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: CodeReaction(Reaction.METADATA, _MAYBE),
+    ErrorCode.REPLICA_NOT_AVAILABLE: CodeReaction(Reaction.METADATA, _MAYBE),
+    ErrorCode.FENCED_LEADER_EPOCH: CodeReaction(Reaction.METADATA, _MAYBE),
+    ErrorCode.UNKNOWN_LEADER_EPOCH: CodeReaction(Reaction.METADATA, _MAYBE),
+    ErrorCode.KAFKA_STORAGE_ERROR: CodeReaction(Reaction.METADATA, _MAYBE, "Look at the disks of the broker"),
+    ErrorCode.REQUEST_TIMED_OUT: CodeReaction(Reaction.RETRY, _MAYBE, "Look for replicas that are slow or down"),
+    ErrorCode.NOT_ENOUGH_REPLICAS: CodeReaction(Reaction.RETRY, _NO, _REPLICAS),
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: CodeReaction(Reaction.RETRY, _YES, _REPLICAS),
+    ErrorCode.MESSAGE_TOO_LARGE: CodeReaction(Reaction.SPLIT, _NO, _SMALLER),
+    ErrorCode.RECORD_LIST_TOO_LARGE: CodeReaction(
+        Reaction.SPLIT, _NO, "Raise segment.bytes of the topic, or write smaller"
+    ),
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: CodeReaction(Reaction.OUT_OF_ORDER, _NO, _LOST),
+    ErrorCode.UNKNOWN_PRODUCER_ID: CodeReaction(Reaction.NEW_EPOCH, _NO, "Write again"),
+    ErrorCode.INVALID_PRODUCER_EPOCH: CodeReaction(Reaction.NEW_ID, _NO, "Write again"),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: CodeReaction(Reaction.NEW_ID, _NO, "Write again"),
+    ErrorCode.INVALID_TIMESTAMP: CodeReaction(
         Reaction.FAIL,
         _NO,
         "Correct the column 'timestamp', or raise the topic's message.timestamp.before.max.ms and "
         "message.timestamp.after.max.ms (message.timestamp.difference.max.ms before 3.6)",
     ),
-    ErrorCode.INVALID_RECORD: Row(Reaction.FAIL, _NO, "Give records of a compacted topic keys"),
-    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: Row(Reaction.FAIL, _NO, _FORMAT),
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: Row(Reaction.FAIL, _NO, "Choose another compression.type; zstd needs 2.1"),
-    ErrorCode.INVALID_TOPIC_EXCEPTION: Row(
+    ErrorCode.INVALID_RECORD: CodeReaction(Reaction.FAIL, _NO, "Give records of a compacted topic keys"),
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: CodeReaction(Reaction.FAIL, _NO, _FORMAT),
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: CodeReaction(
+        Reaction.FAIL, _NO, "Choose another compression.type; zstd needs 2.1"
+    ),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: CodeReaction(
         Reaction.FAIL, _NO, "Choose a valid topic name; clients may not write internal topics"
     ),
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Row(Reaction.FAIL, _NO, _GRANT),
-    ErrorCode.POLICY_VIOLATION: Row(Reaction.FAIL, _NO, "Ask the operator of the cluster for its policies"),
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Row(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: CodeReaction(Reaction.FAIL, _NO, _GRANT),
+    ErrorCode.POLICY_VIOLATION: CodeReaction(Reaction.FAIL, _NO, "Ask the operator of the cluster for its policies"),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: CodeReaction(
         Reaction.FATAL,
         _NO,
         "Grant this user IDEMPOTENT_WRITE on the cluster (kafka-acls.sh --add --allow-principal User:... "
         "--operation IdempotentWrite --cluster), or set kafka.enable.idempotence=false",
     ),
-    ErrorCode.INVALID_REQUIRED_ACKS: Row(Reaction.FATAL, _NO, "Set kafka.acks to 0, 1 or all"),
-    ErrorCode.UNSUPPORTED_VERSION: Row(Reaction.FATAL, _NO, "Connect to the brokers themselves, without a proxy"),
-    ErrorCode.PRODUCER_FENCED: Row(Reaction.FATAL, _NO, "Stop the other producer of this transactional.id"),
+    ErrorCode.INVALID_REQUIRED_ACKS: CodeReaction(Reaction.FATAL, _NO, "Set kafka.acks to 0, 1 or all"),
+    ErrorCode.UNSUPPORTED_VERSION: CodeReaction(
+        Reaction.FATAL, _NO, "Connect to the brokers themselves, without a proxy"
+    ),
+    ErrorCode.PRODUCER_FENCED: CodeReaction(Reaction.FATAL, _NO, "Stop the other producer of this transactional.id"),
 }
 """The codes of Produce with a row of their own."""
 
 _UNEXPECTED_ADVICE = "Look into the log of the broker, then write again"
 
-_METADATA: Mapping[int, Row] = {
+_METADATA: Mapping[int, CodeReaction] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: PRODUCE[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
     ErrorCode.INVALID_TOPIC_EXCEPTION: PRODUCE[ErrorCode.INVALID_TOPIC_EXCEPTION],
 }
 
-_PRODUCER_ID: Mapping[int, Row] = {
+_PRODUCER_ID: Mapping[int, CodeReaction] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: PRODUCE[ErrorCode.CLUSTER_AUTHORIZATION_FAILED],
-    ErrorCode.UNSUPPORTED_VERSION: Row(
+    ErrorCode.UNSUPPORTED_VERSION: CodeReaction(
         Reaction.FATAL, _NO, "Idempotence needs brokers of Kafka 0.11 or later: leave kafka.enable.idempotence out"
     ),
-    ErrorCode.NETWORK_EXCEPTION: Row(Reaction.RETRY, _NO),
+    ErrorCode.NETWORK_EXCEPTION: CodeReaction(Reaction.RETRY, _NO),
 }
 
 
-def reaction_to(code: int) -> Row:
+def reaction_to(code: int) -> CodeReaction:
     """Return the row of `code` in an answer to Produce.
 
     A code without a row is retried where the table of errors calls it retriable, and fails the batch otherwise.
@@ -144,23 +150,23 @@ def reaction_to(code: int) -> Row:
     return PRODUCE.get(code) or _by_the_table(code)
 
 
-def reaction_to_metadata(code: int) -> Row:
+def reaction_to_metadata(code: int) -> CodeReaction:
     """Return the row of a topic's `code` in an answer to Metadata. The producer waits on with every other code."""
-    return _METADATA.get(code) or Row(Reaction.RETRY, _NO)
+    return _METADATA.get(code) or CodeReaction(Reaction.RETRY, _NO)
 
 
-def reaction_to_producer_id(code: int) -> Row:
+def reaction_to_producer_id(code: int) -> CodeReaction:
     """Return the row of `code` in an answer to InitProducerId."""
     row = _PRODUCER_ID.get(code) or _by_the_table(code)
     if row.reaction in {Reaction.UNEXPECTED, Reaction.METADATA}:
-        return Row(Reaction.RETRY, _NO)  # delivery.timeout.ms of the batches that wait bounds for how long
-    return Row(Reaction.FATAL, _NO, row.advice) if row.reaction is Reaction.FAIL else row
+        return CodeReaction(Reaction.RETRY, _NO)  # delivery.timeout.ms of the batches that wait bounds for how long
+    return CodeReaction(Reaction.FATAL, _NO, row.advice) if row.reaction is Reaction.FAIL else row
 
 
-def _by_the_table(code: int) -> Row:
+def _by_the_table(code: int) -> CodeReaction:
     if is_unexpected(code):
-        return Row(Reaction.UNEXPECTED, _MAYBE, _UNEXPECTED_ADVICE)
+        return CodeReaction(Reaction.UNEXPECTED, _MAYBE, _UNEXPECTED_ADVICE)
     error = error_of(code)
     if not error.retriable:
-        return Row(Reaction.FAIL, _MAYBE, _UNEXPECTED_ADVICE)
-    return Row(Reaction.METADATA if error.refresh is Refresh.METADATA else Reaction.RETRY, _MAYBE)
+        return CodeReaction(Reaction.FAIL, _MAYBE, _UNEXPECTED_ADVICE)
+    return CodeReaction(Reaction.METADATA if error.refresh is Refresh.METADATA else Reaction.RETRY, _MAYBE)

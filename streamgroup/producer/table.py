@@ -43,7 +43,7 @@ class Cue(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Transition:
     """In `state`, `cue` leads to `to`."""
 
     state: ProducerState
@@ -55,16 +55,16 @@ _NO_ID, _ASKING, _READY = ProducerState.NO_ID, ProducerState.ASKING_ID, Producer
 _BUMPING, _WITHOUT, _FAILED = ProducerState.BUMPING, ProducerState.WITHOUT_ID, ProducerState.FAILED
 
 TABLE = (
-    Row(_NO_ID, Cue.RECORDS, _ASKING),
-    Row(_ASKING, Cue.ID_GIVEN, _READY),
-    Row(_ASKING, Cue.UNSUPPORTED, _WITHOUT),
-    Row(_ASKING, Cue.FATAL, _FAILED),
-    Row(_READY, Cue.BROKEN, _BUMPING),
-    Row(_READY, Cue.FATAL, _FAILED),
-    Row(_BUMPING, Cue.BUMPED, _READY),
-    Row(_BUMPING, Cue.ID_SPENT, _ASKING),
-    Row(_BUMPING, Cue.FATAL, _FAILED),
-    Row(_WITHOUT, Cue.FATAL, _FAILED),
+    Transition(_NO_ID, Cue.RECORDS, _ASKING),
+    Transition(_ASKING, Cue.ID_GIVEN, _READY),
+    Transition(_ASKING, Cue.UNSUPPORTED, _WITHOUT),
+    Transition(_ASKING, Cue.FATAL, _FAILED),
+    Transition(_READY, Cue.BROKEN, _BUMPING),
+    Transition(_READY, Cue.FATAL, _FAILED),
+    Transition(_BUMPING, Cue.BUMPED, _READY),
+    Transition(_BUMPING, Cue.ID_SPENT, _ASKING),
+    Transition(_BUMPING, Cue.FATAL, _FAILED),
+    Transition(_WITHOUT, Cue.FATAL, _FAILED),
 )
 
 _NEXT = {(row.state, row.cue): row.to for row in TABLE}

@@ -16,7 +16,7 @@ from streamgroup.producer import partition as partition_module
 from streamgroup.producer.batch import NO_IDENTITY, BatchState, ProducerBatch
 from streamgroup.producer.machine import Producer
 from streamgroup.producer.partition import PartitionQueue
-from streamgroup.producer.reactions import Appended, Row
+from streamgroup.producer.reactions import Appended, CodeReaction
 from tests.unit.producer.plans import first_wrong, harsh, mild, without_idempotence
 from tests.unit.producer.world import Plan, World
 
@@ -102,7 +102,9 @@ def doubts_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def no_answer_means_not_appended(patch: pytest.MonkeyPatch) -> None:
     real = machine_module.reaction_to
-    patch.setattr(machine_module, "reaction_to", lambda code: Row(real(code).reaction, Appended.NO, real(code).advice))
+    patch.setattr(
+        machine_module, "reaction_to", lambda code: CodeReaction(real(code).reaction, Appended.NO, real(code).advice)
+    )
 
 
 def no_reset_after_a_failure(patch: pytest.MonkeyPatch) -> None:
