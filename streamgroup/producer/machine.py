@@ -487,9 +487,7 @@ class Producer:
         for queue in self._active.values():
             limit = delivery if queue.exists else min(delivery, config.max_block_ms / 1000)
             times.append(queue.oldest.created_at + limit)
-            for batch in queue.outstanding:
-                if batch.state is BatchState.RETRY:
-                    times.append(batch.retry_at)
+            times += [batch.retry_at for batch in queue.outstanding if batch.state is BatchState.RETRY]
             unsettled |= queue.stale or queue.leader == NO_LEADER
             if queue.queue:
                 times.append(queue.queue[0].created_at + linger)

@@ -143,13 +143,17 @@ class PartitionQueue:
         new is sent behind a doubtful batch either: at the next attempt the broker has to remember it, and remembers
         five batches only.
         """
-        first = next((b for b in self.outstanding if b.state is not BatchState.REJECTED), None)
-        if any(b.state is BatchState.RETRY or b.state is BatchState.SPLITTING for b in self.outstanding):
-            assert first is not None
-            return first if first.state is BatchState.RETRY and first.retry_at <= now else None
-        if self.resetting or any(b.doubtful for b in self.outstanding):
-            return None
-        if self.outstanding and now - self.confirmed_at > CONFIRMED_FOR_S:
+        first = True
+        may_follow = not self.resetting
+        for batch in self.outstanding:
+            state = batch.state
+            if state is BatchState.REJECTED:
+                continue
+            if state is not BatchState.IN_FLIGHT:
+                return batch if first and state is BatchState.RETRY and batch.retry_at <= now else None
+            first = False
+            may_follow = may_follow and not batch.doubtful
+        if not may_follow or (self.outstanding and now - self.confirmed_at > CONFIRMED_FOR_S):
             return None
         return self._next_queued(limit)
 
@@ -166,7 +170,7 @@ class PartitionQueue:
     def _next_queued(self, limit: int) -> ProducerBatch | None:
         if not self.queue or len(self.outstanding) >= limit:
             return None
-        if any(b.node != self.leader for b in self.outstanding):
+        if self.outstanding and self.outstanding[-1].node != self.leader:
             return None  # the old leader's answers come first: the new leader may not have those batches
         return self.queue[0] if self.queue[0].state is BatchState.QUEUED else None
 
