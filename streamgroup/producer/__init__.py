@@ -1,1 +1,1 @@
-"""Pure: batches per partition, the order of requests, sequences, retries."""
+"""The producer as a pure machine: which records go to which partition, in which batches and requests, and when."""

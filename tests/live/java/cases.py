@@ -70,11 +70,11 @@ def partitions(names: str) -> list[TopicPartition]:
     return [TopicPartition(topic, int(number)) for topic, _, number in pairs]
 
 
-def ask_java(release: str, lines: Sequence[str]) -> list[str]:
-    """One answer a line, all from one JVM with this kafka-clients."""
-    classpath = ":".join(str(jar) for jar in jars.resolve("org.apache.kafka", "kafka-clients", release))
+def ask_java(release: str, lines: Sequence[str], *, program: Path = JAVA, module: str = "kafka-clients") -> list[str]:
+    """One answer a line, all from one JVM with this release of the module."""
+    classpath = ":".join(str(jar) for jar in jars.resolve("org.apache.kafka", module, release))
     java = subprocess.run(
-        ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", classpath, str(JAVA)],
+        ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", classpath, str(program)],
         input="\n".join(lines) + "\n",
         capture_output=True,
         encoding="utf-8",
