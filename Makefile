@@ -92,11 +92,11 @@ format: $(STAMP) ## let ruff lay out the code and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## write docs/options.md from the tables of options
-	$(BIN)/python -m streamgroup.options.docs > docs/options.md.new
-	mv docs/options.md.new docs/options.md
+docs: $(STAMP) ## write docs/options.md and docs/write-options.md from the tables of options
+	for page in options.md write-options.md; do \
+	    $(BIN)/python -m streamgroup.options.docs $$page > docs/$$page.new && mv docs/$$page.new docs/$$page || exit 1; done
 
 clean: ## remove the virtual environment and what tests leave
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-	    demo-output bench-output spark-warehouse metastore_db derby.log streamgroup/records/*.so docs/options.md.new
+	    demo-output bench-output spark-warehouse metastore_db derby.log streamgroup/records/*.so docs/*.md.new
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

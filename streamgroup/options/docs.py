@@ -1,21 +1,24 @@
-"""Write `docs/options.md` from the tables: `python -m streamgroup.options.docs > docs/options.md`, or `make docs`."""
+"""Write the pages of options from the tables: `python -m streamgroup.options.docs options.md`, or `make docs`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING
 from enum import Enum
 
 from streamgroup.options.kafka import KAFKA
+from streamgroup.options.producer import PRODUCER
 from streamgroup.options.rows import Effect, Option, Scope, default_of
+from streamgroup.options.sink import SINK, SINK_ZOOKEEPER
 from streamgroup.options.source import SOURCE
 from streamgroup.options.zookeeper import ZOOKEEPER
 
 _INTRODUCTION = """\
 # Options
 
-This page is the reference of all options of `format("streamgroup")`, for everybody who writes a query or a job file.
+This page is the reference of all options of `format("streamgroup")` in a read, for everybody who writes a query or a
+job file. [write-options.md](write-options.md) has those of a write.
 `make docs` writes it from the tables in `streamgroup/options/`; change those.
 
 ## How options are read
@@ -78,6 +81,61 @@ groups, alternatives and quantifiers, possessive ones too. Syntax that Python la
 `[a-z&&[^b]]`, fails the query.
 """
 
+_INTRODUCTION_TO_WRITES = """\
+# Options of a write
+
+For everybody who writes into Kafka with `format("streamgroup")`: the columns that a write takes, and the reference of
+its options. `make docs` writes this page from the tables in `streamgroup/options/`; change those.
+
+## Columns
+
+| column | type | what it holds |
+|---|---|---|
+| `key` | string or binary | the key; null or no column: no key |
+| `value` | string or binary | the value, required; null: a tombstone |
+| `topic` | string | the topic, unless the option `topic` names it |
+| `partition` | int | the partition; null or no column: the partitioner chooses |
+| `headers` | `array<struct<key:string,value:binary>>` | the headers; null: none |
+| `timestamp` | timestamp | the timestamp, with `includeTimestamp` |
+
+- The names are lower case, as in Spark's own sink. Other columns are ignored.
+- A wrong type fails the query before it writes. A null topic, a partition that does not exist and a header without a
+  key fail the task, with an error that names the row.
+- Batch writes and streams have the same options.
+
+## How options are read
+
+- Names, defaults and meanings are those of Spark's Kafka sink and of Kafka's Java producer.
+- Names may be written in any case. An unknown option or an invalid value fails the query. One error names all problems.
+- The log names ignored options once. No error and no log line shows a password.
+
+## Partitioners
+
+| partitioner | records with a key | records without a key |
+|---|---|---|
+| `default` | murmur2 | stay with one partition for `kafka.batch.size` bytes (KIP-794) |
+| `sticky` | murmur2 | go to another partition with each batch (KIP-480) |
+| `round_robin` | as without a key | take the partitions in turn |
+| `random` | as without a key | go to a random partition |
+| `murmur2_random` | murmur2 | go to a random partition |
+| `consistent` | CRC-32 | have the partition of an empty key |
+| `consistent_random` | CRC-32 | go to a random partition, with an empty key too |
+| `hashcode` | Java's `String.hashCode` of the key in UTF-8 | go to a random partition |
+| `hashcode_bytes` | Java's `Arrays.hashCode` | go to a random partition |
+
+- A key keeps its partition while the topic keeps its number of partitions. Records without a key avoid partitions
+  without a leader.
+- `murmur2` gives a key the partition that Java's producer gives it. `hashcode` does so for the producers of Kafka 0.7
+  and 0.8.
+
+## Idempotence
+
+- `kafka.enable.idempotence` is on by default. If `kafka.acks` is not `all`, or `kafka.retries` is 0, it is off, and the
+  log says so. If it is set to `true`, the same settings fail the query.
+- More than 5 requests in flight fail the query unless `kafka.enable.idempotence` is `false`.
+- It covers the retries of one task. A task that Spark runs again repeats what it had written: at least once.
+"""
+
 _SCOPES = {
     Scope.ALL: "all",
     Scope.BATCH: "batch reads",
@@ -88,7 +146,7 @@ _SCOPES = {
 
 
 def render() -> str:
-    """Return the text of docs/options.md."""
+    """Return the text of docs/options.md, which has the options of reads."""
     options = (*SOURCE, *ZOOKEEPER, *KAFKA)
     return "\n".join(
         (
@@ -103,6 +161,25 @@ def render() -> str:
     )
 
 
+def render_writes() -> str:
+    """Return the text of docs/write-options.md, which has the options of writes."""
+    options = (*SINK, *SINK_ZOOKEEPER, *PRODUCER)
+    return "\n".join(
+        (
+            _INTRODUCTION_TO_WRITES,
+            _used_in_writes("Spark's options and streamgroup's own", SINK),
+            _used_in_writes("ZooKeeper's options", SINK_ZOOKEEPER),
+            _used_in_writes("Kafka's properties", PRODUCER),
+            _by_reason("Refused", options, Effect.REFUSED),
+            _by_reason("Ignored", options, Effect.IGNORED),
+        )
+    )
+
+
+PAGES: dict[str, Callable[[], str]] = {"options.md": render, "write-options.md": render_writes}
+"""The pages in docs/ that this module writes."""
+
+
 def _used(title: str, options: Iterable[Option]) -> str:
     rows = [
         f"| `{o.name}` | {o.kind.name} | {_default(o)} | {_SCOPES[o.scope]} | {o.doc} |" for o in options if o.scope
@@ -110,6 +187,11 @@ def _used(title: str, options: Iterable[Option]) -> str:
     return "\n".join(
         (f"## {title}", "", "| option | type | default | for | what it does |", "|---|---|---|---|---|", *rows, "")
     )
+
+
+def _used_in_writes(title: str, options: Iterable[Option]) -> str:
+    rows = [f"| `{o.name}` | {o.kind.name} | {_default(o)} | {o.doc} |" for o in options if o.scope]
+    return "\n".join((f"## {title}", "", "| option | type | default | what it does |", "|---|---|---|---|", *rows, ""))
 
 
 def _by_reason(title: str, options: Iterable[Option], effect: Effect) -> str:
@@ -145,4 +227,4 @@ def _default(option: Option) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render())
+    sys.stdout.write(PAGES[sys.argv[1]]())

@@ -96,7 +96,7 @@ def choice(values: Mapping[str, V], unavailable: Mapping[str, str] | None = None
     return Kind(" or ".join(f"`{value}`" for value in values), parse)
 
 
-# -- Kafka's lists ---------------------------------------------------------------------------------------------------
+# -- Kafka's lists -----------------------------------------------------------------------------------------------------
 
 
 def _entries(text: str) -> list[str]:
@@ -291,6 +291,48 @@ def _offsets(words: Collection[str], refusal: str = "") -> Kind:
     return Kind(", ".join(f"`{word}`" for word in words) + " or JSON", parse)
 
 
+# -- writes ------------------------------------------------------------------------------------------------------------
+
+_PARTITIONERS = (
+    "default",
+    "sticky",
+    "round_robin",
+    "random",
+    "murmur2_random",
+    "consistent",
+    "consistent_random",
+    "hashcode",
+    "hashcode_bytes",
+)
+_PARTITIONER_CLASSES = {
+    "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "sticky",
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+    "kafka.producer.DefaultPartitioner": "hashcode",
+    "kafka.producer.ByteArrayPartitioner": "hashcode_bytes",
+}
+
+
+def _partitioner_class(text: str) -> str:
+    known = {name.lower(): word for name, word in _PARTITIONER_CLASSES.items()}
+    if word := known.get(text.strip().lower()):
+        return word
+    raise ValueError(
+        f"expected one of {', '.join(_PARTITIONER_CLASSES)}. Python cannot run another Java class. Set 'partitioner', "
+        "or compute the column 'partition' in the query"
+    )
+
+
+def _level(lowest: int, highest: int, default: int) -> Kind:
+    """Return the kind of a codec's levels. Its value is None for the codec's default, which may be out of range."""
+
+    def parse(text: str) -> int | None:
+        if text.strip() == str(default):
+            return None
+        return _integer(text, lowest, highest)
+
+    return Kind("int", parse)
+
+
 BOOLEAN = Kind("boolean", _boolean)
 TEXT = Kind("text", _text)
 DURATION = Kind("duration", _duration)
@@ -318,6 +360,15 @@ MODE = choice({mode.value: mode for mode in GroupMode})
 PROTOCOL = choice(
     {"classic": "classic"}, {"consumer": "the group protocol of KIP-848 is not supported yet. Use classic"}
 )
+ACKS = choice({"all": -1, "-1": -1, "1": 1, "0": 0})
+COMPRESSION = choice({name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")})
+GZIP_LEVEL = _level(1, 9, -1)
+# Java's lz4 takes 9 for the fast compressor, and every other level for the one that compresses more.
+LZ4_LEVEL = _level(1, 17, 9)
+ZSTD_LEVEL = _level(-131_072, 22, 3)
+PARTITIONER = choice({name: name for name in _PARTITIONERS})
+PARTITIONER_CLASS = Kind("Java class", _partitioner_class)
+TOPIC = Kind("text", lambda text: _topic(_text(text)))
 _NOT_ENCRYPTED = "is not supported yet. Use a PLAINTEXT listener"
 SECURITY = choice(
     {"plaintext": "PLAINTEXT"},

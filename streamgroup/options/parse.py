@@ -9,13 +9,11 @@ from typing import Any
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options import kinds, zookeeper
-from streamgroup.options.kafka import KAFKA, PREFIX
-from streamgroup.options.rows import SCOPE_OF_MODE, Effect, Option, Scope
-from streamgroup.options.secrets import is_secret
-from streamgroup.options.settings_reader import SettingsReader, nearest, together
+from streamgroup.options.kafka import KAFKA
+from streamgroup.options.reading import OptionsReader, all_together
+from streamgroup.options.rows import SCOPE_OF_MODE, Option, Scope
 from streamgroup.options.source import HINTS, SOURCE
 from streamgroup.options.types import (
-    ClientOptions,
     FetchOptions,
     GroupMode,
     GroupOptions,
@@ -32,7 +30,6 @@ OPTIONS: Mapping[str, Option] = {option.name.lower(): option for option in (*SOU
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-_EXCERPT = 300
 
 
 def follows_references(name: str) -> bool:
@@ -49,7 +46,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
     """
     reading, subscription, parsed = _read(options, streaming=streaming)
     if reading.problems:
-        raise ConfigError(_together(reading.problems))
+        raise ConfigError(all_together(reading.problems))
     return SourceOptions(subscription=subscription, notes=reading.all_notes(), **parsed)
 
 
@@ -63,7 +60,7 @@ def check_source(options: Mapping[str, str]) -> None:
         return
     common = [problem for problem in stream if problem in batch]
     either = [*(f"in a stream: {problem}" for problem in stream), *(f"in a batch read: {problem}" for problem in batch)]
-    raise ConfigError(_together(common or either))
+    raise ConfigError(all_together(common or either))
 
 
 def _read(options: Mapping[str, str], *, streaming: bool) -> tuple[_Reading, Subscription, dict[str, Any]]:
@@ -87,90 +84,13 @@ def _read(options: Mapping[str, str], *, streaming: bool) -> tuple[_Reading, Sub
     return reading, subscription, parsed
 
 
-class _Reading(SettingsReader[Option]):
+class _Reading(OptionsReader):
     """The options of one read while they are parsed."""
 
     def __init__(self, streaming: bool) -> None:
-        super().__init__(OPTIONS, [])
-        self.scope = Scope.STREAM if streaming else Scope.BATCH
-        self.notes: list[str] = []
-        self.ignored: dict[str, list[str]] = {}
-        """The ignored options that the user has set, by the reason."""
-
-    # -- the table's reader --------------------------------------------------------------------------------------------
-
-    def find(self, key: str) -> Option | None:
-        """Return the option of this name, in any case."""
-        return OPTIONS.get(key.lower())
-
-    def parse(self, row: Option, value: Any) -> None:
-        """Parse the value of an option, unless the option is ignored or refused in this read."""
-        match row.effect(self.scope):
-            case Effect.USED:
-                super().parse(row, value)
-            case Effect.IGNORED:
-                self.ignored.setdefault(row.reason(self.scope), []).append(row.name)
-            case Effect.REFUSED:
-                self.problems.append(f"cannot use option {row.name}: {row.reason(self.scope)}")
-
-    def kind(self, row: Option) -> kinds.Kind:
-        """Return the kind of value that the option takes in this read."""
-        return row.kind_in(self.scope)
-
-    def label(self, row: Option) -> str:
-        """Return `option <name>`."""
-        return f"option {row.name}"
-
-    def shown(self, row: Option, value: Any) -> str:
-        """Return the start of the value, unless the value may be secret."""
-        if is_secret(row.name):
-            return ""
-        excerpt = value if len(value) <= _EXCERPT else value[:_EXCERPT] + "…"
-        return f" {excerpt!r}"
-
-    def unknown(self, key: str) -> str:
-        """Return the problem of an unknown option, with the option that the user may have meant."""
-        lower = key.lower()
-        if lower in HINTS:
-            return f"unknown option {key!r}: {HINTS[lower]}"
-        prefixed = OPTIONS.get(PREFIX + lower)
-        near = prefixed or _nearest(lower)
-        if near is None:
-            return f"unknown option {key!r}"
-        if near.effect(self.scope) is Effect.REFUSED:
-            # To suggest a refused option would send the user from one error to the next.
-            return f"unknown option {key!r}: '{near.name}' is refused too, because {near.reason(self.scope)}"
-        cause = ": Kafka's properties begin with 'kafka.'" if prefixed else ""
-        return f"unknown option {key!r}{cause}. Did you mean '{near.name}'?"
+        super().__init__(OPTIONS, Scope.STREAM if streaming else Scope.BATCH, HINTS)
 
     # -- sections ------------------------------------------------------------------------------------------------------
-
-    def fields(self, section: str) -> dict[str, Any]:
-        """Return the values of all options whose target is a field of this section."""
-        return {
-            option.target.partition(".")[2]: self.values[option.name]
-            for option in OPTIONS.values()
-            if option.target.startswith(section + ".") and option.name in self.values
-        }
-
-    def section(self, name: str, cls: type) -> Any:
-        """Return a section with the values that are set, or None where one that it requires has no valid value.
-
-        A required option that is not set becomes a problem; one with an invalid value is a problem already.
-        """
-        given = self.fields(name)
-        absent = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in given]
-        for option in OPTIONS.values():
-            if option.name not in self.given and option.target in {f"{name}.{field}" for field in absent}:
-                self.problems.append(_MISSING[option.name])
-        return None if absent else cls(**given)
-
-    def client(self, registry: ZooKeeperOptions | None) -> ClientOptions | None:
-        """Return how to connect to the brokers. With a ZooKeeper the bootstrap servers are optional."""
-        if registry is not None:
-            self.values.setdefault("kafka.bootstrap.servers", ())
-        client: ClientOptions | None = self.section("client", ClientOptions)
-        return None if client is None else dataclasses.replace(client, zookeeper=registry)
 
     def group(self, subscription: Subscription, registry: ZooKeeperOptions | None) -> GroupOptions:
         """Return how the stream uses its group. A stream with `assign` cannot be a member."""
@@ -263,12 +183,6 @@ class _Reading(SettingsReader[Option]):
                 f"kafka.fetch.max.wait.ms ({fetch.max_wait_ms}) must be below kafka.request.timeout.ms "
                 f"({client.request_timeout_ms}): every fetch at the end of a log would time out"
             )
-        if client and client.retry_backoff_ms > client.retry_backoff_max_ms:
-            self.notes.append(
-                f"kafka.retry.backoff.max.ms ({client.retry_backoff_max_ms}) is below kafka.retry.backoff.ms "
-                f"({client.retry_backoff_ms}): every backoff is {client.retry_backoff_ms} ms"
-            )
-            parsed["client"] = dataclasses.replace(client, retry_backoff_max_ms=client.retry_backoff_ms)
         if group and group.is_member and group.heartbeat_interval_ms >= group.session_timeout_ms:
             self.problems.append(
                 f"kafka.heartbeat.interval.ms ({group.heartbeat_interval_ms}) must be below kafka.session.timeout.ms "
@@ -287,22 +201,6 @@ class _Reading(SettingsReader[Option]):
         if least is None and "maxTriggerDelay" in self.given:
             self.notes.append("ignored option maxTriggerDelay: minOffsetsPerTrigger is not set, so no batch is delayed")
 
-    def all_notes(self) -> tuple[str, ...]:
-        """Return the sentences for the log: one for each reason for which options are ignored, and the other notes."""
-        ignored = (
-            f"ignored option{'s' if len(names) > 1 else ''} {', '.join(names)}: {why}"
-            for why, names in self.ignored.items()
-        )
-        return (*self.notes, *ignored)
-
-
-_MISSING = {
-    "kafka.bootstrap.servers": (
-        "kafka.bootstrap.servers is required. Add option('kafka.bootstrap.servers', 'host:port'), or, for a Kafka "
-        "before 0.10, option('zookeeper.connect', 'host:port')"
-    ),
-}
-"""The problem of a required option that is not set."""
 
 _NO_GROUP = (
     "kafka.group.id is required with group.mode={mode}. Add option('kafka.group.id', '<name>'), or read without a "
@@ -312,17 +210,3 @@ _ASSIGNED_MEMBER = (
     "cannot use assign with group.mode=member: the group assigns the partitions of a member. Use subscribe or "
     "subscribePattern, or read these partitions with group.mode=commit or off"
 )
-
-
-def _nearest(lower: str) -> Option | None:
-    """Return the option with the most similar name. Names with Kafka's prefix are compared without it."""
-    if not lower.startswith(PREFIX):
-        return OPTIONS.get(nearest(lower, OPTIONS) or "")
-    # With the prefix, names that have nothing else in common would be similar.
-    properties = (name.removeprefix(PREFIX) for name in OPTIONS if name.startswith(PREFIX))
-    near = nearest(lower.removeprefix(PREFIX), properties)
-    return None if near is None else OPTIONS[PREFIX + near]
-
-
-def _together(problems: list[str]) -> str:
-    return together(problems, "problems with the options")

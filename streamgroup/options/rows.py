@@ -13,6 +13,8 @@ from streamgroup.options.types import (
     GroupMode,
     GroupOptions,
     LimitOptions,
+    ProducerOptions,
+    SinkOptions,
     SourceOptions,
     SplitOptions,
     ZooKeeperOptions,
@@ -20,7 +22,7 @@ from streamgroup.options.types import (
 
 
 class Scope(Flag):
-    """The reads in which an option takes effect. A stream is in one of three modes (`group.mode`)."""
+    """The reads or writes in which an option takes effect. A stream that reads has a mode (`group.mode`)."""
 
     NONE = 0
     BATCH = auto()
@@ -31,6 +33,8 @@ class Scope(Flag):
     """Streams that commit to a group."""
     STREAM = MEMBER | COMMIT | OFF
     ALL = BATCH | STREAM
+    """All reads. Reads and writes have tables of their own."""
+    WRITE = auto()
 
 
 SCOPE_OF_MODE = {GroupMode.MEMBER: Scope.MEMBER, GroupMode.COMMIT: Scope.COMMIT, GroupMode.OFF: Scope.OFF}
@@ -50,7 +54,7 @@ class Effect(Enum):
     IGNORED = "ignored"
     """The log names the option once."""
     REFUSED = "refused"
-    """The read fails with a ConfigError."""
+    """The read or the write fails with a ConfigError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ SECTIONS: dict[str, Any] = {
     "group": GroupOptions,
     "source": SourceOptions,
     "zookeeper": ZooKeeperOptions,
+    "producer": ProducerOptions,
+    "sink": SinkOptions,
 }
 """The dataclass for the first part of a `target`."""
 

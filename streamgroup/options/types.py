@@ -170,6 +170,49 @@ class SplitOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """How tasks write. Names and defaults are those of Java's producer 4.1."""
+
+    acks: int = -1
+    """The acknowledgements to wait for: -1 of all in-sync replicas, 1 of the leader, 0 none."""
+    enable_idempotence: bool = True
+    """Whether a broker that can (0.11 and later) drops repeated batches. Requires `acks` -1."""
+    batch_size: int = 16_384
+    linger_ms: int = 5
+    compression: str = "none"
+    compression_level: int | None = None
+    """The level of `compression`. None means the codec's default."""
+    buffer_memory: int = 32 * 1024 * 1024
+    max_request_size: int = 1024 * 1024
+    max_in_flight: int = 5
+    """The most unanswered requests of one connection."""
+    retries: int = 2**31 - 1
+    delivery_timeout_ms: int = 120_000
+    max_block_ms: int = 60_000
+    metadata_max_idle_ms: int = 300_000
+    partitioner: str = "default"
+    """The name of a partitioner in `streamgroup.producer.partitioners`."""
+    ignore_keys: bool = False
+    adaptive_partitioning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """All options of one write. Batch writes and streams have the same."""
+
+    client: ClientOptions
+    producer: ProducerOptions
+    topic: str | None = None
+    """The topic of all records. None means that the column `topic` names it."""
+    include_timestamp: bool = False
+    """Whether the column `timestamp` is the records' timestamp."""
+    verify: bool = False
+    """Kafka 0.7: whether a task reads the end of each log after it has written."""
+    notes: tuple[str, ...] = ()
+    """Sentences that the driver logs once, such as which options are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """All options of one read. `group` is None for a batch read, and `ending` is None for a stream."""
 

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.options.kafka import KAFKA, PREFIX
+from streamgroup.options.client import PREFIX
+from streamgroup.options.kafka import KAFKA
 from streamgroup.options.kinds import SECRET
 from streamgroup.options.old_consumers import OLD_CONSUMERS
+from streamgroup.options.old_producers import OLD_PRODUCERS
+from streamgroup.options.producer import PRODUCER
 from streamgroup.options.rows import SECTIONS, Option, Scope, default_of
 from streamgroup.options.secrets import is_secret
+from streamgroup.options.sink import SINK, SINK_HINTS, SINK_ZOOKEEPER
 from streamgroup.options.source import HINTS, SOURCE
 from streamgroup.options.zookeeper import ZOOKEEPER
 
@@ -18,6 +22,10 @@ VECTORS = Path(__file__).parents[2] / "vectors" / "options"
 LISTS = sorted(path.name for path in VECTORS.glob("*-properties-*.tsv"))
 TABLE = {option.name: option for option in (*SOURCE, *ZOOKEEPER, *KAFKA)}
 IDS = [option.name for option in TABLE.values()]
+WRITES = {option.name: option for option in (*SINK, *SINK_ZOOKEEPER, *PRODUCER)}
+TABLES = {"reads": TABLE, "writes": WRITES}
+
+each_table = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 
 SPARK = {
     "subscribe",
@@ -51,6 +59,7 @@ DIFFERS = {
     "max.partition.fetch.bytes": "4 MiB, measured",
     "group.id": "empty where a stream has none",
     "group.protocol": "the default stands in the row",
+    "acks": "the number of all",
 }
 """Defaults that are not Java's."""
 
@@ -61,46 +70,60 @@ def properties(name: str) -> list[tuple[str, str, str]]:
     return [(row[0], row[1], row[2]) for row in rows]
 
 
+@each_table
 @pytest.mark.parametrize("name", LISTS)
-def test_every_property_of_the_java_clients_has_its_row(name: str) -> None:
+def test_every_property_of_the_java_clients_has_its_row(name: str, table: dict[str, Option]) -> None:
     listed = properties(name)
     assert len(listed) > 50
-    assert [p for p, _, _ in listed if PREFIX + p not in TABLE] == []
+    assert [p for p, _, _ in listed if PREFIX + p not in table] == []
 
 
-def old_properties() -> set[str]:
-    """Of the consumers of Kafka 0.7 and 0.8, by their documentation: these had no ConfigDef to tell them."""
-    lines = (VECTORS / "old-consumers.tsv").read_text().splitlines()
+def old_properties(clients: str) -> set[str]:
+    """Of the old consumers or producers, by their documentation: these had no ConfigDef to tell them."""
+    lines = (VECTORS / f"old-{clients}.tsv").read_text().splitlines()
     return {PREFIX + line.split("\t")[1] for line in lines}
 
 
-def test_every_property_of_the_old_consumers_has_its_row() -> None:
-    assert len(old_properties()) > 40
-    assert [name for name in sorted(old_properties()) if name not in TABLE] == []
-    assert [option.name for option in OLD_CONSUMERS if option.name not in old_properties()] == []
+@each_table
+@pytest.mark.parametrize(("clients", "rows"), [("consumers", OLD_CONSUMERS), ("producers", OLD_PRODUCERS)])
+def test_every_property_of_the_old_clients_has_its_row(
+    clients: str, rows: tuple[Option, ...], table: dict[str, Option]
+) -> None:
+    listed = old_properties(clients)
+    assert len(listed) > 40
+    assert [name for name in sorted(listed) if name not in table] == []
+    assert [option.name for option in rows if option.name not in listed] == []
 
 
-def test_an_old_name_is_refused_with_a_new_name_that_exists() -> None:
-    said = [option.why for option in OLD_CONSUMERS if option.why.startswith("streamgroup names it differently. Set ")]
+@pytest.mark.parametrize(
+    ("rows", "table"), [(OLD_CONSUMERS, TABLE), (OLD_PRODUCERS, WRITES)], ids=["consumers", "producers"]
+)
+def test_an_old_name_is_refused_with_a_new_name_that_exists(rows: tuple[Option, ...], table: dict[str, Option]) -> None:
+    said = [option.why for option in rows if option.why.startswith("streamgroup names it differently. Set ")]
     assert len(said) > 10
-    assert [why for why in said if why.split("'")[1] not in TABLE] == []
+    assert [why for why in said if not table[why.split("'")[1]].scope] == []
 
 
-def test_every_kafka_row_is_a_property_of_a_java_client() -> None:
-    known = {PREFIX + p for name in LISTS for p, _, _ in properties(name)} | old_properties()
+@pytest.mark.parametrize("rows", [KAFKA, PRODUCER], ids=TABLES)
+def test_every_kafka_row_is_a_property_of_a_java_client(rows: tuple[Option, ...]) -> None:
+    known = {PREFIX + p for name in LISTS for p, _, _ in properties(name)}
+    known |= old_properties("consumers") | old_properties("producers")
     # config.providers is read by the base of all Java configurations and stands in no client's list.
-    assert {option.name for option in KAFKA} - known == {PREFIX + "config.providers"}
+    assert {option.name for option in rows} - known == {PREFIX + "config.providers"}
 
 
-@pytest.mark.parametrize("name", [name for name in LISTS if name.startswith("consumer")])
+# Kafka 4.0 changed the producer's linger.ms from 0 to 5, so 3.9's list of defaults is another one.
+@pytest.mark.parametrize("name", [name for name in LISTS if name.startswith("consumer") or "4.1" in name])
 def test_the_defaults_of_used_properties_are_javas(name: str) -> None:
     for java_name, _, java_default in properties(name):
-        option = TABLE[PREFIX + java_name]
-        if not option.scope & Scope.STREAM or java_name in DIFFERS:
+        option = (TABLE if name.startswith("consumer") else WRITES)[PREFIX + java_name]
+        if not option.scope & (Scope.STREAM | Scope.WRITE) or java_name in DIFFERS:
             continue
         default = default_of(option)
         if isinstance(default, Enum):
             default = default.name
+        elif default is MISSING and option.default not in ("", "none"):
+            default = option.default.strip("`")
         ours = "null" if default is None or default is MISSING else str(default)
         assert ours.lower() == java_default.lower().replace("[]", "null"), java_name
 
@@ -108,6 +131,19 @@ def test_the_defaults_of_used_properties_are_javas(name: str) -> None:
 def test_every_option_of_spark_has_its_row() -> None:
     ours = {option.name for option in SOURCE if option.name.startswith("group.")} | {"includeInnerIndex"}
     assert {option.name for option in SOURCE} - ours == SPARK
+
+
+def test_every_option_of_sparks_source_has_no_effect_in_a_write() -> None:
+    assert [name for name in SPARK if WRITES[name].scope] == []
+
+
+@pytest.mark.parametrize("option", WRITES.values(), ids=WRITES)
+def test_a_row_of_a_write_is_complete(option: Option) -> None:
+    assert option.scope in (Scope.WRITE, Scope.NONE)
+    assert option.doc.endswith(".") if option.scope else option.why
+    if option.target:
+        section, _, field = option.target.partition(".")
+        assert field in {f.name for f in fields(SECTIONS[section])}
 
 
 @pytest.mark.parametrize("option", TABLE.values(), ids=IDS)
@@ -123,15 +159,16 @@ def test_a_row_is_complete(option: Option) -> None:
         assert field in {f.name for f in fields(SECTIONS[section])}
 
 
-def test_no_two_rows_share_a_name_or_a_field() -> None:
-    rows = (*SOURCE, *ZOOKEEPER, *KAFKA)
+@pytest.mark.parametrize("rows", [(*SOURCE, *ZOOKEEPER, *KAFKA), (*SINK, *SINK_ZOOKEEPER, *PRODUCER)], ids=TABLES)
+def test_no_two_rows_share_a_name_or_a_field(rows: tuple[Option, ...]) -> None:
     assert len({option.name.lower() for option in rows}) == len(rows)
-    targets = [option.target for option in TABLE.values() if option.target]
+    targets = [option.target for option in rows if option.target]
     assert len(targets) == len(set(targets))
 
 
 def test_a_hint_is_for_a_name_without_an_option() -> None:
     assert HINTS.keys() & {name.lower() for name in TABLE} == set()
+    assert SINK_HINTS.keys() & {name.lower() for name in WRITES} == set()
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -141,7 +178,8 @@ def test_the_secrets_of_java_are_secret(name: str) -> None:
     assert [p for p in secret if not is_secret(PREFIX + p)] == []
 
 
-def test_a_used_secret_option_has_the_kind_secret() -> None:
-    used = [o for o in TABLE.values() if o.scope]
+@each_table
+def test_a_used_secret_option_has_the_kind_secret(table: dict[str, Option]) -> None:
+    used = [o for o in table.values() if o.scope]
     assert [o.name for o in used if is_secret(o.name)] == ["zookeeper.password"]
     assert [o.name for o in used if o.kind is SECRET] == ["zookeeper.password"]

@@ -1,0 +1,151 @@
+"""The properties that Java's consumer and producer share as `kafka.*`, and the rows of which such tables consist."""
+
+from __future__ import annotations
+
+from streamgroup.options import kinds
+from streamgroup.options.rows import Effect, Option, Scope
+
+PREFIX = "kafka."
+
+
+def used(
+    name: str, doc: str, kind: kinds.Kind, target: str = "", *, default: str = "", scope: Scope = Scope.ALL
+) -> Option:
+    return Option(PREFIX + name, doc, kind, target, default, scope)
+
+
+def refused(name: str, why: str) -> Option:
+    return Option(PREFIX + name, scope=Scope.NONE, elsewhere=Effect.REFUSED, why=why)
+
+
+def ignored(names: str, why: str) -> tuple[Option, ...]:
+    return tuple(Option(PREFIX + name, scope=Scope.NONE, why=why) for name in names.split())
+
+
+CLIENT: tuple[Option, ...] = (
+    used(
+        "bootstrap.servers",
+        "Addresses of some brokers, separated by commas; the client asks them for all others. Write an IPv6 address in "
+        "brackets. Required unless `zookeeper.connect` is set.",
+        kinds.SERVERS,
+        "client.bootstrap_servers",
+    ),
+    used(
+        "client.id",
+        "Name of the client in the brokers' request logs and quotas. Set it to tell queries apart there.",
+        kinds.TEXT,
+        "client.client_id",
+    ),
+    used(
+        "security.protocol",
+        "Protocol of the connection to the brokers. Only PLAINTEXT is supported.",
+        kinds.SECURITY,
+        "client.security_protocol",
+    ),
+    used(
+        "request.timeout.ms",
+        "Milliseconds to wait for the response to one request.",
+        kinds.POSITIVE,
+        "client.request_timeout_ms",
+    ),
+    used(
+        "socket.connection.setup.timeout.ms",
+        "Milliseconds that one attempt to connect to a broker may take.",
+        kinds.POSITIVE,
+        "client.connection_setup_timeout_ms",
+    ),
+    used(
+        "retry.backoff.ms",
+        "Milliseconds to wait before the first retry of a request. The wait doubles with every further retry.",
+        kinds.integer(0),
+        "client.retry_backoff_ms",
+    ),
+    used(
+        "retry.backoff.max.ms",
+        "The longest wait before a retry, in milliseconds.",
+        kinds.integer(0),
+        "client.retry_backoff_max_ms",
+    ),
+    used(
+        "metadata.max.age.ms",
+        "Milliseconds after which the client refreshes its metadata. Decrease it to find new topics and partitions "
+        "sooner.",
+        kinds.POSITIVE_LONG,
+        "client.metadata_max_age_ms",
+    ),
+    used(
+        "receive.buffer.bytes",
+        "Bytes of the socket's receive buffer (SO_RCVBUF). -1 leaves the size to the operating system.",
+        kinds.integer(-1),
+        "client.receive_buffer_bytes",
+    ),
+    used(
+        "send.buffer.bytes",
+        "Bytes of the socket's send buffer (SO_SNDBUF). -1 leaves the size to the operating system.",
+        kinds.integer(-1),
+        "client.send_buffer_bytes",
+    ),
+)
+
+CLIENT_REFUSED: tuple[Option, ...] = (
+    refused(
+        "config.providers",
+        "streamgroup would take references such as ${file:…} literally. Set the values themselves",
+    ),
+    refused(
+        "interceptor.classes",
+        "an interceptor is a Java class, which Python cannot run, and it could change the records. Change them in the "
+        "query instead",
+    ),
+)
+
+PLAIN = "only PLAINTEXT connections are supported"
+JAVA = "the property concerns the internals of the Java client"
+
+CLIENT_IGNORED: tuple[Option, ...] = (
+    *ignored("client.dns.lookup", "every address of a host name is tried"),
+    *ignored("connections.max.idle.ms", "connections stay open as long as the query or the executor's worker process"),
+    *ignored(
+        "metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms",
+        "the client always asks the bootstrap servers when no known broker answers",
+    ),
+    *ignored("reconnect.backoff.ms reconnect.backoff.max.ms", "the backoff of 'kafka.retry.backoff.ms' applies"),
+    *ignored(
+        "socket.connection.setup.timeout.max.ms",
+        "every attempt to connect has the timeout of 'kafka.socket.connection.setup.timeout.ms'",
+    ),
+    *ignored(
+        "auto.include.jmx.reporter enable.metrics.push metric.reporters metrics.num.samples metrics.recording.level "
+        "metrics.sample.window.ms",
+        JAVA,
+    ),
+    *ignored(
+        "security.providers ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm "
+        "ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain "
+        "ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider "
+        "ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates "
+        "ssl.truststore.location ssl.truststore.password ssl.truststore.type",
+        PLAIN,
+    ),
+    *ignored(
+        "sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd "
+        "sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter "
+        "sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class "
+        "sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds "
+        "sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter "
+        "sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism "
+        "sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud "
+        "sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss "
+        "sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds "
+        "sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file "
+        "sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase "
+        "sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id "
+        "sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds "
+        "sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode "
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms "
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url "
+        "sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope "
+        "sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url",
+        PLAIN,
+    ),
+)

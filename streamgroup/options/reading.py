@@ -1,0 +1,146 @@
+"""The reader of options that reads and writes share: it looks names up in a table, and fills the sections."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from streamgroup.options import kinds
+from streamgroup.options.client import PREFIX
+from streamgroup.options.rows import Effect, Option, Scope
+from streamgroup.options.secrets import is_secret
+from streamgroup.options.settings_reader import SettingsReader, nearest, together
+from streamgroup.options.types import ClientOptions, ZooKeeperOptions
+
+_EXCERPT = 300
+
+
+class OptionsReader(SettingsReader[Option]):
+    """The options of one read or write while they are parsed.
+
+    `options` is the table by names in lower case. `hints` has the cause and the next step for unknown names whose most
+    similar name would mislead.
+    """
+
+    def __init__(self, options: Mapping[str, Option], scope: Scope, hints: Mapping[str, str]) -> None:
+        super().__init__(options, [])
+        self.scope = scope
+        self.hints = hints
+        self.notes: list[str] = []
+        self.ignored: dict[str, list[str]] = {}
+        """The ignored options that the user has set, by the reason."""
+
+    # -- the table's reader --------------------------------------------------------------------------------------------
+
+    def find(self, key: str) -> Option | None:
+        """Return the option of this name, in any case."""
+        return self.rows.get(key.lower())
+
+    def parse(self, row: Option, value: Any) -> None:
+        """Parse the value of an option, unless the option is ignored or refused in this read or write."""
+        match row.effect(self.scope):
+            case Effect.USED:
+                super().parse(row, value)
+            case Effect.IGNORED:
+                self.ignored.setdefault(row.reason(self.scope), []).append(row.name)
+            case Effect.REFUSED:
+                self.problems.append(f"cannot use option {row.name}: {row.reason(self.scope)}")
+
+    def kind(self, row: Option) -> kinds.Kind:
+        """Return the kind of value that the option takes in this read or write."""
+        return row.kind_in(self.scope)
+
+    def label(self, row: Option) -> str:
+        """Return `option <name>`."""
+        return f"option {row.name}"
+
+    def shown(self, row: Option, value: Any) -> str:
+        """Return the start of the value, unless the value may be secret."""
+        if is_secret(row.name):
+            return ""
+        excerpt = value if len(value) <= _EXCERPT else value[:_EXCERPT] + "…"
+        return f" {excerpt!r}"
+
+    def unknown(self, key: str) -> str:
+        """Return the problem of an unknown option, with the option that the user may have meant."""
+        lower = key.lower()
+        if lower in self.hints:
+            return f"unknown option {key!r}: {self.hints[lower]}"
+        prefixed = self.rows.get(PREFIX + lower)
+        near = prefixed or self._nearest(lower)
+        if near is None:
+            return f"unknown option {key!r}"
+        if near.effect(self.scope) is Effect.REFUSED:
+            # To suggest a refused option would send the user from one error to the next.
+            return f"unknown option {key!r}: '{near.name}' is refused too, because {near.reason(self.scope)}"
+        cause = ": Kafka's properties begin with 'kafka.'" if prefixed else ""
+        return f"unknown option {key!r}{cause}. Did you mean '{near.name}'?"
+
+    # -- sections ------------------------------------------------------------------------------------------------------
+
+    def fields(self, section: str) -> dict[str, Any]:
+        """Return the values of all options whose target is a field of this section."""
+        return {
+            option.target.partition(".")[2]: self.values[option.name]
+            for option in self.rows.values()
+            if option.target.startswith(section + ".") and option.name in self.values
+        }
+
+    def section(self, name: str, cls: type) -> Any:
+        """Return a section with the values that are set, or None where one that it requires has no valid value.
+
+        A required option that is not set becomes a problem; one with an invalid value is a problem already.
+        """
+        given = self.fields(name)
+        absent = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in given]
+        for option in self.rows.values():
+            if option.name not in self.given and option.target in {f"{name}.{field}" for field in absent}:
+                self.problems.append(_MISSING[option.name])
+        return None if absent else cls(**given)
+
+    def client(self, registry: ZooKeeperOptions | None) -> ClientOptions | None:
+        """Return how to connect to the brokers. With a ZooKeeper the bootstrap servers are optional."""
+        if registry is not None:
+            self.values.setdefault("kafka.bootstrap.servers", ())
+        client: ClientOptions | None = self.section("client", ClientOptions)
+        if client is None:
+            return None
+        if client.retry_backoff_ms > client.retry_backoff_max_ms:
+            self.notes.append(
+                f"kafka.retry.backoff.max.ms ({client.retry_backoff_max_ms}) is below kafka.retry.backoff.ms "
+                f"({client.retry_backoff_ms}): every backoff is {client.retry_backoff_ms} ms"
+            )
+            client = dataclasses.replace(client, retry_backoff_max_ms=client.retry_backoff_ms)
+        return dataclasses.replace(client, zookeeper=registry)
+
+    def all_notes(self) -> tuple[str, ...]:
+        """Return the sentences for the log: one for each reason for which options are ignored, and the other notes."""
+        ignored = (
+            f"ignored option{'s' if len(names) > 1 else ''} {', '.join(names)}: {why}"
+            for why, names in self.ignored.items()
+        )
+        return (*self.notes, *ignored)
+
+    def _nearest(self, lower: str) -> Option | None:
+        """Return the option with the most similar name. Names with Kafka's prefix are compared without it."""
+        if not lower.startswith(PREFIX):
+            return self.rows.get(nearest(lower, self.rows) or "")
+        # With the prefix, names that have nothing else in common would be similar.
+        properties = (name.removeprefix(PREFIX) for name in self.rows if name.startswith(PREFIX))
+        near = nearest(lower.removeprefix(PREFIX), properties)
+        return None if near is None else self.rows[PREFIX + near]
+
+
+_MISSING = {
+    "kafka.bootstrap.servers": (
+        "kafka.bootstrap.servers is required. Add option('kafka.bootstrap.servers', 'host:port'), or, for a Kafka "
+        "before 0.10, option('zookeeper.connect', 'host:port')"
+    ),
+}
+"""The problem of a required option that is not set."""
+
+
+def all_together(problems: list[str]) -> str:
+    """Return the text of one error for all problems with options."""
+    return together(problems, "problems with the options")

@@ -1,0 +1,81 @@
+"""The table of the options of a write that are not Kafka's: Spark's own, streamgroup's, and those of ZooKeeper."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from streamgroup.options import kinds
+from streamgroup.options.rows import Option, Scope
+from streamgroup.options.source import SOURCE
+from streamgroup.options.zookeeper import CONNECT, ZOOKEEPER
+
+SINK: tuple[Option, ...] = (
+    Option(
+        "topic",
+        "Topic of all records. It takes precedence over the column `topic`. Required if the query has no such column.",
+        kinds.TOPIC,
+        "sink.topic",
+        scope=Scope.WRITE,
+    ),
+    Option(
+        "partitioner",
+        "How a record without the column `partition` gets its partition. `default`, `sticky` and `round_robin` are "
+        "Java's. `random`, `murmur2_random`, `consistent` and `consistent_random` are librdkafka's. `hashcode` and "
+        "`hashcode_bytes` hash keys as the producers of Kafka 0.7 and 0.8 hash strings and byte arrays.",
+        kinds.PARTITIONER,
+        "producer.partitioner",
+        scope=Scope.WRITE,
+    ),
+    Option(
+        "includeTimestamp",
+        "Whether the column `timestamp`, of Spark's type timestamp, is the timestamp of each record. Without it, or "
+        "where it is null, a record has the time of its task. Set it to copy records with their timestamps. Brokers "
+        "before 0.10 store no timestamps.",
+        kinds.BOOLEAN,
+        "sink.include_timestamp",
+        scope=Scope.WRITE,
+    ),
+    Option(
+        "verify",
+        "Kafka 0.7 only: whether a task reads the end of each log after it has written, and fails if its bytes are "
+        "missing. Set it because Kafka 0.7 never acknowledges. Other producers of the same partition must be idle.",
+        kinds.BOOLEAN,
+        "sink.verify",
+        scope=Scope.WRITE,
+    ),
+    Option(
+        "includeHeaders",
+        scope=Scope.NONE,
+        why="a write always takes the column 'headers' if the query has it",
+    ),
+    *(
+        Option(option.name, scope=Scope.NONE, why="the option is for reads")
+        for option in SOURCE
+        if option.name != "includeHeaders"
+    ),
+)
+
+_DOCS = {
+    CONNECT: (
+        "Addresses of the ZooKeeper servers, with the brokers' chroot if they have one: `zk1:2181,zk2:2181/kafka`. The "
+        "client finds the brokers there, so `kafka.bootstrap.servers` is optional. Required for Kafka 0.7."
+    ),
+    "zookeeper.session.timeout.ms": (
+        "Milliseconds without a ping after which ZooKeeper expires the session of a worker process. ZooKeeper grants "
+        "between 2 and 20 of its ticks."
+    ),
+}
+"""The descriptions of ZooKeeper's options where a write differs from a read."""
+
+SINK_ZOOKEEPER: tuple[Option, ...] = tuple(
+    Option(option.name, scope=Scope.NONE, why="a write creates no nodes in ZooKeeper")
+    if option.name == "zookeeper.acl"
+    else dataclasses.replace(option, scope=Scope.WRITE, doc=_DOCS.get(option.name, option.doc))
+    for option in ZOOKEEPER
+)
+
+SINK_HINTS: dict[str, str] = {
+    "path": "save('…') and start('…') have a path, and Kafka has none. Name the topic with 'topic'",
+    "topics": "a write has one topic or a column for it. Name the topic with 'topic', or add the column 'topic'",
+}
+"""The cause and the next step for an unknown option whose most similar name would mislead; keys in lower case."""
