@@ -10,6 +10,7 @@
     |   +-- UnsupportedCodec
     |   +-- UnsupportedMagic        an unsupported format of records
     +-- EncodeError                 a value that the protocol cannot carry
+    |   +-- UnknownPartition        a row for a partition that its topic does not have
     +-- BrokerError                 an error code in a response
     +-- UnsupportedVersionError     broker and client share no version of an API
     +-- FencedError                 another member has taken this one's place
@@ -77,6 +78,17 @@ class UnsupportedMagic(DecodeError):
 
 class EncodeError(StreamGroupError):
     """A value that a field cannot hold: a number beyond its width, a string beyond 32 767 bytes, a null."""
+
+
+class UnknownPartition(EncodeError):
+    """A row names a partition that `topic` does not have. The topic may have it after a refresh of the metadata."""
+
+    def __init__(self, message: str, topic: str) -> None:
+        super().__init__(message)
+        self.topic = topic
+
+    def __reduce__(self) -> tuple[type[UnknownPartition], tuple[str, str]]:
+        return type(self), (str(self), self.topic)
 
 
 class BrokerError(StreamGroupError):
