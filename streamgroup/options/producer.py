@@ -108,8 +108,11 @@ _BATCHES = (
 _PARTITIONS = (
     used(
         "partitioner.class",
-        "Partitioner by the name of its Java class, of which the error for another class lists those that exist. The "
-        "option `partitioner` has shorter names.",
+        "Java class of the partitioner, in place of the option `partitioner`. "
+        "`org.apache.kafka.clients.producer.RoundRobinPartitioner` is `round_robin`, and "
+        "`org.apache.kafka.clients.producer.internals.DefaultPartitioner` is `sticky`. "
+        "`kafka.producer.DefaultPartitioner` is `hashcode`, and `kafka.producer.ByteArrayPartitioner` is "
+        "`hashcode_bytes`. Another class fails the query.",
         kinds.PARTITIONER_CLASS,
         default="none",
     ),

@@ -162,8 +162,10 @@ def test_the_fields_of_headers_may_have_any_case_as_spark_compares_types(kind: A
 @pytest.mark.parametrize("header", [{"key": None, "value": b"1"}, None], ids=["no key", "no header"])
 def test_a_header_without_a_key_fails_and_its_row_is_named(header: Any) -> None:
     rows = [[{"key": "a", "value": b"1"}] * 3, None, [{"key": "a", "value": b""}, header]]
-    with pytest.raises(EncodeError, match="cannot write row 7 of the task: null header keys are not permitted"):
-        read(headers=pa.array(rows, HEADERS), first_row=5)
+    source = batch(headers=pa.array(rows, HEADERS))
+    for start in range(3):
+        with pytest.raises(EncodeError, match="cannot write row 7 of the task: null header keys are not permitted"):
+            read_columns(source.slice(start), topic="orders", now_ms=NOW, first_row=5 + start)
 
 
 def test_timestamps_are_rounded_down_to_milliseconds() -> None:
