@@ -28,7 +28,7 @@ Reply = Callable[[Any], None]
 
 
 class Clock(Protocol):
-    """The time that the group's timers follow; `tests.sim.kernel.Kernel` is one."""
+    """The time that the group's timers follow; `tests.sim.clock.SimulatedClock` is one."""
 
     now: float
 

@@ -20,7 +20,7 @@ from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRe
 from tests.fakes.coordinator import GroupCoordinator, is_of_no_member
 from tests.fakes.group import GroupState, Reply
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in
-from tests.sim.kernel import Kernel
+from tests.sim.clock import SimulatedClock
 from tests.sim.lines import GroupLines
 from tests.sim.modes import lone_backend
 from tests.sim.network import Network
@@ -74,10 +74,12 @@ class Logs:
 class SimBroker:
     """The coordinator of the one group, on one of three nodes."""
 
-    def __init__(self, kernel: Kernel, logs: Logs, checker: Checker, *, join_version: int, initial_delay_s: float):
-        self.kernel = kernel
+    def __init__(
+        self, clock: SimulatedClock, logs: Logs, checker: Checker, *, join_version: int, initial_delay_s: float
+    ):
+        self.clock = clock
         self.logs = logs
-        self._coordinator = GroupCoordinator(clock=kernel, initial_delay_s=initial_delay_s)
+        self._coordinator = GroupCoordinator(clock=clock, initial_delay_s=initial_delay_s)
         self.group = self._coordinator.group
         self.offsets = self._coordinator.offsets
         self.node = 0
@@ -105,7 +107,7 @@ class SimBroker:
             reply(FindCoordinatorResponse(coordinators=(found,)))
             return
         code = E.NOT_COORDINATOR if node != self.node else 0
-        if not code and self.kernel.now < self.loaded_at:
+        if not code and self.clock.now < self.loaded_at:
             code = E.COORDINATOR_LOAD_IN_PROGRESS
         if isinstance(request, OffsetCommitRequest) and is_of_no_member(request) and not self.is_empty:
             code = code or E.UNKNOWN_MEMBER_ID
@@ -120,10 +122,10 @@ class SimBroker:
     def move(self, *, crash: bool, load_s: float) -> int:
         """Another node becomes the coordinator; returns the one that was. A crashed node is back when it is loaded."""
         was, self.node = self.node, (self.node + 1) % NODES
-        self.loaded_at = self.kernel.now + load_s
+        self.loaded_at = self.clock.now + load_s
         if crash:
             self.crashed.add(was)
-            self.kernel.after(load_s, lambda: self.crashed.discard(was))
+            self.clock.after(load_s, lambda: self.crashed.discard(was))
         self.group.reload(answer=not crash, ready_at=self.loaded_at)
         return was
 
@@ -140,7 +142,7 @@ class SimBroker:
     @property
     def is_empty(self) -> bool:
         """Whether the group has no members."""
-        return self.group.state is GroupState.EMPTY and self.kernel.now >= self.guests_until
+        return self.group.state is GroupState.EMPTY and self.clock.now >= self.guests_until
 
     def grew(self, topic: str) -> None:
         """A topic has more partitions: whoever asks for the metadata sees it."""
@@ -172,7 +174,7 @@ class SimBroker:
 
     def reset(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """An operator's `--reset-offsets`: a group without members takes commits from anybody."""
-        if not self.is_empty or self.kernel.now < self.loaded_at:
+        if not self.is_empty or self.clock.now < self.loaded_at:
             return False
         for tp, offset in offsets.items():
             self._checker.reset(tp, self.offsets.get(tp), offset)

@@ -15,7 +15,7 @@ from streamgroup.group.commit_metadata import NOT_FOUNDED
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from tests.fakes.group import DYNAMIC
-from tests.sim.kernel import Kernel
+from tests.sim.clock import SimulatedClock
 from tests.sim.lineages import is_refusal
 from tests.sim.silence import missing
 
@@ -101,8 +101,8 @@ class Track:
 class Checker:
     """Told of everything that counts; raises Violation."""
 
-    def __init__(self, kernel: Kernel, logs: Logs) -> None:
-        self._kernel = kernel
+    def __init__(self, clock: SimulatedClock, logs: Logs) -> None:
+        self._clock = clock
         self._logs = logs
         self._tracks: dict[TopicPartition, Track] = {}
         self._founding: int | None = None
@@ -123,7 +123,7 @@ class Checker:
         return track
 
     def _violated(self, word: str, text: str) -> Violation:
-        return Violation(word, self._kernel.now, text)
+        return Violation(word, self._clock.now, text)
 
     # -- positions and plans ------------------------------------------------------------------------------------------
 
@@ -278,9 +278,9 @@ class Checker:
             raise self._violated(BEYOND_SUNK, text)
 
     def _note_commit(self, who: str, offsets: Mapping[TopicPartition, int]) -> None:
-        if self._kernel.trace is not None:
+        if self._clock.trace is not None:
             text = ", ".join(f"{tp}: {offset}" for tp, offset in offsets.items())
-            self._kernel.note("broker", f"accepts of {who}: {text}")
+            self._clock.note("broker", f"accepts of {who}: {text}")
 
     def _check_owner(self, tp: TopicPartition, track: Track, member_id: str, generation: int) -> None:
         """Member ids end in numbers, in the order in which they were given: a static member's successor has a later."""
@@ -340,14 +340,14 @@ class Checker:
 
     def reset(self, tp: TopicPartition, was: CommittedOffset | None, offset: int) -> None:
         """An operator resets the group: what lies between is skipped by his will, the rest has to come again."""
-        self._kernel.note("operator", f"resets {tp} from {was.offset if was else None} to {offset}")
+        self._clock.note("operator", f"resets {tp} from {was.offset if was else None} to {offset}")
         if self._founding is None:
             self._founding = NOT_FOUNDED
         self.track(tp).begin_again(offset)
 
     def cut(self, tp: TopicPartition) -> None:
         """A log was lost: what it holds now are other records, and none of them has sunk. The commit stands."""
-        self._kernel.note("checker", f"{tp} is cut at {self._logs.ends[tp]}")
+        self._clock.note("checker", f"{tp} is cut at {self._logs.ends[tp]}")
         track = self.track(tp)
         track.sunk, track.frontier = bytearray(), 0
         track.deliveries.clear()
@@ -378,8 +378,8 @@ class Checker:
     def lost(self, process: Process, reason: str) -> None:
         """A member believes its membership lost. It licenses a repeated batch only where it is."""
         unknown = process.world.keeper.is_put_out(process)
-        silent = self._kernel.now - process.last_alive_at >= process.settings.session_s - 1e-6
-        self._kernel.note(process.name, f"lost its membership: {reason}")
+        silent = self._clock.now - process.last_alive_at >= process.settings.session_s - 1e-6
+        self._clock.note(process.name, f"lost its membership: {reason}")
         self.gives_up(process)
         if unknown or silent:
             process.license()
@@ -412,7 +412,7 @@ class Checker:
         if not ends or not isinstance(error, DataLossError) or "this run has not read" not in str(error):
             return False
         named = [tp for tp in self._logs.ends if re.search(rf"\b{KAFKA07_LOG.name(tp)}\b", str(error))]
-        return all(self._logs.was_away(tp, self._kernel.now - OFFLINE_KNOWN_S) for tp in named) and bool(named)
+        return all(self._logs.was_away(tp, self._clock.now - OFFLINE_KNOWN_S) for tp in named) and bool(named)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ class Fault:
 
     def befall(self, world: World) -> None:
         query = world.queries[self.query % len(world.queries)]
-        world.kernel.note("fault", str(self))
+        world.clock.note("fault", str(self))
         ANY[self.kind][1](world, query, self)
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ def _reset(world: World, query: Query, fault: Fault) -> None:
 def _guests(world: World, query: Query, fault: Fault) -> None:
     """A consumer joins the group of a query that is not a member, whose commits are refused until it has left."""
     broker = world.broker
-    broker.guests_until = max(broker.guests_until, world.kernel.now + 2.0 * world.settings.session_s * fault.amount)
+    broker.guests_until = max(broker.guests_until, world.clock.now + 2.0 * world.settings.session_s * fault.amount)
 
 
 # -- of ZooKeeper ------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def _expire(world: World, query: Query, fault: Fault) -> None:
     """The session is over, by an operator's will or a server's clock: its process cannot know before it hears of it."""
     session = _session(query)
     if session is not None:
-        query.haunted_at = world.kernel.now
+        query.haunted_at = world.clock.now
         world.registry.zookeeper.end(session)
 
 
@@ -177,11 +177,11 @@ def _take_over(world: World, query: Query, fault: Fault) -> None:
     if session is not None and zookeeper.session(session.session_id) is session:
         zookeeper.attach(session, Connection())
         if fault.way % 2:
-            world.kernel.after(fault.amount, lambda: _end_session(world, query, session))
+            world.clock.after(fault.amount, lambda: _end_session(world, query, session))
 
 
 def _end_session(world: World, query: Query, session: Session) -> None:
-    query.haunted_at = world.kernel.now
+    query.haunted_at = world.clock.now
     world.registry.zookeeper.end(session)
 
 
@@ -194,7 +194,7 @@ def _broker_away(world: World, query: Query, fault: Fault) -> None:
     brokers = world.registry.brokers
     broker = fault.way % len(brokers)
     brokers.go(broker, in_order=fault.way // 7 % 2 == 0)
-    world.kernel.after(2.0 * world.settings.session_s * fault.amount, lambda: brokers.come(broker))
+    world.clock.after(2.0 * world.settings.session_s * fault.amount, lambda: brokers.come(broker))
 
 
 def _consumer(world: World, query: Query, fault: Fault) -> None:

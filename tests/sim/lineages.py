@@ -64,7 +64,7 @@ class Lineages:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._kernel = world.kernel
+        self._clock = world.clock
         self.processes: list[Process] = []
         """Of all runs, also of those that are over."""
         self._rivals: dict[Process, list[str]] = {}
@@ -78,7 +78,7 @@ class Lineages:
         self._together: dict[tuple[Process, Process], float] = {}
         """Since when two members of one lineage have been in the group beside each other."""
         if world.settings.describes_groups:
-            self._kernel.after(LOOK_EVERY_S, self._look)
+            self._clock.after(LOOK_EVERY_S, self._look)
 
     @property
     def _is_kafkas(self) -> bool:
@@ -90,19 +90,19 @@ class Lineages:
     def ask(self, process: Process, task: int) -> None:
         """The run asks for a description: of the coordinator, on another connection, or of ZooKeeper."""
         self._newest[process] = task
-        until = self._kernel.now + DESCRIBE_TIMEOUT_S
+        until = self._clock.now + DESCRIBE_TIMEOUT_S
         if self._is_kafkas:
             broker = self._world.broker
-            self._kernel.after(3 * process.network.latency(), partial(self._ask_broker, broker, process, task, until))
+            self._clock.after(3 * process.network.latency(), partial(self._ask_broker, broker, process, task, until))
         else:
             process.lines.describe(until, partial(self._answered_by_nodes, process, task))
 
     def _ask_broker(self, broker: SimBroker, process: Process, task: int, until: float) -> None:
-        now = self._kernel.now
+        now = self._clock.now
         if now >= until:
             process.hear(partial(self._failed, process, task, "no answer in time"))
         elif now < max(broker.loaded_at, process.network.cut_until) or broker.node in broker.crashed:
-            self._kernel.after(RETRY_S, partial(self._ask_broker, broker, process, task, until))
+            self._clock.after(RETRY_S, partial(self._ask_broker, broker, process, task, until))
         else:
             group = describe(broker.group)
             rivals = self._rivals_in(group, process)
@@ -118,8 +118,8 @@ class Lineages:
         if process.failure is None:  # a refused run describes the group again until Spark calls
             self._rivals[process] = rivals
         if rivals:
-            self._waits_since.setdefault(process, self._kernel.now)
-            self._kernel.note(process.name, f"sees members of its lineage: {', '.join(rivals)}")
+            self._waits_since.setdefault(process, self._clock.now)
+            self._clock.note(process.name, f"sees members of its lineage: {', '.join(rivals)}")
         process.post(io.QuestionAnswered(task, group))
 
     def _failed(self, process: Process, task: int, reason: str) -> None:
@@ -140,7 +140,7 @@ class Lineages:
         return rivals
 
     def _has_lived(self, run: str) -> bool:
-        since = self._kernel.now - self._world.settings.session_s - JITTER_S
+        since = self._clock.now - self._world.settings.session_s - JITTER_S
         is_new = self._sessions_renewed_at >= since
         return any(
             p.ledger.run == run and (p.alive or is_new or p.died_at >= since) and not is_refusal(p.failure)
@@ -152,7 +152,7 @@ class Lineages:
         """When all sessions began anew, also of dead members: the servers were away, or others took over."""
         world = self._world
         renewed_at = world.broker.loaded_at if self._is_kafkas else world.registry.zookeeper.renewed_at
-        return min(renewed_at, self._kernel.now)
+        return min(renewed_at, self._clock.now)
 
     # -- what the checker asks ----------------------------------------------------------------------------------------
 
@@ -164,11 +164,11 @@ class Lineages:
         """Whether a live member goes before this run, and has done so for a session timeout when it is refused."""
         if process is None or not self._rivals.get(process):
             return False
-        waited = self._kernel.now - self._waits_since[process]
+        waited = self._clock.now - self._waits_since[process]
         return waited >= self._world.settings.session_s - JITTER_S
 
     def _look(self) -> None:
-        now = self._kernel.now
+        now = self._clock.now
         steady = list(self._steady())
         beside = {}
         for pair in combinations(steady, 2):
@@ -177,7 +177,7 @@ class Lineages:
                 if now - since > self._world.settings.session_s + GRACE_S:
                     self._world.checker.has_twins(*pair)
         self._together = beside
-        self._kernel.after(LOOK_EVERY_S, self._look)
+        self._clock.after(LOOK_EVERY_S, self._look)
 
     def _steady(self) -> Iterator[Process]:
         """The members that nothing keeps from a decision."""
@@ -187,7 +187,7 @@ class Lineages:
         for process in self.processes:
             if not process.alive or process.run.shutdown.wanted or process.failure is not None:
                 continue
-            is_cut = self._kernel.now < process.network.cut_until
+            is_cut = self._clock.now < process.network.cut_until
             if process.query.is_paused or is_cut or process in self._uninformed or keeper.is_put_out(process):
                 continue
             yield process

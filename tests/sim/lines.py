@@ -17,7 +17,7 @@ from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.store import OffsetStore
 from streamgroup.wire.messages.group import HeartbeatResponse, SyncGroupResponse
 from streamgroup.wire.messages.offsets import OffsetCommitResponse
-from tests.sim.kernel import Sleep, Steps, Until
+from tests.sim.clock import Sleep, Steps, Until
 from tests.sim.network import Line, Network
 from tests.sim.settings import QUESTION_S
 
@@ -33,7 +33,7 @@ class GroupLines:
         self._process = process
         self._network = network
         self._broker = broker
-        self._kernel = network.kernel
+        self._clock = network.clock
         self._node: int | None = None
         self._sent_at: dict[int, float] = {}
         """When the requests that are out were sent, by token."""
@@ -52,9 +52,9 @@ class GroupLines:
     def committed(self) -> Steps:
         """What the group has committed, asked of the coordinator on another connection."""
         network = self._network
-        yield Until(lambda: self._kernel.now >= network.cut_until, QUESTION_S)
+        yield Until(lambda: self._clock.now >= network.cut_until, QUESTION_S)
         yield Sleep(network.latency())
-        while self._kernel.now < max(self._broker.loaded_at, network.cut_until):
+        while self._clock.now < max(self._broker.loaded_at, network.cut_until):
             yield Sleep(0.2)
         seen = self._broker.fetched()
         self._process.world.checker.filtered(self._process, seen)
@@ -80,7 +80,7 @@ class GroupLines:
         if line is None:
             node = self._node if send.lane is not Lane.ANY and self._node is not None else 0
             line = self.lines[send.lane] = Line(self._network, self._broker, self._process, send.lane, node)
-        self._sent_at[send.token] = self._kernel.now
+        self._sent_at[send.token] = self._clock.now
         self._process.later(send.timeout_ms / 1000, partial(self._overdue, send.token))
         line.send(send)
         self._befall(line, send)
@@ -90,10 +90,10 @@ class GroupLines:
         soon = 3 * self._network.latency()
         if line.lane in self.fragile:
             self.fragile.discard(line.lane)
-            self._kernel.after(soon * self._network.chance(), partial(line.break_, "connection reset by peer"))
+            self._clock.after(soon * self._network.chance(), partial(line.break_, "connection reset by peer"))
         what = self._process.query.armed.pop(send.api.NAME, None)
         if what is not None:
-            self._kernel.after(soon * self._network.chance(), what)
+            self._clock.after(soon * self._network.chance(), what)
 
     def _overdue(self, token: int) -> None:
         """A connection whose answer is overdue is given up (R18)."""
@@ -118,7 +118,7 @@ class GroupLines:
         if send is not None and token in self._sent_at and self.lines.get(line.lane) is line:
             sent_at = self._sent_at.pop(token)
             if _is_to_a_member(response):
-                self._process.heard_of(self._kernel.now if isinstance(response, SyncGroupResponse) else sent_at)
+                self._process.heard_of(self._clock.now if isinstance(response, SyncGroupResponse) else sent_at)
             version = self._broker.version(send.api)
             self._process.post(ev.RequestAnswered(token, response, version))
 

@@ -27,7 +27,7 @@ from tests.sim.checker import (
     STUCK,
     Checker,
 )
-from tests.sim.kernel import Kernel, Sleep, Steps
+from tests.sim.clock import SimulatedClock, Sleep, Steps
 from tests.sim.lines import GroupLines
 from tests.sim.settings import JOIN_TIMEOUT_S, Settings
 
@@ -69,8 +69,8 @@ class _NoGroup(GroupLines):
 class LoneChecker(Checker):
     """Holds one query that is not a member to its checkpoint."""
 
-    def __init__(self, kernel: Kernel, logs: Logs, mode: GroupMode) -> None:
-        super().__init__(kernel, logs)
+    def __init__(self, clock: SimulatedClock, logs: Logs, mode: GroupMode) -> None:
+        super().__init__(clock, logs)
         self._commits = mode is GroupMode.COMMIT
         self._checkpoint: Checkpoint | None = None
         self._founder: Process | None = None
@@ -107,7 +107,7 @@ class LoneChecker(Checker):
 
         A checkpoint from before a reset undoes it.
         """
-        self._kernel.note("checker", "another checkpoint")
+        self._clock.note("checker", "another checkpoint")
         self._bound.clear()
         self._rewound = set(self._logs.ends)
         for tp in self._logs.ends:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamgroup.group.events import Lane, Send
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
-from tests.sim.kernel import Kernel
+from tests.sim.clock import SimulatedClock
 
 if TYPE_CHECKING:
     from tests.sim.broker import SimBroker
@@ -28,8 +28,8 @@ LATE_S = 3.0
 class Network:
     """Latencies and faults between one process and the servers."""
 
-    def __init__(self, kernel: Kernel, chance: random.Random, latency_s: float) -> None:
-        self.kernel = kernel
+    def __init__(self, clock: SimulatedClock, chance: random.Random, latency_s: float) -> None:
+        self.clock = clock
         self._chance = chance
         self._latency_s = latency_s
         self.cut_until = 0.0
@@ -58,7 +58,7 @@ class Stalling:
 
     def stall(self, seconds: float, *, answers_only: bool = False) -> None:
         """Nothing comes through for so long, or no answer does."""
-        until = self._network.kernel.now + seconds
+        until = self._network.clock.now + seconds
         self.answers_stalled_until = max(self.answers_stalled_until, until)
         if not answers_only:
             self.stalled_until = max(self.stalled_until, until)
@@ -82,7 +82,7 @@ class Line(Stalling):
         self._broken_at = 0.0
         self._busy = False
         self._inbox: deque[tuple[int, Any]] = deque()
-        self._outward = network.kernel.now + 2 * network.latency()  # the handshake
+        self._outward = network.clock.now + 2 * network.latency()  # the handshake
         self._back = 0.0
 
     def send(self, send: Send) -> None:
@@ -90,14 +90,14 @@ class Line(Stalling):
         network = self._network
         request = send.build(self._broker.version(send.api))
         self.unanswered[send.token] = send
-        self._outward = max(self._outward, network.kernel.now + network.latency())
-        network.kernel.at(self._outward, partial(self._arrive, send.token, request))
+        self._outward = max(self._outward, network.clock.now + network.latency())
+        network.clock.at(self._outward, partial(self._arrive, send.token, request))
 
     def _delayed(self, act: Callable[[], None], stalled_until: float) -> bool:
         network = self._network
         until = max(stalled_until, network.cut_until)
-        if network.kernel.now < until:
-            network.kernel.at(until, act)
+        if network.clock.now < until:
+            network.clock.at(until, act)
             return True
         return False
 
@@ -118,7 +118,7 @@ class Line(Stalling):
         network = self._network
         fate = network.chance()
         commit = isinstance(request, OffsetCommitRequest)
-        held_up = network.kernel.now > self._broken_at + network.longest_s  # by a stall
+        held_up = network.clock.now > self._broken_at + network.longest_s  # by a stall
         if fate < 0.5 or (commit and held_up):
             return
         in_time = fate < 0.75 or commit
@@ -127,11 +127,11 @@ class Line(Stalling):
         def serve() -> None:
             if self.node not in self._broker.crashed:
                 if not in_time:
-                    self._process.query.haunted_at = network.kernel.now
-                    network.kernel.note(self._process.name, f"a late {type(request).__name__} arrives")
+                    self._process.query.haunted_at = network.clock.now
+                    network.clock.note(self._process.name, f"a late {type(request).__name__} arrives")
                 self._broker.handle(self.node, request, lambda response: None, self._process)
 
-        network.kernel.after(late, serve)
+        network.clock.after(late, serve)
 
     def _serve(self, token: int, request: Any) -> None:
         self._busy = True
@@ -141,11 +141,11 @@ class Line(Stalling):
         network = self._network
         self._busy = False
         if self.open:
-            self._back = max(self._back, network.kernel.now + network.latency())
-            network.kernel.at(self._back, partial(self._deliver, token, response))
+            self._back = max(self._back, network.clock.now + network.latency())
+            network.clock.at(self._back, partial(self._deliver, token, response))
         if self._inbox and not self._reset:
             waiting = self._inbox.popleft()
-            network.kernel.after(0, lambda: self._arrive(*waiting))
+            network.clock.after(0, lambda: self._arrive(*waiting))
 
     def _deliver(self, token: int, response: Any) -> None:
         if self.open and not self._delayed(partial(self._deliver, token, response), self.answers_stalled_until):
@@ -154,7 +154,7 @@ class Line(Stalling):
     def break_(self, reason: str) -> None:
         """The connection breaks by itself: the process hears of it."""
         if self.open:
-            self.open, self._broken_at = False, self._network.kernel.now
+            self.open, self._broken_at = False, self._network.clock.now
             self._process.hear(partial(self._process.broken, self, reason))
 
     def abandon(self, *, reset: bool) -> None:

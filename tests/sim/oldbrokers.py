@@ -10,7 +10,7 @@ from streamgroup.model import Dialect, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.znodes import Create, Operation, Set
 from tests.fakes.zookeeper import Session
 from tests.sim.broker import Logs
-from tests.sim.kernel import Kernel
+from tests.sim.clock import SimulatedClock
 from tests.sim.nodes import BROKERS, TOPICS, Nodes
 from tests.sim.zookeeper import SimZooKeeper
 
@@ -60,8 +60,8 @@ class Logs07(Logs):
 class OldBrokers:
     """The brokers' registrations; a broker that is away is none of the cluster's."""
 
-    def __init__(self, kernel: Kernel, zookeeper: SimZooKeeper, nodes: Nodes, logs: Logs, count: int) -> None:
-        self._kernel = kernel
+    def __init__(self, clock: SimulatedClock, zookeeper: SimZooKeeper, nodes: Nodes, logs: Logs, count: int) -> None:
+        self._clock = clock
         self._zookeeper = zookeeper
         self._nodes = nodes
         self._logs = logs
@@ -80,7 +80,7 @@ class OldBrokers:
     def go(self, broker: int, *, in_order: bool) -> None:
         """A broker stops, or dies: then it is in ZooKeeper until its session is over."""
         if broker in self._up and len(self._up) > 1:
-            self._kernel.note("zookeeper", f"broker {broker} is gone")
+            self._clock.note("zookeeper", f"broker {broker} is gone")
             self._up.discard(broker)
             if isinstance(self._logs, Logs07):
                 self._logs.away.add(broker)
@@ -117,7 +117,7 @@ class OldBrokers:
         if not self._zookeeper.is_away:
             for broker in sorted(self._up):
                 self._beat_of(broker)
-        self._kernel.after(_BEAT_S, self._beat)
+        self._clock.after(_BEAT_S, self._beat)
 
     def _beat_of(self, broker: int) -> None:
         session = self._sessions[broker]
@@ -133,7 +133,7 @@ class OldBrokers:
         if isinstance(self._logs, Logs07):
             if broker in self._logs.away:
                 self._logs.away.discard(broker)
-                self._logs.back_at[broker] = self._kernel.now
+                self._logs.back_at[broker] = self._clock.now
             operations += [self._hosted(topic, broker) for topic, on in self._logs.hosts.items() if broker in on]
         for operation in operations:
             self._zookeeper.transact(session, [operation])

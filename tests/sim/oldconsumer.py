@@ -16,7 +16,7 @@ from streamgroup.group.registry import events as rv
 from streamgroup.model import Dialect, OffsetRange, TopicPartition
 from streamgroup.znodes import Create, Delete, Set
 from tests.fakes.zookeeper import Session
-from tests.sim.kernel import Act, Sleep, Steps, Thread, Until
+from tests.sim.clock import Act, Sleep, Steps, Thread, Until
 from tests.sim.network import Network
 from tests.sim.nodes import TOPICS, chunk
 from tests.sim.settings import ConsumerSettings
@@ -43,7 +43,7 @@ class OldConsumer:
 
     def __init__(self, world: World, registry: SimRegistry, settings: ConsumerSettings) -> None:
         self.world = world
-        self.kernel = world.kernel
+        self.clock = world.clock
         self.settings = settings
         self.name = settings.name
         self.running = False
@@ -56,7 +56,7 @@ class OldConsumer:
         self._zookeeper = registry.zookeeper
         self._chance = random.Random(f"{world.seed} {self.name}")
         self._runs = 0
-        self._network = Network(world.kernel, self._chance, world.settings.latency_s)
+        self._network = Network(world.clock, self._chance, world.settings.latency_s)
         self.client: Client | None = None
         self._threads: list[Thread] = []
         self._paused_until: float | None = None
@@ -78,8 +78,8 @@ class OldConsumer:
         self.running = True
         self._fetching = self._triggered = self._registers = self.has_given_up = False
         self._seen.clear()
-        self._id = f"{self._registry.group}_{self.name}-{int(self.kernel.now * 1000)}-{self._runs:08x}"
-        self.kernel.note(self.name, f"starts as {self._id}")
+        self._id = f"{self._registry.group}_{self.name}-{int(self.clock.now * 1000)}-{self._runs:08x}"
+        self.clock.note(self.name, f"starts as {self._id}")
         client = self.client = Client(
             self._zookeeper,
             self._network,
@@ -90,7 +90,7 @@ class OldConsumer:
             fired=self._fired,
         )
         client.open()
-        self._threads = [Thread(self.kernel, steps, self.gate, _unless) for steps in self._all_threads()]
+        self._threads = [Thread(self.clock, steps, self.gate, _unless) for steps in self._all_threads()]
 
     def _all_threads(self) -> Sequence[Steps]:
         return self._rebalances(), self._fetches(), self._commits()
@@ -113,8 +113,8 @@ class OldConsumer:
 
     def pause(self, seconds: float) -> None:
         if self._paused_until is None and self.running:
-            self._paused_until = until = self.kernel.now + seconds
-            self.kernel.at(until, lambda: self.resume() if self._paused_until == until else None)
+            self._paused_until = until = self.clock.now + seconds
+            self.clock.at(until, lambda: self.resume() if self._paused_until == until else None)
 
     def resume(self) -> None:
         if self._paused_until is not None:
@@ -124,7 +124,7 @@ class OldConsumer:
                 self.gate(act)
 
     def cut(self, seconds: float) -> None:
-        self._network.cut_until = max(self._network.cut_until, self.kernel.now + seconds)
+        self._network.cut_until = max(self._network.cut_until, self.clock.now + seconds)
 
     def heal(self) -> None:
         self._network.cut_until = 0.0
@@ -136,21 +136,21 @@ class OldConsumer:
         if not self.running:
             return
         self.running = self._fetching = False
-        self.kernel.note(self.name, "is down")
+        self.clock.note(self.name, "is down")
         if self.client is not None:
             self.client.die()
         for thread in self._threads:
             thread.kill()
         self.positions.clear()
         self._paused_until, self._backlog = None, []
-        self.kernel.after(self.world.restart_s(), self.start)
+        self.clock.after(self.world.restart_s(), self.start)
 
     def stop(self) -> None:
         """`shutdown`: it commits, and ends its session."""
         if self.running:
             for thread in self._threads:
                 thread.kill()
-            self._threads = [Thread(self.kernel, self._shutdown(), self.gate, _unless)]
+            self._threads = [Thread(self.clock, self._shutdown(), self.gate, _unless)]
 
     def _shutdown(self) -> Steps:
         self._fetching = False
@@ -258,12 +258,12 @@ class OldConsumer:
             except _Failed:
                 done = False
             if done:
-                self.kernel.note(self.name, f"owns {', '.join(map(str, self.positions)) or 'nothing'}")
+                self.clock.note(self.name, f"owns {', '.join(map(str, self.positions)) or 'nothing'}")
                 return
-            self.kernel.note(self.name, f"cannot rebalance, try {attempt + 1}")
+            self.clock.note(self.name, f"cannot rebalance, try {attempt + 1}")
             yield Sleep(BACKOFF_S)
         self.has_given_up = True
-        self.kernel.note(self.name, "gives up")
+        self.clock.note(self.name, "gives up")
 
     def _try(self) -> Asked:
         consumers = yield from self._streams()
@@ -317,7 +317,7 @@ class OldConsumer:
         path = self._nodes.owner(tp)
         node = self._zookeeper.data(path)
         if node is not None and node.owner != session.session_id:
-            self.kernel.note(self.name, f"deletes the owner node of {tp}, which is not its own")
+            self.clock.note(self.name, f"deletes the owner node of {tp}, which is not its own")
             self._registry.disowned(node.owner, tp)
         self._zookeeper.transact(session, [Delete(path)])
 

@@ -51,7 +51,7 @@ class SimLogView:
         leaders = {info.leader for topic in topics.values() for info in topic.partitions}
         brokers = {node: Broker(node, f"b{node}", 9092) for node in leaders if node is not None}
         self.snapshot = ClusterSnapshot(brokers, topics, dialect=self._dialect)
-        self.metadata_at = self._process.kernel.now
+        self.metadata_at = self._process.clock.now
 
     @property
     def known_since(self) -> tuple[object, object]:
@@ -101,7 +101,7 @@ class SimPlanner(Planner):
             events,
             location=OffsetLocation(GROUP_ID, StoredIn.KAFKA),
             fail_on_data_loss=True,
-            warn=lambda line: process.kernel.note(process.name, line),
+            warn=lambda line: process.clock.note(process.name, line),
             documents_positions=process.settings.mode is GroupMode.OFF,
         )
         self._process = process
@@ -116,7 +116,7 @@ class SimPlanner(Planner):
     ) -> Document | None:
         process, planned = self._process, super().next(previous, logs, limits, now=now, once=once)
         if planned is not None:
-            process.kernel.note(process.name, f"plans {planned.sequence}: {text_of(planned.ranges)}")
+            process.clock.note(process.name, f"plans {planned.sequence}: {text_of(planned.ranges)}")
             process.world.checker.planned(process, planned)
         return planned
 
@@ -140,7 +140,7 @@ class SimMember(Member):
         for tp, offset in offsets.items():
             starting = self.wanted[generation][tp] is Origin.STARTING
             process.world.checker.resolved(process, generation, tp, offset, starting=starting)
-        process.kernel.note(process.name, "starts at " + ", ".join(f"{tp}: {at}" for tp, at in offsets.items()))
+        process.clock.note(process.name, "starts at " + ", ".join(f"{tp}: {at}" for tp, at in offsets.items()))
         return super().resolved(generation, offsets, now)
 
 
@@ -159,28 +159,28 @@ class SimEvents(RunEvents):
             case Resolve(generation, partitions):
                 process.member.wanted = {**process.member.wanted, generation: partitions}
             case ev.Fail(error):
-                process.kernel.note(process.name, f"fails: {error}"[:160])
+                process.clock.note(process.name, f"fails: {error}"[:160])
             case ev.Lost(reason):
                 process.world.checker.lost(process, reason)
             case ev.Joining():
                 process.joins(action)
             case ev.GaveUp(text):
-                process.kernel.note(process.name, text)
+                process.clock.note(process.name, text)
                 process.gave_up()
             case ev.Assigned():
-                process.kernel.note(process.name, action.line(GROUP_ID))
+                process.clock.note(process.name, action.line(GROUP_ID))
                 process.is_assigned(action)
         super().on_action(action, flight)
 
     def replaying(self, document: Document, ranges: Iterable[OffsetRange]) -> None:
         process, ranges = self._process, tuple(ranges)
-        process.kernel.note(process.name, f"replays {document.sequence} of {document.run}: {text_of(ranges)}")
+        process.clock.note(process.name, f"replays {document.sequence} of {document.run}: {text_of(ranges)}")
         process.world.checker.replayed(process, ranges, self.filter)
         process.license()
         super().replaying(document, ranges)
 
     def skipped(self, document: Document) -> None:
-        self._process.kernel.note(self._process.name, f"the sink skipped {document.sequence}")
+        self._process.clock.note(self._process.name, f"the sink skipped {document.sequence}")
         self._process.world.checker.noticed(self._process)
         super().skipped(document)
 

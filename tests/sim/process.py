@@ -30,7 +30,7 @@ from streamgroup.run import questions as ask
 from streamgroup.run.config import RunConfig
 from streamgroup.run.machine import Run
 from tests.sim.broker import SimBroker
-from tests.sim.kernel import Act, Sleep, Steps, Until
+from tests.sim.clock import Act, Sleep, Steps, Until
 from tests.sim.network import Line, Network
 from tests.sim.planner import SimEvents, SimLogView, SimMember, SimPlanner
 from tests.sim.settings import JOIN_TIMEOUT_S, METADATA_AGE_S, QUESTION_S, Settings
@@ -67,7 +67,7 @@ class Process:
     def __init__(self, world: World, query: Query, name: str, number: int) -> None:
         self.world = world
         self.query = query
-        self.kernel = world.kernel
+        self.clock = world.clock
         self.name = name
         self.number = number
         """Processes are numbered in the order of their start."""
@@ -79,7 +79,7 @@ class Process:
         self.last_alive_at = -1e9
         """When the newest request was sent that the coordinator answered as to a member."""
         self.died_at = -1e9
-        self.network = Network(world.kernel, chance, world.settings.latency_s)
+        self.network = Network(world.clock, chance, world.settings.latency_s)
         is_member = world.settings.mode is GroupMode.MEMBER
         self.ledger = Ledger(world.settings.group_id, self.name, f"lineage-{self.name}", alone=not is_member)
         self.membership, self.lines = world.keeper.backend(self, self.network)
@@ -170,7 +170,7 @@ class Process:
 
     def _has_waited(self, seconds: float) -> bool:
         """Whether a rebalance, or what was revoked, has waited for this member for so long."""
-        return self._waits_since is not None and self.kernel.now - self._waits_since >= seconds - 1e-6
+        return self._waits_since is not None and self.clock.now - self._waits_since >= seconds - 1e-6
 
     @property
     def _least_wait_s(self) -> float:
@@ -202,7 +202,7 @@ class Process:
             self._changed()
 
     def later(self, seconds: float, act: Act) -> None:
-        self.kernel.after(seconds, partial(self.hear, act))
+        self.clock.after(seconds, partial(self.hear, act))
 
     def post(self, event: io.Event) -> None:
         """Leave an event in the inbox, as `Inbox.post`."""
@@ -212,7 +212,7 @@ class Process:
         self._is_stepping = True
         try:
             while self._inbox:
-                for action in self.run.step(self._inbox.popleft(), self.kernel.now):
+                for action in self.run.step(self._inbox.popleft(), self.clock.now):
                     self._carry_out(action)
         finally:
             self._is_stepping = False
@@ -235,7 +235,7 @@ class Process:
             case io.RefreshMetadata():
                 self.refresh()
             case ev.Note(_, text):
-                self.kernel.note(self.name, text)
+                self.clock.note(self.name, text)
             case _:
                 self.lines.carry_out(action)
 
@@ -244,11 +244,11 @@ class Process:
         wake_at = self.run.wake_at if self.lines.keeps_timers or self._mail else None
         if wake_at is not None and wake_at != self._wakes_at:
             self._wakes_at = wake_at
-            self.kernel.at(max(wake_at, self.kernel.now), partial(self.hear, partial(self._wake, wake_at)))
+            self.clock.at(max(wake_at, self.clock.now), partial(self.hear, partial(self._wake, wake_at)))
         if not (self.membership.rebalance_wanted or self.membership.revoking):
             self._waits_since = None
         elif self._waits_since is None:
-            self._waits_since = self.kernel.now
+            self._waits_since = self.clock.now
         self.lines.look()
         self.query.look()
 
@@ -266,7 +266,7 @@ class Process:
     # -- what the member reports --------------------------------------------------------------------------------------
 
     def joins(self, action: ev.Joining) -> None:
-        self.kernel.note(self.name, f"joins: {action.reason}" + (" (abandons its batch)" if action.abandoned else ""))
+        self.clock.note(self.name, f"joins: {action.reason}" + (" (abandons its batch)" if action.abandoned else ""))
         if (action.abandoned or self._gave_up) and not self._too_early:
             self.license()
         if self._has_waited(rejoin_timeout_s(self.settings.max_poll_s)):
@@ -292,8 +292,8 @@ class Process:
     def _ask(self, answer: Act) -> None:
         """A question for other brokers than the coordinator: answered a round trip later, or after a cut."""
         network = self.network
-        due = max(self.kernel.now, network.cut_until) + 2 * network.latency()
-        self.kernel.at(due, partial(self.hear, answer))
+        due = max(self.clock.now, network.cut_until) + 2 * network.latency()
+        self.clock.at(due, partial(self.hear, answer))
 
     def refresh(self) -> None:
         self._ask(self._refreshed)
@@ -322,7 +322,7 @@ class Process:
 
     def _ends(self, partitions: Mapping[TopicPartition, Any], timeout: float) -> Steps:
         """The ends of the logs; after so long without an answer what is known."""
-        if self.network.cut_until > self.kernel.now:
+        if self.network.cut_until > self.clock.now:
             yield Sleep(timeout)
         else:
             yield Sleep(2 * self.network.latency())
@@ -389,7 +389,7 @@ class Process:
         network = self.network
         match question:
             case ask.Connect() | ask.ReadMetadata():
-                yield Until(lambda: self.kernel.now >= network.cut_until, QUESTION_S)
+                yield Until(lambda: self.clock.now >= network.cut_until, QUESTION_S)
                 yield Sleep(2 * network.latency())
                 self._topics = frozenset(self.settings.topics)
                 self.logs.read(self.world.logs.topics())
@@ -421,13 +421,13 @@ class Process:
         """The process is gone between two actions."""
         if self.alive:
             self.alive = False
-            self.died_at = self.kernel.now
+            self.died_at = self.clock.now
             self.lines.close()
 
     def cut(self, seconds: float) -> None:
         """No packet comes or goes for so long."""
-        self.network.cut_until = max(self.network.cut_until, self.kernel.now + seconds)
-        self.kernel.at(self.network.cut_until, self.query.look)
+        self.network.cut_until = max(self.network.cut_until, self.clock.now + seconds)
+        self.clock.at(self.network.cut_until, self.query.look)
 
     def heal(self) -> None:
         self.network.cut_until = 0.0

@@ -29,11 +29,11 @@ class SimRegistry:
     group = GROUP_ID
 
     def __init__(self, world: World, settings: RegistrySettings) -> None:
-        self.kernel = world.kernel
+        self.clock = world.clock
         self.settings = settings
         self.nodes = Nodes(GROUP_ID, settings.dialect)
-        self.zookeeper = SimZooKeeper(world.kernel, self._written)
-        self.brokers = OldBrokers(world.kernel, self.zookeeper, self.nodes, world.logs, settings.brokers)
+        self.zookeeper = SimZooKeeper(world.clock, self._written)
+        self.brokers = OldBrokers(world.clock, self.zookeeper, self.nodes, world.logs, settings.brokers)
         self._world = world
 
     # -- commits ------------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class SimRegistry:
         def incarnation() -> Incarnation:
             # Where a name sorts decides what falls to it: each session is another neighbour's.
             host = f"{chance.choice('abyz')}-{process.name}"
-            return Incarnation.of(GROUP_ID, host, int(self.kernel.now * 1000), chance.getrandbits(32))
+            return Incarnation.of(GROUP_ID, host, int(self.clock.now * 1000), chance.getrandbits(32))
 
         paths = GroupPaths(GROUP_ID, self.settings.dialect)
         return RegistryMembership(config, chance, paths, incarnation), RegistryLines(
@@ -133,5 +133,5 @@ class SimRegistry:
 
     def calm_down(self) -> None:
         """Nothing is away any more."""
-        self.zookeeper.away_until = min(self.zookeeper.away_until, self.kernel.now)
+        self.zookeeper.away_until = min(self.zookeeper.away_until, self.clock.now)
         self.brokers.all_come()

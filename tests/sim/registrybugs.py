@@ -23,7 +23,7 @@ from streamgroup.znodes import Check, Operation, ZNode
 from streamgroup.zookeeper.watches import Watches
 from tests.sim import checker as words
 from tests.sim.bugs import BUGS, Bug, replace
-from tests.sim.kernel import Steps
+from tests.sim.clock import Steps
 from tests.sim.lonebugs import LONE_BUGS
 from tests.sim.registrylines import RegistryLines
 from tests.sim.runbugs import RUN_BUGS

@@ -24,7 +24,7 @@ from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
 from streamgroup.model import GroupDescription
 from streamgroup.znodes import SubtreeRead, ZNode
-from tests.sim.kernel import Steps, Thread, Until
+from tests.sim.clock import Steps, Thread, Until
 from tests.sim.network import Network
 from tests.sim.settings import QUESTION_S
 from tests.sim.zkclient import Client, Wire
@@ -76,7 +76,7 @@ class RegistryLines:
         """The thread looks at the time itself, when it does not wait for ZooKeeper."""
         self._process = process
         self._network = network
-        self._kernel = network.kernel
+        self._clock = network.clock
         self._zookeeper = zookeeper
         self._paths = paths
         self.store = _Store(paths, self._befall)
@@ -111,7 +111,7 @@ class RegistryLines:
 
     def committed(self) -> Steps:
         """What the group has committed, asked in this process's session; waits as long as a replay does."""
-        posted = _Posted(self._kernel.now + QUESTION_S, committed_subtrees(self._paths, None))
+        posted = _Posted(self._clock.now + QUESTION_S, committed_subtrees(self._paths, None))
         self._post(posted)
         yield Until(lambda: bool(posted.answers), QUESTION_S)
         return committed_in(self._paths, posted.answers[0])
@@ -139,7 +139,7 @@ class RegistryLines:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = Thread(self._kernel, self._run(), self._process.hear, _unless)
+            self._thread = Thread(self._clock, self._run(), self._process.hear, _unless)
 
     @property
     def _due(self) -> float:
@@ -154,10 +154,10 @@ class RegistryLines:
         while True:
             self._sort()
             due = self._due
-            yield Until(partial(self._is_busy, due), due - self._kernel.now)
+            yield Until(partial(self._is_busy, due), due - self._clock.now)
             while self._inbox:
                 yield from self._hear(self._inbox.popleft())
-            if self._kernel.now >= self._due:
+            if self._clock.now >= self._due:
                 self._step(ev.Tick())
             if self._work:
                 yield from self._carry_out_next()
@@ -188,8 +188,8 @@ class RegistryLines:
 
     def _leave(self, life: int, session_id: int, event: rv.RegistryEvent) -> None:
         """From kazoo's threads."""
-        self._told_at = max(self._told_at, self._kernel.now + HOP_S * self._network.chance())
-        self._kernel.at(
+        self._told_at = max(self._told_at, self._clock.now + HOP_S * self._network.chance())
+        self._clock.at(
             self._told_at, partial(self._process.hear, partial(self._inbox.append, (life, session_id, event)))
         )
 
@@ -227,7 +227,7 @@ class RegistryLines:
 
     @property
     def _deadline(self) -> float:
-        return self._kernel.now + self._process.settings.session_s
+        return self._clock.now + self._process.settings.session_s
 
     def _carry_out_next(self) -> Steps:
         match action := self._work.popleft():
@@ -251,7 +251,7 @@ class RegistryLines:
 
     def _look(self, action: rv.Look) -> Steps:
         self._befall("Look")
-        sent_at, event = self._kernel.now, None
+        sent_at, event = self._clock.now, None
         try:
             nodes = yield from self._session.read(action.subtrees, self._deadline)
         except Unanswered as reason:
@@ -267,7 +267,7 @@ class RegistryLines:
 
     def _transact(self, transactions: Sequence[rv.Transact]) -> Steps:
         self._befall("Transact")
-        sent_at = self._kernel.now
+        sent_at = self._clock.now
         outcomes = yield from self._session.transact_each(transactions, self._deadline)
         for transaction, outcome in zip(transactions, outcomes, strict=True):
             if outcome is None:
@@ -289,7 +289,7 @@ class RegistryLines:
                 yield from self._session.connect(min(posted.until, self._deadline))
             nodes = yield from self._session.read(posted.subtrees, posted.until)
         except Unanswered:
-            if posted.answered is None or self._kernel.now + RETRY_BACKOFF_S < posted.until:
+            if posted.answered is None or self._clock.now + RETRY_BACKOFF_S < posted.until:
                 self._process.later(RETRY_BACKOFF_S, partial(self._post, posted))
             else:
                 posted.answered(None)
@@ -308,7 +308,7 @@ class RegistryLines:
             self.client.fragile = True
         befalls = self._process.query.armed.pop(what, None)
         if befalls is not None:
-            self._kernel.after(4 * self._network.latency() * self._network.chance(), befalls)
+            self._clock.after(4 * self._network.latency() * self._network.chance(), befalls)
 
 
 def _unless(error: BaseException | None) -> None:

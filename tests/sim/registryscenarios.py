@@ -7,7 +7,7 @@ from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.purposes import Timer
 from streamgroup.group.table import State
 from streamgroup.model import Dialect
-from tests.sim.kernel import Sleep, Steps
+from tests.sim.clock import Sleep, Steps
 from tests.sim.oldconsumer import OldConsumer
 from tests.sim.process import Process
 from tests.sim.scenarios import A0, Scenario, bring_up, connected, joined, keep_down, queries, running, when
@@ -83,7 +83,7 @@ def _next_heartbeat(process: Process) -> float:
     """Seconds until it is due."""
     assert isinstance(process.membership, RegistryMembership)
     due = process.membership._requests.at(Timer.HEARTBEAT)
-    return 1e9 if due is None else due - process.kernel.now
+    return 1e9 if due is None else due - process.clock.now
 
 
 # -- R31 ---------------------------------------------------------------------------------------------------------------

@@ -89,6 +89,6 @@ def run(plan: Plan, *, tracing: bool = False) -> Result:
         world.run(plan.seconds, plan.faults, plan.director)
     except Violation as error:
         violation = error
-        world.kernel.note("checker", str(error))
-    kernel = world.kernel
-    return Result(plan, violation, kernel.events, kernel.now, world.checker.duplicates, kernel.trace or ())
+        world.clock.note("checker", str(error))
+    clock = world.clock
+    return Result(plan, violation, clock.events, clock.now, world.checker.duplicates, clock.trace or ())

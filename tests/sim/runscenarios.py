@@ -6,7 +6,7 @@ from streamgroup.group.events import Lane
 from streamgroup.group.table import State
 from streamgroup.run.table import RunState
 from tests.fakes.group import GroupState
-from tests.sim.kernel import Sleep, Steps
+from tests.sim.clock import Sleep, Steps
 from tests.sim.process import Process
 from tests.sim.scenarios import A0, A1, Scenario, bring_up, connected, joined, keep_down, queries, running, when
 from tests.sim.settings import RegistrySettings, Settings

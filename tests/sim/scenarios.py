@@ -9,7 +9,7 @@ from streamgroup.group.events import Lane
 from streamgroup.group.table import State
 from streamgroup.model import TopicPartition
 from tests.fakes.group import GroupState
-from tests.sim.kernel import Sleep, Steps
+from tests.sim.clock import Sleep, Steps
 from tests.sim.network import Line
 from tests.sim.process import Process
 from tests.sim.settings import COOPERATIVE, QuerySettings, Settings
@@ -31,9 +31,9 @@ class Scenario:
 
 def when(world: World, condition: Callable[[], bool], seconds: float = 60.0) -> Iterator[Sleep]:
     """Wait until it is so; a script whose world goes another way is broken."""
-    end = world.kernel.now + seconds
+    end = world.clock.now + seconds
     while not condition():
-        assert world.kernel.now < end, "the scenario does not come about"
+        assert world.clock.now < end, "the scenario does not come about"
         yield Sleep(_LOOK_S)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from streamgroup.run import interface as io
 from streamgroup.run.shutdown import LEAVE_TIMEOUT_S
 from streamgroup.run.table import RunState
-from tests.sim.kernel import Act
+from tests.sim.clock import Act
 from tests.sim.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,19 +46,19 @@ class Driver:
 
     def hang(self, seconds: float, *, stopped: bool) -> None:
         """Spark's thread stands still for so long. `stopped`: the whole JVM does (state T)."""
-        kernel = self._query.kernel
+        clock = self._query.clock
         if self._hangs_until is not None or self._query.process is None:
             return
-        self._hangs_until = until = kernel.now + seconds
-        self.stopped_since = kernel.now if stopped else None
+        self._hangs_until = until = clock.now + seconds
+        self.stopped_since = clock.now if stopped else None
         what = "its JVM is stopped" if stopped else "hangs"
-        kernel.note(self._query.name, f"{what} for {seconds:.1f} s")
-        kernel.at(until, lambda: self.wake() if self._hangs_until == until else None)
+        clock.note(self._query.name, f"{what} for {seconds:.1f} s")
+        clock.at(until, lambda: self.wake() if self._hangs_until == until else None)
 
     def wake(self) -> None:
         """Spark's thread goes on."""
         if self._hangs_until is not None:
-            self._query.kernel.note(self._query.name, "goes on")
+            self._query.clock.note(self._query.name, "goes on")
         self._hangs_until = self.stopped_since = None
         backlog, self._backlog = self._backlog, []
         for act in backlog:
@@ -111,7 +111,7 @@ class SparkSilence:
         """The run has answered a call; Spark may not take the answer before it goes on."""
         if call in self._calls:
             self._calls.remove(call)
-            self._since = self._process.kernel.now
+            self._since = self._process.clock.now
 
     def _look(self) -> None:
         process = self._process
@@ -128,9 +128,9 @@ class SparkSilence:
     def _leaves(self) -> None:
         """The member leaves in order: what it had in flight may be repeated, if Spark was silent at all."""
         process = self._process
-        process.kernel.note(process.name, "leaves, as Spark is silent")
+        process.clock.note(process.name, "leaves, as Spark is silent")
         self._is_away = True
-        if self._due is not None and process.kernel.now >= self._due - 1e-6:
+        if self._due is not None and process.clock.now >= self._due - 1e-6:
             process.license()
             process.world.checker.excuse(process)
 

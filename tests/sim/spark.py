@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamgroup.model import INITIAL_DOCUMENT, OffsetRange
 from streamgroup.planning.document import from_value, to_value
-from tests.sim.kernel import Sleep, Steps
+from tests.sim.clock import Sleep, Steps
 from tests.sim.process import Process
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def micro_batches(query: Query, process: Process) -> Steps:
 
 def _batch(query: Query, process: Process, number: int, start: Mapping[str, Any], end: Mapping[str, Any]) -> Steps:
     if query.settings.file_sink and number in query.directory.seen:
-        process.kernel.note(query.name, f"the sink skips batch {number}")
+        process.clock.note(query.name, f"the sink skips batch {number}")
         process.world.checker.sink_skipped(process, from_value(end))
     else:
         ranges = yield from process.call(process.partitions(start, end))
@@ -105,7 +105,7 @@ def _batch(query: Query, process: Process, number: int, start: Mapping[str, Any]
         yield from _sink(query, process, number, ranges)
         yield from query.point("sunk")
     query.checkpoint.committed = number
-    process.kernel.note(query.name, f"commits/{number}")
+    process.clock.note(query.name, f"commits/{number}")
     if query.settings.listener:
         told = partial(process.told, from_value(end), number)
         process.later(LISTENER_S * query.chance.random(), partial(query.driver.report, told))

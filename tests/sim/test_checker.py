@@ -10,7 +10,7 @@ from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, 
 from tests.sim import checker as words
 from tests.sim.broker import Logs
 from tests.sim.checker import Checker, Violation
-from tests.sim.kernel import Kernel
+from tests.sim.clock import SimulatedClock
 from tests.sim.settings import QuerySettings
 
 TP = TopicPartition("a", 0)
@@ -50,7 +50,7 @@ class Play:
     def __init__(self, end: int = 100) -> None:
         self.logs = Logs({"a": 1})
         self.logs.produce(TP, end)
-        self.checker = Checker(Kernel(), self.logs)
+        self.checker = Checker(SimulatedClock(), self.logs)
         self.p, self.q = cast(Any, FakeProcess("p")), cast(Any, FakeProcess("q"))
 
     def plan(self, process: Any, start: int, until: int) -> None:

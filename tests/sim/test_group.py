@@ -14,7 +14,7 @@ from streamgroup.wire.messages.group import (
     SyncGroupResponse,
 )
 from tests.fakes.group import Group, GroupState
-from tests.sim.kernel import Kernel
+from tests.sim.clock import SimulatedClock
 
 
 class Client:
@@ -82,9 +82,9 @@ def stable(*clients: Client) -> None:
     assert group.state is GroupState.STABLE
 
 
-def a_group() -> tuple[Kernel, Group]:
-    kernel = Kernel()
-    return kernel, Group(kernel, 0.0)
+def a_group() -> tuple[SimulatedClock, Group]:
+    clock = SimulatedClock()
+    return clock, Group(clock, 0.0)
 
 
 def test_a_new_member_makes_the_others_join_again_and_gathers_them() -> None:
@@ -101,12 +101,12 @@ def test_a_new_member_makes_the_others_join_again_and_gathers_them() -> None:
 
 
 def test_a_dynamic_member_that_does_not_rejoin_is_put_out_when_the_rebalance_times_out() -> None:
-    kernel, group = a_group()
+    clock, group = a_group()
     first, second = Client(group), Client(group)
     stable(first)
     second.join()
     for _ in range(4):  # it sends heartbeats, but does not rejoin
-        kernel.run_until(kernel.now + 5)
+        clock.run_until(clock.now + 5)
         if first.member_id in group.members:
             group.alive(first.member_id)
     assert list(group.members) == [second.member_id]
@@ -114,23 +114,23 @@ def test_a_dynamic_member_that_does_not_rejoin_is_put_out_when_the_rebalance_tim
 
 
 def test_a_session_that_expires_starts_a_rebalance() -> None:
-    kernel, group = a_group()
+    clock, group = a_group()
     first, second = Client(group), Client(group)
     stable(first, second)
-    kernel.run_until(4.0)
+    clock.run_until(4.0)
     group.alive(first.member_id)
-    kernel.run_until(7.0)
+    clock.run_until(7.0)
     assert list(group.members) == [first.member_id]
     assert group.state is GroupState.PREPARING
 
 
 def test_members_that_never_sync_are_put_out() -> None:
-    kernel, group = a_group()
+    clock, group = a_group()
     only = Client(group)
     only.join()
     assert group.state is GroupState.COMPLETING
     for _ in range(5):
-        kernel.run_until(kernel.now + 4.5)
+        clock.run_until(clock.now + 4.5)
         if only.member_id in group.members:
             group.alive(only.member_id)
     assert group.state is GroupState.EMPTY
@@ -186,12 +186,12 @@ def test_a_changed_subscription_starts_a_rebalance() -> None:
 
 
 def test_a_coordinator_that_moves_forgets_a_rebalance_under_way() -> None:
-    kernel, group = a_group()
+    clock, group = a_group()
     first, second = Client(group), Client(group)
     stable(first)
     second.join()
     first.join()
     assert (group.state, group.generation) == (GroupState.COMPLETING, 2)
-    group.reload(answer=False, ready_at=kernel.now)
+    group.reload(answer=False, ready_at=clock.now)
     assert (group.state, group.generation) == (GroupState.STABLE, 1)
     assert list(group.members) == [first.member_id]

@@ -38,11 +38,11 @@ def test_two_share_and_one_takes_over_what_a_dead_one_had(dialect: Dialect, held
     first, second = world.consumers
     first.start()
     second.start()
-    world.kernel.run_until(10.0)
+    world.clock.run_until(10.0)
     assert sorted((len(each.positions) for each in world.consumers), reverse=True) == held
     second.held_down = True
     second.kill()
-    world.kernel.run_until(20.0)
+    world.clock.run_until(20.0)
     assert len(first.positions) == sum(held)
 
 
@@ -53,14 +53,14 @@ def test_it_gives_up_after_four_tries_and_owns_nothing_until_the_next_change() -
     zookeeper.ensure(None, nodes.owner(A).rpartition("/")[0])
     zookeeper.transact(None, [Create(nodes.owner(A), b"another")])
     consumer.start()
-    world.kernel.run_until(12.0)
+    world.clock.run_until(12.0)
     assert consumer.has_given_up
-    assert sum("cannot rebalance" in line for line in world.kernel.trace or ()) == 4
+    assert sum("cannot rebalance" in line for line in world.clock.trace or ()) == 4
     zookeeper.transact(None, [Delete(nodes.owner(A))])
-    world.kernel.run_until(30.0)
+    world.clock.run_until(30.0)
     assert not consumer.positions
     zookeeper.transact(None, [Create(f"{nodes.ids}/x", b'{ "b": 1 }')])
-    world.kernel.run_until(31.0)
+    world.clock.run_until(31.0)
     assert len(consumer.positions) == 6
 
 
@@ -72,7 +72,7 @@ def test_whatever_befalls_them_real_consumers_lose_nothing() -> None:
         for _ in range(6):
             _befall(world, chance)
         world.run(40.0)
-        trace = "\n".join(world.kernel.trace or ())
+        trace = "\n".join(world.clock.trace or ())
         gave_up += "gives up" in trace
         unfenced += "does not own" in trace
     assert gave_up
@@ -91,4 +91,4 @@ def _befall(world: World, chance: random.Random) -> None:
             lambda: zookeeper.go_away(seconds, election=seconds < 7.0),
         )
     )
-    world.kernel.at(chance.uniform(1.0, 35.0), what)
+    world.clock.at(chance.uniform(1.0, 35.0), what)

@@ -9,7 +9,7 @@ from typing import Any
 from streamgroup.group.registry import events as rv
 from streamgroup.znodes import Check, Create, Delete, Operation, Refusal, Set
 from tests.fakes.zookeeper import Session
-from tests.sim.kernel import Kernel
+from tests.sim.clock import SimulatedClock
 from tests.sim.network import Network
 from tests.sim.zkclient import Client, Loss
 from tests.sim.zookeeper import TICK_S, SimZooKeeper
@@ -21,15 +21,15 @@ class Play:
     """A server, and clients whose processes always run."""
 
     def __init__(self) -> None:
-        self.kernel = Kernel(tracing=True)
+        self.clock = SimulatedClock(tracing=True)
         self.written: list[Sequence[Operation]] = []
-        self.zookeeper = SimZooKeeper(self.kernel, lambda session, operations: self.written.append(operations))
+        self.zookeeper = SimZooKeeper(self.clock, lambda session, operations: self.written.append(operations))
 
     def client(self, name: str = "c") -> Hearing:
         return Hearing(self, name)
 
     def run(self, seconds: float) -> None:
-        self.kernel.run_until(self.kernel.now + seconds)
+        self.clock.run_until(self.clock.now + seconds)
 
 
 class Hearing:
@@ -38,7 +38,7 @@ class Hearing:
     def __init__(self, play: Play, name: str) -> None:
         self.play = play
         self.heard: list[object] = []
-        self.network = Network(play.kernel, random.Random(name), 0.02)
+        self.network = Network(play.clock, random.Random(name), 0.02)
         self.client = Client(
             play.zookeeper,
             self.network,
@@ -170,7 +170,7 @@ def test_pings_keep_a_session_that_asks_nothing() -> None:
 def test_who_is_cut_off_is_suspended_when_a_ping_is_not_answered_and_hears_of_the_expiry_when_connected_again() -> None:
     play = Play()
     cut = play.client()
-    cut.network.cut_until = play.kernel.now + 2 * TIMEOUT_S
+    cut.network.cut_until = play.clock.now + 2 * TIMEOUT_S
     play.run(TIMEOUT_S)
     assert cut.kinds == [rv.Suspended]
     play.run(TIMEOUT_S / 2)

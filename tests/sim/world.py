@@ -10,7 +10,7 @@ from streamgroup.model import Dialect, TopicPartition
 from streamgroup.options.types import GroupMode
 from tests.sim.broker import Logs, SimBroker
 from tests.sim.checker import Checker, Violation
-from tests.sim.kernel import Act, Kernel, Sleep, Steps, Thread, Until
+from tests.sim.clock import Act, SimulatedClock, Sleep, Steps, Thread, Until
 from tests.sim.lineages import Lineages, is_refusal
 from tests.sim.modes import LoneChecker
 from tests.sim.oldbrokers import Logs07
@@ -37,7 +37,7 @@ class Query:
 
     def __init__(self, world: World, settings: QuerySettings, machine: int = 0) -> None:
         self.world = world
-        self.kernel = world.kernel
+        self.clock = world.clock
         self.settings = settings
         self.machine = machine
         self.name = settings.name + "'" * machine
@@ -70,7 +70,7 @@ class Query:
 
     @property
     def is_haunted(self) -> bool:
-        return self.kernel.now - self.haunted_at < 2 * self.world.settings.session_s
+        return self.clock.now - self.haunted_at < 2 * self.world.settings.session_s
 
     def task_s(self) -> float:
         """How long a task takes. In the calm at the end backlogs are worked off in no time."""
@@ -90,12 +90,12 @@ class Query:
             return
         self._runs += 1
         self.world.runs += 1
-        self.kernel.note(self.name, f"starts, run {self._runs}")
+        self.clock.note(self.name, f"starts, run {self._runs}")
         self._leaves = False
         process = self.process = Process(self.world, self, f"{self.name}.{self._runs}", self.world.runs)
         self._threads = [
             Thread(
-                self.kernel, micro_batches(self, process), self.driver.gate, lambda error: self._ended(process, error)
+                self.clock, micro_batches(self, process), self.driver.gate, lambda error: self._ended(process, error)
             )
         ]
 
@@ -104,11 +104,11 @@ class Query:
         if isinstance(error, Violation):
             raise error
         if error is None:
-            self.kernel.note(self.name, "has run its batch" if self.settings.once else "has read all there was")
+            self.clock.note(self.name, "has run its batch" if self.settings.once else "has read all there was")
             # Nothing reports that the only batch of a Once has sunk: a member that takes over may repeat it.
             self.stop(finished=not process.draining and not self.settings.once)
             return
-        self.kernel.note(self.name, f"fails: {error}"[:200])
+        self.clock.note(self.name, f"fails: {error}"[:200])
         if isinstance(error, ProcessGone):
             self._over(process)
             return
@@ -139,14 +139,14 @@ class Query:
     def pause(self, seconds: float) -> None:
         """SIGSTOP to all of its processes, SIGCONT later."""
         if self._paused_until is None and self.process is not None:
-            self._paused_until = until = self.kernel.now + seconds
-            self.kernel.at(until, lambda: self.resume() if self._paused_until == until else None)
+            self._paused_until = until = self.clock.now + seconds
+            self.clock.at(until, lambda: self.resume() if self._paused_until == until else None)
 
     def resume(self) -> None:
         """What has come meanwhile is heard now: first what the sockets hold, or first what the threads were at."""
         if self._paused_until is None:
             return
-        self._paused_until, self.resumed_at = None, self.kernel.now
+        self._paused_until, self.resumed_at = None, self.clock.now
         backlog, self._backlog = self._backlog, []
         first = self.chance.choice((None, True, False))
         if first is not None:
@@ -165,7 +165,7 @@ class Query:
         """kill -9 of the coordinator process alone: Spark goes on until it needs it."""
         process = self.process
         if process is not None and process.alive:
-            self.kernel.note(process.name, "killed")
+            self.clock.note(process.name, "killed")
             process.die()
             if self._leaves:
                 self._over(process)
@@ -187,7 +187,7 @@ class Query:
         for thread in self._threads:
             thread.kill()
         self._threads.append(
-            Thread(self.kernel, process.stop(), self.gate, lambda error: self._left(process, error, finished))
+            Thread(self.clock, process.stop(), self.gate, lambda error: self._left(process, error, finished))
         )
 
     def _left(self, process: Process, error: BaseException | None, finished: bool) -> None:
@@ -200,12 +200,12 @@ class Query:
         process = self.process
         if process is not None and process.alive and not process.stopped and not process.draining:
             steps = self._drain(process, seconds)
-            self._threads.append(Thread(self.kernel, steps, self.gate, _unless))
+            self._threads.append(Thread(self.clock, steps, self.gate, _unless))
 
     def _drain(self, process: Process, seconds: float) -> Steps:
         drained = yield from process.drain(seconds)
         if self.process is process:
-            self.kernel.note(self.name, f"drained: {drained}")
+            self.clock.note(self.name, f"drained: {drained}")
             for thread in self._threads:
                 thread.kill()
             self._over(process, drained=drained)
@@ -216,12 +216,12 @@ class Query:
             if not drained:
                 process.license()
             process.die()
-            self.kernel.note(self.name, "is down")
+            self.clock.note(self.name, "is down")
             self.process = None
             self._paused_until, self._backlog = None, []
             self.driver.forget()
             self.armed.clear()
-            self.kernel.after(self.world.restart_s(), self.start)
+            self.clock.after(self.world.restart_s(), self.start)
 
 
 def _logs_of(settings: Settings) -> Logs:
@@ -247,12 +247,12 @@ class World:
         self.seed = seed
         self.settings = settings
         self.chance = random.Random(f"{seed} world")
-        self.kernel = Kernel(tracing=tracing)
+        self.clock = SimulatedClock(tracing=tracing)
         self.logs = _logs_of(settings)
         mode = settings.mode
-        self.checker = Checker(self.kernel, self.logs)
+        self.checker = Checker(self.clock, self.logs)
         if mode is not GroupMode.MEMBER:
-            self.checker = LoneChecker(self.kernel, self.logs, mode)
+            self.checker = LoneChecker(self.clock, self.logs, mode)
         self.lineages = Lineages(self)
         self.keeper = self._keeper(settings)
         """Who keeps the group and its offsets."""
@@ -270,7 +270,7 @@ class World:
         if settings.registry is not None:
             return SimRegistry(self, settings.registry)
         return SimBroker(
-            self.kernel,
+            self.clock,
             self.logs,
             self.checker,
             join_version=settings.join_version,
@@ -299,16 +299,16 @@ class World:
         A director instead starts the queries and produces the records himself.
         """
         if director is not None:
-            Thread(self.kernel, director(self), lambda act: act(), _unless)
+            Thread(self.clock, director(self), lambda act: act(), _unless)
         else:
             for query in self.queries:
-                self.kernel.after(self.chance.choice((0.0, 0.5, 8.0)), query.start)
+                self.clock.after(self.chance.choice((0.0, 0.5, 8.0)), query.start)
             for consumer in self.consumers:
-                self.kernel.after(self.chance.choice((0.0, 0.5, 8.0)), consumer.start)
-            self.kernel.after(0.0, lambda: self._produce(seconds))
+                self.clock.after(self.chance.choice((0.0, 0.5, 8.0)), consumer.start)
+            self.clock.after(0.0, lambda: self._produce(seconds))
         for fault in faults:
-            self.kernel.at(fault.at, lambda fault=fault: fault.befall(self))  # type: ignore[misc]
-        self.kernel.run_until(seconds)
+            self.clock.at(fault.at, lambda fault=fault: fault.befall(self))  # type: ignore[misc]
+        self.clock.run_until(seconds)
         self._calm_down()
         self._come_to_rest()
         for tp in self.logs.ends:
@@ -326,17 +326,17 @@ class World:
         self.zombies.append(query)
         query.held_down = True
         query.pause(seconds)
-        self.kernel.after(self.restart_s(), successor.start)
+        self.clock.after(self.restart_s(), successor.start)
 
     def _produce(self, until: float) -> None:
-        if self.kernel.now < until:
+        if self.clock.now < until:
             for tp in self.logs.ends:
                 if self.chance.random() < 0.5:
                     self.logs.produce(tp, self.chance.randint(1, self.settings.produce_most))
-            self.kernel.after(self.settings.produce_every_s, lambda: self._produce(until))
+            self.clock.after(self.settings.produce_every_s, lambda: self._produce(until))
 
     def _calm_down(self) -> None:
-        self.kernel.note("world", "no more faults")
+        self.clock.note("world", "no more faults")
         self.calm = True
         for zombie in self.zombies:
             zombie.kill()
@@ -347,18 +347,18 @@ class World:
             query.driver.wake()
             if query.process is not None:
                 query.process.heal()
-            self.kernel.after(0.5, query.start)
+            self.clock.after(0.5, query.start)
         for consumer in self.consumers:
             consumer.held_down = False
             consumer.resume()
             consumer.heal()
-            self.kernel.after(0.5, consumer.start)
+            self.clock.after(0.5, consumer.start)
         self.keeper.calm_down()
 
     def _come_to_rest(self) -> None:
-        end = self.kernel.now + CALM_S
-        while self.kernel.now < end and not (self.checker.at_rest() and not missing(self)):
-            self.kernel.run_until(self.kernel.now + 1.0)
+        end = self.clock.now + CALM_S
+        while self.clock.now < end and not (self.checker.at_rest() and not missing(self)):
+            self.clock.run_until(self.clock.now + 1.0)
 
     def cut(self, tp: TopicPartition, end: int) -> None:
         """A log is lost and written anew, up to `end`."""
@@ -374,7 +374,7 @@ class World:
         """An operator stops all queries, waits until the group is empty, resets it, starts them again."""
         if not self._operating:
             self._operating = True
-            Thread(self.kernel, self._reset(offsets, ends), lambda act: act(), _unless)
+            Thread(self.clock, self._reset(offsets, ends), lambda act: act(), _unless)
 
     def _reset(self, offsets: dict[TopicPartition, int], ends: Sequence[str]) -> Steps:
         for zombie in self.zombies:

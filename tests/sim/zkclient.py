@@ -16,7 +16,7 @@ from typing import Any
 
 from streamgroup.group.registry import events as rv
 from tests.fakes.zookeeper import Connection, Session
-from tests.sim.kernel import Act, Kernel
+from tests.sim.clock import Act, SimulatedClock
 from tests.sim.network import Network, Stalling
 from tests.sim.zookeeper import SimZooKeeper
 
@@ -45,17 +45,17 @@ class _Way:
         self._due = 0.0
 
     def put(self, act: Act) -> None:
-        kernel = self._network.kernel
-        self._due = max(self._due, kernel.now + self._network.latency())
+        clock = self._network.clock
+        self._due = max(self._due, clock.now + self._network.latency())
         self._acts.append((self._due, act))
-        kernel.at(self._due, self._arrive)
+        clock.at(self._due, self._arrive)
 
     def _arrive(self) -> None:
-        kernel = self._network.kernel
-        while self._acts and self._acts[0][0] <= kernel.now:
+        clock = self._network.clock
+        while self._acts and self._acts[0][0] <= clock.now:
             until = self._blocked_until()
-            if kernel.now < until:
-                kernel.at(until, self._arrive)
+            if clock.now < until:
+                clock.at(until, self._arrive)
                 return
             self._acts.popleft()[1]()
 
@@ -158,7 +158,7 @@ class Client:
     ) -> None:
         self.zookeeper = zookeeper
         self.network = network
-        self.kernel: Kernel = network.kernel
+        self.clock: SimulatedClock = network.clock
         self.hear = hear
         self.told = told
         self.fired = fired
@@ -186,16 +186,16 @@ class Client:
     def _connect(self) -> None:
         network = self.network
         wire = Wire(self)
-        self.kernel.after(2 * network.latency(), partial(self.hear, partial(self._reach, wire)))
+        self.clock.after(2 * network.latency(), partial(self.hear, partial(self._reach, wire)))
 
     def _reach(self, wire: Wire) -> None:
         """A server may be reached, or nobody answers."""
         zookeeper = self.zookeeper
         if self._over:
             return
-        if self.kernel.now < self.network.cut_until or zookeeper.is_away:
+        if self.clock.now < self.network.cut_until or zookeeper.is_away:
             wait = RETRY_S * (0.5 + self.network.chance())
-            self.kernel.after(wait, partial(self.hear, self._connect))
+            self.clock.after(wait, partial(self.hear, self._connect))
             return
         known = self.session
         session = zookeeper.open(self._owner, self._timeout_s) if known is None else zookeeper.session(known.session_id)
@@ -249,13 +249,13 @@ class Client:
         heard: list[Any] = []
         wire.send(lambda session, wire: None, heard.append)
         pinged = partial(self.hear, lambda: self._ping(wire, answered=bool(heard)))
-        self.kernel.after(self._timeout_s / 3, pinged)
+        self.clock.after(self._timeout_s / 3, pinged)
 
     def close(self, closed: Act) -> None:
         """End the session in order; `closed` hears when that has come about, or cannot."""
         self._over = True
         if self.wire is None:
-            self.kernel.after(0, partial(self.hear, closed))
+            self.clock.after(0, partial(self.hear, closed))
         else:
             self.wire.send(lambda session, wire: self.zookeeper.end(session), lambda result: closed())
 
@@ -278,4 +278,4 @@ class Client:
         if self.fragile:
             self.fragile = False
             soon = 3 * self.network.latency() * self.network.chance()
-            self.kernel.after(soon, partial(self.wire.break_, "connection reset by peer"))
+            self.clock.after(soon, partial(self.wire.break_, "connection reset by peer"))

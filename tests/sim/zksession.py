@@ -18,7 +18,7 @@ from streamgroup.group.registry import events as rv
 from streamgroup.znodes import SubtreeRead, ZNode
 from streamgroup.zookeeper.watches import Aspect, Watches
 from tests.fakes.zookeeper import Refused, Session
-from tests.sim.kernel import Steps, Until
+from tests.sim.clock import Steps, Until
 from tests.sim.network import Network
 from tests.sim.zkclient import Client, Loss, Serve, Wire
 from tests.sim.zookeeper import SimZooKeeper
@@ -43,7 +43,7 @@ class SimSession:
     ) -> None:
         self._process = process
         self._network = network
-        self._kernel = network.kernel
+        self._clock = network.clock
         self._zookeeper = zookeeper
         self._tell = tell
         self.client: Client | None = None
@@ -77,8 +77,8 @@ class SimSession:
         """`Session.connect`; raises Unanswered."""
         self.open()
         while not self.connected:
-            yield Until(lambda: self.connected or self.over, deadline - self._kernel.now)
-            if not self.connected and self._kernel.now >= deadline:
+            yield Until(lambda: self.connected or self.over, deadline - self._clock.now)
+            if not self.connected and self._clock.now >= deadline:
                 raise Unanswered("no connection")
             self.open()
 
@@ -108,7 +108,7 @@ class SimSession:
 
     def _hear(self, event: rv.RegistryEvent) -> None:
         """`_Life._hear`."""
-        self._kernel.note(self._process.name, f"zookeeper: {event}")
+        self._clock.note(self._process.name, f"zookeeper: {event}")
         self.over = isinstance(event, rv.Expired)
         if isinstance(event, rv.SessionBegan):
             self._told_of = event.session_id
@@ -158,7 +158,7 @@ class SimSession:
         return answers
 
     def _answer(self, answers: list[Any], deadline: float) -> Steps:
-        yield Until(lambda: bool(answers), deadline - self._kernel.now)
+        yield Until(lambda: bool(answers), deadline - self._clock.now)
         if not answers:
             raise Unanswered("no answer in time")
         if isinstance(answers[0], Loss):

@@ -12,7 +12,7 @@ from typing import Any
 
 from streamgroup.znodes import Operation
 from tests.fakes.zookeeper import Connection, Session, ZooKeeper
-from tests.sim.kernel import Kernel
+from tests.sim.clock import SimulatedClock
 
 TICK_S = 0.5
 """Sessions expire at the ticks of the server: up to so much later than they might."""
@@ -21,9 +21,9 @@ TICK_S = 0.5
 class SimZooKeeper(ZooKeeper):
     """See the module. `written` is told of each transaction: by whom, and what."""
 
-    def __init__(self, kernel: Kernel, written: Callable[[Session | None, Sequence[Operation]], None]) -> None:
+    def __init__(self, clock: SimulatedClock, written: Callable[[Session | None, Sequence[Operation]], None]) -> None:
         super().__init__()
-        self.kernel = kernel
+        self.clock = clock
         self.away_until = 0.0
         """No server answers until then."""
         self.renewed_at = -1e9
@@ -34,7 +34,7 @@ class SimZooKeeper(ZooKeeper):
 
     @property
     def is_away(self) -> bool:
-        return self.kernel.now < self.away_until
+        return self.clock.now < self.away_until
 
     def open(self, client: Any = None, timeout_s: float = 0.0) -> Session:
         session = super().open(client, timeout_s)
@@ -48,43 +48,43 @@ class SimZooKeeper(ZooKeeper):
 
     def heard_of(self, session: Session) -> None:
         """Its client has sent something."""
-        session.deadline = math.ceil((self.kernel.now + session.timeout_s) / TICK_S) * TICK_S
+        session.deadline = math.ceil((self.clock.now + session.timeout_s) / TICK_S) * TICK_S
 
     def _watch_deadline(self, session: Session) -> None:
         def look() -> None:
             if session.session_id not in self._sessions:
                 return
             if self.is_away:
-                self.kernel.at(self.away_until, look)
-            elif self.kernel.now >= session.deadline:
+                self.clock.at(self.away_until, look)
+            elif self.clock.now >= session.deadline:
                 self._expire(session)
             else:
-                self.kernel.at(session.deadline, look)
+                self.clock.at(session.deadline, look)
 
-        self.kernel.at(session.deadline, look)
+        self.clock.at(session.deadline, look)
 
     def go_away(self, seconds: float, *, election: bool) -> None:
         """The servers are gone for so long. With an `election` all connections break and every session begins anew
         with the new leader; else they stand still, and sessions whose time was over meanwhile expire."""
-        self.away_until = max(self.away_until, self.kernel.now + seconds)
-        self.kernel.at(self.away_until, self._elected if election else self._expire_overdue)
+        self.away_until = max(self.away_until, self.clock.now + seconds)
+        self.clock.at(self.away_until, self._elected if election else self._expire_overdue)
         if election:
             for session in tuple(self._sessions.values()):
                 if session.connection is not None:
                     session.connection.dropped()
 
     def _elected(self) -> None:
-        self.renewed_at = self.kernel.now
+        self.renewed_at = self.clock.now
         for session in self._sessions.values():
             self.heard_of(session)
 
     def _expire_overdue(self) -> None:
         """Before anything is read that waits in the sockets."""
-        self.renewed_at = self.kernel.now
+        self.renewed_at = self.clock.now
         for session in tuple(self._sessions.values()):
-            if not self.is_away and self.kernel.now >= session.deadline:
+            if not self.is_away and self.clock.now >= session.deadline:
                 self._expire(session)
 
     def _expire(self, session: Session) -> None:
-        self.kernel.note("zookeeper", f"session {session.session_id} of {session.client} expired")
+        self.clock.note("zookeeper", f"session {session.session_id} of {session.client} expired")
         self.end(session)

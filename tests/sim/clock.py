@@ -30,7 +30,7 @@ Steps = Generator[Sleep | Until, None, Any]
 """What a simulated thread runs: a generator that yields its waits."""
 
 
-class Kernel:
+class SimulatedClock:
     """The clock of one world. What is due at the same time happens in the order in which it was asked for."""
 
     def __init__(self, *, tracing: bool = False) -> None:
@@ -72,15 +72,17 @@ class Thread:
     condition that it may wait for has changed.
     """
 
-    def __init__(self, kernel: Kernel, steps: Steps, gate: Gate, done: Callable[[BaseException | None], None]) -> None:
-        self._kernel = kernel
+    def __init__(
+        self, clock: SimulatedClock, steps: Steps, gate: Gate, done: Callable[[BaseException | None], None]
+    ) -> None:
+        self._clock = clock
         self._steps = steps
         self._gate = gate
         self._done = done
         self._wait = 0
         self._condition: Callable[[], bool] | None = None
         self.over = False
-        kernel.after(0, lambda: gate(self._advance))
+        clock.after(0, lambda: gate(self._advance))
 
     def look(self) -> None:
         """Go on if the condition waited for has come true."""
@@ -99,12 +101,12 @@ class Thread:
             return
         self._wait += 1
         self._condition = None
-        self._kernel.after(0, lambda: self._gate(lambda: self._advance(error)))
+        self._clock.after(0, lambda: self._gate(lambda: self._advance(error)))
 
     def _resume_after(self, seconds: float) -> None:
         self._wait += 1
         wait = self._wait
-        self._kernel.after(seconds, lambda: self._gate(lambda: self._due(wait)) if wait == self._wait else None)
+        self._clock.after(seconds, lambda: self._gate(lambda: self._due(wait)) if wait == self._wait else None)
 
     def _due(self, wait: int) -> None:
         if wait == self._wait:
