@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.member import Machine
@@ -23,7 +23,7 @@ from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, of
 from tests.sim.clock import SimulatedClock
 from tests.sim.lines import GroupLines
 from tests.sim.modes import lone_backend
-from tests.sim.network import Network
+from tests.sim.network import Network, Sender
 from tests.sim.settings import GROUP_ID
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class SimBroker:
         highest: int = VERSIONS.get(api) or api.VERSIONS[1]
         return highest
 
-    def handle(self, node: int, request: Any, reply: Reply, sender: Process) -> None:
+    def handle(self, node: int, request: Any, reply: Reply, sender: Sender) -> None:
         """Answer a request that has reached `node`."""
         if isinstance(request, FindCoordinatorRequest):
             found = Coordinator(key=GROUP_ID, node_id=self.node, host=f"node-{self.node}", port=9092)
@@ -115,9 +115,14 @@ class SimBroker:
             reply(_refusal(request, code))
             return
         if isinstance(request, OffsetCommitRequest) and not self._coordinator.refusal_of_commit(request):
-            offsets = {tp: row.offset for tp, row in offsets_in(request).items()}
-            self._checker.committed(sender, request.member_id, request.generation_id_or_member_epoch, offsets)
+            self.accepted(sender, request)
         self._coordinator.handle(request, self.version(type(request)), reply)
+
+    def accepted(self, sender: Sender, request: OffsetCommitRequest) -> None:
+        """A commit is accepted."""
+        offsets = {tp: row.offset for tp, row in offsets_in(request).items()}
+        process, generation = cast("Process", sender), request.generation_id_or_member_epoch
+        self._checker.committed(process, request.member_id, generation, offsets)
 
     def move(self, *, crash: bool, load_s: float) -> int:
         """Another node becomes the coordinator; returns the one that was. A crashed node is back when it is loaded."""
@@ -165,6 +170,10 @@ class SimBroker:
         instance_id = process.query.instance_id
         static = self.group.static_member(instance_id) if instance_id else None
         return static is not None and static.member_id != process.membership.member_id
+
+    def behind(self) -> list[TopicPartition]:
+        """The partitions of which one of the group's stores lacks a commit that the other has: it has one store."""
+        return []
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 

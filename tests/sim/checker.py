@@ -249,9 +249,14 @@ class Checker:
             self._founding = generation
 
     def registered(
-        self, process: Process, offsets: Mapping[TopicPartition, int], owned: Collection[TopicPartition]
+        self,
+        process: Process,
+        offsets: Mapping[TopicPartition, int],
+        owned: Collection[TopicPartition],
+        stands: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """ZooKeeper accepts a commit; `owned` are the partitions whose owner nodes are this session's."""
+        """ZooKeeper accepts a commit; `owned` are the partitions whose owner nodes are this session's. `stands` is what
+        a fetch finds now, where Kafka has the offsets, too."""
         self._note_commit(process.name, offsets)
         for tp, offset in offsets.items():
             track = self.track(tp)
@@ -259,6 +264,38 @@ class Checker:
                 raise self._violated(TWO_OWNERS, f"{process.name} commits {tp} at {offset}, which is not its own")
             self._accept(process, tp, offset)
             track.unfenced = tp not in owned
+            if stands is not None and stands[tp] != offset:
+                track.committed, track.unfenced = stands[tp], True  # Kafka is ahead, until this commit is there
+        if self._founding is None:
+            self._founding = process.ledger.generation
+
+    def stored(
+        self,
+        process: Process,
+        offsets: Mapping[TopicPartition, int],
+        stands: Mapping[TopicPartition, int],
+        *,
+        owned: Collection[TopicPartition],
+        fenced: Collection[TopicPartition],
+    ) -> None:
+        """Kafka accepts a commit of a group in ZooKeeper; `stands` is what a fetch finds then.
+
+        Kafka fences nobody: a commit may come late, and pass (R35). It has to have been `fenced` before it was sent.
+        """
+        self._note_commit(f"{process.name}, to Kafka", offsets)
+        for tp, offset in offsets.items():
+            track = self.track(tp)
+            if tp not in fenced and process not in track.disowned:
+                text = f"{process.name} commits {tp} at {offset} to Kafka, and ZooKeeper has not shown that it may"
+                raise self._violated(TWO_OWNERS, text)
+            if tp in owned:
+                self._accept(process, tp, stands[tp])
+            else:
+                self._start(track, process, offset)
+                self._check_sunk(process.name, tp, offset)
+                self._settle(track, process.query, track.committed or 0, stands[tp])
+                track.committed = stands[tp]
+            track.unfenced = tp not in owned or offset != stands[tp]
         if self._founding is None:
             self._founding = process.ledger.generation
 
@@ -433,6 +470,8 @@ class Checker:
                 )
             if track.committed != end:
                 raise self._violated(STUCK, f"{tp}: all has sunk, but committed is {track.committed} of {end}")
+        if behind := world.keeper.behind():
+            raise self._violated(STUCK, f"{', '.join(map(str, behind))}: one store has a commit that the other lacks")
         if away := missing(world):
             raise self._violated(STUCK, f"{away} left while Spark was silent, and did not join again")
         for query in world.queries:

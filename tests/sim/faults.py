@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from streamgroup.group.events import Lane
 from tests.fakes.zookeeper import Connection, Session
+from tests.sim.offsets import BrokerCalls
+from tests.sim.registrylines import RegistryLines
 from tests.sim.spark import POINTS, Checkpoint, Directory
 from tests.sim.world import Query, World
 from tests.sim.zkclient import Client
@@ -154,6 +156,43 @@ def _guests(world: World, query: Query, fault: Fault) -> None:
     broker.guests_until = max(broker.guests_until, world.clock.now + 2.0 * world.settings.session_s * fault.amount)
 
 
+# -- of the brokers that keep the offsets of a group in ZooKeeper ------------------------------------------------------
+
+
+def _calls(world: World, query: Query, fault: Fault) -> BrokerCalls | None:
+    lines = query.process.lines if query.process is not None else None
+    return lines.calls[fault.way % 5 == 0] if isinstance(lines, RegistryLines) and lines.calls else None
+
+
+def _move_offsets(world: World, query: Query, fault: Fault) -> None:
+    """Another broker becomes the coordinator of the offsets, by a crash or in order."""
+    broker, crash = world.registry.offsets, fault.way % 2 == 0
+    if broker is None:
+        return
+    node = broker.move(crash=crash, load_s=6.0 * fault.amount)
+    for each in world.queries if crash else ():
+        lines = each.process.lines if each.process is not None else None
+        for calls in lines.calls if isinstance(lines, RegistryLines) else ():
+            calls.break_off(node)
+
+
+def _break_offsets(world: World, query: Query, fault: Fault) -> None:
+    """A connection to these brokers breaks, now or when a request is under way on it."""
+    calls = _calls(world, query, fault)
+    if calls is None:
+        return
+    if fault.way // 5 % 3:
+        calls.fragile = True
+    else:
+        calls.break_off()
+
+
+def _stall_offsets(world: World, query: Query, fault: Fault) -> None:
+    calls = _calls(world, query, fault)
+    if calls is not None:
+        calls.stall(1.5 * world.settings.session_s * fault.amount, answers_only=fault.way // 5 % 2 == 0)
+
+
 # -- of ZooKeeper ------------------------------------------------------------------------------------------------------
 
 
@@ -248,7 +287,14 @@ LONE_FAULTS: Kinds = {
 SILENCES: Kinds = {"hang the driver": (2, _hang), "stop the JVM": (2, _stop_jvm)}
 """What befalls Spark alone (R27)."""
 
-ANY: Kinds = FAULTS | REGISTRY_FAULTS | LONE_FAULTS | SILENCES
+OFFSETS: Kinds = {
+    "move the offsets": (3, _move_offsets),
+    "break a connection for offsets": (4, _break_offsets),
+    "stall a connection for offsets": (4, _stall_offsets),
+}
+"""What befalls the brokers that keep the offsets of a group in ZooKeeper, and the connections to them."""
+
+ANY: Kinds = FAULTS | REGISTRY_FAULTS | LONE_FAULTS | SILENCES | OFFSETS
 
 
 def draw(chance: random.Random, seconds: float, queries: int, of: Kinds = FAULTS) -> tuple[Fault, ...]:
@@ -269,4 +315,14 @@ def with_silences(faults: tuple[Fault, ...], chance: random.Random, seconds: flo
     for _ in range(chance.choice((0, 0, 1, 2, 4))):
         (kind,) = chance.choices(list(SILENCES), [weight for weight, _ in SILENCES.values()])
         added.append(Fault(chance.uniform(1.0, seconds), kind, chance.randrange(queries), chance.random(), 0))
+    return tuple(sorted(added, key=lambda fault: fault.at))
+
+
+def with_offsets(faults: tuple[Fault, ...], chance: random.Random, seconds: float, queries: int) -> tuple[Fault, ...]:
+    """Add faults of the brokers that keep the offsets, without a change to what else the seed draws."""
+    added = list(faults)
+    for _ in range(chance.choice((0, 3, 6, 12))):
+        (kind,) = chance.choices(list(OFFSETS), [weight for weight, _ in OFFSETS.values()])
+        at, query, amount = chance.uniform(1.0, seconds), chance.randrange(queries), chance.random()
+        added.append(Fault(at, kind, query, amount, chance.randrange(1 << 16)))
     return tuple(sorted(added, key=lambda fault: fault.at))

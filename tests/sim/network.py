@@ -11,7 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamgroup.group.events import Lane, Send
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
@@ -19,10 +19,27 @@ from tests.sim.clock import SimulatedClock
 
 if TYPE_CHECKING:
     from tests.sim.broker import SimBroker
-    from tests.sim.process import Process
 
 LATE_S = 3.0
 """How late a request of a broken connection may still arrive; commits arrive in time or never (R18 stands on that)."""
+
+
+class Sender(Protocol):
+    """Who has a connection: a process, or one of its threads."""
+
+    name: str
+
+    def hear(self, act: Callable[[], None]) -> None:
+        """Something reaches it."""
+
+    def answered(self, line: Line, token: int, response: Any) -> None:
+        """A request is answered."""
+
+    def broken(self, line: Line, reason: str) -> None:
+        """A connection has broken."""
+
+    def came_late(self) -> None:
+        """A request of a broken connection has arrived later than one of a newer connection may have."""
 
 
 class Network:
@@ -70,7 +87,7 @@ class Stalling:
 class Line(Stalling):
     """One connection of a process to a node."""
 
-    def __init__(self, network: Network, broker: SimBroker, process: Process, lane: Lane, node: int) -> None:
+    def __init__(self, network: Network, broker: SimBroker, process: Sender, lane: Lane, node: int) -> None:
         super().__init__(network)
         self.lane = lane
         self.node = node
@@ -127,7 +144,7 @@ class Line(Stalling):
         def serve() -> None:
             if self.node not in self._broker.crashed:
                 if not in_time:
-                    self._process.query.haunted_at = network.clock.now
+                    self._process.came_late()
                     network.clock.note(self._process.name, f"a late {type(request).__name__} arrives")
                 self._broker.handle(self.node, request, lambda response: None, self._process)
 

@@ -37,6 +37,10 @@ class Nodes:
         """Whose offset stands in this node."""
         return self._partition(path, self._offsets)
 
+    def owned_at(self, path: str) -> TopicPartition | None:
+        """Whose owner stands in this node."""
+        return self._partition(path, self._owners)
+
     def _partition(self, path: str, above: str) -> TopicPartition | None:
         topic, _, name = path.removeprefix(above).partition("/") if path.startswith(above) else ("", "", "")
         return TopicPartition(topic, self.number(name)) if name and "/" not in name else None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamgroup.group.registry import events as rv
 from streamgroup.model import Dialect, OffsetRange, TopicPartition
+from streamgroup.remediation import StoredIn
 from streamgroup.znodes import Create, Delete, Set
 from tests.fakes.zookeeper import Session
 from tests.sim.clock import Act, Sleep, Steps, Thread, Until
@@ -282,8 +283,7 @@ class OldConsumer:
                 yield from self._release([tp])
         positions = {}
         for tp in share:
-            node = yield from self._look(self._nodes.offset(tp))
-            positions[tp] = int(node.data) if node is not None else 0  # autooffset.reset: smallest
+            positions[tp] = (yield from self._committed(tp)) or 0  # autooffset.reset: smallest
         owned = []
         for tp, thread in share.items():
             if (yield from self._create(self._nodes.owner(tp), thread.encode())):
@@ -339,11 +339,41 @@ class OldConsumer:
             yield from self._commit()
 
     def _commit(self) -> Steps:
-        """Each offset of what it owns, moved or not."""
+        """Each offset of what it owns, moved or not: to Kafka, and then to ZooKeeper, where the group has both."""
         for tp in tuple(self.positions):
-            if tp in self.positions:
-                data = str(self.positions[tp]).encode()
-                yield from self._ask(partial(self._put, self._nodes.offset(tp), data))
+            if tp not in self.positions:
+                continue
+            offset, stored_in = self.positions[tp], self._registry.settings.stored_in
+            if stored_in is not StoredIn.ZOOKEEPER:
+                yield from self._ask_brokers(partial(self._store, tp, offset))
+            if stored_in is not StoredIn.KAFKA:
+                yield from self._ask(partial(self._put, self._nodes.offset(tp), str(offset).encode()))
+
+    def _committed(self, tp: TopicPartition) -> Asked:
+        """The larger of what the group's stores have."""
+        stored_in, found = self._registry.settings.stored_in, None
+        if stored_in is not StoredIn.ZOOKEEPER:
+            found = yield from self._ask_brokers(partial(self._registry.stored_offset, tp))
+        if stored_in is StoredIn.KAFKA:
+            return found
+        node = yield from self._look(self._nodes.offset(tp))
+        return found if node is None else max(int(node.data), found or 0)
+
+    def _ask_brokers(self, serve: Callable[[], Any]) -> Asked:
+        """Have the coordinator of the offsets do it; again where it does not answer."""
+        broker, network = self._registry.offsets, self._network
+        assert broker is not None
+        while True:
+            yield Sleep(network.latency())
+            if self.clock.now >= network.cut_until and broker.is_available:
+                answer = serve()
+                yield Sleep(network.latency())
+                return answer
+            yield Sleep(BACKOFF_S)
+
+    def _store(self, tp: TopicPartition, offset: int) -> None:
+        session = self.client.session if self.client is not None else None
+        self._registry.stored_by_consumer(self.name, 0 if session is None else session.session_id, {tp: offset})
 
     def _put(self, path: str, data: bytes, session: Session, wire: Wire) -> None:
         zookeeper = self._zookeeper

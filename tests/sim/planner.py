@@ -23,7 +23,6 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode
-from streamgroup.remediation import OffsetLocation, StoredIn
 from streamgroup.run.planner import Judged, Planner
 from streamgroup.run.run_events import RunEvents
 from tests.sim.settings import GROUP_ID
@@ -99,7 +98,7 @@ class SimPlanner(Planner):
             logs,
             SimLogChecks(),
             events,
-            location=OffsetLocation(GROUP_ID, StoredIn.KAFKA),
+            location=process.settings.location,
             fail_on_data_loss=True,
             warn=lambda line: process.clock.note(process.name, line),
             documents_positions=process.settings.mode is GroupMode.OFF,

@@ -24,7 +24,6 @@ from streamgroup.group.table import State
 from streamgroup.model import EARLIEST, INITIAL_DOCUMENT, LATEST, ConfiguredOffsets, Document, LogRange, TopicPartition
 from streamgroup.options.types import GroupMode, LimitOptions, Subscription
 from streamgroup.planning.document import from_value, to_value
-from streamgroup.remediation import OffsetLocation, StoredIn
 from streamgroup.run import interface as io
 from streamgroup.run import questions as ask
 from streamgroup.run.config import RunConfig
@@ -119,11 +118,10 @@ class Process:
 
     def _config(self) -> RunConfig:
         settings = self.settings
-        registry = settings.registry
         return RunConfig(
             group_id=settings.group_id,
             is_member=settings.mode is GroupMode.MEMBER,
-            location=OffsetLocation(settings.group_id, StoredIn.KAFKA if registry is None else StoredIn.ZOOKEEPER),
+            location=settings.location,
             subscription=Subscription(topics=tuple(sorted(settings.topics))),
             starting=ConfiguredOffsets(LATEST if settings.starting_latest else EARLIEST),
             join_timeout_s=JOIN_TIMEOUT_S,
@@ -262,6 +260,9 @@ class Process:
 
     def broken(self, line: Line, reason: str) -> None:
         self.lines.broken(line, reason)
+
+    def came_late(self) -> None:
+        self.query.haunted_at = self.clock.now
 
     # -- what the member reports --------------------------------------------------------------------------------------
 
@@ -431,8 +432,7 @@ class Process:
 
     def heal(self) -> None:
         self.network.cut_until = 0.0
-        for line in self.lines.lines.values():
-            line.heal()
+        self.lines.heal()
 
     def line(self, lane: Lane) -> Line | None:
         return self.lines.lines.get(lane)

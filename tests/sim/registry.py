@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
-from streamgroup.znodes import Create, Operation, Set
+from streamgroup.remediation import StoredIn
+from streamgroup.znodes import Check, Create, Delete, Operation, Set
 from tests.fakes.zookeeper import Session
 from tests.sim.network import Network
 from tests.sim.nodes import TOPICS, Nodes
+from tests.sim.offsets import OffsetsBroker
 from tests.sim.oldbrokers import OldBrokers
 from tests.sim.process import Process
 from tests.sim.registrylines import RegistryLines
@@ -32,14 +34,39 @@ class SimRegistry:
         self.clock = world.clock
         self.settings = settings
         self.nodes = Nodes(GROUP_ID, settings.dialect)
+        self.checker = world.checker
+        self._world = world
+        self.offsets: OffsetsBroker | None = None
+        """The brokers that keep the offsets, if ZooKeeper does not keep them alone."""
+        if settings.stored_in is not StoredIn.ZOOKEEPER:
+            self.offsets = OffsetsBroker(world.clock, world.logs, self)
+        self._checks: dict[Process, list[tuple[float, frozenset[TopicPartition]]]] = {}
+        """When ZooKeeper has shown a process that it is registered, and what it owned then."""
+        self._released: dict[tuple[Process, TopicPartition], float] = {}
+        """When a process has itself deleted its owner node of a partition, until it has claimed it again."""
+        self._in_zookeeper: set[tuple[Process, TopicPartition, int]] = set()
+        """What processes have committed in ZooKeeper."""
+        self._was_empty = False
         self.zookeeper = SimZooKeeper(world.clock, self._written)
         self.brokers = OldBrokers(world.clock, self.zookeeper, self.nodes, world.logs, settings.brokers)
-        self._world = world
+        if settings.kafka_is_ahead:
+            self._begin_ahead()
+
+    def _begin_ahead(self) -> None:
+        """The group has read some records already, and has told Kafka of all and ZooKeeper of fewer."""
+        assert self.offsets is not None
+        for tp in self._world.logs.ends:
+            self._world.logs.produce(tp, 10)
+            self.checker.reset(tp, None, 8)
+            self.offsets.offsets[tp] = CommittedOffset(8)
+            self.zookeeper.put(self.nodes.offset(tp), b"3")
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def _written(self, session: Session | None, operations: Sequence[Operation]) -> None:
         """A transaction was carried out: what of it commits offsets is told to the checker."""
+        if self.offsets is not None and session is not None and isinstance(session.client, Process):
+            self._note_fence(session, session.client, operations)
         offsets = {
             tp: int(operation.data)
             for operation in operations
@@ -48,11 +75,62 @@ class SimRegistry:
         if not offsets or session is None:
             return
         owned = {tp for tp in offsets if self._owner(tp) == session.session_id}
-        checker = self._world.checker
+        stands = {tp: self._larger(tp, offset) for tp, offset in offsets.items()}
         if isinstance(session.client, Process):
-            checker.registered(session.client, offsets, owned)
+            process = session.client
+            self._in_zookeeper |= {(process, tp, offset) for tp, offset in offsets.items()}
+            self.checker.registered(process, offsets, owned, stands)
         else:
-            checker.committed_by_consumer(str(session.client), offsets, owns=owned == offsets.keys())
+            self.checker.committed_by_consumer(str(session.client), stands, owns=owned == offsets.keys())
+
+    def _larger(self, tp: TopicPartition, offset: int) -> int:
+        """What a fetch finds where ZooKeeper has this offset."""
+        in_kafka = None if self.offsets is None else self.offsets.offsets.get(tp)
+        return offset if in_kafka is None else max(offset, in_kafka.offset)
+
+    def _note_fence(self, session: Session, process: Process, operations: Sequence[Operation]) -> None:
+        """A transaction of a process has passed: what it checks and releases. The end of a session checks nothing."""
+        if not any(isinstance(operation, Check) for operation in operations):
+            return
+        for operation in operations:
+            tp = self.nodes.owned_at(operation.path)
+            if isinstance(operation, Delete) and tp is not None:
+                self._released[process, tp] = self.clock.now
+            elif isinstance(operation, Create) and tp is not None:
+                self._released.pop((process, tp), None)
+        owned = frozenset(tp for tp in self._world.logs.ends if self._owner(tp) == session.session_id)
+        self._checks.setdefault(process, []).append((self.clock.now, owned))
+
+    def stored(self, process: Process, offsets: Mapping[TopicPartition, int], made_at: float, sent_at: float) -> None:
+        """Kafka accepts a commit, which nothing fences there (R35): the fence comes before."""
+        session = process.lines.client.session if process.lines.client is not None else None
+        owned = {tp for tp in offsets if session is not None and self._owner(tp) == session.session_id}
+        stands, fenced = dict(offsets), set()
+        for tp, offset in offsets.items():
+            if self.settings.stored_in is StoredIn.BOTH:
+                stands[tp] = max(offset, self._in_zookeeper_now(tp) or 0)
+                if (process, tp, offset) in self._in_zookeeper:
+                    fenced.add(tp)
+            elif self._was_fenced(process, tp, made_at, sent_at):
+                fenced.add(tp)
+        self.checker.stored(process, offsets, stands, owned=owned, fenced=fenced)
+
+    def _was_fenced(self, process: Process, tp: TopicPartition, made_at: float, sent_at: float) -> bool:
+        """Whether ZooKeeper has shown, between the making and the sending, that the process is registered and owns the
+        partition, and the process has not given it up since."""
+        released_at = self._released.get((process, tp), 1e9)
+        checks = self._checks.get(process, ())
+        return any(made_at <= at <= sent_at < released_at and tp in owned for at, owned in checks)
+
+    def stored_by_consumer(self, name: str, session_id: int, offsets: Mapping[TopicPartition, int]) -> None:
+        """A real consumer commits to Kafka, which nothing fences."""
+        assert self.offsets is not None
+        for tp, offset in offsets.items():
+            stands = offset
+            if self.settings.stored_in is StoredIn.BOTH:
+                stands = max(offset, self._in_zookeeper_now(tp) or 0)
+            self.checker.committed_by_consumer(name, {tp: stands}, owns=self._owner(tp) == session_id)
+            self.offsets.offsets[tp] = CommittedOffset(offset)
 
     def disowned(self, session_id: int, tp: TopicPartition) -> None:
         """A real consumer deletes the owner node that this session has made."""
@@ -64,10 +142,27 @@ class SimRegistry:
         node = self.zookeeper.data(self.nodes.owner(tp))
         return None if node is None else node.owner
 
-    def offset(self, tp: TopicPartition) -> int | None:
-        """What is committed of a partition."""
+    def _in_zookeeper_now(self, tp: TopicPartition) -> int | None:
         node = self.zookeeper.data(self.nodes.offset(tp))
         return None if node is None else int(node.data)
+
+    def stored_offset(self, tp: TopicPartition) -> int | None:
+        """What Kafka has."""
+        found = self.offsets.offsets.get(tp) if self.offsets is not None else None
+        return None if found is None else found.offset
+
+    def offset(self, tp: TopicPartition) -> int | None:
+        """What is committed of a partition: in both stores, the larger."""
+        found = [self.stored_offset(tp)]
+        if self.settings.stored_in is not StoredIn.KAFKA:
+            found.append(self._in_zookeeper_now(tp))
+        return max((offset for offset in found if offset is not None), default=None)
+
+    def behind(self) -> list[TopicPartition]:
+        """The partitions of which one of the group's two stores lacks a commit that the other has."""
+        if self.settings.stored_in is not StoredIn.BOTH:
+            return []
+        return [tp for tp in self._world.logs.ends if self._in_zookeeper_now(tp) != self.stored_offset(tp)]
 
     # -- the group ----------------------------------------------------------------------------------------------------
 
@@ -82,9 +177,8 @@ class SimRegistry:
             return Incarnation.of(GROUP_ID, host, int(self.clock.now * 1000), chance.getrandbits(32))
 
         paths = GroupPaths(GROUP_ID, self.settings.dialect)
-        return RegistryMembership(config, chance, paths, incarnation), RegistryLines(
-            process, network, self.zookeeper, paths
-        )
+        lines = RegistryLines(process, network, self.zookeeper, paths, self.offsets)
+        return RegistryMembership(config, chance, paths, incarnation), lines
 
     def is_put_out(self, process: Process) -> bool:
         """Whether the node that its commits are fenced by is not there any more (R31)."""
@@ -104,14 +198,18 @@ class SimRegistry:
         return False
 
     def reset(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """An operator writes bare numbers, while nobody is registered."""
-        if not self.is_empty:
+        """An operator writes bare numbers, while nobody is registered, into all stores."""
+        was_empty, self._was_empty = self._was_empty, self.is_empty
+        # A commit to Kafka of a process that is gone may be under way still: the operator waits a moment.
+        if not self.is_empty or (self.offsets is not None and not was_empty):
             return False
         for tp, offset in offsets.items():
             was = self.offset(tp)
-            self._world.checker.reset(tp, None if was is None else CommittedOffset(was), offset)
-            path, data = self.nodes.offset(tp), str(offset).encode()
-            self.zookeeper.put(path, data)
+            self.checker.reset(tp, None if was is None else CommittedOffset(was), offset)
+            if self.settings.stored_in is not StoredIn.KAFKA:
+                self.zookeeper.put(self.nodes.offset(tp), str(offset))
+            if self.offsets is not None:
+                self.offsets.offsets[tp] = CommittedOffset(offset)
         return True
 
     def partitions(self, topic: str) -> list[TopicPartition]:

@@ -25,6 +25,7 @@ from tests.sim import checker as words
 from tests.sim.bugs import BUGS, Bug, replace
 from tests.sim.clock import Steps
 from tests.sim.lonebugs import LONE_BUGS
+from tests.sim.offsetbugs import OFFSET_BUGS
 from tests.sim.registrylines import RegistryLines
 from tests.sim.runbugs import RUN_BUGS
 from tests.sim.settings import Kind
@@ -270,4 +271,4 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
     ),
 }
 
-ALL_BUGS = {**BUGS, **RUN_BUGS, **REGISTRY_BUGS, **LONE_BUGS}
+ALL_BUGS = {**BUGS, **RUN_BUGS, **REGISTRY_BUGS, **OFFSET_BUGS, **LONE_BUGS}

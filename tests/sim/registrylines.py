@@ -1,7 +1,7 @@
 """The registry's thread of a process: carries the member's actions out in one session with ZooKeeper.
 
 Mirrors `driver/membership/registry_thread.py`, and of `backends.py` how a replay's filter is read. Where these change,
-this file changes with them.
+this file changes with them. Requests to brokers that keep the offsets: `offsets.py`.
 """
 
 from __future__ import annotations
@@ -12,21 +12,39 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.cluster.admin import committed
+from streamgroup.cluster.interface import Cluster, kafka_of
 from streamgroup.driver.membership.registry_thread import CLOSE_TIMEOUT_S, RETRY_BACKOFF_S
+from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.member import MemberAction
-from streamgroup.group.offsets.store import CommitOffsets, FetchOffsets, Outcome
-from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
+from streamgroup.group.offsets import dual
+from streamgroup.group.offsets.choice import store_at
+from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
+from streamgroup.group.offsets.store import (
+    Answer,
+    CommitOffsets,
+    FetchOffsets,
+    NoAnswer,
+    OffsetsCommitted,
+    OffsetsFetched,
+    OffsetStore,
+    Outcome,
+    Request,
+)
 from streamgroup.group.registry import events as rv
 from streamgroup.group.registry.description import describe_members, member_subtrees
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
-from streamgroup.model import GroupDescription
+from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
+from streamgroup.remediation import StoredIn
+from streamgroup.run import interface as io
 from streamgroup.znodes import SubtreeRead, ZNode
 from tests.sim.clock import Steps, Thread, Until
 from tests.sim.network import Network
-from tests.sim.settings import QUESTION_S
+from tests.sim.offsets import BrokerCalls, OffsetsBroker, SimOffsetsThread
+from tests.sim.settings import GROUP_ID, QUESTION_S
 from tests.sim.zkclient import Client, Wire
 from tests.sim.zksession import SimSession, Unanswered
 from tests.sim.zookeeper import SimZooKeeper
@@ -50,26 +68,54 @@ class _Posted:
     """Called with the nodes, or with None when the time is over. Without it the question is asked until then."""
 
 
-class _Store(ZooKeeperOffsetStore):
-    """`befall` hears of each request that begins."""
+class ObservedStore(OffsetStore):
+    """The real store of a process, which lets others hear of what is asked of it and of what it answers."""
 
-    def __init__(self, paths: GroupPaths, befall: Callable[[str], None]) -> None:
-        super().__init__(paths)
-        self._befall = befall
+    def __init__(self, store: OffsetStore, asked: Callable[[str, Request], None], answered: Callable[[Answer], None]):
+        self._store = store
+        self._asked = asked
+        self._answered = answered
+
+    @property
+    def is_the_groups(self) -> bool:
+        return self._store.is_the_groups
+
+    @property
+    def wake_at(self) -> float | None:
+        return self._store.wake_at
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        self._befall("OffsetFetch")
-        return super().fetch(request, now)
+        self._asked("OffsetFetch", request)
+        return self._store.fetch(request, now)
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
-        self._befall("OffsetCommit")
-        return super().commit(request, now)
+        self._asked("OffsetCommit", request)
+        return self._store.commit(request, now)
+
+    def follow(self, action: object) -> Outcome:
+        return self._store.follow(action)
+
+    def takes(self, event: object) -> bool:
+        return self._store.takes(event)
+
+    def hear(self, event: object, now: float) -> Outcome:
+        outcome = self._store.hear(event, now)
+        for answer in outcome.answers:
+            self._answered(answer)
+        return outcome
 
 
 class RegistryLines:
     """See the module; it has the interface of `GroupLines`."""
 
-    def __init__(self, process: Process, network: Network, zookeeper: SimZooKeeper, paths: GroupPaths) -> None:
+    def __init__(
+        self,
+        process: Process,
+        network: Network,
+        zookeeper: SimZooKeeper,
+        paths: GroupPaths,
+        brokers: OffsetsBroker | None,
+    ) -> None:
         self.fragile: set[Lane] = set()
         """Where it is not empty the connection breaks soon after the next request."""
         self.keeps_timers = False
@@ -79,7 +125,17 @@ class RegistryLines:
         self._clock = network.clock
         self._zookeeper = zookeeper
         self._paths = paths
-        self.store = _Store(paths, self._befall)
+        self._location = process.settings.location
+        self.store = ObservedStore(store_at(self._location, paths), self._asked, self._told)
+        self._made_at: dict[int, float] = {}
+        """When the member made its requests to the store, by token."""
+        self.offsets: SimOffsetsThread | None = None
+        """The thread that asks the brokers, if Kafka keeps the offsets."""
+        self.watcher: BrokerCalls | None = None
+        """The calls of the logs' watcher to these brokers."""
+        self._offsets_thread: Thread | None = None
+        if brokers is not None:
+            self._open_brokers(brokers)
         self._outbox: deque[MemberAction] = deque()
         self._inbox: deque[Any] = deque()
         self._work: deque[Any] = deque()
@@ -92,6 +148,31 @@ class RegistryLines:
         self._known: int | None = None
         """The session that the member knows itself to be in."""
         self._thread: Thread | None = None
+
+    def _open_brokers(self, brokers: OffsetsBroker) -> None:
+        """As `RegistryBackend.opened`."""
+        process = self._process
+        calls, self.watcher = (BrokerCalls(process, self._network, brokers) for _ in range(2))
+        offsets = SimOffsetsThread(calls, self._made_at.__getitem__, self._answered, self._fail)
+        steps = offsets.steps(self._clock)
+        self.offsets = offsets
+        self._offsets_thread = Thread(self._clock, steps, process.hear, _unless)
+
+    def _fail(self, error: StreamGroupError) -> None:
+        self._process.post(io.ThreadFailed(error))
+
+    def _answered(self, answer: Answer) -> None:
+        """Of the brokers, for this thread."""
+        self._inbox.append(answer)
+        self._process.later(0.0, self.look)
+
+    def _asked(self, what: str, request: Request) -> None:
+        self._made_at[request.token] = self._clock.now
+        self._befall(what)
+
+    def _told(self, answer: Answer) -> None:
+        if isinstance(answer, OffsetsFetched) and answer.refusal is None:
+            self._process.world.checker.told(self._process, nothing=not answer.offsets)
 
     # -- what others use ----------------------------------------------------------------------------------------------
 
@@ -110,11 +191,19 @@ class RegistryLines:
         self._start()
 
     def committed(self) -> Steps:
-        """What the group has committed, asked in this process's session; waits as long as a replay does."""
+        """As `RegistryBackend.committed`: asked of the brokers, of ZooKeeper in this process's session, or of both.
+
+        Waits as long as a replay does.
+        """
+        found: Mapping[TopicPartition, CommittedOffset] = {}
+        if self.watcher is not None:
+            found = yield from self.watcher.run(_committed_in_kafka, self._clock.now + QUESTION_S)
+        if self._location.stored_in is StoredIn.KAFKA:
+            return found
         posted = _Posted(self._clock.now + QUESTION_S, committed_subtrees(self._paths, None))
         self._post(posted)
         yield Until(lambda: bool(posted.answers), QUESTION_S)
-        return committed_in(self._paths, posted.answers[0])
+        return dual.larger(found, committed_in(self._paths, posted.answers[0]))
 
     def describe(self, until: float, answered: Callable[[GroupDescription | None], None]) -> None:
         """Describe the members by their nodes (R28); None: ZooKeeper does not answer in time."""
@@ -126,13 +215,29 @@ class RegistryLines:
 
     def look(self) -> None:
         """Something has changed."""
-        if self._thread is not None:
-            self._thread.look()
+        for thread in (self._thread, self._offsets_thread):
+            if thread is not None:
+                thread.look()
+
+    def heal(self) -> None:
+        """Nothing stalls any more."""
+        for line in self.lines.values():
+            line.heal()
+        for calls in self.calls:
+            calls.heal()
+
+    @property
+    def calls(self) -> Sequence[BrokerCalls]:
+        """The connections to the brokers that keep the offsets."""
+        return [] if self.offsets is None or self.watcher is None else [self.offsets.calls, self.watcher]
 
     def close(self) -> None:
         """The process is gone: what it has registered stays until its session is over."""
-        if self._thread is not None:
-            self._thread.kill()
+        for thread in (self._thread, self._offsets_thread):
+            if thread is not None:
+                thread.kill()
+        for calls in self.calls:
+            calls.close()
         self._session.die()
 
     # -- the loop -----------------------------------------------------------------------------------------------------
@@ -170,15 +275,26 @@ class RegistryLines:
                 yield from self._session_tells(session_id, event)
             case _Posted():
                 self._questions.append(each)
+            case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
+                self._step(each)
 
     def _step(self, event: Any) -> None:
         self._process.post(event)
         self._sort()
 
     def _sort(self) -> None:
-        """What is to be done waits for its turn."""
+        """As `_perform`: what is to be done in ZooKeeper waits for its turn, the brokers are asked at once."""
         while self._outbox:
-            self._work.append(self._outbox.popleft())
+            match action := self._outbox.popleft():
+                case AskKafka(request) if self.offsets is not None:
+                    self.offsets.take(request)
+                    self.look()
+                case WithdrawFromKafka() if self.offsets is not None:
+                    self.offsets.withdraw()
+                case AskKafka() | WithdrawFromKafka():
+                    raise AssertionError(f"the registry's thread cannot carry out {action}")
+                case _:
+                    self._work.append(action)
 
     # -- the session --------------------------------------------------------------------------------------------------
 
@@ -260,9 +376,6 @@ class RegistryLines:
             event = rv.Looked(action.token, nodes)
             if any(node.owner == self._session.session_id for node in nodes.values()):
                 self._process.heard_of(sent_at)
-            if action.subtrees == committed_subtrees(self._paths, None):
-                checker = self._process.world.checker
-                checker.told(self._process, nothing=not committed_in(self._paths, nodes))
         self._step(event)
 
     def _transact(self, transactions: Sequence[rv.Transact]) -> Steps:
@@ -309,6 +422,10 @@ class RegistryLines:
         befalls = self._process.query.armed.pop(what, None)
         if befalls is not None:
             self._clock.after(4 * self._network.latency() * self._network.chance(), befalls)
+
+
+def _committed_in_kafka(cluster: Cluster) -> Mapping[TopicPartition, CommittedOffset]:
+    return committed(kafka_of(cluster, FOREVER_S), GROUP_ID, FOREVER_S, in_zookeeper=False)
 
 
 def _unless(error: BaseException | None) -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from streamgroup.remediation import StoredIn
 from tests.sim import faults as drawn_faults
 from tests.sim import modes, scenarios
 from tests.sim import settings as drawn_settings
@@ -67,11 +68,14 @@ def plan_of(seed: int, kind: Kind = Kind.KAFKA) -> Plan:
     if kind is not Kind.ALONE:
         settings = with_silence(settings, random.Random(f"silence {seed} {kind.value}"))
         settings = with_lineages(settings, random.Random(f"lineages {seed} {kind.value}"))
+        settings = drawn_settings.with_offsets(settings, random.Random(f"offsets {seed}"))
     seconds = chance.choice((20.0, 40.0, 60.0))
     queries = len(settings.queries)
     faults = drawn_faults.draw(chance, seconds, queries, kinds)
     if kind is not Kind.ALONE:
         faults = drawn_faults.with_silences(faults, random.Random(f"silences {seed} {kind.value}"), seconds, queries)
+    if settings.registry is not None and settings.registry.stored_in is not StoredIn.ZOOKEEPER:
+        faults = drawn_faults.with_offsets(faults, random.Random(f"offset faults {seed}"), seconds, queries)
     return Plan(str(seed), settings, seconds, faults)
 
 

@@ -10,6 +10,7 @@ from enum import Enum
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Dialect
 from streamgroup.options.types import GroupMode
+from streamgroup.remediation import OffsetLocation, StoredIn
 
 GROUP_ID = "g"
 QUESTION_S = 60.0
@@ -73,6 +74,10 @@ class RegistrySettings:
     dialect: Dialect = Dialect.KAFKA07
     brokers: int = 2
     consumers: tuple[ConsumerSettings, ...] = ()
+    stored_in: StoredIn = StoredIn.ZOOKEEPER
+    """Where the offsets are: in Kafka, or in both (`kafka.dual.commit.enabled`), with brokers from 0.8.2 on."""
+    kafka_is_ahead: bool = False
+    """Whether the group has gone on in Kafka alone before it commits to both: what ZooKeeper has is older."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,11 @@ class Settings:
     def group_id(self) -> str:
         """Empty in mode `off`."""
         return "" if self.mode is GroupMode.OFF else GROUP_ID
+
+    @property
+    def location(self) -> OffsetLocation:
+        """Where the group's offsets are."""
+        return OffsetLocation(self.group_id, StoredIn.KAFKA if self.registry is None else self.registry.stored_in)
 
     def member_config(self, instance_id: str | None) -> MemberConfig:
         return MemberConfig(
@@ -169,6 +179,17 @@ def draw_of_registry(chance: random.Random) -> Settings:
         rebalance_wait_s=chance.choice((0.5, 3.0, 15.0)),
         registry=RegistrySettings(dialect, brokers, consumers),
     )
+
+
+def with_offsets(settings: Settings, chance: random.Random) -> Settings:
+    """Let Kafka keep the offsets in most groups that Kafka 0.8 and ZooKeeper have, without a change to what else their
+    seeds draw."""
+    registry = settings.registry
+    if registry is None or registry.dialect is Dialect.KAFKA07:
+        return settings
+    stored_in = chance.choice((StoredIn.ZOOKEEPER, StoredIn.KAFKA, StoredIn.KAFKA, StoredIn.BOTH, StoredIn.BOTH))
+    is_ahead = stored_in is StoredIn.BOTH and chance.random() < 0.4
+    return replace(settings, registry=replace(registry, stored_in=stored_in, kafka_is_ahead=is_ahead))
 
 
 def with_triggers(settings: Settings, chance: random.Random) -> Settings:

@@ -29,6 +29,9 @@ class FakeKeeper:
     def is_replaced(self, process: Any) -> bool:
         return False
 
+    def behind(self) -> list[TopicPartition]:
+        return []
+
 
 class FakeWorld:
     keeper = FakeKeeper()
@@ -65,7 +68,7 @@ class Play:
         self.checker.committed(process, member_id, generation, {TP: offset})
 
     def finish(self) -> None:
-        self.checker.finish(cast(Any, type("World", (), {"queries": []})))
+        self.checker.finish(cast(Any, type("World", (), {"queries": [], "keeper": FakeKeeper()})))
 
 
 def violated(word: str) -> Any:

@@ -357,8 +357,11 @@ class World:
 
     def _come_to_rest(self) -> None:
         end = self.clock.now + CALM_S
-        while self.clock.now < end and not (self.checker.at_rest() and not missing(self)):
+        while self.clock.now < end and not self._is_at_rest():
             self.clock.run_until(self.clock.now + 1.0)
+
+    def _is_at_rest(self) -> bool:
+        return self.checker.at_rest() and not missing(self) and not self.keeper.behind()
 
     def cut(self, tp: TopicPartition, end: int) -> None:
         """A log is lost and written anew, up to `end`."""
