@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 
 from streamgroup.cluster.requests import EpochCheck, EpochEnd
 from streamgroup.driver.logs.boundaries import BoundaryScans, PositionChecks
@@ -21,12 +22,14 @@ Positions = Mapping[TopicPartition, Position]
 class LogChecks:
     """The checks of one run. `ask` is called without the coordinator's lock, everything else with it."""
 
-    def __init__(self, watcher: LogWatcher, location: OffsetLocation) -> None:
+    def __init__(
+        self, watcher: LogWatcher, location: OffsetLocation, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._watcher = watcher
         self._location = location
         self.epochs = EpochChecks(watcher)
         self._scans = BoundaryScans(watcher)
-        self._checks = PositionChecks(watcher)
+        self._checks = PositionChecks(watcher, clock)
 
     def ask(
         self,

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.member import Machine
 from streamgroup.group.membership import Membership
-from streamgroup.model import NO_TOPIC_ID, CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.model import NO_TOPIC_ID, CommittedOffset, LogRange, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import GroupMode
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.group import JoinGroupRequest, JoinGroupResponse
@@ -48,6 +48,30 @@ class Logs:
 
     def produce(self, tp: TopicPartition, count: int) -> None:
         self.ends[tp] += count
+
+    def range(self, tp: TopicPartition) -> LogRange:
+        """What the log holds."""
+        return LogRange(0, self.ends[tp])
+
+    def behind(self, tp: TopicPartition, offset: int, count: int) -> int:
+        """The offset behind `count` more records, at most the end."""
+        return min(self.ends[tp], offset + count)
+
+    def record_at(self, tp: TopicPartition, offset: int) -> int:
+        """Where the record begins that `offset` is at or in."""
+        return offset
+
+    def records(self, tp: TopicPartition, start: int, until: int) -> Sequence[int]:
+        """The offsets of the records in `[start, until)`."""
+        return range(start, until)
+
+    def is_boundary(self, tp: TopicPartition, offset: int) -> bool:
+        """Whether a record begins, or the log ends, at this offset."""
+        return True
+
+    def limit(self, records: int | None) -> int | None:
+        """`maxOffsetsPerTrigger` for about so many records."""
+        return records
 
     def cut(self, tp: TopicPartition, end: int) -> None:
         """The log was lost, and has as many new records."""

@@ -39,6 +39,7 @@ ENDED_EARLY = "ended early"
 UNASKED = "read from before the start"
 SILENT = "silent member"
 TWINS = "two of one lineage"
+INSIDE = "inside of a message"
 
 Batch = tuple[str, int]
 """A delivery: the process that read it and Spark's number of the batch."""
@@ -84,8 +85,8 @@ class Track:
         if len(self.sunk) < until:
             self.sunk.extend(bytes(until - len(self.sunk)))
         self.sunk[start:until] = b"\1" * (until - start)
-        while self.frontier < len(self.sunk) and self.sunk[self.frontier]:
-            self.frontier += 1
+        unsunk = self.sunk.find(0, self.frontier)
+        self.frontier = len(self.sunk) if unsunk < 0 else unsunk
 
     def begin_again(self, offset: int) -> None:
         """From `offset` on nothing has sunk: it has to be delivered (again)."""
@@ -179,6 +180,7 @@ class Checker:
     def planned(self, process: Process, document: Document) -> None:
         """A document was planned: neither below what is committed nor beyond what has sunk."""
         for r in document.ranges:
+            self._check_boundaries(f"{process.name} plans {r}", r.partition, r.start, r.until)
             track = self.track(r.partition)
             if r.start > track.frontier:
                 raise self._violated(
@@ -188,6 +190,12 @@ class Checker:
                 raise self._violated(
                     DUPLICATE, f"{process.name} plans {r}, but the group has committed {track.committed}"
                 )
+
+    def _check_boundaries(self, what: str, tp: TopicPartition, *offsets: int) -> None:
+        """A broker of Kafka 0.7 does not notice a position inside of a message: it sends bytes from there (R34)."""
+        inside = [offset for offset in offsets if not self._logs.is_boundary(tp, offset)]
+        if inside:
+            raise self._violated(INSIDE, f"{what}, and no message of {tp} begins at {inside[0]}")
 
     def _is_zombie(self, process: Process) -> bool:
         """Somebody else has its place, or a late request of its own has put it out: it cannot know yet."""
@@ -204,6 +212,7 @@ class Checker:
     ) -> None:
         """A replay: nothing below what was committed when it was asked (R13)."""
         for r in ranges:
+            self._check_boundaries(f"{process.name} replays {r}", r.partition, r.start, r.until)
             commit = seen.get(r.partition)
             if commit is not None and r.start < commit.offset:
                 raise self._violated(DUPLICATE, f"{process.name} replays {r}, but the commit was {commit.offset}")
@@ -226,13 +235,17 @@ class Checker:
 
     def delivered(self, process: Process, number: int, range_: OffsetRange) -> None:
         """The records of `range_` are in the sink, as part of this batch."""
-        track = self.track(range_.partition)
+        tp = range_.partition
+        self._check_boundaries(f"{process.name} reads {range_}", tp, range_.start, range_.until)
+        track = self.track(tp)
         track.mark(range_.start, range_.until)
         committed = track.committed or 0
         if range_.start < committed and not track.is_disturbed(process):
             self._surplus.setdefault(process, set()).add(number)
-            self.duplicates += min(committed, range_.until) - range_.start
-        for offset in range(max(range_.start, committed), range_.until) if process not in track.disowned else ():
+            self.duplicates += len(self._logs.records(range_.partition, range_.start, min(committed, range_.until)))
+        if process in track.disowned:
+            return
+        for offset in self._logs.records(range_.partition, max(range_.start, committed), range_.until):
             track.deliveries.setdefault(offset, []).append((process, number))
 
     # -- commits ------------------------------------------------------------------------------------------------------
@@ -293,7 +306,7 @@ class Checker:
             else:
                 self._start(track, process, offset)
                 self._check_sunk(process.name, tp, offset)
-                self._settle(track, process.query, track.committed or 0, stands[tp])
+                self._settle(tp, track, process.query, track.committed or 0, stands[tp])
                 track.committed = stands[tp]
             track.unfenced = tp not in owned or offset != stands[tp]
         if self._founding is None:
@@ -305,10 +318,11 @@ class Checker:
         if track.committed is not None and offset < track.committed and not track.is_disturbed(process):
             raise self._violated(NON_MONOTONIC, f"{process.name} commits {tp} at {offset} after {track.committed}")
         self._check_sunk(process.name, tp, offset)
-        self._settle(track, process.query, track.committed or 0, offset)
+        self._settle(tp, track, process.query, track.committed or 0, offset)
         track.committed, track.unfenced = offset, False
 
     def _check_sunk(self, name: str, tp: TopicPartition, offset: int) -> None:
+        self._check_boundaries(f"{name} commits {tp} at {offset}", tp, offset)
         frontier = self.track(tp).frontier
         if offset > min(frontier, self._logs.ends[tp]):
             text = f"{name} commits {tp} at {offset}; the records below {frontier} have sunk"
@@ -332,9 +346,9 @@ class Checker:
                 )
         track.owner = (generation, member_id)
 
-    def _settle(self, track: Track, query: Query | None, start: int, until: int) -> None:
+    def _settle(self, tp: TopicPartition, track: Track, query: Query | None, start: int, until: int) -> None:
         """One delivery of each record counts, the committing query's last; the others are surplus."""
-        for offset in range(start, until):
+        for offset in self._logs.records(tp, start, until):
             deliveries = track.deliveries.pop(offset, None)
             if not deliveries or len(deliveries) == 1:
                 continue
@@ -372,7 +386,7 @@ class Checker:
         for tp, offset in offsets.items():
             track = self.track(tp)
             self._check_sunk(name, tp, offset)
-            self._settle(track, None, track.committed or 0, offset)
+            self._settle(tp, track, None, track.committed or 0, offset)
             track.committed, track.unfenced = offset, not owns
 
     def reset(self, tp: TopicPartition, was: CommittedOffset | None, offset: int) -> None:

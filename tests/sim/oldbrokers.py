@@ -3,58 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 
-from streamgroup.logformat import broker_partition, partition_number
-from streamgroup.model import Dialect, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.model import Dialect
 from streamgroup.znodes import Create, Operation, Set
 from tests.fakes.zookeeper import Session
 from tests.sim.broker import Logs
+from tests.sim.bytelogs import Logs07
 from tests.sim.clock import SimulatedClock
 from tests.sim.nodes import BROKERS, TOPICS, Nodes
 from tests.sim.zookeeper import SimZooKeeper
 
 _SESSION_S = 6.0
 _BEAT_S = 1.5
-
-
-class Logs07(Logs):
-    """Kafka 0.7: each broker that has a topic has so many partitions of it, which nobody else has."""
-
-    def __init__(self, counts: Mapping[str, int], brokers: int) -> None:
-        super().__init__({})
-        self.counts = dict(counts)
-        self.hosts: dict[str, list[int]] = {topic: [] for topic in counts}
-        self.away: set[int] = set()
-        self.back_at: dict[int, float] = {}
-        """By broker that was away: when it was registered again."""
-        for topic in counts:
-            for broker in range(brokers):
-                self.add_broker(topic, broker)
-
-    def add_broker(self, topic: str, broker: int) -> None:
-        """A broker gets its first record of the topic."""
-        self.hosts[topic].append(broker)
-        for partition in range(self.counts[topic]):
-            self.ends[TopicPartition(topic, partition_number(broker, partition))] = 0
-
-    def add_partitions(self, topic: str, count: int) -> None:
-        self.add_broker(topic, max(self.hosts[topic]) + 1)
-
-    def topics(self) -> dict[str, TopicInfo]:
-        return {topic: TopicInfo(topic, tuple(self._infos_of(topic))) for topic in self.counts}
-
-    def was_away(self, tp: TopicPartition, since: float) -> bool:
-        broker, _ = broker_partition(tp.partition)
-        return broker in self.away or self.back_at.get(broker, -1.0) >= since
-
-    def _infos_of(self, topic: str) -> Sequence[PartitionInfo]:
-        return [
-            PartitionInfo(partition_number(broker, partition), broker)
-            for broker in sorted(self.hosts[topic])
-            if broker not in self.away
-            for partition in range(self.counts[topic])
-        ]
 
 
 class OldBrokers:

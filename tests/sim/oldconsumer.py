@@ -283,7 +283,7 @@ class OldConsumer:
                 yield from self._release([tp])
         positions = {}
         for tp in share:
-            positions[tp] = (yield from self._committed(tp)) or 0  # autooffset.reset: smallest
+            positions[tp] = (yield from self._committed(tp)) or self._smallest(tp)
         owned = []
         for tp, thread in share.items():
             if (yield from self._create(self._nodes.owner(tp), thread.encode())):
@@ -293,6 +293,10 @@ class OldConsumer:
             return False
         self.positions, self._fetching = positions, True
         return True
+
+    def _smallest(self, tp: TopicPartition) -> int:
+        """`autooffset.reset`."""
+        return self.world.logs.range(tp).earliest
 
     def _streams(self) -> Asked:
         consumers = []
@@ -328,7 +332,7 @@ class OldConsumer:
             yield Sleep(FETCH_S)
             for tp, position in tuple(self.positions.items()) if self._fetching else ():
                 most = 1000 if self.world.calm else self.settings.chunk
-                until = min(self.world.logs.ends[tp], position + most)
+                until = self.world.logs.behind(tp, position, most)
                 if until > position:
                     self.world.checker.consumed(OffsetRange(tp, position, until))
                     self.positions[tp] = until

@@ -18,7 +18,6 @@ from streamgroup.model import (
     Document,
     LogRange,
     OffsetRange,
-    Position,
     TopicInfo,
     TopicPartition,
 )
@@ -57,8 +56,8 @@ class SimLogView:
         return object(), self.snapshot  # whatever is listed is new
 
     def known(self, partitions: Collection[TopicPartition]) -> Logs:
-        ends = self._process.known_ends
-        return {tp: LogRange(0, ends[tp]) for tp in partitions if tp in ends}
+        known = self._process.known_logs
+        return {tp: known[tp] for tp in partitions if tp in known}
 
     def watermarks(self, logs: Logs) -> Logs:
         return logs
@@ -70,25 +69,6 @@ class SimLogView:
         self._process.refresh()
 
 
-class SimLogChecks:
-    """No leader epochs, and every offset is a boundary."""
-
-    def suspects(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, Any]:
-        return {}
-
-    def epoch_ends(self, suspects: Mapping[TopicPartition, Any]) -> Mapping[TopicPartition, Any]:
-        return {}
-
-    def unsound(self, positions: Mapping[TopicPartition, Position], logs: Logs) -> frozenset[TopicPartition]:
-        return frozenset()
-
-    def boundaries(self, logs: Logs) -> None:
-        return None
-
-    def planned(self, ranges: Collection[OffsetRange]) -> None:
-        pass
-
-
 class SimPlanner(Planner):
     """The real planner, which tells the trace and the checker what it decides."""
 
@@ -96,7 +76,7 @@ class SimPlanner(Planner):
         super().__init__(
             process.ledger,
             logs,
-            SimLogChecks(),
+            process.checks,
             events,
             location=process.settings.location,
             fail_on_data_loss=True,

@@ -12,9 +12,10 @@ import random
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from streamgroup.cluster.requests import ListedOffset
+from streamgroup.driver.log_checks import LogChecks
 from streamgroup.errors import BrokerError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
@@ -28,6 +29,7 @@ from streamgroup.run import interface as io
 from streamgroup.run import questions as ask
 from streamgroup.run.config import RunConfig
 from streamgroup.run.machine import Run
+from tests.sim.boundaries import SimWatcher
 from tests.sim.broker import SimBroker
 from tests.sim.clock import Act, Sleep, Steps, Until
 from tests.sim.network import Line, Network
@@ -94,6 +96,8 @@ class Process:
         )
         self.logs = SimLogView(self)
         self._events = SimEvents(self)
+        self.watcher = SimWatcher(self)
+        self.checks = LogChecks(cast("Any", self.watcher), world.settings.location, lambda: world.clock.now)
         self.planner = SimPlanner(self, self.logs, self._events)
         self.run = Run(self._config(), self.member, self.logs, self.planner, self._events)
         self.run.completion.is_announced = lambda: query.settings.listener
@@ -110,7 +114,7 @@ class Process:
         self._waits_since: float | None = None
         """Since when it has something to do before it rejoins, or gives up what was revoked."""
         self._topics = frozenset(world.settings.topics)
-        self.known_ends: dict[TopicPartition, int] = {}
+        self.known_logs: dict[TopicPartition, LogRange] = {}
         self._wakes_at: float | None = None
         self._watch_task = 0
         self.silence = SparkSilence(self)
@@ -313,8 +317,11 @@ class Process:
         """A question of a background task of the run."""
         match question:
             case ask.ListOffsets(wanted):
-                ends = self.world.logs.ends
-                listed = {tp: ListedOffset(ends[tp] if at == LATEST else 0) for tp, at in wanted.items()}
+                logs = {tp: self.world.logs.range(tp) for tp in wanted}
+                listed = {
+                    tp: ListedOffset(logs[tp].latest if at == LATEST else logs[tp].earliest)
+                    for tp, at in wanted.items()
+                }
                 self.post(io.QuestionAnswered(task, listed))
             case ask.DescribeGroup():  # two queries on copies of a checkpoint, which R28 cannot refuse
                 self.post(io.QuestionFailed(task, BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "describe")))
@@ -327,8 +334,17 @@ class Process:
             yield Sleep(timeout)
         else:
             yield Sleep(2 * self.network.latency())
-            self.known_ends |= {tp: self.world.logs.ends[tp] for tp in partitions}
-        return {tp: end for tp, end in self.known_ends.items() if tp in partitions}
+            self.known_logs |= {tp: self.world.logs.range(tp) for tp in partitions}
+        return {tp: known for tp, known in self.known_logs.items() if tp in partitions}
+
+    def _check(self, question: ask.CheckPositions) -> Steps:
+        """As `LogChecks.ask` in its thread: ask, wait for what was asked, and ask again with the answers."""
+        until = self.clock.now + question.timeout
+        while True:
+            self.checks.ask(question.positions, question.logs, question.limits, self.planner.targets, 0.0)
+            if self.watcher.is_free or self.clock.now >= until:
+                return
+            yield Until(lambda: self.watcher.is_free, until - self.clock.now)
 
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
@@ -398,8 +414,10 @@ class Process:
             case ask.SnapshotEnds():
                 return dict(self.world.logs.ends)
             case ask.ListEnds(positions, timeout):
-                ends = yield from self._ends(positions, timeout)
-                return {tp: LogRange(0, end) for tp, end in ends.items()}
+                logs = yield from self._ends(positions, timeout)
+                return logs
+            case ask.CheckPositions():
+                yield from self._check(question)
             case ask.FetchCommitted(_, wanted):
                 self._events.filter = yield from self.lines.committed()
                 return {tp: committed for tp, committed in self._events.filter.items() if wanted(tp)}

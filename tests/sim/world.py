@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamgroup.model import Dialect, TopicPartition
 from streamgroup.options.types import GroupMode
 from tests.sim.broker import Logs, SimBroker
+from tests.sim.bytelogs import Logs07
 from tests.sim.checker import Checker, Violation
 from tests.sim.clock import Act, SimulatedClock, Sleep, Steps, Thread, Until
 from tests.sim.lineages import Lineages, is_refusal
 from tests.sim.modes import LoneChecker
-from tests.sim.oldbrokers import Logs07
 from tests.sim.oldconsumer import OldConsumer
 from tests.sim.process import Process, ProcessGone
 from tests.sim.registry import SimRegistry
@@ -29,6 +31,9 @@ Director = Callable[["World"], Steps]
 CALM_S = 100.0
 """Within this, without faults, everything must have sunk and be committed."""
 CALM_TASK_S = 0.05
+RETENTION_EVERY_S = 1.0
+RETENTION_LOOKS = 25
+"""Segments of Kafka 0.7 are kept for so long after they are committed."""
 POINT_S = 0.001
 
 
@@ -80,7 +85,7 @@ class Query:
 
     @property
     def max_offsets(self) -> int | None:
-        return None if self.world.calm else self.settings.max_offsets
+        return None if self.world.calm else self.world.logs.limit(self.settings.max_offsets)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -224,10 +229,10 @@ class Query:
             self.clock.after(self.world.restart_s(), self.start)
 
 
-def _logs_of(settings: Settings) -> Logs:
+def _logs_of(settings: Settings, seed: str) -> Logs:
     registry = settings.registry
     if registry is not None and registry.dialect is Dialect.KAFKA07:
-        return Logs07(settings.topics, registry.brokers)
+        return Logs07(settings.topics, registry.brokers, random.Random(f"{seed} messages"))
     return Logs(settings.topics, topic_ids=settings.topic_ids)
 
 
@@ -248,7 +253,7 @@ class World:
         self.settings = settings
         self.chance = random.Random(f"{seed} world")
         self.clock = SimulatedClock(tracing=tracing)
-        self.logs = _logs_of(settings)
+        self.logs = _logs_of(settings, seed)
         mode = settings.mode
         self.checker = Checker(self.clock, self.logs)
         if mode is not GroupMode.MEMBER:
@@ -306,6 +311,8 @@ class World:
             for consumer in self.consumers:
                 self.clock.after(self.chance.choice((0.0, 0.5, 8.0)), consumer.start)
             self.clock.after(0.0, lambda: self._produce(seconds))
+            if isinstance(self.logs, Logs07):
+                self.clock.after(RETENTION_EVERY_S, partial(self._delete_segments, self.logs, {}))
         for fault in faults:
             self.clock.at(fault.at, lambda fault=fault: fault.befall(self))  # type: ignore[misc]
         self.clock.run_until(seconds)
@@ -334,6 +341,18 @@ class World:
                 if self.chance.random() < 0.5:
                     self.logs.produce(tp, self.chance.randint(1, self.settings.produce_most))
             self.clock.after(self.settings.produce_every_s, lambda: self._produce(until))
+
+    def _delete_segments(self, logs: Logs07, kept: Mapping[TopicPartition, deque[int]]) -> None:
+        """Retention deletes old segments: what the group had committed, all the while, for `RETENTION_LOOKS` looks.
+
+        A real consumer that was paused may commit backwards until then, and a commit below the log's start is a loss.
+        """
+        looks = {tp: kept.get(tp, deque(maxlen=RETENTION_LOOKS)) for tp in logs.ends}
+        for tp, committed in looks.items():
+            committed.append(self.checker.track(tp).committed or 0)
+            if len(committed) == RETENTION_LOOKS:
+                logs.delete_segment(tp, min(committed))
+        self.clock.after(RETENTION_EVERY_S, partial(self._delete_segments, logs, looks))
 
     def _calm_down(self) -> None:
         self.clock.note("world", "no more faults")
