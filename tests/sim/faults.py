@@ -146,7 +146,6 @@ def _reset(world: World, query: Query, fault: Fault) -> None:
     chance = random.Random(fault.way)
     offsets = {tp: int(end * chance.random()) for tp, end in world.logs.ends.items() if chance.random() < 0.7}
     near = {tp: max(0, end - chance.randint(0, 12)) for tp, end in world.logs.ends.items() if tp in offsets}
-    offsets, near = ({tp: world.logs.record_at(tp, at) for tp, at in each.items()} for each in (offsets, near))
     ends = [chance.choice(("kill", "stop", "drain")) for _ in world.queries]
     world.operate(near if fault.amount < 0.5 else offsets, ends)
 

@@ -22,6 +22,7 @@ from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.znodes import Check, Operation, ZNode
 from streamgroup.zookeeper.watches import Watches
 from tests.sim import checker as words
+from tests.sim.boundarybugs import BOUNDARY_BUGS
 from tests.sim.bugs import BUGS, Bug, replace
 from tests.sim.clock import Steps
 from tests.sim.lonebugs import LONE_BUGS
@@ -271,4 +272,4 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
     ),
 }
 
-ALL_BUGS = {**BUGS, **RUN_BUGS, **REGISTRY_BUGS, **OFFSET_BUGS, **LONE_BUGS}
+ALL_BUGS = {**BUGS, **RUN_BUGS, **REGISTRY_BUGS, **OFFSET_BUGS, **BOUNDARY_BUGS, **LONE_BUGS}

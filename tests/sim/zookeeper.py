@@ -28,6 +28,8 @@ class SimZooKeeper(ZooKeeper):
         """No server answers until then."""
         self.renewed_at = -1e9
         """When the sessions went on after the servers had been away, or began anew with another leader."""
+        self.heard_at: dict[Any, float] = {}
+        """By client: when a session of it was last heard, perhaps late, when its process was dead."""
         self.written = written  # type: ignore[method-assign]
 
     # -- sessions -----------------------------------------------------------------------------------------------------
@@ -48,6 +50,7 @@ class SimZooKeeper(ZooKeeper):
 
     def heard_of(self, session: Session) -> None:
         """Its client has sent something."""
+        self.heard_at[session.client] = self.clock.now
         session.deadline = math.ceil((self.clock.now + session.timeout_s) / TICK_S) * TICK_S
 
     def _watch_deadline(self, session: Session) -> None:
