@@ -144,14 +144,14 @@ class Lineages:
         is_new = self._sessions_renewed_at >= since
         return any(
             p.ledger.run == run
-            and (p.alive or is_new or max(p.died_at, self._heard_at(p)) >= since)
+            and (p.alive or is_new or max(p.died_at, self._late_at(p)) >= since)
             and not is_refusal(p.failure)
             for p in self.processes
         )
 
-    def _heard_at(self, process: Process) -> float:
-        """When ZooKeeper has last heard its session: what its system had yet to send may come after its death."""
-        return -1e9 if self._is_kafkas else self._world.registry.zookeeper.heard_at.get(process, -1e9)
+    def _late_at(self, process: Process) -> float:
+        """When a packet that its system had yet to send renewed its session: no member can see that it is dead."""
+        return -1e9 if self._is_kafkas else self._world.registry.zookeeper.late_at.get(process, -1e9)
 
     @property
     def _sessions_renewed_at(self) -> float:

@@ -158,10 +158,10 @@ class Process:
         """Whether its member leaves, or has left for good."""
         return self.run.shutdown.stopped
 
-    def heard_of(self, sent_at: float) -> None:
-        """Who keeps the group has answered, as to a member, what was sent then."""
+    def heard_of(self, sent_at: float, *, leaving: bool = False) -> None:
+        """Who keeps the group has answered, as to a member, what was sent then; `leaving`: it is about to leave."""
         self.last_alive_at = max(self.last_alive_at, sent_at)
-        if self.silence.is_overdue(sent_at):
+        if self.silence.is_overdue(sent_at, leaving=leaving):
             self.world.checker.stays_silent(self)
 
     @property

@@ -37,6 +37,7 @@ from streamgroup.group.registry import events as rv
 from streamgroup.group.registry.description import describe_members, member_subtrees
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
+from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
 from streamgroup.remediation import StoredIn
 from streamgroup.run import interface as io
@@ -365,9 +366,13 @@ class RegistryLines:
                     transactions.append(self._work.popleft())
                 yield from self._transact(transactions)
 
+    @property
+    def _is_leaving(self) -> bool:
+        return self._process.membership.state is State.LEAVING
+
     def _look(self, action: rv.Look) -> Steps:
         self._befall("Look")
-        sent_at, event = self._clock.now, None
+        sent_at, leaving, event = self._clock.now, self._is_leaving, None
         try:
             nodes = yield from self._session.read(action.subtrees, self._deadline)
         except Unanswered as reason:
@@ -375,16 +380,16 @@ class RegistryLines:
         else:
             event = rv.Looked(action.token, nodes)
             if any(node.owner == self._session.session_id for node in nodes.values()):
-                self._process.heard_of(sent_at)
+                self._process.heard_of(sent_at, leaving=leaving)
         self._step(event)
 
     def _transact(self, transactions: Sequence[rv.Transact]) -> Steps:
         self._befall("Transact")
-        sent_at = self._clock.now
+        sent_at, leaving = self._clock.now, self._is_leaving
         outcomes = yield from self._session.transact_each(transactions, self._deadline)
         for transaction, outcome in zip(transactions, outcomes, strict=True):
             if outcome is None:
-                self._process.heard_of(sent_at)
+                self._process.heard_of(sent_at, leaving=leaving)
                 self._step(rv.Transacted(transaction.token))
             elif isinstance(outcome, Unanswered):
                 self._step(rv.Unanswered(transaction.token, str(outcome)))

@@ -146,12 +146,16 @@ class SparkSilence:
             times.append(seen_since + settings.session_s)
         return min(times, default=None)
 
-    def is_overdue(self, sent_at: float) -> bool:
-        """Whether a member that sends a request then should have left by that time."""
+    def is_overdue(self, sent_at: float, *, leaving: bool) -> bool:
+        """Whether a member that sends a request then should have left by that time.
+
+        In ZooKeeper the request that leaves waits for the answer to the one before it, a session timeout at most.
+        """
         due, process = self._due, self._process
         if due is None or process.run.shutdown.wanted or process.failure is not None:
             return False
-        return sent_at > max(due, process.query.resumed_at) + GRACE_S
+        grace_s = GRACE_S + (process.settings.session_s if leaving else 0.0)
+        return sent_at > max(due, process.query.resumed_at) + grace_s
 
     @property
     def is_missing(self) -> bool:

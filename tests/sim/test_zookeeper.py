@@ -147,6 +147,29 @@ def test_an_ephemeral_node_lingers_until_its_session_has_expired() -> None:
     assert watching.heard == ["/"]
 
 
+def test_what_the_system_of_a_dead_client_has_yet_to_send_renews_its_session_once() -> None:
+    play = Play()
+    for seed in range(8):  # a request of a connection that is closed may be lost
+        dead = play.client(f"dead-{seed}")
+        session, wire = dead.session, dead.client.wire
+        assert wire is not None
+        play.run(TIMEOUT_S / 6)
+        wire.stall(TIMEOUT_S / 2)
+        dead.transact(Create("/a", ephemeral=True))
+        dead.client.die()
+        died_at = play.clock.now
+        play.run(TIMEOUT_S / 2 + 0.2)
+        if late_at := play.zookeeper.late_at.get(f"dead-{seed}"):
+            break
+    assert died_at + TIMEOUT_S / 2 <= late_at < died_at + TIMEOUT_S / 2 + 0.2
+    play.run(TIMEOUT_S - 0.4)
+    assert play.zookeeper.session(session.session_id) is session
+    assert play.zookeeper.names("/") == ["a"]
+    play.run(1.0)
+    assert play.zookeeper.session(session.session_id) is None
+    assert play.zookeeper.names("/") == []
+
+
 def test_a_session_that_is_ended_in_order_takes_its_nodes_with_it_at_once() -> None:
     play = Play()
     leaving = play.client()

@@ -94,7 +94,9 @@ class Wire(Stalling, Connection):
                 if fate < 0.1:
                     self.client.lying.append(serve)
                 return
-        zookeeper.heard_of(session)
+            zookeeper.heard_late_of(session)
+        else:
+            zookeeper.heard_of(session)
         result = serve(session, self)
         self.back(partial(self._answered, result))
 

@@ -28,8 +28,8 @@ class SimZooKeeper(ZooKeeper):
         """No server answers until then."""
         self.renewed_at = -1e9
         """When the sessions went on after the servers had been away, or began anew with another leader."""
-        self.heard_at: dict[Any, float] = {}
-        """By client: when a session of it was last heard, perhaps late, when its process was dead."""
+        self.late_at: dict[Any, float] = {}
+        """By client: when the last packet of a connection that it had given up, or died with, renewed its session."""
         self.written = written  # type: ignore[method-assign]
 
     # -- sessions -----------------------------------------------------------------------------------------------------
@@ -50,8 +50,12 @@ class SimZooKeeper(ZooKeeper):
 
     def heard_of(self, session: Session) -> None:
         """Its client has sent something."""
-        self.heard_at[session.client] = self.clock.now
         session.deadline = math.ceil((self.clock.now + session.timeout_s) / TICK_S) * TICK_S
+
+    def heard_late_of(self, session: Session) -> None:
+        """What its client's system had yet to send has arrived, and counts as any other packet does."""
+        self.late_at[session.client] = self.clock.now
+        self.heard_of(session)
 
     def _watch_deadline(self, session: Session) -> None:
         def look() -> None:
