@@ -229,7 +229,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "a connection that is back is taken to have missed nothing",
         believe_in_watches,
         frozenset({words.LOST, words.STUCK, words.BEYOND_SUNK}),
-        known=(19, 46, 68),
+        known=(19, 46),
         kind=_ZOOKEEPER,
     ),
     "offsets-before-claim": Bug(
@@ -244,7 +244,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "a commit under way is written after the release",
         commit_after_the_release,
         frozenset({words.TWO_OWNERS}),
-        known=(215,),
+        known=(588,),
         kind=_ZOOKEEPER,
     ),
     "commit-while-releasing": Bug(
@@ -252,7 +252,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "commits while partitions are given up",
         commit_while_releasing,
         frozenset({words.TWO_OWNERS}),
-        known=(27, 81, 126),
+        known=(7, 19, 45),
         kind=_ZOOKEEPER,
     ),
     "lingering-taken": Bug(
@@ -260,7 +260,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "an owner node deleted, whoever has made it",
         take_what_lingers,
         frozenset({words.TWO_OWNERS, words.NON_MONOTONIC}),
-        known=(1, 4),
+        known=(4,),
         kind=_ZOOKEEPER,
     ),
     "deleted-twice": Bug(
