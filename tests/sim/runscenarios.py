@@ -116,7 +116,7 @@ def _a_predecessor_looks_alive(world: World) -> Steps:
     (q0,) = world.queries
     _produce(world)
     q0.start()
-    yield from when(world, lambda: world.registry.offset(A0) == 5)
+    yield from when(world, lambda: world.registry.offset(A0) == world.logs.behind(A0, 0, 5))
     keep_down(q0, q0.kill)
     yield Sleep(0.2)
     bring_up(q0)
