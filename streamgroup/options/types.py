@@ -157,6 +157,8 @@ class LimitOptions:
     """The planner delays a batch until this many offsets are available. None means no minimum."""
     max_trigger_delay_ms: int = 900_000
     """Milliseconds since the batch before, after which `min_offsets_per_trigger` no longer delays a batch."""
+    is_strict: bool = False
+    """Whether a batch never takes more than `max_offsets_per_trigger`, even if some partitions then take nothing."""
 
 
 @dataclass(frozen=True, slots=True)

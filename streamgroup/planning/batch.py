@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
-from streamgroup.planning.limits import Boundaries, rate_limit, whole_messages
+from streamgroup.planning.limits import Boundaries, rate_limit, strict_limit, whole_messages
 
 
 def next_document(
@@ -22,6 +22,7 @@ def next_document(
     positions: Mapping[TopicPartition, Position],
     ends: Mapping[TopicPartition, int],
     max_offsets: int | None = None,
+    is_strict: bool = False,
     min_offsets: int = 1,
     targets: Mapping[TopicPartition, int] | None = None,
     boundaries: Boundaries | None = None,
@@ -29,16 +30,20 @@ def next_document(
     """Return the document of a batch from `positions` (all partitions held) to `ends` (log ends, as far as known).
 
     None where there is nothing new, or less than `min_offsets`: the caller then returns Spark's `start` unchanged (R2).
-    `max_offsets` is shared by the backlog. `targets` are AvailableNow's snapshot (R11): no partition goes beyond its
-    target, and one without a target, which came later, stays where it is. With `boundaries` (Kafka 0.7) a limit is
-    rounded to one of them (R34), and a partition where none is known yet stays where it is.
+    `max_offsets` is shared by the backlog; with `is_strict` the batch never exceeds it. `targets` are AvailableNow's
+    snapshot (R11): no partition goes beyond its target, and one without a target, which came later, stays where it is.
+    With `boundaries` (Kafka 0.7) a limit is rounded to one of them (R34), and a partition where none is known yet stays
+    where it is.
     """
     backlog = backlog_of(positions, ends, targets)
     if not backlog or sum(map(len, backlog.values())) < min_offsets:
         return None
-    until = {tp: r.until for tp, r in backlog.items()} if max_offsets is None else rate_limit(backlog, max_offsets)
+    if max_offsets is None:
+        until = {tp: r.until for tp, r in backlog.items()}
+    else:
+        until = strict_limit(backlog, max_offsets) if is_strict else rate_limit(backlog, max_offsets)
     if boundaries is not None:
-        until = whole_messages(backlog, until, boundaries).until
+        until = whole_messages({tp: backlog[tp] for tp in until}, until, boundaries).until
         if not until:
             return None
     return Document(

@@ -36,6 +36,20 @@ def rate_limit(backlog: Mapping[TopicPartition, OffsetRange], max_offsets: int) 
     return {tp: _limited(range_, max_offsets, total) for tp, range_ in backlog.items()}
 
 
+def strict_limit(backlog: Mapping[TopicPartition, OffsetRange], max_offsets: int) -> dict[TopicPartition, int]:
+    """Return the end offsets of the first partitions of `backlog`, which take `max_offsets` offsets at most.
+
+    A partition for which nothing is left is absent.
+    """
+    until = {}
+    for tp, range_ in sorted(backlog.items()):
+        taken = min(len(range_), max_offsets)
+        if taken:
+            until[tp] = range_.start + taken
+        max_offsets -= taken
+    return until
+
+
 def _limited(backlog: OffsetRange, max_offsets: int, total: int) -> int:
     if not len(backlog):
         return backlog.until

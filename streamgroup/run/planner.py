@@ -287,6 +287,7 @@ class Planner:
             positions=self._ledger.positions(),
             ends={tp: known.latest for tp, known in logs.items()},
             max_offsets=limits.max_offsets_per_trigger,
+            is_strict=limits.is_strict,
             min_offsets=min_offsets,
             targets=self.targets,
             boundaries=self._checks.boundaries(logs),

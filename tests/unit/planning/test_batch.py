@@ -76,6 +76,24 @@ def test_nothing_new_is_no_document(ends: dict[TopicPartition, int]) -> None:
     assert plan(ends) is None
 
 
+@pytest.mark.parametrize("boundaries", [None, Boundaries(message_ends={A: (13, 17), B: (25,)})])
+def test_a_strict_limit_leaves_out_partitions_rather_than_being_exceeded(boundaries: Boundaries | None) -> None:
+    document = next_document(
+        PREVIOUS,
+        group="g",
+        lineage="lineage",
+        run="run-2",
+        positions=HELD,
+        ends={A: 111, B: 31},
+        max_offsets=3,
+        is_strict=True,
+        boundaries=boundaries,
+    )
+    assert document is not None
+    assert document.ranges == (OffsetRange(A, 10, 13),)
+    assert document.positions == {A: Position(13, "id", 4), B: HELD[B]}
+
+
 def test_a_limit_is_shared_by_the_backlog() -> None:
     document = plan({A: 111, B: 31}, max_offsets=10)
     assert document is not None

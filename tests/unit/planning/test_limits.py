@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.model import OffsetRange, TopicPartition
-from streamgroup.planning.limits import Boundaries, min_offsets_now, rate_limit, whole_messages
+from streamgroup.planning.limits import Boundaries, min_offsets_now, rate_limit, strict_limit, whole_messages
 
 P0 = TopicPartition("t", 0)
 
@@ -68,6 +68,14 @@ def test_batch_after_batch_reaches_the_end(sizes: list[int], limit: int) -> None
 def test_a_limit_below_one_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="expected at least 1, not 0"):
         rate_limit(backlog(3), 0)
+
+
+@given(SIZES, LIMITS)
+def test_a_strict_limit_is_reached_and_never_passed(sizes: list[int], limit: int) -> None:
+    ranges = backlog(*sizes, start=7)
+    until = strict_limit(ranges, limit)
+    assert all(ranges[tp].start < end <= ranges[tp].until for tp, end in until.items())
+    assert sum(end - ranges[tp].start for tp, end in until.items()) == min(limit, sum(sizes))
 
 
 @pytest.mark.parametrize(
