@@ -1,0 +1,184 @@
+"""What the options of `streamgroup consume` mean: partitions, offsets, properties."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from streamgroup.cli._cluster import Where, client_options
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.model import ClusterSnapshot, TopicPartition
+from streamgroup.options.client import PREFIX
+from streamgroup.options.parse import OPTIONS, parse_source
+from streamgroup.options.types import SourceOptions
+
+GROUP_ID = "kafka.group.id"
+_OWN = {
+    "kafka.bootstrap.servers": "--bootstrap-server",
+    "kafka.default.api.timeout.ms": "--timeout",
+    "kafka.auto.offset.reset": "-o",
+}
+"""The properties that have an option of their own."""
+_OTHERS = {"failondataloss": "failOnDataLoss"}
+"""The options of the source besides Kafka's that `-X` takes, in lower case."""
+
+
+class NoSuchPartition(StreamGroupError):
+    """A topic or partition of the command line does not exist."""
+
+
+class StartKind(Enum):
+    """Where a partition starts. The value is the word or the form of `-o`."""
+
+    BEGINNING = "beginning"
+    END = "end"
+    STORED = "stored"
+    """At the offset that a group has committed."""
+    OFFSET = "N"
+    LAST = "-N"
+    """N offsets before the end."""
+    TIMESTAMP = "s@N"
+    """At the first record of this time or later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where partitions start. `value` is an offset, a number of offsets or a timestamp (ms), as `kind` says."""
+
+    kind: StartKind
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The values of `-o`. `start` is None where none was given. `stop` is a timestamp (ms) that is not printed."""
+
+    start: Start | None = None
+    stop: int | None = None
+
+
+def parse_bounds(values: Sequence[str]) -> Bounds:
+    """Return what the values of `-o` say: at most one start, at most one stop. Raises ValueError."""
+    starts: list[Start] = []
+    stops: list[int] = []
+    for value in values:
+        found = re.fullmatch(r"(s@|e@|-)?([0-9]{1,18})", value)
+        if found is None:
+            if value not in {"beginning", "end", "stored"}:
+                raise ValueError(f"invalid offset {value!r}: expected beginning, end, stored, N, -N, s@MS or e@MS")
+            starts.append(Start(StartKind(value)))
+        elif found[1] == "e@":
+            stops.append(int(found[2]))
+        else:
+            kinds = {None: StartKind.OFFSET, "-": StartKind.LAST, "s@": StartKind.TIMESTAMP}
+            starts.append(Start(kinds[found[1]], int(found[2])))
+    if len(starts) > 1 or len(stops) > 1:
+        raise ValueError("expected at most one offset to start at, and at most one e@MS to stop at")
+    return Bounds(next(iter(starts), None), next(iter(stops), None))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A topic of the command line, whole or one partition of it, as the cluster calls that (`1-2` in Kafka 0.7)."""
+
+    topic: str
+    partition: str | None = None
+
+
+def parse_topics(topics: Sequence[str], partition: str | None) -> tuple[Wanted, ...]:
+    """Return what `-t TOPIC` or `-t TOPIC:PARTITION` and `-p` name, each once. Raises ValueError for an empty name."""
+    wanted = []
+    for text in topics:
+        topic, colon, name = text.partition(":")
+        if not topic or (colon and not name):
+            raise ValueError(f"invalid topic {text!r}: expected TOPIC or TOPIC:PARTITION")
+        wanted.append(Wanted(topic, name or partition))
+    return tuple(dict.fromkeys(wanted))
+
+
+def partitions_of(wanted: Collection[Wanted], snapshot: ClusterSnapshot) -> list[TopicPartition]:
+    """Return the partitions that `wanted` names, sorted. Raises NoSuchPartition, ConfigError for an invalid name."""
+    found: set[TopicPartition] = set()
+    missing = []
+    for one in wanted:
+        topic = snapshot.topics.get(one.topic)
+        if topic is None:
+            missing.append(f"topic {one.topic!r} does not exist")
+        elif one.partition is None:
+            found.update(TopicPartition(one.topic, info.partition) for info in topic.partitions)
+        else:
+            try:
+                number = snapshot.log_format.partition_number(one.partition)
+            except ValueError as error:
+                raise ConfigError(f"invalid partition {one.partition!r} of topic {one.topic!r}: {error}") from None
+            if topic.partition(number) is None:
+                missing.append(f"topic {one.topic!r} has no partition {one.partition}")
+            found.add(TopicPartition(one.topic, number))
+    if missing:
+        raise NoSuchPartition("; ".join(dict.fromkeys(missing)))
+    return sorted(found)
+
+
+def parse_properties(values: Sequence[str]) -> dict[str, str]:
+    """Return the options of the source that `-X NAME=VALUE` sets; the prefix `kafka.` may be left out.
+
+    Raises ValueError for a text without `=`, and for what another option of the command sets.
+    """
+    properties = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not (name and equals):
+            raise ValueError(f"invalid property {value!r}: expected NAME=VALUE")
+        if name.lower() in _OTHERS:
+            properties[_OTHERS[name.lower()]] = text
+            continue
+        full = name if name.lower().startswith(PREFIX) else PREFIX + name
+        if full.lower() in _OWN:
+            raise ValueError(f"cannot set {name}: use {_OWN[full.lower()]}")
+        properties[OPTIONS[full.lower()].name if full.lower() in OPTIONS else full] = text
+    return properties
+
+
+def source_options(
+    where: Where, topics: Collection[str], properties: Mapping[str, str], timeout_ms: int, *, include_headers: bool
+) -> SourceOptions:
+    """Return the options of a stream of `topics`, which is a member of a group if `properties` name one.
+
+    Records of aborted transactions are left out by default, as in kcat. Raises ConfigError.
+    """
+    client = client_options(where, "streamgroup-consume", timeout_ms)
+    given = {
+        "subscribe": ",".join(topics),
+        "includeHeaders": str(include_headers).lower(),
+        "kafka.client.id": client.client_id,
+        "kafka.isolation.level": "read_committed",
+        "kafka.default.api.timeout.ms": str(timeout_ms),
+        "kafkaConsumer.pollTimeoutMs": str(timeout_ms),
+        **properties,
+    }
+    if where.bootstrap_server:
+        given["kafka.bootstrap.servers"] = where.bootstrap_server
+    if where.zookeeper:
+        given["zookeeper.connect"] = where.zookeeper
+    parsed = parse_source(given, streaming=True)
+    # With the user and the password, which the texts of options would have to show.
+    return replace(parsed, client=replace(parsed.client, zookeeper=client.zookeeper))
+
+
+def group_start(bounds: Bounds) -> dict[str, str]:
+    """Return the options for where a group starts partitions without a committed offset. Raises ValueError."""
+    if bounds.stop is not None:
+        raise ValueError("cannot use e@MS with -G: a group has no timestamp to stop at")
+    match bounds.start:
+        case None | Start(StartKind.STORED) | Start(StartKind.END):
+            return {"startingOffsets": "latest"}
+        case Start(StartKind.BEGINNING):
+            return {"startingOffsets": "earliest"}
+        case Start(StartKind.TIMESTAMP, timestamp):
+            return {"startingTimestamp": str(timestamp), "startingOffsetsByTimestampStrategy": "latest"}
+    raise ValueError(
+        "cannot start a group at an offset: it starts where it has committed. Give beginning, end, stored or s@MS, "
+        "which partitions without a committed offset take"
+    )

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroup.cli._cluster import Where
+from streamgroup.cli._consume_options import (
+    Bounds,
+    NoSuchPartition,
+    Start,
+    StartKind,
+    Wanted,
+    group_start,
+    parse_bounds,
+    parse_properties,
+    parse_topics,
+    partitions_of,
+    source_options,
+)
+from streamgroup.errors import ConfigError
+from streamgroup.model import Dialect, TopicPartition
+from streamgroup.options.secrets import Secret
+from streamgroup.options.types import GroupMode, Isolation
+from tests.unit.cli.clusters import orders_cluster
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds"),
+    [
+        ((), Bounds()),
+        (("beginning",), Bounds(Start(StartKind.BEGINNING))),
+        (("end",), Bounds(Start(StartKind.END))),
+        (("stored",), Bounds(Start(StartKind.STORED))),
+        (("0",), Bounds(Start(StartKind.OFFSET, 0))),
+        (("-5",), Bounds(Start(StartKind.LAST, 5))),
+        (("s@1700000000000",), Bounds(Start(StartKind.TIMESTAMP, 1700000000000))),
+        (("e@9",), Bounds(None, 9)),
+        (("e@9", "s@3"), Bounds(Start(StartKind.TIMESTAMP, 3), 9)),
+        (("-1", "e@9"), Bounds(Start(StartKind.LAST, 1), 9)),
+    ],
+)
+def test_offsets_are_kcats(values: tuple[str, ...], bounds: Bounds) -> None:
+    assert parse_bounds(values) == bounds
+
+
+@pytest.mark.parametrize(
+    "values", [("",), ("begin",), ("--1",), ("1.5",), ("s@-1",), ("s@",), ("x@1",), ("1", "2"), ("e@1", "e@2")]
+)
+def test_other_offsets_are_refused(values: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        parse_bounds(values)
+
+
+@given(st.text())
+def test_any_offset_is_parsed_or_refused(text: str) -> None:
+    try:
+        bounds = parse_bounds([text])
+    except ValueError:
+        return
+    assert (bounds.start is None) != (bounds.stop is None)
+
+
+def test_topics_take_the_partition_of_p_but_for_those_with_one_of_their_own() -> None:
+    assert parse_topics(["a", "b:1-2", "a"], "3") == (Wanted("a", "3"), Wanted("b", "1-2"))
+    assert parse_topics(["a"], None) == (Wanted("a"),)
+    for text in (":1", "a:", ""):
+        with pytest.raises(ValueError, match="TOPIC:PARTITION"):
+            parse_topics([text], None)
+
+
+def test_partitions_are_found_by_the_names_that_the_cluster_gives_them() -> None:
+    modern, old = (orders_cluster(dialect).snapshot(None, 0.0) for dialect in (Dialect.KAFKA, Dialect.KAFKA07))
+    assert partitions_of([Wanted("orders")], modern) == [TopicPartition("orders", n) for n in range(4)]
+    assert partitions_of([Wanted("orders", "2"), Wanted("orders", "2")], modern) == [TopicPartition("orders", 2)]
+    assert partitions_of([Wanted("orders", "1-1")], old) == [TopicPartition("orders", 10001)]
+    with pytest.raises(ConfigError, match="invalid partition '1' of topic 'orders': expected <broker>-<partition>"):
+        partitions_of([Wanted("orders", "1")], old)
+
+
+def test_topics_and_partitions_that_do_not_exist_are_named_together() -> None:
+    snapshot = orders_cluster().snapshot(None, 0.0)
+    with pytest.raises(NoSuchPartition, match="topic 'no' does not exist; topic 'orders' has no partition 9"):
+        partitions_of([Wanted("no"), Wanted("orders", "9"), Wanted("orders", "1")], snapshot)
+
+
+def test_properties_are_kafkas_with_or_without_the_prefix() -> None:
+    given = ["isolation.level=read_uncommitted", "kafka.fetch.min.bytes=2", "FAILONDATALOSS=false", "client.id=a=b"]
+    assert parse_properties(given) == {
+        "kafka.isolation.level": "read_uncommitted",
+        "kafka.fetch.min.bytes": "2",
+        "failOnDataLoss": "false",
+        "kafka.client.id": "a=b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("fetch.min.bytes", "expected NAME=VALUE"),
+        ("=1", "expected NAME=VALUE"),
+        ("bootstrap.servers=b:1", "use --bootstrap-server"),
+        ("auto.offset.reset=latest", "use -o"),
+    ],
+)
+def test_properties_that_mean_nothing_or_have_an_option_are_refused(value: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_properties([value])
+
+
+BROKERS = Where(bootstrap_server="b:1")
+
+
+def test_options_read_committed_records_alone_unless_properties_say_otherwise() -> None:
+    options = source_options(BROKERS, ["a", "b"], {}, 5_000, include_headers=True)
+    assert (options.fetch.isolation, options.fetch.include_headers) == (Isolation.READ_COMMITTED, True)
+    assert options.subscription.topics == ("a", "b")
+    assert options.client.default_api_timeout_ms == options.fetch.poll_timeout_ms == 5_000
+    assert options.group is not None
+    assert options.group.mode is GroupMode.OFF
+    given = {"kafka.isolation.level": "read_uncommitted"}
+    uncommitted = source_options(BROKERS, ["a"], given, 5_000, include_headers=False)
+    assert uncommitted.fetch.isolation is Isolation.READ_UNCOMMITTED
+
+
+def test_a_group_makes_the_reader_a_member_that_starts_as_o_says() -> None:
+    given = {"kafka.group.id": "g", **group_start(Bounds(Start(StartKind.TIMESTAMP, 7)))}
+    options = source_options(BROKERS, ["a"], given, 5_000, include_headers=False)
+    assert options.group is not None
+    assert (options.group.mode, options.group.group_id) == (GroupMode.MEMBER, "g")
+    assert (options.starting.timestamp, options.starting.no_match_is_latest) == (7, True)
+    assert group_start(Bounds()) == group_start(Bounds(Start(StartKind.STORED))) == {"startingOffsets": "latest"}
+    assert group_start(Bounds(Start(StartKind.BEGINNING))) == {"startingOffsets": "earliest"}
+
+
+@pytest.mark.parametrize("bounds", [Bounds(stop=1), Bounds(Start(StartKind.OFFSET, 1)), Bounds(Start(StartKind.LAST))])
+def test_a_group_starts_at_no_offset_and_stops_at_no_time(bounds: Bounds) -> None:
+    with pytest.raises(ValueError, match="cannot"):
+        group_start(bounds)
+
+
+def test_the_password_for_zookeeper_reaches_the_client() -> None:
+    where = Where(zookeeper="z:2181/k", username="eve", password=Secret("env:EVES"))
+    registry = source_options(where, ["a"], {}, 1_000, include_headers=False).client.zookeeper
+    assert registry is not None
+    assert (registry.servers, registry.chroot) == ((("z", 2181),), "/k")
+    assert (registry.username, registry.password) == ("eve", Secret("env:EVES"))
