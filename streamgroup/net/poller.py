@@ -96,6 +96,10 @@ class Poller:
         """
         return self._links[handle].send(request, version, ceiling)
 
+    def has(self, handle: Handle) -> bool:
+        """Return whether the handle is valid. It is not from the moment in which `wait` returns its `Broken`."""
+        return handle in self._links
+
     def versions(self, handle: Handle) -> BrokerVersions | None:
         """Return the API versions of the broker; None before `Connected`. Raises KeyError for an invalid handle."""
         return self._links[handle].versions

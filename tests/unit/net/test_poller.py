@@ -46,6 +46,16 @@ def healthy(broker: Start, **others: Any) -> FakeBroker:
     return broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: always(METADATA), **others})
 
 
+def test_a_handle_is_valid_until_its_connection_breaks(broker: Start, poller: Poller) -> None:
+    fake = broker({ApiVersionsRequest: always(API_VERSIONS)})
+    handle = poller.connect("127.0.0.1", fake.port)
+    assert isinstance(collect(poller, 1)[0], Connected)
+    assert poller.has(handle)
+    fake.hang_up()
+    assert isinstance(collect(poller, 1)[0], Broken)
+    assert not poller.has(handle)
+
+
 def test_requests_before_the_handshake_are_sent_after_it(broker: Start, poller: Poller) -> None:
     fake = healthy(broker)
     handle = poller.connect("127.0.0.1", fake.port, "coordinator")
