@@ -1,0 +1,261 @@
+"""How tasks write to Kafka 0.7: the shell around `producer/kafka07_machine.py`, which decides everything.
+
+**Kafka 0.7 acknowledges nothing.** A broker never answers a PRODUCE. The producer sends an OFFSETS behind each one, and
+takes the answer as a sign that the broker has read the PRODUCE. With `verify` it reads the logs back and finds its
+bytes there; nothing else shows that records are written.
+
+Tasks do not read ZooKeeper: the driver hands brokers and topics on. A caller that can read ZooKeeper, such as the
+command line, gives `refresh`, and reports what its watches see by `update`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol, Self, TypeVar
+
+from streamgroup.errors import ProduceError, StreamGroupError
+from streamgroup.model import ClusterSnapshot, Dialect, TopicInfo, TopicPartition
+from streamgroup.net.poller import Broken, Connected, Handle, Poller, ResponseReceived
+from streamgroup.options.types import ClientOptions
+from streamgroup.producer.kafka07 import (
+    EncodedSet,
+    Kafka07Config,
+    Longs,
+    message_sets07,
+    require_partition,
+    topic07,
+)
+from streamgroup.producer.kafka07_events import (
+    Abandon07,
+    Answered07,
+    Append07,
+    Delivered07,
+    Drop07,
+    Event07,
+    Failed07,
+    Lost07,
+    MessageSet,
+    Refresh07,
+    Send07,
+    SnapshotRead07,
+    Tick07,
+    WakeAt07,
+)
+from streamgroup.producer.kafka07_machine import Kafka07Producer
+
+log = logging.getLogger(__name__)
+
+C_contra = TypeVar("C_contra", contravariant=True)
+C = TypeVar("C")
+
+
+class SealedSet(EncodedSet, Protocol):
+    """An encoded message set with its bytes."""
+
+    def sealed(self) -> memoryview:
+        """Return the bytes to send."""
+
+
+class SetEncoder(Protocol[C_contra]):
+    """Encodes columns of records as messages of Kafka 0.7 (`records/`)."""
+
+    def sizes(self, columns: C_contra) -> Longs:
+        """Return the bytes of each record as an uncompressed message."""
+
+    def encode(self, columns: C_contra, start: int, stop: int) -> SealedSet:
+        """Encode the records `[start, stop)` as one message set."""
+
+
+class Kafka07TaskProducer:
+    """Writes message sets to Kafka 0.7, for one task at a time. One thread uses it.
+
+        producer = Kafka07TaskProducer(snapshot, Kafka07Config(verify=True), options)
+        producer.append([MessageSet(TopicPartition("events", 10002), message_set07([b"a", b"b"]), count=2)])
+        producer.flush()
+
+    A producer stays usable between tasks, and keeps its connections. After an error it has given up everything that
+    was pending: write it again, at least once. `close` it in the end.
+    """
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        config: Kafka07Config,
+        options: ClientOptions,
+        *,
+        refresh: Callable[[], ClusterSnapshot] | None = None,
+        chance: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`snapshot` has the registered brokers, and the topics. `refresh` reads them again where a broker is away."""
+        self._config = config
+        self._refresh = refresh
+        self._clock = clock
+        self._machine = Kafka07Producer(config, snapshot, chance)
+        self._poller = Poller(options, clock, Dialect.KAFKA07)
+        self._handles: dict[int, Handle] = {}
+        self._connected: set[Handle] = set()
+        self._tokens: dict[tuple[Handle, int], int] = {}
+        self._unsent: set[int] = set()
+        """Tokens of requests for connections whose end is among the events that are being handled."""
+        self._wake_at: float | None = None
+        self._errors: list[ProduceError] = []
+        self.records = 0
+        """Records that were delivered, as far as Kafka 0.7 can tell: see the module."""
+        self.bytes = 0
+        """Bytes of their message sets."""
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of the message sets that are neither delivered nor failed."""
+        return self._machine.buffered
+
+    def topic(self, topic: str) -> TopicInfo:
+        """Return the broker-partitions to choose from: see `topic07`. Raises ProduceError, UnknownTopicError."""
+        return topic07(self._machine.snapshot, topic)
+
+    def update(self, snapshot: ClusterSnapshot) -> None:
+        """Use these brokers and topics from now on."""
+        self._step(SnapshotRead07(snapshot))
+
+    def write(self, partition: TopicPartition, columns: C, encoder: SetEncoder[C], *, movable: bool = False) -> None:
+        """Write the records of `columns` to `partition`, in their order.
+
+        `encoder` has the codec of the topic (`Kafka07Config.codec_of`). Otherwise as `append`. Raises
+        RecordTooLargeError also.
+        """
+        compressed = self._config.codec_of(partition.topic) != "none"
+        sizes = encoder.sizes(columns)
+        for each in message_sets07(
+            sizes, compressed, lambda start, stop: encoder.encode(columns, start, stop), self._config
+        ):
+            self.append([MessageSet(partition, each.sealed(), each.count, movable)])
+
+    def append(self, sets: Iterable[MessageSet]) -> None:
+        """Send message sets, those of one partition in this order. Wait while `buffer_memory` is full.
+
+        Raises UnknownTopicError for a broker-partition that does not exist, and the error of any set that failed.
+        """
+        new = tuple(sets)
+        for each in new:
+            require_partition(self._machine.snapshot, each.partition)
+        if self._machine.idle:
+            self._serve(0)  # a connection may have ended since it was used last
+        self._step(Append07(new))
+        self._serve(0)
+        self._raise_error()
+        while self._machine.buffered > self._config.buffer_memory:
+            self._serve(None)
+            self._raise_error()
+
+    def flush(self) -> None:
+        """Wait until every message set is delivered. Raises the error of any set that failed.
+
+        With `verify` it waits until the brokers have flushed, which takes seconds: see `Kafka07Config.verify_wait_ms`.
+        """
+        while not self._machine.idle:
+            self._serve(None)
+            self._raise_error()
+
+    def close(self) -> None:
+        """Close all connections, and give up what is not delivered."""
+        self._poller.close(reset=not self._machine.idle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _serve(self, timeout: float | None) -> None:
+        """Carry on until something happens, at most `timeout` seconds; None: until the machine wants to be called."""
+        if timeout is None and self._wake_at is not None:
+            timeout = max(0.0, self._wake_at - self._clock())
+        events = self._poller.wait(timeout)
+        for event in events:
+            match event:
+                case Connected(handle):
+                    self._connected.add(handle)
+                case ResponseReceived(handle, number, response):
+                    token = self._tokens.pop((handle, number), None)
+                    if token is not None:
+                        self._step(Answered07(token, response))
+                case Broken(handle, error):
+                    self._lost(handle, error)
+        self._unsent.clear()
+        if not events:
+            self._step(Tick07())
+
+    def _lost(self, handle: Handle, error: StreamGroupError) -> None:
+        node = int(handle.tag)
+        if self._handles.get(node) == handle:
+            unsent = set(self._unsent)
+            if handle not in self._connected:
+                unsent.update(token for (theirs, _), token in self._tokens.items() if theirs == handle)
+            self._forget(node)
+            self._step(Lost07(node, str(error), frozenset(unsent)))
+
+    def _forget(self, node: int) -> Handle:
+        handle = self._handles.pop(node)
+        self._connected.discard(handle)
+        self._tokens = {key: token for key, token in self._tokens.items() if key[0] != handle}
+        return handle
+
+    def _step(self, event: Event07) -> None:
+        self._wake_at, is_stale = None, False
+        for action in self._machine.step(event, self._clock()):
+            match action:
+                case Send07():
+                    self._send(action)
+                case Drop07(node, reason):
+                    log.debug("resetting the connection to broker %d: %s", node, reason)
+                    if node in self._handles:
+                        self._poller.drop(self._forget(node), reset=True)
+                case Delivered07(messages):
+                    self.records += messages.count
+                    self.bytes += messages.size
+                case Failed07(_, error):
+                    self._errors.append(error)
+                case WakeAt07(at):
+                    self._wake_at = at
+                case Refresh07():
+                    is_stale = True
+        if is_stale:
+            self._read_again()
+
+    def _send(self, action: Send07) -> None:
+        handle = self._handles.get(action.node)
+        if handle is None:
+            broker = self._machine.snapshot.brokers[action.node]
+            handle = self._handles[action.node] = self._poller.connect(broker.host, broker.port, str(action.node))
+        if not self._poller.has(handle):  # its end comes next among the events
+            self._unsent.add(action.token)
+            return
+        for request in action.requests:
+            number = self._poller.send(handle, request)
+        self._tokens[handle, number] = action.token
+
+    def _read_again(self) -> None:
+        """Read brokers and topics again. Only who can read ZooKeeper has given a way to."""
+        if self._refresh is None:
+            return
+        try:
+            snapshot = self._refresh()
+        except StreamGroupError as error:
+            log.debug("going on with the known brokers: %s", error)
+            return
+        self.update(snapshot)
+
+    def _raise_error(self) -> None:
+        """Raise the error of the first set that has failed, and give up the others."""
+        if not self._errors:
+            return
+        first = self._errors[0]
+        self._step(Abandon07("other records of the task could not be written"))
+        self._errors.clear()
+        raise first

@@ -1,0 +1,296 @@
+"""What a task writes to brokers of Kafka 0.7: emulated ones, on real sockets."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamgroup.errors import DeliveryTimeoutError, ProduceError, TransportError, UnknownTopicError
+from streamgroup.executor.producer07 import Kafka07TaskProducer
+from streamgroup.logformat import broker_partition
+from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.options.types import ClientOptions
+from streamgroup.producer.kafka07 import Kafka07Config, Longs
+from streamgroup.producer.kafka07_events import MessageSet
+from streamgroup.testing.kafka07 import Compressed, message_set
+from streamgroup.testing.proxy import Proxy
+from streamgroup.wire.kafka07 import message_set07
+from tests.fakes.broker07 import TOPIC, OldBroker, tp, values
+from tests.waiting import wait_until
+
+Start = Callable[..., OldBroker]
+OPTIONS = ClientOptions(bootstrap_servers=(), connection_setup_timeout_ms=2_000)
+QUICK = {"request_timeout_ms": 2_000, "delivery_timeout_ms": 4_000, "retry_backoff_ms": 20, "verify_wait_ms": 500}
+
+
+def snapshot(*brokers: OldBroker, topics: tuple[str, ...] = (TOPIC,), partitions: int = 2) -> ClusterSnapshot:
+    infos = tuple(PartitionInfo(tp(b.node, p).partition, b.node) for b in brokers for p in range(partitions))
+    return ClusterSnapshot(
+        {b.node: b.broker for b in brokers},
+        {topic: TopicInfo(topic, infos) for topic in topics},
+        dialect=Dialect.KAFKA07,
+    )
+
+
+def a_set(where: TopicPartition, *payloads: bytes, movable: bool = False) -> MessageSet:
+    return MessageSet(where, message_set07(payloads), len(payloads), movable)
+
+
+def write(writer: Kafka07TaskProducer, *sets: MessageSet) -> None:
+    writer.append(sets)
+    writer.flush()
+
+
+def log_of(broker: OldBroker, where: TopicPartition) -> bytes:
+    log = broker.logs.find(where.topic, broker_partition(where.partition)[1])
+    return b"" if log is None else bytes(log.read(0, 1 << 24))
+
+
+@pytest.fixture
+def producer() -> Iterator[Callable[..., Kafka07TaskProducer]]:
+    """Open a producer `(snapshot, **config)`."""
+    opened: list[Kafka07TaskProducer] = []
+
+    def make(where: ClusterSnapshot, refresh: Any = None, **config: Any) -> Kafka07TaskProducer:
+        settings = Kafka07Config(**{**QUICK, **config})
+        opened.append(Kafka07TaskProducer(where, settings, OPTIONS, refresh=refresh, chance=random.Random(1).random))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+Open = Callable[..., Kafka07TaskProducer]
+both = pytest.mark.parametrize("verify", [False, True], ids=["unverified", "verified"])
+
+
+@both
+def test_sets_of_two_brokers_lie_in_their_logs_in_their_order(start: Start, producer: Open, verify: bool) -> None:
+    brokers = [start(0), start(3)]
+    writer = producer(snapshot(*brokers), verify=verify, max_request_size=500)
+    sets = [a_set(tp((0, 3)[i % 2], i // 2 % 2), b"%d" % i, b"x" * i) for i in range(200)]
+    for each in sets:
+        write(writer, each)
+    for broker in brokers:
+        for partition in range(2):
+            where = tp(broker.node, partition)
+            assert log_of(broker, where) == b"".join(e.messages for e in sets if e.partition == where)
+    assert (writer.records, writer.bytes) == (400, sum(each.size for each in sets))
+
+
+@both
+def test_a_producer_is_used_for_one_task_after_the_other(start: Start, producer: Open, verify: bool) -> None:
+    broker = start()
+    writer = producer(snapshot(broker), verify=verify)
+    for value in (b"a", b"b", b"c"):
+        writer.append([a_set(tp(0, 0), value)])
+        writer.flush()
+        broker.produce(0, b"other")
+    other = message_set07([b"other"])
+    assert log_of(broker, tp(0, 0)).split(other) == [message_set07([v]) for v in (b"a", b"b", b"c")] + [b""]
+
+
+@both
+def test_a_broker_that_has_restarted_between_two_tasks_is_connected_to_again(
+    start: Start, producer: Open, verify: bool
+) -> None:
+    broker = start()
+    writer = producer(snapshot(broker), verify=verify)
+    write(writer, a_set(tp(0, 0), b"a"))
+    broker.restart()
+    write(writer, a_set(tp(0, 0), b"b"))
+    assert log_of(broker, tp(0, 0)) == message_set07([b"a", b"b"])
+
+
+@dataclass
+class Encoded:
+    data: bytes
+    count: int
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def sealed(self) -> memoryview:
+        return memoryview(self.data)
+
+
+class Gzip:
+    """An encoder as that of `records/`, of columns that are a list of values."""
+
+    def sizes(self, columns: list[bytes]) -> Longs:
+        return np.array([len(value) + 10 for value in columns], np.int64)
+
+    def encode(self, columns: list[bytes], start: int, stop: int) -> Encoded:
+        return Encoded(message_set([Compressed("gzip", columns[start:stop])]), stop - start)
+
+
+def test_columns_are_written_as_compressed_sets_of_the_batch_size(start: Start, producer: Open) -> None:
+    broker = start()
+    rows = values(1000, size=90)
+    writer = producer(snapshot(broker), codec="gzip", batch_size=10_000, verify=True)
+    writer.write(tp(0, 1), rows, Gzip())
+    writer.flush()
+    expected = [Compressed("gzip", rows[i : i + 100]) for i in range(0, 1000, 100)]
+    assert log_of(broker, tp(0, 1)) == message_set(expected)
+    assert writer.records == 1000
+
+
+def test_what_is_not_delivered_stays_within_the_buffers_memory(start: Start, producer: Open) -> None:
+    broker = start(flush_interval=10, flush_scheduler_ms=50, flush_interval_ms=100)
+    writer = producer(snapshot(broker), verify=True, buffer_memory=5_000)
+    for i in range(100):
+        writer.append([a_set(tp(0, 0), b"%d" % i, b"x" * 480)])
+        assert writer.buffered <= 5_000
+    writer.flush()
+    assert writer.records == 200
+
+
+def test_records_without_a_key_leave_a_broker_that_is_down_and_keyed_ones_fail_by_name(
+    start: Start, producer: Open
+) -> None:
+    up, down = start(0), start(1)
+    where = snapshot(up, down)
+    down.stop()
+    writer = producer(where, delivery_timeout_ms=1_000)
+    write(writer, a_set(tp(1, 0), b"free", movable=True))
+    assert message_set07([b"free"]) in (log_of(up, tp(0, 0)), log_of(up, tp(0, 1)))
+    with pytest.raises(DeliveryTimeoutError, match=r"to events 1-0: not delivered within .* broker 127\.0\.0\.1:"):
+        write(writer, a_set(tp(1, 0), b"keyed"))
+
+
+def test_a_broker_at_a_new_address_is_found_where_brokers_can_be_read_again(start: Start, producer: Open) -> None:
+    old, new = start(0), start(1)
+    before = snapshot(old)
+    after = ClusterSnapshot({0: new.broker}, before.topics, dialect=Dialect.KAFKA07)
+    old.stop()
+    writer = producer(before, refresh=lambda: after)
+    write(writer, a_set(tp(0, 0), b"keyed"))
+    assert log_of(new, tp(0, 0)) == message_set07([b"keyed"])
+
+
+def test_a_zookeeper_that_is_away_leaves_the_known_brokers(start: Start, producer: Open) -> None:
+    broker = start()
+    where = snapshot(broker)
+    broker.stop()
+
+    def refresh() -> ClusterSnapshot:
+        raise TransportError("no ZooKeeper")
+
+    writer = producer(where, refresh=refresh)
+    threading.Timer(0.3, broker.restart).start()
+    write(writer, a_set(tp(0, 0), b"keyed"))
+    assert log_of(broker, tp(0, 0)) == message_set07([b"keyed"])
+
+
+def test_a_new_topic_is_created_at_partition_0_and_its_others_are_used_once_registered(
+    start: Start, producer: Open
+) -> None:
+    broker = start()
+    writer = producer(snapshot(broker, topics=()))
+    assert [info.partition for info in writer.topic("new").partitions] == [0]
+    write(writer, a_set(tp(0, 0, "new"), b"a"))
+    assert log_of(broker, tp(0, 0, "new")) == message_set07([b"a"])
+    writer.update(snapshot(broker, topics=("new",)))
+    assert [info.partition for info in writer.topic("new").partitions] == [0, 1]
+
+
+def test_an_unknown_broker_partition_is_refused_before_anything_is_sent(start: Start, producer: Open) -> None:
+    writer = producer(snapshot(start()))
+    with pytest.raises(UnknownTopicError, match="broker 7 is not registered"):
+        writer.append([a_set(tp(7, 0), b"a")])
+    with pytest.raises(UnknownTopicError, match="broker 0 has 2 partitions"):
+        write(writer, a_set(tp(0, 2), b"a"))
+
+
+def test_a_set_that_the_broker_refuses_closes_the_connection_and_fails(start: Start, producer: Open) -> None:
+    broker = start()
+    writer = producer(snapshot(broker))
+    damaged = bytearray(message_set07([b"a"]))
+    damaged[-1] ^= 1
+    with pytest.raises(ProduceError, match="nobody can tell whether the broker has them"):
+        write(writer, MessageSet(tp(0, 0), bytes(damaged), 1))
+    write(writer, a_set(tp(0, 0), b"b"))
+    assert log_of(broker, tp(0, 0)) == message_set07([b"b"])
+
+
+def test_a_message_that_the_broker_drops_is_found_missing(start: Start, producer: Open) -> None:
+    broker = start(max_message_size=100)
+    writer = producer(snapshot(broker), verify=True)
+    with pytest.raises(ProduceError, match="expected 111 bytes from position 11 on, and the log ends at 11"):
+        write(writer, a_set(tp(0, 0), b"a"), a_set(tp(0, 0), b"x" * 101))
+
+
+# -- connections that break --------------------------------------------------------------------------------------------
+
+
+def proxied(broker: OldBroker, proxy: Proxy) -> ClusterSnapshot:
+    address = Broker(broker.node, "127.0.0.1", proxy.port)
+    return dataclasses.replace(snapshot(broker), brokers={broker.node: address})
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_under_cut_connections_verify_leaves_every_set_there_once_and_in_order(
+    start: Start, producer: Open, seed: int
+) -> None:
+    chance = random.Random(seed)
+    broker = start(flush_interval=1)
+    with Proxy(("127.0.0.1", broker.port)) as proxy:
+        writer = producer(
+            proxied(broker, proxy), verify=True, max_request_size=2_000, delivery_timeout_ms=30_000, verify_wait_ms=500
+        )
+        sets = [a_set(tp(0, i % 2), b"%d" % i, b"x" * 300) for i in range(300)]
+        for i, each in enumerate(sets):
+            writer.append([each])
+            if i % 75 == 20:
+                time.sleep(chance.uniform(0, 0.01))
+                proxy.cut()
+        writer.flush()
+    for partition in range(2):
+        theirs = b"".join(each.messages for each in sets if each.partition == tp(0, partition))
+        assert log_of(broker, tp(0, partition)) == theirs
+
+
+def test_without_verify_a_cut_connection_fails_the_task_and_nothing_is_there_twice(
+    start: Start, producer: Open
+) -> None:
+    broker = start()
+    failed: list[ProduceError] = []
+    with Proxy(("127.0.0.1", broker.port)) as proxy:
+        writer = producer(proxied(broker, proxy), max_request_size=2_000)
+        sets = [a_set(tp(0, 0), b"%d" % i, b"x" * 300) for i in range(200)]
+        for i, each in enumerate(sets):
+            try:
+                writer.append([each])
+                if i % 50 == 49:
+                    writer.flush()
+            except ProduceError as error:
+                failed.append(error)
+            if i % 30 == 0:
+                proxy.cut()
+    log = log_of(broker, tp(0, 0))
+    assert failed
+    assert all(error.maybe_written for error in failed)
+    assert all(log.count(each.messages) <= 1 for each in sets)
+
+
+def test_a_broker_that_is_killed_and_comes_back_has_everything_with_verify(start: Start, producer: Open) -> None:
+    broker = start()
+    writer = producer(snapshot(broker), verify=True, max_request_size=1_000, delivery_timeout_ms=30_000)
+    sets = [a_set(tp(0, 0), b"%d" % i, b"x" * 100) for i in range(200)]
+    for i, each in enumerate(sets):
+        writer.append([each])
+        if i == 100:
+            broker.restart()
+    writer.flush()
+    wait_until(lambda: writer.records == 400, "all records")
+    assert log_of(broker, tp(0, 0)) == b"".join(each.messages for each in sets)
