@@ -115,6 +115,8 @@ class Kafka07Producer:
 
     def _append(self, sets: Iterable[MessageSet]) -> None:
         for each in sets:
+            if not each.size:
+                raise ValueError(f"an empty message set for {KAFKA07_LOG.name(each.partition)}")
             each.number, each.created_at = self._next_number, self._now
             self._next_number += 1
             self.buffered += each.size

@@ -192,6 +192,11 @@ def test_bytes_that_are_not_resolved_are_counted(world: World) -> None:
     assert world.producer.buffered == 0
 
 
+def test_an_empty_set_is_refused(world: World) -> None:
+    with pytest.raises(ValueError, match="an empty message set for events 0-0"):
+        world.append(a_set())
+
+
 # -- without verify ----------------------------------------------------------------------------------------------------
 
 

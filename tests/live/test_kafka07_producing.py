@@ -1,0 +1,198 @@
+"""Writing to Kafka 0.7: two emulated brokers with three partitions each, their ZooKeeper a real one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamgroup.cluster.interface import Cluster, open_cluster
+from streamgroup.driver.batch import plan_batch
+from streamgroup.executor.fetcher import read
+from streamgroup.executor.producer07 import Kafka07TaskProducer
+from streamgroup.logformat import KAFKA07_LOG, broker_partition, partition_number
+from streamgroup.model import ClusterSnapshot, TopicPartition
+from streamgroup.options.parse import parse_source
+from streamgroup.options.types import ClientOptions, ZooKeeperOptions
+from streamgroup.producer.kafka07 import Kafka07Config
+from streamgroup.producer.kafka07_events import MessageSet
+from streamgroup.producer.partitioners import Partitioner, ProducerTopic
+from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07, message_set
+from tests.waiting import soon, wait_until
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+
+RECORDS = 2_000
+SESSION_MS = 1_000
+CONFIG = {
+    "num.partitions": 3,
+    "log.file.size": 20_000,
+    "log.flush.interval": 50,
+    "log.default.flush.interval.ms": 100,
+    "log.default.flush.scheduler.interval.ms": 100,
+    "zk.sessiontimeout.ms": SESSION_MS,
+}
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka07Server]:
+    with Kafka07Server(brokers=2, config=CONFIG) as server:
+        yield server
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"written{next(_numbers)}"
+
+
+@pytest.fixture
+def changed() -> threading.Event:
+    """Is set when a watch in ZooKeeper fires."""
+    return threading.Event()
+
+
+@pytest.fixture
+def cluster(kafka: Kafka07Server, changed: threading.Event) -> Iterator[Cluster]:
+    """What the driver, or the command line, reads in ZooKeeper."""
+    with closing(open_cluster(options(kafka), changed.set)) as opened:
+        yield opened
+
+
+def options(kafka: Kafka07Server) -> ClientOptions:
+    host, _, port = kafka.zookeeper_connect.partition("/")[0].rpartition(":")
+    chroot = kafka.zookeeper_connect.partition("/")[2]
+    zookeeper = ZooKeeperOptions(((host, int(port)),), chroot=f"/{chroot}" if chroot else "")
+    return ClientOptions((), zookeeper=zookeeper)
+
+
+def planned(cluster: Cluster, topic: str) -> ClusterSnapshot:
+    return cluster.snapshot([topic], soon(), refresh=True)
+
+
+def open_producer(kafka: Kafka07Server, where: ClusterSnapshot, **config: object) -> Kafka07TaskProducer:
+    settings = Kafka07Config(**{"verify_wait_ms": 2_000, **config})  # type: ignore[arg-type]
+    return Kafka07TaskProducer(where, settings, options(kafka), chance=random.Random(1).random)
+
+
+def a_set(
+    topic: str, partition: int, values: Sequence[bytes], codec: str = "none", movable: bool = False
+) -> MessageSet:
+    payloads = [Compressed(codec, values)] if codec != "none" else values
+    return MessageSet(TopicPartition(topic, partition), message_set(payloads), len(values), movable)
+
+
+def values_of(kafka: Kafka07Server, topic: str) -> dict[int, list[bytes]]:
+    """What the source reads, by partition."""
+    given = {"zookeeper.connect": kafka.zookeeper_connect, "subscribe": topic, "startingOffsets": "earliest"}
+    parsed = parse_source(given, streaming=False)
+    found: dict[int, list[bytes]] = defaultdict(list)
+    for task in plan_batch(parsed):
+        for batch in read(task, parsed.client, parsed.fetch):
+            for row in batch.select(["partition", "value"]).to_pylist():
+                found[row["partition"]].append(row["value"])
+    return dict(found)
+
+
+def create(kafka: Kafka07Server, cluster: Cluster, topic: str) -> ClusterSnapshot:
+    """Have both brokers create the topic, and return it."""
+    with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
+        for broker in (0, 1):
+            producer.produce(topic, [], partition=0, broker=broker)
+    wait_until(lambda: len(planned(cluster, topic).topics[topic].partitions) == 6, "both brokers have registered it")
+    return planned(cluster, topic)
+
+
+@pytest.mark.parametrize("verify", [False, True], ids=["unverified", "verified"])
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
+def test_what_is_written_is_read_back_by_the_source(
+    kafka: Kafka07Server, cluster: Cluster, topic: str, codec: str, verify: bool
+) -> None:
+    where = create(kafka, cluster, topic)
+    keys = [f"key-{i}" for i in range(RECORDS)]
+    partitioner = Partitioner("hashcode", batch_size=1, rng=np.random.default_rng(1))
+    with open_producer(kafka, where, verify=verify) as producer:
+        chosen = partitioner.partitions(
+            ProducerTopic.of(producer.topic(topic)), pa.array(keys), np.ones(RECORDS, np.int64)
+        ).tolist()
+        expected: dict[int, list[bytes]] = defaultdict(list)
+        for partition, key in zip(chosen, keys, strict=True):
+            expected[partition].append(key.encode())
+        for start in range(0, RECORDS, 20):
+            for partition, values in expected.items():
+                if part := values[start : start + 20]:
+                    producer.append([a_set(topic, partition, part, codec)])
+        producer.flush()
+        assert producer.records == RECORDS
+    assert len(expected) == 6
+    wait_until(lambda: sum(map(len, values_of(kafka, topic).values())) == RECORDS, "all is flushed")
+    assert values_of(kafka, topic) == expected
+
+
+def test_a_new_topic_begins_at_partition_0_of_each_broker_and_spreads_when_the_watch_fires(
+    kafka: Kafka07Server, cluster: Cluster, topic: str, changed: threading.Event
+) -> None:
+    with open_producer(kafka, planned(cluster, topic), verify=True) as producer:
+        first = [info.partition for info in producer.topic(topic).partitions]
+        assert [KAFKA07_LOG.partition_name(p) for p in first] == ["0-0", "1-0"]
+        changed.clear()
+        producer.append([a_set(topic, partition, [b"first"]) for partition in first])
+        producer.flush()
+
+        def spread() -> bool:
+            if changed.wait(0.1):
+                changed.clear()
+                producer.update(planned(cluster, topic))
+            return len(producer.topic(topic).partitions) == 6
+
+        wait_until(spread, "the registrations of both brokers")
+        every = [info.partition for info in producer.topic(topic).partitions]
+        producer.append([a_set(topic, partition, [b"second"]) for partition in every])
+        producer.flush()
+    found = values_of(kafka, topic)
+    assert {p: v for p, v in found.items() if p in first} == {p: [b"first", b"second"] for p in first}
+    assert sum(map(len, found.values())) == 8
+
+
+def test_a_killed_broker_that_comes_back_has_every_record_once_and_in_order_with_verify(
+    kafka: Kafka07Server, cluster: Cluster, topic: str
+) -> None:
+    where = create(kafka, cluster, topic)
+    partition = partition_number(0, 1)
+    values = [b"%d" % i for i in range(RECORDS)]
+    with open_producer(kafka, where, verify=True, max_request_size=1_000, buffer_memory=4_000) as producer:
+        for start in range(0, RECORDS, 20):
+            if start == RECORDS // 2:
+                kafka.brokers[0].kill()
+                restart = threading.Thread(target=kafka.brokers[0].restart)
+                restart.start()
+            producer.append([a_set(topic, partition, values[start : start + 20])])
+        producer.flush()
+        restart.join()
+    assert values_of(kafka, topic)[partition] == values
+
+
+def test_records_without_a_key_go_to_the_other_broker_while_one_is_down(
+    kafka: Kafka07Server, cluster: Cluster, topic: str
+) -> None:
+    where = create(kafka, cluster, topic)
+    kafka.brokers[1].kill()
+    numbers = itertools.cycle(info.partition for info in where.topics[topic].partitions)
+    try:
+        with open_producer(kafka, where, verify=True) as producer:
+            for i in range(0, RECORDS, 20):
+                values = [b"%d" % n for n in range(i, i + 20)]
+                producer.append([a_set(topic, next(numbers), values, movable=True)])
+            producer.flush()
+    finally:
+        kafka.brokers[1].restart()
+    found = values_of(kafka, topic)
+    assert {broker_partition(p)[0] for p, theirs in found.items() if theirs} == {0}
+    assert Counter(itertools.chain(*found.values())) == Counter(b"%d" % n for n in range(RECORDS))
