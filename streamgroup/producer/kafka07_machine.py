@@ -341,7 +341,8 @@ class Kafka07Producer:
         return [TopicPartition(tp.topic, each.partition) for each in infos if not self._is_away(each.leader)]
 
     def _is_away(self, node: int) -> bool:
-        return self._node(node).failures > 0 or node not in self.snapshot.brokers
+        # After the backoff it is tried again, or records without a key would never go there any more.
+        return not self._is_open(self._node(node))
 
     # -- time ---------------------------------------------------------------------------------------------------------
 

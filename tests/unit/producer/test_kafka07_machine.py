@@ -281,6 +281,19 @@ def test_a_broker_that_comes_back_in_time_gets_what_waited(world: World) -> None
     assert not world.failed
 
 
+def test_a_broker_whose_connection_ended_gets_records_without_a_key_again(world: World) -> None:
+    world.append(a_set(b"a"))
+    world.serve()
+    world.lose(0)
+    world.append(a_set(b"b", movable=True))
+    world.serve()
+    assert broker_partition(world.delivered[-1].messages.partition.partition)[0] == 1
+    world.now += 2
+    world.append(a_set(b"c", movable=True))
+    world.serve()
+    assert world.log(tp(0, 0)) == message_set07([b"a", b"c"])
+
+
 def test_new_brokers_and_topics_are_used_as_soon_as_they_are_told(world: World) -> None:
     world.step(SnapshotRead07(ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07)))
     world.append(a_set(b"a", movable=True))
