@@ -237,6 +237,20 @@ def test_a_request_without_an_answer_is_given_up_with_its_connection(world: Worl
     assert not world.requests[0]
 
 
+def test_a_set_whose_time_is_over_is_not_sent_again(tmp_path: Path) -> None:
+    world = World(tmp_path, delivery_timeout_ms=5_000)
+    late, other = a_set(b"late"), a_set(b"other")
+    world.append(late)
+    world.now += 3
+    world.append(other)
+    world.now += 3
+    world.step(Tick07())
+    assert [each.messages for each in world.failed] == [late]
+    world.lose(0, unsent=True)
+    world.serve(1)
+    assert world.log(tp(0, 0)) == other.messages
+
+
 def test_a_late_answer_is_ignored(world: World) -> None:
     world.append(a_set(b"a"))
     (send,) = world.requests[0]
@@ -443,6 +457,36 @@ def test_a_damaged_log_cannot_be_verified(verifying: World) -> None:
     (send,) = verifying.requests[0]
     verifying.step(Answered07(send.token, decode_response(send.requests[0], b"\0\0" + bytes(8))))
     assert "the log is damaged: position 0: a message of 0 bytes is announced there" in verifying.errors[0]
+
+
+def test_a_set_larger_than_what_is_read_at_once_is_found(tmp_path: Path) -> None:
+    world = World(tmp_path, verify=True, fetch_size=50)
+    sets = [a_set(b"x" * size) for size in (500, 10, 300)]
+    world.append(*sets)
+    world.serve()
+    assert [each.messages for each in world.delivered] == sets
+
+
+def test_a_message_that_begins_as_a_dropped_set_does_at_the_end_of_the_log_is_read_over(tmp_path: Path) -> None:
+    world = World(tmp_path, verify=True)
+    world.brokers[0] = Broker(tmp_path / "0", max_message_size=50)
+    world.append(a_set(b"a", b"x" * 51))
+    world.serve()
+    world.brokers[0].produce(message_set07([b"a"]), TOPIC)
+    world.serve(15)
+    assert "they are not there after 1 attempts" in world.errors[0]
+
+
+def test_after_each_lost_connection_the_wait_for_a_flush_begins_again(verifying: World) -> None:
+    verifying.append(a_set(b"a"))
+    verifying.handle(0)
+    verifying.lose(0)
+    verifying.serve(8)
+    verifying.lose(0)
+    verifying.serve(8)
+    assert verifying.log(tp(0, 0)) == b""
+    verifying.serve(8)
+    assert verifying.log(tp(0, 0)) == message_set07([b"a"])
 
 
 @settings(deadline=None, max_examples=60)
