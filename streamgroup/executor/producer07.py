@@ -124,8 +124,8 @@ class Kafka07TaskProducer:
     def write(self, partition: TopicPartition, columns: C, encoder: SetEncoder[C], *, movable: bool = False) -> None:
         """Write the records of `columns` to `partition`, in their order.
 
-        `encoder` has the codec of the topic (`Kafka07Config.codec_of`). Otherwise as `append`. Raises
-        RecordTooLargeError also.
+        `encoder` has the codec of the topic (`Kafka07Config.codec_of`). `movable` says that none of the records has a
+        key, or a partition that was asked for. Otherwise as `append`. Raises RecordTooLargeError also.
         """
         compressed = self._config.codec_of(partition.topic) != "none"
         sizes = encoder.sizes(columns)

@@ -180,7 +180,7 @@ def test_a_request_is_no_larger_than_its_maximum(tmp_path: Path) -> None:
     world = World(tmp_path, max_request_size=100, max_in_flight=2)
     sets = [a_set(b"x" * 20) for _ in range(10)]  # of 30 bytes
     world.append(*sets)
-    assert [len(send.requests[0].produces) for send in world.requests[0]] == [3, 3]  # type: ignore[union-attr]
+    assert [len(send.requests[0].produces) for send in world.requests[0]] == [3, 3]
     world.serve()
     assert world.log(tp(0, 0)) == b"".join(each.messages for each in sets)
 
