@@ -17,12 +17,14 @@ from streamgroup.errors import DeliveryTimeoutError, ProduceError, TransportErro
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.net.poller import Broken, Connected, Event, Handle, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer.kafka07 import Kafka07Config, Longs
 from streamgroup.producer.kafka07_events import MessageSet
 from streamgroup.testing.kafka07 import Compressed, message_set
 from streamgroup.testing.proxy import Proxy
-from streamgroup.wire.kafka07 import message_set07
+from streamgroup.wire.kafka07 import OffsetsResponse07, Request07, message_set07
+from streamgroup.wire.versions import BrokerVersions
 from tests.fakes.broker07 import TOPIC, OldBroker, tp, values
 from tests.waiting import wait_until
 
@@ -294,3 +296,55 @@ def test_a_broker_that_is_killed_and_comes_back_has_everything_with_verify(start
     writer.flush()
     wait_until(lambda: writer.records == 400, "all records")
     assert log_of(broker, tp(0, 0)) == b"".join(each.messages for each in sets)
+
+
+class StubPoller:
+    """Handles of one broker, and the events that `wait` returns next."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Handle, Request07]] = []
+        self.handles: list[Handle] = []
+        self.broken: set[Handle] = set()
+        self.events: list[list[Event]] = []
+
+    def connect(self, host: str, port: int, tag: str) -> Handle:
+        self.handles.append(Handle(len(self.handles), host, port, tag))
+        return self.handles[-1]
+
+    def has(self, handle: Handle) -> bool:
+        return handle not in self.broken
+
+    def send(self, handle: Handle, request: Request07) -> int:
+        self.sent.append((handle, request))
+        return len(self.sent) - 1
+
+    def wait(self, timeout: float | None) -> list[Event]:
+        events = self.events.pop(0) if self.events else []
+        self.broken |= {event.handle for event in events if isinstance(event, Broken)}
+        return events
+
+    def close(self, *, reset: bool) -> None:
+        self.handles.clear()
+
+
+def test_a_request_for_a_connection_whose_end_is_known_by_then_counts_as_unsent(
+    start: Start, producer: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poller = StubPoller()
+    monkeypatch.setattr("streamgroup.executor.producer07.Poller", lambda *_: poller)
+    writer = producer(snapshot(start()), max_in_flight=1, max_request_size=1, retry_backoff_ms=1)
+    first, second = a_set(tp(0, 0), b"first"), a_set(tp(0, 0), b"second")
+    writer.append([first, second])
+    handle, answered = poller.handles[0], OffsetsResponse07((0,))
+    end = Broken(handle, TransportError("it has ended"), ())
+    # The answer to the first has come with the end of the connection, and the machine goes on with the second.
+    poller.events = [[Connected(handle, BrokerVersions("", {})), ResponseReceived(handle, 1, answered), end]]
+    writer.append([])
+    assert writer.records == 1
+    wait_until(lambda: writer.append([]) or len(poller.sent) == 4, "the second is sent")
+    assert [each for each, _ in poller.sent] == [handle, handle, poller.handles[1], poller.handles[1]]
+    poller.events = [
+        [Connected(poller.handles[1], BrokerVersions("", {})), ResponseReceived(poller.handles[1], 3, answered)]
+    ]
+    writer.flush()
+    assert writer.records == 2
