@@ -14,20 +14,14 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol, Self, TypeVar
+from typing import Self
 
+from streamgroup.backoff import Random
 from streamgroup.errors import ProduceError, StreamGroupError
 from streamgroup.model import ClusterSnapshot, Dialect, TopicInfo, TopicPartition
 from streamgroup.net.poller import Broken, Connected, Handle, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
-from streamgroup.producer.kafka07 import (
-    EncodedSet,
-    Kafka07Config,
-    Longs,
-    message_sets07,
-    require_partition,
-    topic07,
-)
+from streamgroup.producer.kafka07 import Kafka07Config, message_sets07, require_partition, topic07
 from streamgroup.producer.kafka07_events import (
     Abandon07,
     Answered07,
@@ -45,36 +39,17 @@ from streamgroup.producer.kafka07_events import (
     WakeAt07,
 )
 from streamgroup.producer.kafka07_machine import Kafka07Producer
+from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
 
 log = logging.getLogger(__name__)
-
-C_contra = TypeVar("C_contra", contravariant=True)
-C = TypeVar("C")
-
-
-class SealedSet(EncodedSet, Protocol):
-    """An encoded message set with its bytes."""
-
-    def sealed(self) -> memoryview:
-        """Return the bytes to send."""
-
-
-class SetEncoder(Protocol[C_contra]):
-    """Encodes columns of records as messages of Kafka 0.7 (`records/`)."""
-
-    def sizes(self, columns: C_contra) -> Longs:
-        """Return the bytes of each record as an uncompressed message."""
-
-    def encode(self, columns: C_contra, start: int, stop: int) -> SealedSet:
-        """Encode the records `[start, stop)` as one message set."""
 
 
 class Kafka07TaskProducer:
     """Writes message sets to Kafka 0.7, for one task at a time. One thread uses it.
 
-        producer = Kafka07TaskProducer(snapshot, Kafka07Config(verify=True), options)
-        producer.append([MessageSet(TopicPartition("events", 10002), message_set07([b"a", b"b"]), count=2)])
-        producer.flush()
+        with Kafka07TaskProducer(snapshot, Kafka07Config(verify=True), options) as producer:
+            producer.write(TopicPartition("events", 10002), columns)
+            producer.flush()
 
     A producer stays usable between tasks, and keeps its connections. After an error it has given up everything that
     was pending: write it again, at least once. `close` it in the end.
@@ -87,14 +62,14 @@ class Kafka07TaskProducer:
         options: ClientOptions,
         *,
         refresh: Callable[[], ClusterSnapshot] | None = None,
-        chance: Callable[[], float] = random.random,
+        chance: Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`snapshot` has the registered brokers, and the topics. `refresh` reads them again where a broker is away."""
         self._config = config
         self._refresh = refresh
         self._clock = clock
-        self._machine = Kafka07Producer(config, snapshot, chance)
+        self._machine = Kafka07Producer(config, snapshot, chance or random.Random())
         self._poller = Poller(options, clock, Dialect.KAFKA07)
         self._handles: dict[int, Handle] = {}
         self._connected: set[Handle] = set()
@@ -121,18 +96,25 @@ class Kafka07TaskProducer:
         """Use these brokers and topics from now on."""
         self._step(SnapshotRead07(snapshot))
 
-    def write(self, partition: TopicPartition, columns: C, encoder: SetEncoder[C], *, movable: bool = False) -> None:
-        """Write the records of `columns` to `partition`, in their order.
+    def write(self, partition: TopicPartition, columns: RecordColumns, *, movable: bool = True) -> None:
+        """Write the values of `columns` to `partition`, in their order, compressed as the topic is.
 
-        `encoder` has the codec of the topic (`Kafka07Config.codec_of`). `movable` says that none of the records has a
-        key, or a partition that was asked for. Otherwise as `append`. Raises RecordTooLargeError also.
+        `movable` is False where the column `partition` has named the partition. If it is True, sets of records without
+        a key may go to another broker-partition of the topic. Raises EncodeError for null values and headers, which
+        messages of 0.7 cannot have, RecordTooLargeError, and as `append`.
         """
-        compressed = self._config.codec_of(partition.topic) != "none"
-        sizes = encoder.sizes(columns)
-        for each in message_sets07(
-            sizes, compressed, lambda start, stop: encoder.encode(columns, start, stop), self._config
-        ):
-            self.append([MessageSet(partition, each.sealed(), each.count, movable)])
+        codec = self._config.codec_of(partition.topic)
+        level = None if codec == "none" else self._config.compression_level
+        encoder = Encoder(RecordFormat.V07_1, codec, level)
+
+        def encode(start: int, stop: int) -> MessageSet:
+            encoded = encoder.encode(columns, start, stop)
+            keys = None if columns.key is None else columns.key.slice(start, stop - start)
+            unkeyed = keys is None or keys.null_count == len(keys)
+            return MessageSet(partition, encoded.sealed(), encoded.count, movable and unkeyed)
+
+        for each in message_sets07(encoder.sizes(columns), codec != "none", encode, self._config):
+            self.append([each])
 
     def append(self, sets: Iterable[MessageSet]) -> None:
         """Send message sets, those of one partition in this order. Wait while `buffer_memory` is full.

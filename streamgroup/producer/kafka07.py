@@ -55,6 +55,8 @@ class Kafka07Config:
     """Bytes of message sets whose fate is unknown. More are not accepted until some are delivered."""
     codec: str = "none"
     """`compression.codec`."""
+    compression_level: int | None = None
+    """The codec's level; None is Java's default."""
     compressed_topics: frozenset[str] = frozenset()
     """`compressed.topics`: the only topics that are compressed. If empty, all are."""
     max_in_flight: int = 5

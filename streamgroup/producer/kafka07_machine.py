@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from streamgroup.backoff import Random, backoff_s
 from streamgroup.errors import DecodeError, ProduceError
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import ClusterSnapshot, TopicPartition
@@ -55,9 +56,6 @@ from streamgroup.wire.kafka07 import (
     OffsetsResponse07,
     Request07,
 )
-
-Random = Callable[[], float]
-"""Returns a number in [0, 1)."""
 
 _READ_INTERVAL_S = 0.1
 """Seconds between two reads of a log that has nothing new."""
@@ -162,7 +160,10 @@ class Kafka07Producer:
         broker = self._node(node)
         broker.reason, broker.in_flight = reason, 0
         broker.failures += 1
-        broker.retry_at = self._now + self._backoff_s(broker.failures)
+        config = self._config
+        broker.retry_at = self._now + backoff_s(
+            broker.failures, config.retry_backoff_ms, config.retry_backoff_max_ms, self._random
+        )
         back: list[MessageSet] = []
         for token in [token for token, pending in self._pending.items() if pending.node == node]:
             pending = self._pending.pop(token)
@@ -330,7 +331,7 @@ class Kafka07Producer:
                 continue
             for each in movable:
                 partition.queue.remove(each)
-                each.partition = others[int(self._random() * len(others))]
+                each.partition = others[int(self._random.random() * len(others))]
                 self._partition(each.partition).queue.append(each)
 
     def _others(self, tp: TopicPartition) -> list[TopicPartition]:
@@ -379,12 +380,6 @@ class Kafka07Producer:
                 elif self._config.verify and not partition.asked and partition.to_read:
                     times.append(partition.read_at)
         return min(times, default=None)
-
-    def _backoff_s(self, attempts: int) -> float:
-        """Return the seconds before the next connection: doubled with each failure, with up to 20 % of jitter."""
-        exponent = min(attempts - 1, 32)  # a larger exponent only makes a larger integer
-        wait = float(min(self._config.retry_backoff_ms * 2**exponent, self._config.retry_backoff_max_ms)) / 1000
-        return wait * (0.8 + 0.4 * self._random())
 
     # -- message sets -------------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ def planned(cluster: Cluster, topic: str) -> ClusterSnapshot:
 
 def open_producer(kafka: Kafka07Server, where: ClusterSnapshot, **config: object) -> Kafka07TaskProducer:
     settings = Kafka07Config(**{"verify_wait_ms": 2_000, **config})
-    return Kafka07TaskProducer(where, settings, options(kafka), chance=random.Random(1).random)
+    return Kafka07TaskProducer(where, settings, options(kafka), chance=random.Random(1))
 
 
 def a_set(

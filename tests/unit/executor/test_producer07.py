@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from streamgroup.errors import DeliveryTimeoutError, ProduceError, TransportError, UnknownTopicError
+from streamgroup.errors import DeliveryTimeoutError, EncodeError, ProduceError, TransportError, UnknownTopicError
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.net.poller import Broken, Connected, Event, Handle, ResponseReceived
 from streamgroup.options.types import ClientOptions
-from streamgroup.producer.kafka07 import Kafka07Config, Longs
+from streamgroup.producer.kafka07 import Kafka07Config
 from streamgroup.producer.kafka07_events import MessageSet
-from streamgroup.testing.kafka07 import Compressed, message_set
+from streamgroup.records.decode import DecodeOptions
+from streamgroup.records.encode import RecordColumns
+from streamgroup.records.messages07 import Frames07, decode07, walk07
 from streamgroup.testing.proxy import Proxy
 from streamgroup.wire.kafka07 import OffsetsResponse07, Request07, message_set07
 from streamgroup.wire.versions import BrokerVersions
@@ -63,7 +66,7 @@ def producer() -> Iterator[Callable[..., Kafka07TaskProducer]]:
 
     def make(where: ClusterSnapshot, refresh: Any = None, **config: Any) -> Kafka07TaskProducer:
         settings = Kafka07Config(**{**QUICK, **config})
-        opened.append(Kafka07TaskProducer(where, settings, OPTIONS, refresh=refresh, chance=random.Random(1).random))
+        opened.append(Kafka07TaskProducer(where, settings, OPTIONS, refresh=refresh, chance=random.Random(1)))
         return opened[-1]
 
     yield make
@@ -113,38 +116,64 @@ def test_a_broker_that_has_restarted_between_two_tasks_is_connected_to_again(
     assert log_of(broker, tp(0, 0)) == message_set07([b"a", b"b"])
 
 
-@dataclass
-class Encoded:
-    data: bytes
-    count: int
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    def sealed(self) -> memoryview:
-        return memoryview(self.data)
+def columns(rows: list[bytes], keys: list[bytes | None] | None = None) -> RecordColumns:
+    key = None if keys is None else pa.array(keys, pa.binary())
+    return RecordColumns(key, pa.array(rows, pa.binary()), np.zeros(len(rows), np.int64))
 
 
-class Gzip:
-    """An encoder as that of `records/`, of columns that are a list of values."""
-
-    def sizes(self, columns: list[bytes]) -> Longs:
-        return np.array([len(value) + 10 for value in columns], np.int64)
-
-    def encode(self, columns: list[bytes], start: int, stop: int) -> Encoded:
-        return Encoded(message_set([Compressed("gzip", columns[start:stop])]), stop - start)
+def payloads_of(data: bytes) -> list[bytes]:
+    """The payloads of a log, out of their wrappers."""
+    return decode07(Frames07(memoryview(data), 0, len(data)), 0, DecodeOptions()).value.to_pylist()
 
 
-def test_columns_are_written_as_compressed_sets_of_the_batch_size(start: Start, producer: Open) -> None:
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
+def test_columns_are_written_as_sets_of_the_batch_size(start: Start, producer: Open, codec: str) -> None:
     broker = start()
     rows = values(1000, size=90)
-    writer = producer(snapshot(broker), codec="gzip", batch_size=10_000, verify=True)
-    writer.write(tp(0, 1), rows, Gzip())
+    writer = producer(snapshot(broker), codec=codec, batch_size=10_000, verify=True)
+    writer.write(tp(0, 1), columns(rows))
     writer.flush()
-    expected = [Compressed("gzip", rows[i : i + 100]) for i in range(0, 1000, 100)]
-    assert log_of(broker, tp(0, 1)) == message_set(expected)
+    log = log_of(broker, tp(0, 1))
+    assert payloads_of(log) == rows
     assert writer.records == 1000
+    if codec == "none":
+        assert log == message_set07(rows)
+    else:
+        assert len(walk07(memoryview(log), 0, len(log)).starts) == 10
+
+
+def test_only_topics_that_are_named_are_compressed(start: Start, producer: Open) -> None:
+    broker = start()
+    where = snapshot(broker, topics=(TOPIC, "other"))
+    writer = producer(where, codec="gzip", compression_level=9, compressed_topics=frozenset({"other"}))
+    for topic in (TOPIC, "other"):
+        writer.write(tp(0, 0, topic), columns([b"a" * 50] * 10))
+    writer.flush()
+    assert log_of(broker, tp(0, 0)) == message_set07([b"a" * 50] * 10)
+    assert len(log_of(broker, tp(0, 0, "other"))) < 100
+
+
+@pytest.mark.parametrize(
+    ("keys", "movable", "goes_on"),
+    [(None, True, True), ([None], True, True), ([b"k"], True, False), (None, False, False)],
+)
+def test_only_records_without_a_key_and_without_a_partition_may_go_to_another_broker(
+    start: Start, producer: Open, keys: list[bytes | None] | None, movable: bool, goes_on: bool
+) -> None:
+    up, down = start(0), start(1)
+    where = snapshot(up, down)
+    down.stop()
+    writer = producer(where, delivery_timeout_ms=700)
+    writer.write(tp(1, 0), columns([b"a"], keys), movable=movable)
+    with contextlib.nullcontext() if goes_on else pytest.raises(DeliveryTimeoutError):
+        writer.flush()
+    assert writer.records == goes_on
+
+
+def test_a_null_value_cannot_be_written(start: Start, producer: Open) -> None:
+    writer = producer(snapshot(start()))
+    with pytest.raises(EncodeError, match="no null values"):
+        writer.write(tp(0, 0), columns([None]))
 
 
 def test_what_is_not_delivered_stays_within_the_buffers_memory(start: Start, producer: Open) -> None:

@@ -63,7 +63,7 @@ class World:
             {TOPIC: TopicInfo(TOPIC, tuple(infos))},
             dialect=Dialect.KAFKA07,
         )
-        self.producer = Kafka07Producer(Kafka07Config(**config), self.snapshot, random.Random(1).random)
+        self.producer = Kafka07Producer(Kafka07Config(**config), self.snapshot, random.Random(1))
         self.now = 100.0
         self.requests: dict[int, list[Send07]] = {n: [] for n in self.brokers}
         self.delivered: list[Delivered07] = []
