@@ -24,7 +24,9 @@ from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.producer.kafka07 import Kafka07Config
 from streamgroup.producer.kafka07_events import MessageSet
 from streamgroup.producer.partitioners import Partitioner, ProducerTopic
-from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07, message_set
+from streamgroup.records.encode import RecordColumns
+from streamgroup.testing.kafka07 import Kafka07Server, Producer07
+from streamgroup.wire.kafka07 import message_set07
 from tests.waiting import soon, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -82,11 +84,8 @@ def open_producer(kafka: Kafka07Server, where: ClusterSnapshot, **config: object
     return Kafka07TaskProducer(where, settings, options(kafka), chance=random.Random(1))
 
 
-def a_set(
-    topic: str, partition: int, values: Sequence[bytes], codec: str = "none", movable: bool = False
-) -> MessageSet:
-    payloads = [Compressed(codec, values)] if codec != "none" else values
-    return MessageSet(TopicPartition(topic, partition), message_set(payloads), len(values), movable)
+def a_set(topic: str, partition: int, values: Sequence[bytes], movable: bool = False) -> MessageSet:
+    return MessageSet(TopicPartition(topic, partition), message_set07(values), len(values), movable)
 
 
 def values_of(kafka: Kafka07Server, topic: str) -> dict[int, list[bytes]]:
@@ -112,27 +111,30 @@ def create(kafka: Kafka07Server, cluster: Cluster, topic: str) -> ClusterSnapsho
 
 @pytest.mark.parametrize("verify", [False, True], ids=["unverified", "verified"])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
+@pytest.mark.parametrize("count", [RECORDS, pytest.param(20_000, marks=pytest.mark.long)])
 def test_what_is_written_is_read_back_by_the_source(
-    kafka: Kafka07Server, cluster: Cluster, topic: str, codec: str, verify: bool
+    kafka: Kafka07Server, topic: str, count: int, codec: str, verify: bool
 ) -> None:
-    where = create(kafka, cluster, topic)
-    keys = [f"key-{i}" for i in range(RECORDS)]
+    with closing(open_cluster(options(kafka))) as cluster:
+        where = create(kafka, cluster, topic)
+    keys = [f"key-{i}" for i in range(count)]
     partitioner = Partitioner("hashcode", batch_size=1, rng=np.random.default_rng(1))
-    with open_producer(kafka, where, verify=verify) as producer:
+    with open_producer(kafka, where, verify=verify, codec=codec, batch_size=1_000) as producer:
         chosen = partitioner.partitions(
-            ProducerTopic.of(producer.topic(topic)), pa.array(keys), np.ones(RECORDS, np.int64)
+            ProducerTopic.of(producer.topic(topic)), pa.array(keys), np.ones(count, np.int64)
         ).tolist()
         expected: dict[int, list[bytes]] = defaultdict(list)
         for partition, key in zip(chosen, keys, strict=True):
             expected[partition].append(key.encode())
-        for start in range(0, RECORDS, 20):
+        for start in range(0, count, 100):
             for partition, values in expected.items():
-                if part := values[start : start + 20]:
-                    producer.append([a_set(topic, partition, part, codec)])
+                part = pa.array(values[start : start + 100], pa.binary())
+                columns = RecordColumns(part, part, np.zeros(len(part), np.int64))
+                producer.write(TopicPartition(topic, partition), columns)
         producer.flush()
-        assert producer.records == RECORDS
+        assert producer.records == count
     assert len(expected) == 6
-    wait_until(lambda: sum(map(len, values_of(kafka, topic).values())) == RECORDS, "all is flushed")
+    wait_until(lambda: sum(map(len, values_of(kafka, topic).values())) == count, "all is flushed")
     assert values_of(kafka, topic) == expected
 
 
