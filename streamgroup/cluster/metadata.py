@@ -50,7 +50,7 @@ def snapshot_of(response: MetadataResponse, wanted: Collection[str] | None = Non
         if wanted is not None and topic.name not in wanted:
             continue
         if topic.error_code == 0:
-            topics[topic.name or ""] = _topic_of(topic)
+            topics[topic.name or ""] = topic_of(topic)
             continue
         error = error_of(topic.error_code)
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -69,7 +69,8 @@ def wants_rebootstrap(response: MetadataResponse) -> bool:
     return response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
 
 
-def _topic_of(topic: MetadataResponseTopic) -> TopicInfo:
+def topic_of(topic: MetadataResponseTopic) -> TopicInfo:
+    """Return a topic of a metadata response, its partitions ascending."""
     partitions = sorted(
         (
             PartitionInfo(p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes)

@@ -147,6 +147,11 @@ class Link:
             self._fail(error)
             raise
 
+    @property
+    def unsent(self) -> int:
+        """The bytes that the socket has not taken yet. Requests that wait for the handshake are not counted."""
+        return len(self._protocol.outgoing())
+
     def flush(self) -> None:
         """Send the bytes that the socket accepts at once. A TransportError leaves the link closed."""
         try:

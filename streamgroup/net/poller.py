@@ -104,6 +104,10 @@ class Poller:
         """Return the API versions of the broker; None before `Connected`. Raises KeyError for an invalid handle."""
         return self._links[handle].versions
 
+    def unsent(self, handle: Handle) -> int:
+        """Return the bytes of a connection that the socket has not taken yet. Raises KeyError for an invalid handle."""
+        return self._links[handle].unsent
+
     def drop(self, handle: Handle, *, reset: bool) -> None:
         """Close a connection without further events. With `reset` no request in transit takes effect later (R18)."""
         link = self._links.pop(handle, None)

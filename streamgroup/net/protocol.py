@@ -199,7 +199,8 @@ class Protocol(FramedStream):
         if version is None:
             version = self.versions.highest(type(request), ceiling)
         self._out += encode_request(request, version, correlation_id, self._client_id)
-        self._in_flight.append(_InFlight(correlation_id, type(request), version))
+        if request.is_answered:
+            self._in_flight.append(_InFlight(correlation_id, type(request), version))
 
     def _on_frame(self, frame: memoryview, answers: list[Answer]) -> None:
         correlation_id = correlation_id_of(frame)

@@ -66,6 +66,11 @@ class Request(Message, Generic[R]):
     API_KEY: ClassVar[int]
     RESPONSE: ClassVar[type[Message]]
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether a response follows. Only Produce with acks=0 has none."""
+        return True
+
     def __init_subclass__(cls, *, api_key: int | None = None, **rest: Any) -> None:
         super().__init_subclass__(**rest)
         if api_key is not None:

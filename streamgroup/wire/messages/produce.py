@@ -101,3 +101,8 @@ class ProduceRequest(Request[ProduceResponse], api_key=0, versions="0-13", flexi
     acks: int = int16("0+")
     timeout_ms: int = int32("0+")
     topic_data: tuple[TopicProduceData, ...] = array(TopicProduceData, "0+")
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether a response follows: with acks=0 none does."""
+        return self.acks != NO_ACKS
