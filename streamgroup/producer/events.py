@@ -28,9 +28,13 @@ from streamgroup.wire.messages.produce import ProduceResponse
 
 @dataclass(frozen=True, slots=True)
 class FindTopics:
-    """Find these topics: each is answered by `TopicFound` or, after `max.block.ms`, by `TopicMissing`."""
+    """Find these topics: each is answered by `TopicFound` or, after `max.block.ms`, by `TopicMissing`.
+
+    `again`: read their metadata again, since those known lack a partition.
+    """
 
     topics: tuple[str, ...]
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

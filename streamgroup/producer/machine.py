@@ -125,7 +125,7 @@ class Producer:
     def _find_topics(self, event: ev.FindTopics) -> None:
         self._wants_id()
         for topic in event.topics:
-            info = self._topics.look_for(topic, self._now)
+            info = self._topics.look_for(topic, self._now, again=event.again)
             if info is not None:
                 self._out.append(ev.TopicFound(info))
 

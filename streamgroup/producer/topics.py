@@ -35,10 +35,10 @@ class Topics:
         known = ((topic, self._known.get(topic)) for topic in topics)
         return {topic: info.topic_id for topic, info in known if info is not None and info.topic_id != NO_TOPIC_ID}
 
-    def look_for(self, topic: str, now: float) -> TopicInfo | None:
-        """Return the topic, or note that it is looked for."""
+    def look_for(self, topic: str, now: float, *, again: bool = False) -> TopicInfo | None:
+        """Return the topic, or note that it is looked for. `again`: look for it even if it is known."""
         self.follow(topic)
-        info = self._known.get(topic)
+        info = None if again else self._known.get(topic)
         if info is None:
             self._wanted.setdefault(topic, now)
         return info
