@@ -77,7 +77,7 @@ def java_consume(server: KafkaServer, topic: str, count: int) -> list[str]:
     where = ("--zookeeper", server.zookeeper_connect) if old else ("--bootstrap-server", server.bootstrap_servers)
     said = run_tool(
         server,
-        "kafka.tools.ConsoleConsumer",
+        "kafka.tools.ConsoleConsumer" if number(server) < (3, 9) else "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *(*where, "--topic", topic, "--from-beginning", "--max-messages", str(count)),
         *(("--new-consumer",) if (0, 10) <= number(server) < (0, 10, 1) else ()),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -125,6 +126,24 @@ class RecordColumns:
         """Return the records `[start, start + count)`, without a copy."""
         key, value, headers = (a if a is None else a.slice(start, count) for a in (self.key, self.value, self.headers))
         return RecordColumns(key, value, self.timestamp_ms[start : start + count], headers)
+
+
+def concat(parts: Sequence[RecordColumns]) -> RecordColumns:
+    """Return the records of all `parts`, at least one, in their order. Raises ArrowInvalid for different types."""
+    return RecordColumns(
+        _concat([part.key for part in parts], [len(part) for part in parts]),
+        _concat([part.value for part in parts], [len(part) for part in parts]),
+        np.concatenate([part.timestamp_ms for part in parts]),
+        _concat([part.headers for part in parts], [len(part) for part in parts]),
+    )
+
+
+def _concat(arrays: Sequence[pa.Array | None], lengths: Sequence[int]) -> pa.Array | None:
+    kind = next((array.type for array in arrays if array is not None), None)
+    if kind is None:
+        return None
+    parts = [pa.nulls(n, kind) if a is None else a for a, n in zip(arrays, lengths, strict=True)]
+    return pa.concat_arrays(parts)
 
 
 _NO_HEADERS = (None, BinaryColumn.of(None, "key"), BinaryColumn.of(None, "value"))

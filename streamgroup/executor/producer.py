@@ -1,0 +1,250 @@
+"""A producer in a task: it runs the machine of `producer/` over connections to the brokers of Kafka 0.8 and later."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+from streamgroup.errors import ConfigError, DeliveryTimeoutError, StreamGroupError
+from streamgroup.executor.produce_links import ProduceLinks
+from streamgroup.executor.record_slices import RecordSlices
+from streamgroup.executor.written import Written
+from streamgroup.model import TopicInfo, TopicPartition
+from streamgroup.options.types import ClientOptions, ProducerOptions
+from streamgroup.producer import events as ev
+from streamgroup.producer.batch import ProducerBatch
+from streamgroup.producer.config import Idempotence, ProducerConfig
+from streamgroup.producer.machine import Producer
+from streamgroup.records.encode import EncodedRecords, Encoder, RecordFormat
+from streamgroup.wire.primitives import Bytes
+
+Placed = tuple[TopicPartition, RecordSlices]
+_APPENDED_BYTES = 1 << 20
+"""Appended at once, at least. `buffer.memory` is exceeded by less than that and one payload."""
+_FIRST_OF_V1 = 2
+_FIRST_OF_V2 = 3
+"""The versions of Produce from which on a request carries messages of magic 1, and record batches."""
+_FIRST_WITH_ZSTD = 7
+
+
+class TaskProducer:
+    """Writes records to brokers and waits for their acknowledgements. Not for several threads.
+
+    A worker process keeps it from task to task, with its connections, metadata and producer id. After an error it must
+    be closed: it raises the error of the first batch that failed, and gives all others up.
+    """
+
+    def __init__(
+        self, client: ClientOptions, options: ProducerOptions, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._producer = Producer(_config(client, options), random.Random())
+        self._links = ProduceLinks(client, self._sealed, clock)
+        self._encoders: dict[RecordFormat, Encoder] = {}
+        self._format = RecordFormat.V2
+        self._events: deque[ev.Event] = deque()
+        """What the machine is to handle next: all actions of one step come before the next step."""
+        self._wake_at: float | None = None
+        self._found: dict[str, TopicInfo] = {}
+        self._failure: StreamGroupError | None = None
+        self._flushed = True
+        self.written = Written()
+        """What this task has written so far."""
+        self.notes: list[str] = []
+        """Sentences for the log, such as that the broker has no producer ids."""
+
+    # -- the task's calls ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin a task. Connections that have ended meanwhile are noticed."""
+        self.written = Written()
+        self._turn(0.0)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder for the newest version that a broker has been written in."""
+        return self._encoder(self._format)
+
+    def topic(self, name: str, *, again: bool = False) -> TopicInfo:
+        """Return a topic. Waits up to `max.block.ms` for its metadata. Raises ProduceError and its kinds.
+
+        `again`: read its metadata again, even if the topic is known.
+        """
+        known = self._producer.topic(name)
+        if known is not None and not again:
+            return known
+        self._found.pop(name, None)
+        self._step(ev.FindTopics((name,), again))
+        self._run(lambda: name in self._found)
+        return self._found.pop(name)
+
+    def queued_bytes(self, partition: TopicPartition) -> int:
+        """Return the bytes of a partition that are not acknowledged yet."""
+        return self._producer.queued_bytes(partition)
+
+    def append(self, payloads: Sequence[Placed]) -> None:
+        """Write records, each to its partition, in this order. Waits for room in `buffer.memory`.
+
+        Raises the ProduceError of a batch that has failed, which may be one of an earlier call.
+        """
+        for part in _parts(payloads):
+            self._make_room()
+            self._step(ev.Append(part))
+            self._turn(0.0)
+
+    def flush(self) -> None:
+        """Send everything and wait until each batch is acknowledged. Raises ProduceError for one that failed."""
+        self._flushed = False
+        self._step(ev.Flush())
+        self._run(lambda: self._flushed)
+
+    def close(self) -> None:
+        """Give up what is not acknowledged, and close the connections."""
+        self._links.close()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether another task may go on with this producer."""
+        return self._failure is None and not self._producer.unresolved and self._links.is_usable
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _make_room(self) -> None:
+        if self._producer.has_room:
+            return
+        limit_s = self._options.max_block_ms / 1000
+        until = self._clock() + limit_s
+        self._run(lambda: self._producer.has_room or self._clock() >= until)
+        if not self._producer.has_room:
+            raise DeliveryTimeoutError(
+                f"no room in buffer.memory={self._options.buffer_memory} within max.block.ms="
+                f"{self._options.max_block_ms}: {self._producer.unresolved} batches wait for the brokers. Look whether "
+                "they keep up, or raise kafka.buffer.memory or kafka.max.block.ms"
+            )
+
+    def _run(self, is_over: Callable[[], bool]) -> None:
+        """Send and receive until `is_over`. Raises the first failure."""
+        self._raise_failure()
+        while not is_over():
+            wake_at = self._wake_at
+            self._turn(None if wake_at is None else max(0.0, wake_at - self._clock()))
+
+    def _turn(self, timeout: float | None) -> None:
+        """Handle what arrives within `timeout` seconds. Raises the first failure."""
+        for event in self._links.wait(timeout):
+            self._step(event)
+        if self._wake_at is not None and self._clock() >= self._wake_at:
+            self._step(ev.Tick())
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _step(self, event: ev.Event) -> None:
+        """Let the machine handle an event, and what follows from its actions at once."""
+        self._events.append(event)
+        while self._events:
+            self._wake_at = None
+            for action in self._producer.step(self._events.popleft(), self._clock()):
+                self._carry_out(action)
+
+    def _carry_out(self, action: ev.Action) -> None:
+        match action:
+            case ev.Delivered(batch, base_offset):
+                self.written.add(batch.partition, batch.count, batch.size, base_offset)
+                batch.encoded = None
+            case ev.Failed(_, error) | ev.TopicMissing(_, error):
+                self._failure = self._failure or error
+            case ev.WakeAt(time_):
+                self._wake_at = time_
+            case ev.TopicFound(topic):
+                self._found[topic.name] = topic
+            case ev.Split(batch):
+                self._events.append(ev.SplitInto(batch, _payload(batch).halves(self.encoder)))
+            case ev.Flushed():
+                self._flushed = True
+            case ev.NotIdempotent(reason):
+                self.notes.append(f"this task writes without idempotence: {reason}")
+            case _:
+                self._ask_brokers(action)
+
+    def _ask_brokers(self, action: ev.Action) -> None:
+        match action:
+            case ev.Send():
+                self._links.send(action)
+            case ev.Disconnect(node):
+                self._links.disconnect(node)
+            case ev.ReadMetadata(topics):
+                self._links.read_metadata(topics)
+            case ev.GetProducerId():
+                self._links.get_producer_id()
+            case ev.UseBrokers(brokers):
+                self._links.use_brokers(brokers)
+
+    # -- encoding -----------------------------------------------------------------------------------------------------
+
+    def _sealed(self, batch: ProducerBatch, version: int) -> Bytes:
+        """Return the bytes of a batch for a version of Produce, with its producer id and sequence."""
+        if self._options.compression == "zstd" and version < _FIRST_WITH_ZSTD:
+            raise ConfigError(
+                f"cannot write {batch.partition} with kafka.compression.type=zstd: its broker is older than Kafka 2.1. "
+                "Use lz4, snappy or gzip"
+            )
+        encoder = self._encoder(_format_of(version))
+        held = cast("tuple[RecordFormat, EncodedRecords] | None", batch.encoded)
+        if held is None or held[0] is not encoder.record_format:
+            held = batch.encoded = (encoder.record_format, _payload(batch).encode(encoder))
+        return held[1].sealed(*batch.identity, batch.base_sequence)
+
+    def _encoder(self, record_format: RecordFormat) -> Encoder:
+        self._format = record_format
+        if record_format not in self._encoders:
+            options = self._options
+            self._encoders[record_format] = Encoder(record_format, options.compression, options.compression_level)
+        return self._encoders[record_format]
+
+
+def _parts(payloads: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
+    """Divide `payloads` so that each part has about `_APPENDED_BYTES`."""
+    first = size = 0
+    for index, (_, payload) in enumerate(payloads, 1):
+        size += payload.size
+        if size >= _APPENDED_BYTES:
+            yield payloads[first:index]
+            first, size = index, 0
+    if first < len(payloads):
+        yield payloads[first:]
+
+
+def _payload(batch: ProducerBatch) -> RecordSlices:
+    return RecordSlices.joined(cast("list[RecordSlices]", batch.payloads))
+
+
+def _format_of(version: int) -> RecordFormat:
+    if version >= _FIRST_OF_V2:
+        return RecordFormat.V2
+    return RecordFormat.V1 if version >= _FIRST_OF_V1 else RecordFormat.V0
+
+
+def _config(client: ClientOptions, options: ProducerOptions) -> ProducerConfig:
+    return ProducerConfig(
+        acks=options.acks,
+        idempotence=Idempotence.PREFERRED if options.enable_idempotence else Idempotence.OFF,
+        batch_size=options.batch_size,
+        linger_ms=options.linger_ms,
+        buffer_memory=options.buffer_memory,
+        max_request_size=options.max_request_size,
+        max_in_flight=options.max_in_flight,
+        request_timeout_ms=client.request_timeout_ms,
+        delivery_timeout_ms=options.delivery_timeout_ms,
+        max_block_ms=options.max_block_ms,
+        retries=options.retries,
+        retry_backoff_ms=client.retry_backoff_ms,
+        retry_backoff_max_ms=client.retry_backoff_max_ms,
+        metadata_max_age_ms=client.metadata_max_age_ms,
+    )

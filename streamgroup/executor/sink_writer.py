@@ -1,0 +1,109 @@
+"""What a Spark task of a write runs: Arrow batches to payloads of the producer, each for its partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from streamgroup.errors import UnknownPartition
+from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.producer_pool import PRODUCERS
+from streamgroup.executor.record_slices import RecordSlices
+from streamgroup.executor.written import Written
+from streamgroup.model import TopicInfo, TopicPartition
+from streamgroup.options.types import SinkOptions
+from streamgroup.producer.columns import SinkColumns, read_columns
+from streamgroup.producer.partitioners import Partitioner, ProducerTopic
+from streamgroup.producer.routing import Routes, Span, route
+from streamgroup.records.encode import RecordColumns
+from streamgroup.records.fields import Longs
+
+
+def write(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Written:
+    """Write all rows of `batches` and wait until they are acknowledged. Return what was written where.
+
+    The iterator is read to its end unless an error is raised. Raises ProduceError for records that a broker does not
+    take, EncodeError for a row that cannot be written, TransportError where no broker answers.
+    """
+    with PRODUCERS.lend(options.client, options.producer) as producer:
+        writer = SinkWriter(producer, options)
+        for batch in batches:
+            writer.write(batch)
+        producer.flush()
+        return producer.written
+
+
+class SinkWriter:
+    """Writes the rows of one task by a producer."""
+
+    def __init__(
+        self,
+        producer: TaskProducer,
+        options: SinkOptions,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._producer = producer
+        self._options = options
+        self._clock = clock
+        self._rows = 0
+        self._batch_size = options.producer.batch_size
+        self._is_adaptive = options.producer.partitioner == "default" and options.producer.adaptive_partitioning
+        self._partitioner = Partitioner(
+            options.producer.partitioner,
+            batch_size=self._batch_size,
+            rng=np.random.default_rng(),
+            ignore_keys=options.producer.ignore_keys,
+            adaptive=options.producer.adaptive_partitioning,
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Hand the rows of `batch` to the producer, those of a partition in their order. Waits for room."""
+        columns = read_columns(
+            batch,
+            topic=self._options.topic,
+            now_ms=int(self._clock() * 1000),
+            include_timestamp=self._options.include_timestamp,
+            first_row=self._rows,
+        )
+        self._rows += len(columns)
+        if len(columns):
+            self._producer.append(list(self._payloads(columns)))
+
+    def _payloads(self, columns: SinkColumns) -> Iterator[tuple[TopicPartition, RecordSlices]]:
+        records = RecordColumns(columns.key, columns.value, columns.timestamp_ms, columns.headers)
+        sizes = self._producer.encoder.sizes(records)
+        routes = self._route(columns, sizes)
+        if routes.order is not None:
+            records, sizes = records.take(routes.order), sizes[routes.order]
+        ends = np.cumsum(sizes)
+        for span in routes.spans:
+            yield from self._cut(span, records, ends)
+
+    def _route(self, columns: SinkColumns, sizes: Longs) -> Routes:
+        topics = {name: self._topic(self._producer.topic(name)) for name, _ in columns.rows_by_topic()}
+        try:
+            return route(columns, topics, self._partitioner, sizes)
+        except UnknownPartition as error:  # the topic may have more partitions by now
+            topics[error.topic] = self._topic(self._producer.topic(error.topic, again=True))
+            return route(columns, topics, self._partitioner, sizes)
+
+    def _topic(self, info: TopicInfo) -> ProducerTopic:
+        if not self._is_adaptive:
+            return ProducerTopic.of(info)
+        queued = self._producer.queued_bytes
+        in_bytes = {p.partition: queued(TopicPartition(info.name, p.partition)) for p in info.partitions}
+        waiting = {partition: -(-size // self._batch_size) for partition, size in in_bytes.items()}
+        return ProducerTopic.of(info, waiting)
+
+    def _cut(self, span: Span, records: RecordColumns, ends: Longs) -> Iterator[tuple[TopicPartition, RecordSlices]]:
+        """Cut the rows of a partition into pieces of at most `batch.size` bytes; a larger record is one by itself."""
+        start = span.start
+        while start < span.stop:
+            before = int(ends[start - 1]) if start else 0
+            fitting = int(np.searchsorted(ends, before + self._batch_size, "right"))
+            stop = min(max(fitting, start + 1), span.stop)
+            yield span.partition, RecordSlices.of(records, start, stop, int(ends[stop - 1]) - before)
+            start = stop

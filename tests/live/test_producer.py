@@ -1,0 +1,213 @@
+"""The producer of a task against real brokers: what it writes is read back by librdkafka and by Java."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message, TopicPartition
+
+from streamgroup.errors import (
+    ConfigError,
+    DeliveryTimeoutError,
+    EncodeError,
+    ProduceError,
+    RecordTooLargeError,
+    UnknownTopicError,
+)
+from streamgroup.executor.producer_pool import PRODUCERS
+from streamgroup.executor.sink_writer import write
+from streamgroup.executor.written import Written
+from streamgroup.net.releases import RELEASE_MEMORY
+from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.types import SinkOptions
+from streamgroup.testing import KafkaServer, Proxy
+from tests.conftest import MakeTopic
+from tests.old_kafka import java_consume, librdkafka, number, stored
+from tests.waiting import soon
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+RECORDS = 2_000
+CODECS = {"none": (0, 8), "gzip": (0, 8), "snappy": (0, 8), "lz4": (0, 8, 2), "zstd": (2, 1)}
+"""The codecs and the first Kafka that has each."""
+PARTITIONS = 2
+
+
+@pytest.fixture(params=["kafka08", "kafka09", "kafka010", "kafka11", "kafka39", "kafka41"])
+def kafka(request: pytest.FixtureRequest) -> KafkaServer:
+    server: KafkaServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process() -> Iterator[None]:
+    RELEASE_MEMORY.clear()
+    yield
+    PRODUCERS.clear()
+
+
+def options_for(server: KafkaServer, topic: str, **options: str) -> SinkOptions:
+    kafka = {f"kafka.{name.replace('_', '.')}": value for name, value in options.items()}
+    return parse_sink({"kafka.bootstrap.servers": server.bootstrap_servers, "topic": topic, **kafka})
+
+
+def rows(count: int, first: int = 0) -> pa.RecordBatch:
+    """Records whose key is null for each third one and whose value is null for each seventh."""
+    numbers = range(first, first + count)
+    return pa.record_batch(
+        {
+            "key": pa.array([None if n % 3 == 0 else b"key %d" % (n % 50) for n in numbers], pa.binary()),
+            "value": pa.array([None if n % 7 == 0 else b"value %d" % n for n in numbers], pa.binary()),
+            "partition": pa.array([n % PARTITIONS for n in numbers], pa.int32()),
+        }
+    )
+
+
+def consume(server: KafkaServer, written: Written) -> dict[int, list[Message]]:
+    """The messages of each partition from its beginning, by librdkafka."""
+    consumer = Consumer({**librdkafka(server), "group.id": "unused", "check.crcs": True})
+    consumer.assign([TopicPartition(tp.topic, tp.partition, 0) for tp in written.partitions])
+    found: dict[int, list[Message]] = {tp.partition: [] for tp in written.partitions}
+    count, deadline = 0, soon(60)
+    while count < written.records:
+        assert deadline > soon(0), f"librdkafka has read {count} of {written.records} records"
+        for message in consumer.consume(1000, 0.2):
+            assert message.error() is None, message.error()
+            found[message.partition()].append(message)
+            count += 1
+    consumer.close()
+    return found
+
+
+def contents(messages: list[Message]) -> list[tuple[bytes | None, bytes | None]]:
+    return [(message.key(), message.value()) for message in messages]
+
+
+def expected(batch: pa.RecordBatch, partition: int) -> list[tuple[bytes | None, bytes | None]]:
+    found = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), batch["partition"].to_pylist(), strict=True)
+    return [(key, value) for key, value, where in found if where == partition]
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_written_is_read_back_by_librdkafka(
+    kafka: KafkaServer, make_topic: MakeTopic, codec: str, acks: str
+) -> None:
+    topic, batch = make_topic(kafka, PARTITIONS), rows(RECORDS)
+    options = options_for(kafka, topic, compression_type=codec, acks=acks)
+    if number(kafka) < CODECS[codec]:
+        with pytest.raises(ConfigError, match=r"zstd: its broker is older than Kafka 2.1"):
+            write([batch], options)
+        return
+    # A broker that has just announced itself as the leader may still refuse a request, and with acks=0 nobody hears it.
+    first = rows(PARTITIONS)
+    expect = Written()
+    expect.merge(write([first], options_for(kafka, topic, compression_type=codec)))
+    written = write([batch.slice(0, 700), batch.slice(700)], options)
+    assert written.records == RECORDS
+    expect.merge(written)
+    found = consume(kafka, expect)
+    for partition in range(PARTITIONS):
+        assert contents(found[partition]) == expected(first, partition) + expected(batch, partition)
+        if acks != "0":
+            where = written.partitions[next(tp for tp in written.partitions if tp.partition == partition)]
+            assert (where.first_offset, where.last_offset) == (1, RECORDS // PARTITIONS)
+    magic = 0 if number(kafka) < (0, 10) else 1 if number(kafka) < (0, 11) else 2
+    assert (stored(kafka, topic).magic, stored(kafka, topic).codec) == (magic, list(CODECS).index(codec))
+
+
+def test_the_versions_own_console_consumer_reads_what_is_written(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    codecs = [codec for codec, since in CODECS.items() if number(kafka) >= since]
+    topic = make_topic(kafka)
+    values = [f"{codec} {n}" for codec in codecs for n in range(50)]
+    for codec in codecs:
+        batch = pa.record_batch({"value": pa.array([value for value in values if value.startswith(f"{codec} ")])})
+        write([batch], options_for(kafka, topic, compression_type=codec))
+    assert java_consume(kafka, topic, len(values)) == values
+
+
+def test_timestamps_and_headers_arrive(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka41)
+    headers = pa.array(
+        [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, []],
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    )
+    times = pa.array([1_700_000_000_123_456, None, 5_000], pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"value": pa.array([b"1", b"2", b"3"]), "headers": headers, "timestamp": times})
+    plain = {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "topic": topic, "includeTimestamp": "true"}
+    (first, second, third) = consume(kafka41, write([batch], parse_sink(plain)))[0]
+    assert (first.headers(), second.headers(), third.headers()) == ([("a", b"1"), ("a", None)], None, None)
+    assert (first.timestamp(), third.timestamp()) == (
+        (TIMESTAMP_CREATE_TIME, 1_700_000_000_123),
+        (TIMESTAMP_CREATE_TIME, 5),
+    )
+    assert second.timestamp()[1] > 1_700_000_000_000
+
+
+def test_a_worker_keeps_its_producer_from_task_to_task(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka41)
+    with Proxy(_address(kafka41)) as proxy:  # the brokers' own address is used behind the bootstrap
+        options = parse_sink({"kafka.bootstrap.servers": f"127.0.0.1:{proxy.port}", "topic": topic})
+        for first in range(0, 500, 100):
+            batch = pa.record_batch({"value": pa.array([b"%d" % n for n in range(first, first + 100)])})
+            written = write([batch], options)
+            assert [(w.first_offset, w.last_offset) for w in written.partitions.values()] == [(first, first + 99)]
+        assert proxy.accepted == 1
+
+
+def _address(server: KafkaServer) -> tuple[str, int]:
+    host, port = server.bootstrap_servers.rsplit(":", 1)
+    return host, int(port)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_does_not_appear_is_an_error_within_max_block_ms(kafka41: KafkaServer) -> None:
+    options = options_for(kafka41, "nobody-made-it", max_block_ms="700")
+    with pytest.raises(UnknownTopicError, match=r"topic nobody-made-it did not appear .* max.block.ms=700. Create it"):
+        write([pa.record_batch({"value": pa.array([b"x"])})], options)
+
+
+def test_a_partition_that_the_topic_does_not_have_is_an_error(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka41, 2)
+    batch = pa.record_batch({"value": pa.array([b"x", b"y"]), "partition": pa.array([1, 7], pa.int32())})
+    with pytest.raises(EncodeError, match=r"row 1 of the task to partition 7 of topic .* has 2 partitions"):
+        write([batch], options_for(kafka41, topic))
+
+
+def test_a_record_above_the_brokers_limit_is_an_error_that_names_the_limit(
+    kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(kafka41, config={"max.message.bytes": "2000"})
+    batch = pa.record_batch({"value": pa.array([b"x" * 3000])})
+    with pytest.raises(RecordTooLargeError, match=r"MESSAGE_TOO_LARGE .*max.message.bytes"):
+        write([batch], options_for(kafka41, topic))
+    with pytest.raises(RecordTooLargeError, match=r"larger than max.request.size=2500"):
+        write([batch], options_for(kafka41, topic, max_request_size="2500"))
+
+
+def test_a_batch_above_the_brokers_limit_is_split(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka41, config={"max.message.bytes": "2000"})
+    batch = pa.record_batch({"value": pa.array([b"%05d" % n + b"x" * 95 for n in range(500)])})
+    written = write([batch], options_for(kafka41, topic))
+    assert [message.value() for message in consume(kafka41, written)[0]] == batch["value"].to_pylist()
+
+
+def test_no_broker_is_an_error_within_max_block_ms() -> None:
+    options = parse_sink({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.max.block.ms": "700"})
+    with pytest.raises(ProduceError, match=r"topic t did not appear .*cannot connect to broker 127.0.0.1:1"):
+        write([pa.record_batch({"value": pa.array([b"x"])})], options)
+
+
+def test_too_few_replicas_are_an_error_at_the_end_of_the_delivery_timeout(
+    kafka11: KafkaServer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(
+        kafka11, config={"min.insync.replicas": "2"}
+    )  # later brokers count at most the replicas there are
+    options = options_for(kafka11, topic, delivery_timeout_ms="1500", request_timeout_ms="1000", linger_ms="0")
+    with pytest.raises(DeliveryTimeoutError, match=r"NOT_ENOUGH_REPLICAS"):
+        write([pa.record_batch({"value": pa.array([b"x"])})], options)
