@@ -128,12 +128,6 @@ _PARTITIONS = (
         kinds.BOOLEAN,
         "producer.adaptive_partitioning",
     ),
-    used(
-        "metadata.max.idle.ms",
-        "Milliseconds after its last record for which a worker process keeps the metadata of a topic.",
-        kinds.integer(5_000, kinds.LONG_MAX),
-        "producer.metadata_max_idle_ms",
-    ),
 )
 
 _REFUSED = (
@@ -146,6 +140,7 @@ _REFUSED = (
 )
 
 _IGNORED = (
+    *ignored("metadata.max.idle.ms", "a worker process keeps the metadata of the topics that it writes"),
     *ignored("partitioner.availability.timeout.ms", "a partition counts as available while it has a leader"),
     *ignored("transaction.timeout.ms transaction.two.phase.commit.enable", "a write uses no transactions"),
 )

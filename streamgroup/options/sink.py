@@ -37,8 +37,8 @@ SINK: tuple[Option, ...] = (
     ),
     Option(
         "verify",
-        "Kafka 0.7 only: whether a task reads the end of each log after it has written, and fails if its bytes are "
-        "missing. Set it because Kafka 0.7 never acknowledges. Other producers of the same partition must be idle.",
+        "Kafka 0.7 only: whether a task reads the logs back until it has found its records. A write to Kafka 0.7 is "
+        "refused today, and so is this option.",
         kinds.BOOLEAN,
         "sink.verify",
         scope=Scope.WRITE,
@@ -57,8 +57,8 @@ SINK: tuple[Option, ...] = (
 
 _DOCS = {
     CONNECT: (
-        "Addresses of the ZooKeeper servers, with the brokers' chroot if they have one: `zk1:2181,zk2:2181/kafka`. The "
-        "client finds the brokers there, so `kafka.bootstrap.servers` is optional. Required for Kafka 0.7."
+        "Addresses of the ZooKeeper servers, with the brokers' chroot if they have one: `zk1:2181,zk2:2181/kafka`. A "
+        "write refuses it today: name brokers of Kafka 0.8 or later in `kafka.bootstrap.servers`."
     ),
     "zookeeper.session.timeout.ms": (
         "Milliseconds without a ping after which ZooKeeper expires the session of a worker process. ZooKeeper grants "

@@ -31,7 +31,6 @@ ALONE = [
         "batch.size": ("-1", "0"),
         "buffer.memory": ("-1", "0", "5000000000"),
         "max.in.flight.requests.per.connection": ("0", "1"),
-        "metadata.max.idle.ms": ("4999", "5000"),
         "max.block.ms": ("-1", "0"),
         "retries": ("-1", "2147483647", "2147483648"),
     }.items()

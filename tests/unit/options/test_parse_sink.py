@@ -62,7 +62,6 @@ EXAMPLES = {
     "kafka.retries": ("3", 3),
     "kafka.delivery.timeout.ms": ("40000", 40_000),
     "kafka.max.block.ms": ("0", 0),
-    "kafka.metadata.max.idle.ms": ("5000", 5_000),
     "kafka.partitioner.ignore.keys": ("true", True),
     "kafka.partitioner.adaptive.partitioning.enable": ("false", False),
 }
@@ -102,7 +101,6 @@ def test_acks(text: str, acks: int) -> None:
         ("kafka.compression.lz4.level", "18", "expected an integer from 1 to 17"),
         ("kafka.compression.zstd.level", "23", "expected an integer from -131072 to 22"),
         ("kafka.max.in.flight.requests.per.connection", "0", "expected an integer from 1"),
-        ("kafka.metadata.max.idle.ms", "4999", "expected an integer from 5000"),
         ("kafka.security.protocol", "SSL", "SSL is not supported yet. Use a PLAINTEXT listener"),
         ("partitioner", "fnv1a", "expected default or sticky"),
         ("topic", "a b", "invalid topic name 'a b'"),
