@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -21,15 +28,15 @@ from pyspark.sql.types import (
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.model import FetchTask
 from streamgroup.options.parse import check_source, parse_source
+from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.secrets import is_secret
-from streamgroup.options.types import SourceOptions
+from streamgroup.options.types import SinkOptions, SourceOptions
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 OLDEST_PYSPARK = (4, 2)
-_NO_SINK = "cannot write with format('streamgroup'): it has no sink yet. Use format('kafka'), Spark's own connector"
 
 
 def require_pyspark(version: str) -> None:
@@ -49,7 +56,7 @@ class StreamGroupDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._has_reader = False
+        self._is_parsed = False
         require_pyspark(pyspark.__version__)
 
     @classmethod
@@ -78,18 +85,36 @@ class StreamGroupDataSource(DataSource):
         except ConfigError as error:
             return RefusedStreamReader(error)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Raise ConfigError, which Spark shows: there is no sink."""
-        raise ConfigError(_NO_SINK)
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return the writer of `df.write`. Raises ConfigError for invalid options or columns, and for `overwrite`."""
+        from streamgroup.spark.sink import GroupBatchWriter, check_write, refuse_overwrite  # noqa: PLC0415
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
-        """Raise ConfigError, which Spark shows: there is no sink."""
-        raise ConfigError(_NO_SINK)
+        if overwrite:
+            refuse_overwrite()
+        options = self._parse_write()
+        check_write(schema, options)
+        return GroupBatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """Return the writer of `df.writeStream`. Raises ConfigError for invalid options or columns.
+
+        With the output mode complete (`overwrite`) every batch writes all rows of the result, as Spark's own sink does.
+        """
+        from streamgroup.spark.sink import GroupStreamWriter, check_write  # noqa: PLC0415
+
+        options = self._parse_write()
+        check_write(schema, options)
+        return GroupStreamWriter(options)
+
+    def _parse_write(self) -> SinkOptions:
+        options = parse_sink(self.options)
+        self._is_parsed = True
+        return options
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without secrets. Spark sends this object with its reader to every task, which needs none."""
         state = dict(self.__dict__)
-        if self._has_reader:
+        if self._is_parsed:
             state["options"] = {name: value for name, value in self.options.items() if not is_secret(name)}
         return state
 
@@ -98,7 +123,7 @@ class StreamGroupDataSource(DataSource):
 
     def _parse(self, schema: StructType, *, streaming: bool) -> SourceOptions:
         parsed = parse_source(self.options, streaming=streaming)
-        self._has_reader = True
+        self._is_parsed = True
         expected = row_schema(parsed.fetch.include_headers, parsed.fetch.include_inner_index)
         if [(f.name, f.dataType) for f in schema.fields] != [(f.name, f.dataType) for f in expected.fields]:
             raise ConfigError(

@@ -126,9 +126,30 @@ def test_the_inner_index_is_a_column_where_it_is_asked_for() -> None:
     assert [field.simpleString() for field in fields[-2:]] == [row_schema(True).fields[-1].simpleString(), "inner:int"]
 
 
-def test_writing_is_refused() -> None:
-    source = DefaultSource({})
-    with pytest.raises(ConfigError, match="no sink yet"):
-        source.writer(row_schema(False), overwrite=False)
-    with pytest.raises(ConfigError, match="no sink yet"):
-        source.streamWriter(row_schema(False), overwrite=False)
+WRITE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
+ROWS = StructType([StructField("value", StringType())])
+
+
+def test_a_write_with_valid_options_has_a_writer_that_travels() -> None:
+    source = DefaultSource(dict(WRITE))
+    for writer in (source.writer(ROWS, overwrite=False), source.streamWriter(ROWS, overwrite=True)):
+        assert pickle.loads(pickle.dumps(writer))._options.topic == "t"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"zookeeper.connect": "localhost:2181"}, "cannot write with zookeeper.connect"),
+        ({"verify": "true"}, "cannot write with verify=true"),
+        ({"kafka.acks": "7"}, "kafka.acks"),
+    ],
+)
+def test_a_write_that_cannot_be_is_refused_by_batch_and_stream(options: dict[str, str], said: str) -> None:
+    for method in ("writer", "streamWriter"):
+        with pytest.raises(ConfigError, match=said):
+            getattr(DefaultSource({**WRITE, **options}), method)(ROWS, overwrite=False)
+
+
+def test_a_topic_is_not_overwritten() -> None:
+    with pytest.raises(ConfigError, match="cannot overwrite a topic"):
+        DefaultSource(dict(WRITE)).writer(ROWS, overwrite=True)

@@ -1,0 +1,126 @@
+"""Writes to Kafka through a real Spark: batch and stream, their columns, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
+from tests.spark.support import Load, Streams
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+COLUMNS = "key binary, value string, partition int, headers array<struct<key:string,value:binary>>"
+
+
+def read(spark: SparkSession, server: KafkaServer, topic: str) -> DataFrame:
+    reader = spark.read.format("streamgroup").option("kafka.bootstrap.servers", server.bootstrap_servers)
+    return reader.option("subscribe", topic).option("includeHeaders", "true").load()
+
+
+def save(frame: DataFrame, server: KafkaServer, **options: str) -> None:
+    writer = frame.write.format("streamgroup").mode("append").options(**options)
+    writer.option("kafka.bootstrap.servers", server.bootstrap_servers).save()
+
+
+def values(spark: SparkSession, server: KafkaServer, topic: str) -> list[str]:
+    return [row.value.decode() for row in read(spark, server, topic).orderBy("partition", "offset").collect()]
+
+
+def test_a_batch_write_is_read_back_with_keys_partitions_and_headers(
+    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(kafka41, 3)
+    rows = [
+        (b"k1", "first", 2, [Row(key="h", value=b"1"), Row(key="h", value=None)]),
+        (None, "second", 0, None),
+        (b"", None, 1, []),
+    ]
+    save(spark.createDataFrame(rows, COLUMNS), kafka41, topic=topic)
+    found = {r.partition: (r.key, r.value, r.headers) for r in read(spark, kafka41, topic).collect()}
+    assert {p: (k and bytes(k), v and bytes(v)) for p, (k, v, _) in found.items()} == {
+        2: (b"k1", b"first"),
+        0: (None, b"second"),
+        1: (b"", None),
+    }
+    assert [(h.key, h.value and bytes(h.value)) for h in found[2][2]] == [("h", b"1"), ("h", None)]
+
+
+def test_the_column_topic_names_the_topic_unless_the_option_does(
+    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    one, two, three = (make_topic(kafka41) for _ in range(3))
+    frame = spark.createDataFrame([(one, "a"), (two, "b"), (one, "c")], "topic string, value string").coalesce(1)
+    save(frame, kafka41)
+    save(frame, kafka41, topic=three)
+    assert [values(spark, kafka41, topic) for topic in (one, two, three)] == [["a", "c"], ["b"], ["a", "b", "c"]]
+
+
+def test_a_stream_from_topic_to_topic_goes_on_where_it_stopped(
+    streams: Streams, spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    load, target = Load(kafka41, make_topic(kafka41, 2), 2), make_topic(kafka41, 3)
+    load.send(200)
+    frame = streams.read(kafka41, load.topic, "copy")
+
+    def run() -> None:
+        writer = frame.select("key", "value").writeStream.format("streamgroup").option("topic", target)
+        writer = writer.option("kafka.bootstrap.servers", kafka41.bootstrap_servers)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        assert query.exception() is None
+
+    run()
+    load.send(100)
+    run()
+    assert sorted(values(spark, kafka41, target)) == sorted(load.sent)
+
+
+@pytest.mark.parametrize(
+    ("columns", "mode", "options", "said"),
+    [
+        ("topic string", "append", {}, "the required column 'value' is missing"),
+        ("value int", "append", {"topic": "t"}, "column 'value' has the unsupported type int"),
+        ("value string", "append", {}, "the option 'topic' is required"),
+        ("value string", "overwrite", {"topic": "t"}, "cannot overwrite a topic"),
+        ("value string", "append", {"topic": "t", "kafka.acks": "2"}, "kafka.acks"),
+        ("value string", "append", {"topic": "t", "kafka.key.serializer": "x"}, "kafka.key.serializer"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_a_task_runs(
+    spark: SparkSession, columns: str, mode: str, options: dict[str, str], said: str
+) -> None:
+    writer = spark.createDataFrame([], columns).write.format("streamgroup").mode(mode).options(**options)
+    with pytest.raises(PySparkException, match=said):
+        writer.option("kafka.bootstrap.servers", "127.0.0.1:1").save()
+
+
+def test_a_null_topic_fails_the_task_with_the_row(
+    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    rows = [(make_topic(kafka41), "a"), (None, "b")]
+    with pytest.raises(PySparkException, match="null topic present in the data"):
+        save(spark.createDataFrame(rows, "topic string, value string").coalesce(1), kafka41)
+
+
+def test_an_empty_frame_writes_nothing(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka41)
+    save(spark.createDataFrame([], "value string"), kafka41, topic=topic)
+    assert values(spark, kafka41, topic) == []
+
+
+def test_a_stream_whose_sink_cannot_write_says_why(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    load = Load(kafka41, make_topic(kafka41), 1)
+    load.send(5)
+    writer = streams.read(kafka41, load.topic, "refused").selectExpr("offset as value").writeStream
+    writer = writer.format("streamgroup").option("topic", "t").option("checkpointLocation", str(tmp_path / "c"))
+    query = writer.option("kafka.bootstrap.servers", kafka41.bootstrap_servers).trigger(availableNow=True).start()
+    wait_until(lambda: query.exception() is not None, "the query fails", 60)
+    assert "column 'value' has the unsupported type bigint" in str(query.exception())
