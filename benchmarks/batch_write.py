@@ -1,0 +1,145 @@
+"""Batch writes, compared with Spark's own Kafka sink: alternating pairs, medians and ratios.
+
+    python -m benchmarks.batch_write [--pairs 5] [--records 2000000] [--json]
+
+Both write the same cached rows to a topic each of one local broker in one Spark session, once with the defaults of
+Java's producer and once with options that are tuned for throughput. The first pair of each case is a warm-up and does
+not count. Ratios are computed pair by pair, so that a drift of the machine's speed does not affect them.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import dataclass, field
+
+import click
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.batch_read import PARTITIONS, session
+from streamgroup.records import kernel
+from streamgroup.testing import KafkaServer
+
+SINKS = ("streamgroup", "kafka")
+TUNED = {"kafka.batch.size": "524288", "kafka.linger.ms": "20"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows of `size` bytes, `share` of the requested number, written with `options`."""
+
+    name: str
+    size: int
+    share: float
+    options: dict[str, str] = field(default_factory=dict)
+
+    def topic(self, sink: str) -> str:
+        return f"bench-{self.name.replace(' ', '-').replace(',', '').lower()}-{sink}"
+
+
+CASES = (
+    Case("100 B, default", 100, 1.0),
+    Case("100 B, tuned", 100, 1.0, TUNED),
+    Case("100 B, tuned lz4", 100, 1.0, TUNED | {"kafka.compression.type": "lz4"}),
+    Case("1000 B, default", 1000, 0.25),
+    Case("1000 B, tuned", 1000, 0.25, TUNED),
+    Case("1000 B, tuned lz4", 1000, 0.25, TUNED | {"kafka.compression.type": "lz4"}),
+)
+
+
+def rows(spark: SparkSession, size: int, records: int) -> DataFrame:
+    """Return cached rows whose values compress as well as text."""
+    words = size // 8 + 1
+    blocks = f"transform(sequence(1, {words}), k -> hex(id * k * 2654435761L % 4294967296L))"
+    value = f"substring(array_join({blocks}, ''), 1, {size})"
+    frame = spark.range(records, numPartitions=2).selectExpr(f"cast({value} as binary) as value").cache()
+    frame.count()
+    return frame
+
+
+def write(frame: DataFrame, sink: str, server: KafkaServer, case: Case) -> float:
+    """Return the seconds to write all of `frame`."""
+    began = time.perf_counter()
+    writer = frame.write.format(sink).mode("append").option("topic", case.topic(sink)).options(**case.options)
+    writer.option("kafka.bootstrap.servers", server.bootstrap_servers).save()
+    return time.perf_counter() - began
+
+
+def create_topics(server: KafkaServer, case: Case) -> None:
+    """Create a topic for each sink, which keeps little of what is written."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
+    config = {"retention.bytes": str(64 << 20), "segment.bytes": str(32 << 20)}
+    names = [case.topic(sink) for sink in SINKS]
+    for future in admin.create_topics([NewTopic(n, PARTITIONS, 1, config=config) for n in names]).values():
+        future.result(20)
+
+
+def measure(frame: DataFrame, server: KafkaServer, case: Case, records: int, pairs: int) -> dict[str, object]:
+    """Return the times of `pairs` alternating pairs after a warm-up pair."""
+    create_topics(server, case)
+    times: dict[str, list[float]] = {sink: [] for sink in SINKS}
+    for pair in range(pairs + 1):
+        for sink in SINKS if pair % 2 else SINKS[::-1]:
+            seconds = write(frame, sink, server, case)
+            if pair:
+                times[sink].append(seconds)
+    ratios = [k / s for s, k in zip(times["streamgroup"], times["kafka"], strict=True)]
+    return {
+        "case": case.name,
+        "records": records,
+        "streamgroup_per_s": records / statistics.median(times["streamgroup"]),
+        "kafka_per_s": records / statistics.median(times["kafka"]),
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+    }
+
+
+def show(results: list[dict[str, object]]) -> None:
+    """Print the results as a table."""
+    table = Table(title=f"records/s written, local[2], {PARTITIONS} partitions, kernel: {kernel.name()}")
+    for column in ("case", "records", "streamgroup", "Spark's sink", "ratio (median)", "min - max"):
+        table.add_column(column, justify="left" if column == "case" else "right")
+    for r in results:
+        ratios = r["ratios"]
+        assert isinstance(ratios, list)
+        table.add_row(
+            str(r["case"]),
+            f"{r['records']:,}",
+            f"{r['streamgroup_per_s']:,.0f}",
+            f"{r['kafka_per_s']:,.0f}",
+            f"{r['ratio']:.2f}",
+            f"{min(ratios):.2f} - {max(ratios):.2f}",
+        )
+    Console().print(table)
+
+
+@click.command()
+@click.option("--pairs", default=5, show_default=True, help="Pairs that count, for each case.")
+@click.option("--records", default=2_000_000, show_default=True, help="Records of 100 bytes; a quarter of 1000 bytes.")
+@click.option("--case", "only", help="Only the cases whose name contains this.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def main(pairs: int, records: int, only: str | None, as_json: bool) -> None:
+    """Compare batch writes with Spark's own sink."""
+    with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server:
+        spark = session()
+        results = []
+        for size in (100, 1000):
+            cases = [case for case in CASES if case.size == size and (only is None or only in case.name)]
+            if cases:
+                count = int(records * cases[0].share)
+                frame = rows(spark, size, count)
+                results += [measure(frame, server, case, count, pairs) for case in cases]
+                frame.unpersist()
+        spark.stop()
+    if as_json:
+        click.echo(json.dumps(results, indent=2))
+    else:
+        show(results)
+
+
+if __name__ == "__main__":
+    main()
