@@ -52,7 +52,18 @@ class OfflineBrokers:
         if self._snapshot().log_format.is_broker_bound:
             _, self._before = yield ask.FetchCommitted(self._config.api_timeout_s, self._is_subscribed)
 
-    def find(self, checkpoint: Document, targets: Targets | None, *, once: bool) -> Steps[None]:
+    def compare(self, checkpoint: Document, targets: Targets) -> None:
+        """Find the partitions that AvailableNow leaves out: known when the run began, but without a target.
+
+        Only the run's first call counts. Later documents also have the positions of partitions whose broker has
+        registered since the targets were taken, and this run does not read those.
+        """
+        if self._looked or not self._snapshot().log_format.is_broker_bound:
+            return
+        self._looked = True
+        self._left_out = frozenset(self._known_from(checkpoint, self._before).keys() - targets.keys())
+
+    def find(self, checkpoint: Document, *, once: bool) -> Steps[None]:
         """Find the partitions that a plan from `checkpoint` leaves out. Warn once in a stream.
 
         Raises DataLossError under Once.
@@ -60,32 +71,22 @@ class OfflineBrokers:
         snapshot = self._snapshot()
         if self._looked or not snapshot.log_format.is_broker_bound:
             return
-        ends = once or targets is not None
         try:
-            if targets is None:
-                timeout_s = self._config.api_timeout_s if once else STREAM_TIMEOUT_S
-                found = yield from self._known(checkpoint, timeout_s)
-                if once and any(snapshot.partition(tp) is None for tp in found):
-                    # A topic may have grown since the metadata was read, and a member have committed there already.
-                    _, snapshot = yield ask.ReadMetadata(topics_to_ask(self._config.subscription))
-            else:
-                found = self._known_from(checkpoint, self._before)
-            known = found.keys()
+            known = yield from self._known(checkpoint, self._config.api_timeout_s if once else STREAM_TIMEOUT_S)
+            if once and any(snapshot.partition(tp) is None for tp in known):
+                # A topic may have grown since the metadata was read, and a member have committed there already.
+                _, snapshot = yield ask.ReadMetadata(topics_to_ask(self._config.subscription))
         except (TransportError, DecodeError) as error:
-            if ends:
+            if once:
                 raise
             # An error of decoding does not pass by itself; the fetch of the position raises it.
             self._looked = isinstance(error, DecodeError)
             return
         self._looked = True
-        absent = frozenset(
-            tp for tp in known if (snapshot.partition(tp) is None if targets is None else tp not in targets)
-        )
+        absent = frozenset(tp for tp in known if snapshot.partition(tp) is None)
         if once:
             self._once = frozenset(known)
             self.left_out()
-        elif targets is not None:
-            self._left_out = absent
         elif absent:
             self._warn(
                 f"{self._who}: cannot read {_names(absent)} yet: no broker has registered them in ZooKeeper. The query "

@@ -88,6 +88,8 @@ class SparkCalls:
         self._failure.raise_it()
         if (again := self._planned_before(start)) is not None:
             return again
+        if self._planner.targets is not None:
+            self._offline.compare(start, self._planner.targets)
         self._complete(start, now)
         self._join(start, now)
         yield from self._shutdown.wait_for_end(END_TIMEOUT_S)
@@ -142,7 +144,8 @@ class SparkCalls:
         generation, positions = self._ledger.generation, self._ledger.positions()
         _, logs = yield ask.ListEnds(positions, LISTING_TIMEOUT_S)
         yield ask.CheckPositions(positions, logs, limits, LISTING_TIMEOUT_S)
-        yield from self._offline.find(previous, planner.targets, once=once)
+        if planner.targets is None:
+            yield from self._offline.find(previous, once=once)
         now = yield NOW
         self._failure.raise_it()
         if self._shutdown.wanted or self._ledger.generation != generation:

@@ -345,6 +345,30 @@ def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None
     assert [reply.result for reply in shell.of(io.Reply)] == [document]
 
 
+def test_available_now_does_not_miss_a_partition_that_came_after_its_targets() -> None:
+    """Its broker of 0.7 registers before the first plan, and an empty document has the member's position in it."""
+    new = TopicPartition("t", partition_number(1, 0))
+    there = [PartitionInfo(tp.partition, 0) for tp in (P0, new)]
+    before, after = (
+        ClusterSnapshot(NODES, {"t": TopicInfo("t", tuple(there[:count]))}, dialect=Dialect.KAFKA07) for count in (1, 2)
+    )
+    shell = Shell(MEMBER, OffsetCommitRequest)
+    shell.cluster = before
+    shell.logs.ends = {P0: 10}
+    shell.result(io.PrepareAvailableNow())
+    shell.logs.ends[new] = 10
+    shell.logs.snapshot = shell.cluster = after
+    shell.call(PLAN)
+    shell.serve()
+    shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
+    (empty,) = (reply.result for reply in shell.of(io.Reply))
+    assert (empty.ranges, empty.positions.keys()) == ((), {P0, new})
+    shell.release()
+    document = shell.batch(empty)
+    assert document.ranges == (OffsetRange(P0, 0, 10),)
+    assert shell.result(io.LatestOffset(document, LimitOptions())) is document, "the query ends"
+
+
 def test_an_error_in_place_of_an_answer_is_raised_in_the_call_alone() -> None:
     shell = Shell()
     call = shell.call(PLAN)
