@@ -253,9 +253,12 @@ class Run:
         reason = self._silence.look(now, jvm_is_stopped=jvm_is_stopped)
         if reason is not None and self._is_member:
             self._begin_task(self._pause(reason))
+        elif self.shutdown.paused and self._spark and not jvm_is_stopped:
+            # The call began before the pause, or while the member left. Under Trigger.Once no later call joins again.
+            self._begin_task(self._calls.join_again())
 
     def _pause(self, reason: str) -> Steps[None]:
-        """Leave the group until Spark calls again (R27)."""
+        """Leave the group until Spark is back (R27)."""
         now = yield NOW
         if (yield from self.shutdown.pause(now)):
             self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, "left while Spark was silent")

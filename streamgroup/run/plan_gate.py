@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from streamgroup.errors import TransportError
 from streamgroup.group.member import Member
@@ -25,7 +26,8 @@ class PlanGate:
     """Opens when the member may plan. Used by one call of Spark at a time.
 
     `is_clear` returns whether the check for a second query on the same checkpoint lets the run plan. `is_over`
-    returns whether the run has failed or leaves. `api_timeout_s` is how long brokers have for an answer.
+    returns whether the run has failed or leaves, `is_paused` whether it is out of its group until Spark is back (R27).
+    `api_timeout_s` is how long brokers have for an answer.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class PlanGate:
         is_standalone: bool,
         is_clear: Callable[[], bool],
         is_over: Callable[[], bool],
+        is_paused: Callable[[], bool],
     ) -> None:
         self._member = member
         self._who = f"group {group_id}: " if group_id else ""
@@ -45,10 +48,11 @@ class PlanGate:
         self._api_timeout_s = api_timeout_s
         self._is_clear = is_clear
         self._is_over = is_over
+        self._is_paused = is_paused
         self._has_waited = self._has_planned = False
         self._unanswered_since: dict[TopicPartition, float] = {}
         self.joined_at: float | None = None
-        """Monotonic time of the member's start."""
+        """Monotonic time of the member's start, or of its newest start after a pause."""
 
     def until_plannable(self, *, once: bool, ends: bool) -> Steps[bool]:
         """Wait until the run may plan, as long as the trigger allows. `ends`: the trigger is AvailableNow.
@@ -61,9 +65,7 @@ class PlanGate:
         now = yield NOW
         if not self._is_ready(now, once):
             self._unanswered_since.clear()
-        now = yield Until(
-            lambda now: self._is_ready(now, once) or self._is_over(), self._join_timeout_s if once else timeout
-        )
+        now = yield from self._wait(self._join_timeout_s if once else timeout, once=once)
         if self._is_over():
             return False
         if self._is_ready(now, once):
@@ -72,6 +74,21 @@ class PlanGate:
         if once or (ends and self._is_too_late(now)):
             raise TransportError(self._too_late("Trigger.Once" if once else "Trigger.AvailableNow"))
         return False
+
+    def _wait(self, timeout: float, *, once: bool) -> Steps[float]:
+        """Wait until the run may plan or is over, for `timeout` seconds at most; return the time.
+
+        The timeout begins anew when the member joins again after a pause. Under Once it does not end during the pause.
+        """
+        while True:
+            since = self.joined_at
+            now: float = yield Until(partial(self._ends_wait, since, once), timeout)
+            is_timeout = self.joined_at == since and not (once and self._is_paused())
+            if is_timeout or self._is_ready(now, once) or self._is_over():
+                return now
+
+    def _ends_wait(self, since: float | None, once: bool, now: float) -> bool:
+        return self._is_ready(now, once) or self._is_over() or self.joined_at != since
 
     def looks_again(self, began: float, *, once: bool, ends: bool) -> Steps[bool]:
         """Return whether a call that began at `began` and could not plan tries again; wait LOOK_AGAIN_S first.

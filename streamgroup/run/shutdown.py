@@ -1,7 +1,7 @@
 """Ends a run (R29, R30), and pauses it while Spark is silent (R27).
 
 A stop commits the offsets of batches that have sunk and leaves the group within a second. A drain plans nothing more
-and waits for the batch in flight first. A pause leaves the group until Spark calls again.
+and waits for the batch in flight first. A pause leaves the group until Spark is back.
 """
 
 from __future__ import annotations
@@ -63,6 +63,11 @@ class Shutdown:
     def wanted(self) -> bool:
         """Whether the run drains or stops, so that nothing more is planned."""
         return self.state in {RunState.DRAINING, RunState.LEAVING, RunState.STOPPED}
+
+    @property
+    def paused(self) -> bool:
+        """Whether the member leaves, or has left, until Spark is back (R27)."""
+        return self.state is RunState.PAUSED
 
     @property
     def stopped(self) -> bool:
@@ -197,7 +202,7 @@ class Shutdown:
         return True
 
     def resume(self) -> Steps[bool]:
-        """Join as a new member if a pause has left the group: Spark calls again. Returns whether it joins."""
+        """Join as a new member if a pause has left the group: Spark is back. Returns whether it joins."""
         membership = self._member.membership
         if self.stopped:
             return False

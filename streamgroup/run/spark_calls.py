@@ -69,6 +69,7 @@ class SparkCalls:
             is_standalone=not config.is_member,
             is_clear=lambda: lineages.is_clear,
             is_over=lambda: failure.error is not None or shutdown.wanted,
+            is_paused=lambda: shutdown.paused,
         )
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
@@ -128,7 +129,13 @@ class SparkCalls:
         yield from self._shutdown.wait_for_end(0.0)
         if self._shutdown.begin():
             yield from self._startup.open()
-        elif (yield from self._shutdown.resume()):
+        else:
+            yield from self.join_again()
+
+    def join_again(self) -> Steps[None]:
+        """Join as a new member if a pause has left the group. The join timeout begins anew."""
+        if (yield from self._shutdown.resume()):
+            self._gate.joined_at = yield NOW
             text = f"{self._config.group_id}: Spark is back: joining as a new member (R27)"
             self._perform([ev.Note(ev.WARNING, text)])
 

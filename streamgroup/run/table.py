@@ -36,7 +36,7 @@ class Cue(Enum):
     CALL = "Spark's first call"
     JOIN = "member started"
     PAUSE = "Spark is silent"
-    RESUME = "Spark calls again"
+    RESUME = "Spark is back"
     DRAIN = "drain"
     STOP = "stop, or drained"
     LEFT = "member has left"

@@ -66,9 +66,10 @@ class TriggerWatchdog:
             self._since = now
 
     def look(self, now: float, *, jvm_is_stopped: bool) -> Look:
-        """Return the verdict on the silence now. LEAVE comes once for each silence."""
+        """Return the verdict on the silence now. LEAVE comes once for each silence, and for each stop of the JVM."""
         if not jvm_is_stopped:
             self._stopped_since = None
+            self._has_left &= not self._calls  # a call that waits joins again
         elif self._stopped_since is None:
             self._stopped_since = now
         self._was_stopped |= jvm_is_stopped

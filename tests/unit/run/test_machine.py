@@ -671,6 +671,79 @@ def test_a_jvm_that_is_stopped_counts_as_hung_after_a_session() -> None:
     assert shell.asked(LeaveGroupRequest) == 1
 
 
+ONCE = io.LatestOffset(INITIAL_DOCUMENT, LimitOptions(), once=True)
+STOPPED, RUNS = io.SilenceLook(jvm_is_stopped=True), io.SilenceLook(jvm_is_stopped=False)
+SHORT_SESSION = GroupOptions("g", session_timeout_ms=6_000)
+
+
+def test_a_call_of_once_that_waits_joins_again_each_time_the_jvm_goes_on() -> None:
+    """Spark calls `latestOffset` a single time under Once, so no later call joins again."""
+    shell = Shell(SHORT_SESSION, JoinGroupRequest)
+    shell.call(ONCE)
+    shell.serve()
+    for pause in (1, 2):
+        shell.step(STOPPED)
+        shell.step(STOPPED, 6.1)
+        assert shell.run.shutdown.state is RunState.PAUSED
+        shell.step(STOPPED, 6.1)
+        assert shell.run.shutdown.state is RunState.PAUSED, "the JVM is stopped still"
+        shell.step(RUNS, 0.2)
+        assert shell.run.shutdown.state is RunState.RUNNING
+        assert sum("Spark is back" in note.text for note in shell.of(ev.Note)) == 1
+        shell.step(RUNS, 0.2)
+        assert shell.asked(JoinGroupRequest) == 1 + pause
+    del shell.waiting[:-1]  # of members that have left
+    shell.release()
+    shell.serve()
+    (reply,) = shell.of(io.Reply)
+    assert reply.result.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
+
+
+def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_once() -> None:
+    shell = Shell(SHORT_SESSION, JoinGroupRequest)
+    shell.call(ONCE)
+    shell.serve()
+    shell.step(STOPPED, 50.0)
+    for _ in range(2):
+        shell.step(STOPPED, 40.0)
+    assert shell.of(io.Raise) == []
+    shell.step(RUNS, 40.0)
+    shell.step(ev.Tick(), 59.9)
+    assert shell.of(io.Raise) == []
+    shell.step(ev.Tick(), 0.2)
+    (failed,) = shell.of(io.Raise)
+    assert "no assignment within group.joinTimeout (60 s) under Trigger.Once" in str(failed.error)
+
+
+def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_available_now() -> None:
+    shell = Shell(SILENT, JoinGroupRequest)
+    shell.result(io.PrepareAvailableNow())
+    shell.call(PLAN)
+    shell.serve()
+    shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
+    (first,) = shell.of(io.Reply)
+    shell.step(RUNS, 61.0)
+    assert shell.run.shutdown.state is RunState.PAUSED
+    shell.call(io.LatestOffset(first.result, LimitOptions()))
+    shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
+    (second,) = shell.of(io.Reply)
+    assert (second.result.sequence, second.result.ranges) == (first.result.sequence + 1, ())
+
+
+def test_a_call_that_comes_before_a_pause_has_left_joins_again() -> None:
+    shell = Shell(GroupOptions("g", max_silence_ms=1_000))
+    first = shell.batch()
+    shell.held = {OffsetCommitRequest}
+    shell.result(io.BatchSunk(first, 0, {}))
+    shell.step(RUNS, 1.1)
+    assert shell.run.shutdown.state is RunState.PAUSED
+    shell.call(io.LatestOffset(first, LimitOptions()))
+    assert shell.asked(LeaveGroupRequest) == 0, "its commit is unanswered"
+    shell.release()
+    shell.step(RUNS)
+    assert shell.run.shutdown.state is RunState.RUNNING
+
+
 def test_a_run_without_a_group_has_nothing_to_leave() -> None:
     shell = Shell(replace(OFF, max_silence_ms=60_000))
     shell.batch()

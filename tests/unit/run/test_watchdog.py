@@ -100,6 +100,16 @@ def test_a_jvm_that_went_on_in_between_was_not_stopped_for_that_long() -> None:
     assert time.after(1, stopped=True) is Verdict.LEAVE
 
 
+def test_a_call_that_waits_is_left_for_each_time_the_jvm_is_stopped_for_so_long() -> None:
+    time = Time()
+    time.watchdog.begin_call(time.now)
+    for _ in range(2):
+        time.after(1, stopped=True)
+        assert time.after(SESSION_S + 1, stopped=True) is Verdict.LEAVE
+        assert time.after(SESSION_S + 1, stopped=True) is Verdict.GO_ON
+        assert time.after(1) is Verdict.GO_ON
+
+
 def test_a_stopped_jvm_is_no_long_trigger() -> None:
     time = Time()
     time.call()
