@@ -1,15 +1,22 @@
 """The executor is tested against the same scripted brokers as the connections."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from streamgroup.executor.cursor import SIZES
 from streamgroup.executor.pool import POOL
+from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.producer_pool import PRODUCERS
 from tests.fakes.broker07 import start_broker07
+from tests.fakes.scripted_cluster import ScriptedCluster
+from tests.unit.executor.producing import TOPIC, client_of, producer_options
 from tests.unit.net.conftest import broker, fresh_memory, options
 
 __all__ = ["broker", "fresh_memory", "options", "start_broker07"]
+
+CLIENT_OPTIONS = {"request_timeout_ms", "retry_backoff_ms", "retry_backoff_max_ms"}
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +25,34 @@ def _fresh_process() -> Iterator[None]:
     SIZES.clear()
     yield
     POOL.clear()
+    PRODUCERS.clear()
+
+
+@pytest.fixture
+def start_cluster() -> Iterator[Callable[..., ScriptedCluster]]:
+    """Starts a scripted cluster `(brokers, topics, **others)`; all are stopped at the end."""
+    clusters: list[ScriptedCluster] = []
+
+    def start(brokers: int = 1, topics: dict[str, int] | None = None, **others: Any) -> ScriptedCluster:
+        clusters.append(ScriptedCluster(brokers, {TOPIC: 2} if topics is None else topics, **others))
+        return clusters[-1]
+
+    yield start
+    for each in clusters:
+        each.stop()
+
+
+@pytest.fixture
+def open_producer() -> Iterator[Callable[..., TaskProducer]]:
+    """Opens a producer `(cluster, **options)`; all are closed at the end."""
+    opened: list[TaskProducer] = []
+
+    def make(cluster: ScriptedCluster, **others: Any) -> TaskProducer:
+        client = {name: value for name, value in others.items() if name in CLIENT_OPTIONS}
+        rest = {name: value for name, value in others.items() if name not in CLIENT_OPTIONS}
+        opened.append(TaskProducer(client_of(cluster, **client), producer_options(**rest)))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()

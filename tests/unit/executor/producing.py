@@ -1,0 +1,48 @@
+"""What the tests of the producer write, and the options that they write with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamgroup.executor.producer import Placed, TaskProducer
+from streamgroup.executor.record_slices import RecordSlices
+from streamgroup.model import TopicPartition
+from streamgroup.options.types import ClientOptions, ProducerOptions
+from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
+from tests.fakes.scripted_cluster import ScriptedCluster
+
+TOPIC = "orders"
+ENCODER = Encoder(RecordFormat.V2, "none", None)
+
+
+def client_of(cluster: ScriptedCluster, **others: Any) -> ClientOptions:
+    """Options with short waits."""
+    quick = {"request_timeout_ms": 2_000, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
+    return ClientOptions(cluster.addresses, **{**quick, **others})
+
+
+def producer_options(**others: Any) -> ProducerOptions:
+    """Options with short waits."""
+    return ProducerOptions(**{"delivery_timeout_ms": 4_000, "max_block_ms": 2_000, "linger_ms": 0, **others})
+
+
+def columns(values: list[bytes | None], keys: list[bytes | None] | None = None) -> RecordColumns:
+    key = None if keys is None else pa.array(keys, pa.binary())
+    return RecordColumns(key, pa.array(values, pa.binary()), np.arange(len(values), dtype=np.int64))
+
+
+def payload(*values: bytes | None) -> RecordSlices:
+    records = columns(list(values))
+    return RecordSlices.of(records, 0, len(records), int(ENCODER.sizes(records).sum()))
+
+
+def placed(*values: bytes | None, partition: int = 0, topic: str = TOPIC) -> Placed:
+    return TopicPartition(topic, partition), payload(*values)
+
+
+def write(producer: TaskProducer, *payloads: Placed) -> None:
+    producer.append(payloads)
+    producer.flush()
