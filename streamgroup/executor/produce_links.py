@@ -134,7 +134,7 @@ class ProduceLinks:
         for event in self._poller.wait(timeout):
             match event:
                 case Connected(handle):
-                    self._connected(self._links[handle])
+                    self._connected(handle)
                 case ResponseReceived(handle, correlation_id, response, version):
                     self._received(handle, correlation_id, response, version)
                 case Broken(handle, error):
@@ -145,11 +145,14 @@ class ProduceLinks:
         self._events.clear()
         return events
 
-    def _connected(self, link: _Link) -> None:
+    def _connected(self, handle: Handle) -> None:
+        link = self._links.get(handle)
+        if link is None or not self._poller.has(handle):
+            return  # its end is among the events behind this one
         link.is_ready = True
         self._send_waiting(link)
         for question in list(self._questions):  # a refused one is taken out
-            if question.handle == link.handle and question.correlation_id is None:
+            if question.handle == handle and question.correlation_id is None:
                 self._put(question, link)
 
     def _received(self, handle: Handle, correlation_id: int, response: Any, version: int) -> None:
@@ -247,7 +250,9 @@ class ProduceLinks:
     def _untried(self, question: _Question) -> Iterator[_Link]:
         """Yield connections that the question has not been put to: open ones first, then new ones."""
         tried = question.tried
-        links = sorted(self._links.values(), key=lambda link: not link.is_ready)
+        # A connection may have ended already, with an event that is still to be handled.
+        alive = [link for link in self._links.values() if self._poller.has(link.handle)]
+        links = sorted(alive, key=lambda link: not link.is_ready)
         yield from (link for link in links if (link.handle.host, link.handle.port) not in tried)
         for broker in self._brokers.values():
             if (broker.host, broker.port) not in tried:

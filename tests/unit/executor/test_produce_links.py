@@ -1,0 +1,260 @@
+"""The connections of a producer, and what becomes of its requests when they end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import ErrorCode, TransportError
+from streamgroup.executor.produce_links import ProduceLinks
+from streamgroup.model import Broker
+from streamgroup.net.poller import Broken, Connected, Event, Handle
+from streamgroup.options.types import ClientOptions
+from streamgroup.producer import events as ev
+from streamgroup.wire.messages.cluster import MetadataRequest
+from streamgroup.wire.messages.produce import ProduceRequest
+from streamgroup.wire.messages.producer_id import InitProducerIdRequest
+from streamgroup.wire.versions import BrokerVersions
+from tests.fakes.broker import SILENCE
+from tests.fakes.scripted_cluster import ScriptedCluster
+from tests.unit.executor.producing import TOPIC, client_of
+from tests.waiting import soon
+
+Start = Callable[..., ScriptedCluster]
+Open = Callable[..., ProduceLinks]
+
+
+@pytest.fixture
+def open_links() -> Iterator[Open]:
+    opened: list[ProduceLinks] = []
+
+    def make(client: ClientOptions) -> ProduceLinks:
+        opened.append(ProduceLinks(client, lambda _, version: b"%d" % version, time.monotonic))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def events_of(links: ProduceLinks, count: int) -> list[ev.Event]:
+    """The next events, at least so many."""
+    found: list[ev.Event] = []
+    deadline = soon()
+    while len(found) < count and deadline > time.monotonic():
+        found += links.wait(0.1)
+    return found
+
+
+def test_metadata_and_producer_id_come_over_one_connection(start_cluster: Start, open_links: Open) -> None:
+    cluster = start_cluster()
+    links = open_links(client_of(cluster))
+    links.read_metadata(frozenset({TOPIC, "missing"}))
+    links.get_producer_id()
+    assert not links.is_usable
+    read, given = events_of(links, 2)
+    assert isinstance(read, ev.MetadataRead)
+    assert set(read.topics) == {TOPIC}
+    assert read.errors == {"missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert given == ev.ProducerIdGiven(1000, 0)
+    assert cluster.brokers[0].connections == 1
+    assert links.is_usable
+
+
+@pytest.mark.parametrize("id_first", [True, False])
+def test_a_refused_question_leaves_the_next_one_on_the_same_connection(
+    start_cluster: Start, open_links: Open, id_first: bool
+) -> None:
+    links = open_links(client_of(start_cluster(versions={InitProducerIdRequest: (0, -1)})))
+    asks = [links.get_producer_id, lambda: links.read_metadata(frozenset({TOPIC}))]
+    for ask in asks if id_first else reversed(asks):
+        ask()
+    refused, read = events_of(links, 2)
+    assert isinstance(refused, ev.ProducerIdRefused)
+    assert refused.code == ErrorCode.UNSUPPORTED_VERSION
+    assert isinstance(read, ev.MetadataRead)
+
+
+def test_the_next_bootstrap_server_is_asked_where_one_is_away(start_cluster: Start, open_links: Open) -> None:
+    cluster = start_cluster(2)
+    cluster.brokers[0].stop()
+    links = open_links(client_of(cluster))
+    links.read_metadata(frozenset({TOPIC}))
+    (read,) = events_of(links, 1)
+    assert isinstance(read, ev.MetadataRead)
+
+
+def test_metadata_fail_where_no_broker_answers(start_cluster: Start, open_links: Open) -> None:
+    cluster = start_cluster(2)
+    cluster.stop()
+    links = open_links(client_of(cluster))
+    links.read_metadata(frozenset({TOPIC}))
+    links.get_producer_id()
+    failed, refused = sorted(events_of(links, 2), key=lambda event: type(event).__name__)
+    assert isinstance(failed, ev.MetadataFailed)
+    assert all(str(port) in failed.reason for _, port in cluster.addresses)
+    assert isinstance(refused, ev.ProducerIdRefused)
+    assert refused.code == ErrorCode.NETWORK_EXCEPTION
+
+
+def test_a_question_is_given_up_after_the_request_timeout(start_cluster: Start, open_links: Open) -> None:
+    cluster = start_cluster()
+    cluster.brokers[0].handlers[MetadataRequest] = lambda *_: SILENCE
+    links = open_links(client_of(cluster, request_timeout_ms=100))
+    links.read_metadata(frozenset({TOPIC}))
+    assert events_of(links, 1) == [ev.MetadataFailed("no answer within request.timeout.ms=100")]
+
+
+def test_a_refused_producer_id_has_its_code(start_cluster: Start, open_links: Open) -> None:
+    cluster = start_cluster()
+    cluster.refuse_producer_id(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    links = open_links(client_of(cluster))
+    links.get_producer_id()
+    (refused,) = events_of(links, 1)
+    assert isinstance(refused, ev.ProducerIdRefused)
+    assert refused.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def a_send(node: int, token: int = 1, acks: int = -1) -> ev.Send:
+    return ev.Send(node, token, (), acks, 1_000, {})
+
+
+def test_a_send_to_an_unknown_broker_is_reported_as_not_written(start_cluster: Start, open_links: Open) -> None:
+    links = open_links(client_of(start_cluster()))
+    links.send(a_send(7))
+    assert links.wait(None) == [ev.Disconnected(7, "broker 7 is not in the metadata", written=False)]
+
+
+def test_a_broker_that_is_away_has_written_nothing(start_cluster: Start, open_links: Open) -> None:
+    cluster = start_cluster()
+    cluster.stop()
+    links = open_links(client_of(cluster))
+    links.use_brokers((Broker(0, *cluster.addresses[0]),))
+    links.send(a_send(0))
+    (lost,) = events_of(links, 1)
+    assert isinstance(lost, ev.Disconnected)
+    assert not lost.written
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_a_request_without_an_answer_may_be_written(start_cluster: Start, open_links: Open, acks: int) -> None:
+    cluster = start_cluster()
+    cluster.cut(appended=True)
+    links = open_links(client_of(cluster))
+    links.use_brokers((Broker(0, *cluster.addresses[0]),))
+    links.send(a_send(0, acks=acks))
+    (lost,) = events_of(links, 1)
+    assert isinstance(lost, ev.Disconnected)
+    assert lost.written
+    assert links.is_usable
+
+
+def test_no_event_follows_a_connection_that_the_producer_gives_up(start_cluster: Start, open_links: Open) -> None:
+    cluster = start_cluster()
+    cluster.mute()
+    links = open_links(client_of(cluster))
+    links.use_brokers((Broker(0, *cluster.addresses[0]),))
+    links.send(a_send(0))
+    while not cluster.requests:
+        links.wait(0.01)
+    links.disconnect(0)
+    assert links.wait(0.05) == []
+    assert links.is_usable
+    cluster.brokers[0].wait_for(lambda broker: broker.resets + broker.ends == 1)
+
+
+def test_a_broker_at_another_address_is_connected_to_there(start_cluster: Start, open_links: Open) -> None:
+    cluster = start_cluster(2)
+    links = open_links(client_of(cluster))
+    for node in range(2):
+        links.use_brokers((Broker(0, *cluster.addresses[node]),))
+        links.send(a_send(0, token=node))
+        assert [type(event) for event in events_of(links, 1)] == [ev.Answered]
+    assert [node for node, _, _ in cluster.requests] == [0, 1]
+
+
+class StubPoller:
+    """Handles whose events a test gives. A handle is invalid once its `Broken` is returned, as in the real one."""
+
+    def __init__(self) -> None:
+        self.handles: list[Handle] = []
+        self.gone: set[Handle] = set()
+        self.sent: list[tuple[Handle, Any]] = []
+        self.events: list[Event] = []
+
+    def connect(self, host: str, port: int, tag: str = "") -> Handle:
+        self.handles.append(Handle(len(self.handles), host, port, tag))
+        return self.handles[-1]
+
+    def has(self, handle: Handle) -> bool:
+        return handle not in self.gone
+
+    def versions(self, handle: Handle) -> BrokerVersions:
+        return self._valid(VERSIONS, handle)
+
+    def unsent(self, handle: Handle) -> int:
+        return self._valid(0, handle)
+
+    def send(self, handle: Handle, request: Any, version: int | None = None) -> int:
+        self.sent.append((handle, request))
+        return self._valid(len(self.sent), handle)
+
+    def drop(self, handle: Handle, *, reset: bool) -> None:
+        self.gone.add(handle)
+
+    def wait(self, timeout: float | None) -> list[Event]:
+        events, self.events = self.events, []
+        self.gone |= {event.handle for event in events if isinstance(event, Broken)}
+        return events
+
+    def close(self) -> None:
+        self.handles.clear()
+
+    def _valid(self, value: Any, handle: Handle) -> Any:
+        if handle in self.gone:
+            raise KeyError(handle)
+        return value
+
+
+@pytest.fixture
+def poller(monkeypatch: pytest.MonkeyPatch) -> StubPoller:
+    stub = StubPoller()
+    monkeypatch.setattr("streamgroup.executor.produce_links.Poller", lambda *_: stub)
+    return stub
+
+
+TWO = ClientOptions((("first", 1), ("second", 2)))
+VERSIONS = BrokerVersions("", {cls.API_KEY: cls.VERSIONS for cls in (MetadataRequest, ProduceRequest)})
+END = TransportError("it has ended")
+
+
+def test_a_question_does_not_go_to_a_connection_that_has_ended_at_the_same_time(
+    poller: StubPoller, open_links: Open
+) -> None:
+    links = open_links(TWO)
+    links.use_brokers((Broker(0, "first", 1), Broker(1, "second", 2)))
+    links.send(a_send(0))
+    links.send(a_send(1))
+    one, two = poller.handles
+    poller.events = [Connected(one, VERSIONS), Connected(two, VERSIONS)]
+    links.wait(0.0)
+    links.read_metadata(frozenset({TOPIC}))
+    assert [type(request) for handle, request in poller.sent if handle == one][-1] is MetadataRequest
+    poller.events = [Broken(one, END, ()), Broken(two, END, ())]
+    assert [type(event) for event in links.wait(0.0)] == [ev.Disconnected] * 2
+    assert [(handle.host, handle.port) for handle in poller.handles[2:]] == [("second", 2)]
+    poller.events = [Broken(poller.handles[2], END, ())]
+    assert links.wait(0.0) == [ev.MetadataFailed("it has ended; it has ended")]
+
+
+def test_a_connection_that_ends_as_it_begins_carries_nothing(poller: StubPoller, open_links: Open) -> None:
+    links = open_links(TWO)
+    links.use_brokers((Broker(0, "first", 1),))
+    links.send(a_send(0))
+    (handle,) = poller.handles
+    poller.events = [Connected(handle, VERSIONS), Broken(handle, END, ())]
+    assert links.wait(0.0) == [ev.Disconnected(0, "it has ended", written=False)]
+    assert poller.sent == []
