@@ -28,6 +28,7 @@ _FIRST_OF_V1 = 2
 _FIRST_OF_V2 = 3
 """The versions of Produce from which on a request carries messages of magic 1, and record batches."""
 _FIRST_WITH_ZSTD = 7
+_NEVER = float("inf")
 
 
 class TaskProducer:
@@ -91,6 +92,7 @@ class TaskProducer:
 
         Raises the ProduceError of a batch that has failed, which may be one of an earlier call.
         """
+        self._raise_failure()
         for part in _parts(payloads):
             self._make_room()
             self._step(ev.Append(part))
@@ -98,6 +100,7 @@ class TaskProducer:
 
     def flush(self) -> None:
         """Send everything and wait until each batch is acknowledged. Raises ProduceError for one that failed."""
+        self._raise_failure()
         self._flushed = False
         self._step(ev.Flush())
         self._run(lambda: self._flushed)
@@ -116,9 +119,8 @@ class TaskProducer:
     def _make_room(self) -> None:
         if self._producer.has_room:
             return
-        limit_s = self._options.max_block_ms / 1000
-        until = self._clock() + limit_s
-        self._run(lambda: self._producer.has_room or self._clock() >= until)
+        until = self._clock() + self._options.max_block_ms / 1000
+        self._run(lambda: self._producer.has_room or self._clock() >= until, until)
         if not self._producer.has_room:
             raise DeliveryTimeoutError(
                 f"no room in buffer.memory={self._options.buffer_memory} within max.block.ms="
@@ -126,12 +128,12 @@ class TaskProducer:
                 "they keep up, or raise kafka.buffer.memory or kafka.max.block.ms"
             )
 
-    def _run(self, is_over: Callable[[], bool]) -> None:
-        """Send and receive until `is_over`. Raises the first failure."""
+    def _run(self, is_over: Callable[[], bool], until: float = _NEVER) -> None:
+        """Send and receive until `is_over`, which also is asked at the time `until`. Raises the first failure."""
         self._raise_failure()
         while not is_over():
-            wake_at = self._wake_at
-            self._turn(None if wake_at is None else max(0.0, wake_at - self._clock()))
+            wake_at = min(until, _NEVER if self._wake_at is None else self._wake_at)
+            self._turn(None if wake_at == _NEVER else max(0.0, wake_at - self._clock()))
 
     def _turn(self, timeout: float | None) -> None:
         """Handle what arrives within `timeout` seconds. Raises the first failure."""

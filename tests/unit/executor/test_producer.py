@@ -1,0 +1,257 @@
+"""What a task writes to a scripted cluster: each record is there once and in its order, or the task fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from streamgroup.errors import (
+    ConfigError,
+    DeliveryTimeoutError,
+    ErrorCode,
+    ProduceError,
+    RecordTooLargeError,
+    UnknownTopicError,
+)
+from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.written import PartitionWritten
+from streamgroup.model import TopicPartition
+from streamgroup.wire.messages.produce import ProduceRequest
+from streamgroup.wire.messages.producer_id import InitProducerIdRequest
+from tests.fakes.scripted_cluster import ScriptedCluster
+from tests.unit.executor.producing import TOPIC, payload, placed, write
+from tests.waiting import wait_until
+
+Start = Callable[..., ScriptedCluster]
+Open = Callable[..., TaskProducer]
+VALUES = [b"value %d" % n for n in range(20)]
+
+
+def test_records_lie_in_their_partitions_in_their_order(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster(2)
+    producer = open_producer(cluster)
+    write(producer, *(placed(value, partition=n % 2) for n, value in enumerate(VALUES)), placed(None))
+    assert cluster.values(TOPIC, 0) == [*VALUES[::2], None]
+    assert cluster.values(TOPIC, 1) == VALUES[1::2]
+    size = sum(payload(value).size for value in VALUES[1::2])
+    assert producer.written.partitions[TopicPartition(TOPIC, 1)] == PartitionWritten(10, size, 0, 9)
+    assert producer.written.records == 21
+    assert producer.is_usable
+
+
+def test_payloads_of_one_batch_are_one_record_batch(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster()
+    producer = open_producer(cluster, linger_ms=1_000)
+    for value in VALUES:
+        producer.append([placed(value)])
+    producer.flush()
+    (appended,) = cluster.log(TOPIC, 0)
+    assert list(appended.values) == VALUES
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_is_read_back(start_cluster: Start, open_producer: Open, codec: str) -> None:
+    cluster = start_cluster()
+    write(open_producer(cluster, compression=codec), placed(*VALUES))
+    assert cluster.values(TOPIC, 0) == VALUES
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 9])
+def test_old_brokers_get_their_own_format(start_cluster: Start, open_producer: Open, version: int) -> None:
+    without_ids = {InitProducerIdRequest: (0, -1)} if version < 3 else {}
+    cluster = start_cluster(versions={ProduceRequest: (0, version), **without_ids})
+    write(open_producer(cluster), placed(*VALUES))
+    assert [(list(each.values), each.version) for each in cluster.log(TOPIC, 0)] == [(VALUES, version)]
+
+
+def test_zstd_is_refused_for_a_broker_before_kafka_2_1(start_cluster: Start, open_producer: Open) -> None:
+    producer = open_producer(start_cluster(versions={ProduceRequest: (0, 6)}), compression="zstd")
+    with pytest.raises(ConfigError, match=r"its broker is older than Kafka 2\.1"):
+        write(producer, placed(b"a"))
+
+
+# -- errors that pass --------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_too_few_replicas_have_is_not_there_twice(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster()
+    cluster.answer(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, times=2, appended=True)
+    producer = open_producer(cluster, batch_size=1)
+    write(producer, *map(placed, VALUES))
+    assert cluster.values(TOPIC, 0) == VALUES
+    assert producer.written.records == len(VALUES)
+
+
+@pytest.mark.parametrize("appended", [True, False])
+def test_a_connection_that_is_cut_loses_and_repeats_nothing(
+    start_cluster: Start, open_producer: Open, appended: bool
+) -> None:
+    cluster = start_cluster()
+    cluster.cut(times=2, appended=appended)
+    write(open_producer(cluster, batch_size=1), *map(placed, VALUES))
+    assert cluster.values(TOPIC, 0) == VALUES
+    assert len(cluster.producer_ids) == 1
+
+
+def test_a_broker_that_does_not_answer_is_asked_over_another_connection(
+    start_cluster: Start, open_producer: Open
+) -> None:
+    cluster = start_cluster()
+    cluster.mute(appended=True)
+    write(open_producer(cluster, request_timeout_ms=200), placed(b"a"))
+    assert cluster.values(TOPIC, 0) == [b"a"]
+    assert cluster.brokers[0].connections == 2
+
+
+def test_the_next_leader_gets_what_the_last_one_refuses(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster(2)
+    producer = open_producer(cluster)
+    write(producer, placed(b"a"))
+    cluster.move(TOPIC, 0, 1)
+    write(producer, placed(b"b"))
+    assert cluster.values(TOPIC, 0) == [b"a", b"b"]
+    assert [node for node, _, _ in cluster.requests] == [0, 0, 1]
+
+
+def test_a_batch_that_is_too_large_for_the_broker_is_divided(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster(max_message_bytes=400)
+    values = [b"%d" % n * 50 for n in range(10)]
+    producer = open_producer(cluster, linger_ms=1_000)
+    write(producer, *map(placed, values[:5]), placed(*values[5:]))
+    assert cluster.values(TOPIC, 0) == values
+    assert len(cluster.log(TOPIC, 0)) >= 2
+    assert producer.written.records == 10
+    assert producer.written.bytes == pytest.approx(sum(payload(value).size for value in values), abs=20)
+
+
+def test_brokers_that_all_hang_up_at_once_are_connected_to_again(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster(3, {TOPIC: 3})
+    producer = open_producer(cluster)
+    for round_ in range(3):
+        write(producer, *(placed(b"%d" % round_, partition=partition) for partition in range(3)))
+        for broker in cluster.brokers:
+            broker.hang_up()
+    assert [cluster.values(TOPIC, n) for n in range(3)] == [[b"0", b"1", b"2"]] * 3
+
+
+# -- without idempotence ----------------------------------------------------------------------------------------------
+
+
+def test_a_broker_without_producer_ids_is_written_to_without_idempotence(
+    start_cluster: Start, open_producer: Open
+) -> None:
+    # The question for the producer id is refused on the connection over which the metadata are to be asked for.
+    cluster = start_cluster(versions={InitProducerIdRequest: (0, -1)})
+    producer = open_producer(cluster)
+    assert len(producer.topic(TOPIC).partitions) == 2
+    write(producer, placed(*VALUES))
+    assert cluster.values(TOPIC, 0) == VALUES
+    assert [each.producer_id for each in cluster.log(TOPIC, 0)] == [-1]
+    assert cluster.brokers[0].connections == 1
+    assert [note.split(":")[0] for note in producer.notes] == ["this task writes without idempotence"]
+
+
+def test_without_acknowledgements_a_batch_counts_as_written_once_it_is_sent(
+    start_cluster: Start, open_producer: Open
+) -> None:
+    cluster = start_cluster()
+    producer = open_producer(cluster, acks=0)
+    write(producer, placed(*VALUES))
+    assert producer.written.partitions[TopicPartition(TOPIC, 0)].first_offset == -1
+    assert producer.written.records == 20
+    wait_until(lambda: cluster.values(TOPIC, 0) == VALUES, "the records arrive")
+    assert not cluster.producer_ids
+
+
+def test_with_one_acknowledgement_the_offsets_are_known(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster()
+    producer = open_producer(cluster, acks=1)
+    write(producer, placed(*VALUES))
+    assert producer.written.partitions[TopicPartition(TOPIC, 0)].last_offset == 19
+    assert not cluster.producer_ids
+
+
+# -- errors that do not pass -------------------------------------------------------------------------------------------
+
+
+def test_a_refused_batch_fails_the_task_and_everything_after_it(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster()
+    cluster.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    producer = open_producer(cluster)
+    for act in (lambda: write(producer, placed(b"a")), producer.flush, lambda: producer.append([placed(b"b")])):
+        with pytest.raises(ProduceError) as raised:
+            act()
+        assert raised.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not producer.is_usable
+    assert cluster.values(TOPIC, 0) == []
+
+
+def test_a_record_above_max_request_size_fails(start_cluster: Start, open_producer: Open) -> None:
+    with pytest.raises(RecordTooLargeError, match=TOPIC):
+        write(open_producer(start_cluster(), max_request_size=100), placed(b"x" * 101))
+
+
+def test_a_batch_that_nobody_acknowledges_fails_in_time(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster()
+    cluster.answer(ErrorCode.NOT_ENOUGH_REPLICAS, times=1_000)
+    producer = open_producer(cluster, request_timeout_ms=100, delivery_timeout_ms=300)
+    started = time.monotonic()
+    with pytest.raises(DeliveryTimeoutError, match="NOT_ENOUGH_REPLICAS"):
+        write(producer, placed(b"a"))
+    assert time.monotonic() - started < 1
+
+
+def test_a_topic_that_does_not_exist_fails_within_max_block_ms(start_cluster: Start, open_producer: Open) -> None:
+    producer = open_producer(start_cluster(), max_block_ms=200)
+    started = time.monotonic()
+    with pytest.raises(UnknownTopicError, match="missing"):
+        producer.topic("missing")
+    assert time.monotonic() - started < 1
+
+
+def test_a_topic_that_appears_within_max_block_ms_is_found(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster(auto_create=3)
+    cluster.refuse_topic("new", ErrorCode.LEADER_NOT_AVAILABLE, times=2)
+    producer = open_producer(cluster)
+    assert len(producer.topic("new").partitions) == 3
+    write(producer, placed(b"a", partition=2, topic="new"))
+    assert cluster.values("new", 2) == [b"a"]
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_buffered_stays_within_buffer_memory(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster()
+    producer = open_producer(
+        cluster, buffer_memory=5_000, batch_size=1_000, linger_ms=10_000, delivery_timeout_ms=20_000
+    )
+    values = [b"%d" % n + b"x" * 480 for n in range(100)]
+    where = TopicPartition(TOPIC, 0)
+    for value in values:
+        producer.append([placed(value)])
+        assert producer.queued_bytes(where) < 5_000 + payload(value).size
+    producer.flush()
+    assert producer.queued_bytes(where) == 0
+    assert cluster.values(TOPIC, 0) == values
+
+
+def test_large_payloads_are_appended_in_parts(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster()
+    producer = open_producer(cluster, buffer_memory=1)
+    large = [bytes([n]) * 600_000 for n in range(4)]
+    write(producer, *map(placed, large))
+    assert cluster.values(TOPIC, 0) == large
+
+
+def test_no_room_within_max_block_ms_fails(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster()
+    cluster.mute(times=100)
+    producer = open_producer(cluster, buffer_memory=10, max_block_ms=200)
+    started = time.monotonic()
+    producer.append([placed(b"x" * 100)])
+    with pytest.raises(DeliveryTimeoutError, match=r"no room in buffer\.memory=10 within max\.block\.ms=200"):
+        producer.append([placed(b"y")])
+    assert 0.15 < time.monotonic() - started < 1
