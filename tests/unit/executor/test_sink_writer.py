@@ -1,0 +1,146 @@
+"""From Arrow batches to records in the logs of a scripted cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamgroup.errors import EncodeError, UnknownPartition, UnknownTopicError
+from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.sink_writer import SinkWriter, write
+from streamgroup.model import TopicPartition
+from streamgroup.options.types import SinkOptions
+from tests.fakes.scripted_cluster import ScriptedCluster
+from tests.unit.executor.producing import TOPIC, client_of, producer_options
+from tests.unit.records import reference
+
+Start = Callable[..., ScriptedCluster]
+Open = Callable[..., TaskProducer]
+
+
+def sink_options(cluster: ScriptedCluster, topic: str | None = TOPIC, **others: Any) -> SinkOptions:
+    return SinkOptions(client_of(cluster), producer_options(**others), topic)
+
+
+def rows(values: list[bytes | None], **others: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array(values, pa.binary()), **others})
+
+
+def partitions(*numbers: int) -> pa.Array:
+    return pa.array(numbers, pa.int32())
+
+
+def test_rows_lie_in_the_partitions_that_they_name(start_cluster: Start) -> None:
+    cluster = start_cluster()
+    batches = [rows([b"a", b"b", None], partition=partitions(1, 0, 1)), rows([]), rows([b"d"], partition=partitions(1))]
+    written = write(batches, sink_options(cluster))
+    assert cluster.values(TOPIC, 0) == [b"b"]
+    assert cluster.values(TOPIC, 1) == [b"a", None, b"d"]
+    assert written.partitions[TopicPartition(TOPIC, 1)].last_offset == 2
+    assert written.records == 4
+
+
+def test_rows_lie_in_the_topics_that_they_name(start_cluster: Start) -> None:
+    cluster = start_cluster(2, {"one": 1, "two": 1})
+    topics = pa.array(["one", "two", "one"])
+    write([rows([b"a", b"b", b"c"], topic=topics)], sink_options(cluster, topic=None))
+    assert (cluster.values("one", 0), cluster.values("two", 0)) == ([b"a", b"c"], [b"b"])
+
+
+def test_a_task_without_rows_writes_nothing(start_cluster: Start) -> None:
+    cluster = start_cluster()
+    assert write([rows([])], sink_options(cluster)).partitions == {}
+    assert cluster.requests == []
+
+
+def test_rows_without_a_timestamp_get_the_time_of_the_write(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster()
+    producer = open_producer(cluster)
+    SinkWriter(producer, sink_options(cluster), clock=lambda: 1_700_000_000.5).write(
+        rows([b"a"], partition=partitions(0))
+    )
+    producer.flush()
+    ((header, _),) = reference.split(cluster.log(TOPIC, 0)[0].data)
+    assert header.max_time == 1_700_000_000_500
+
+
+def test_equal_keys_lie_in_one_partition(start_cluster: Start) -> None:
+    cluster = start_cluster(topics={TOPIC: 8})
+    keys = pa.array([b"%d" % (n % 20) for n in range(400)], pa.binary())
+    values = [b"%d" % (n % 20) for n in range(400)]
+    write([rows(values, key=keys)], sink_options(cluster, batch_size=200))
+    found = [set(cluster.values(TOPIC, n)) for n in range(8)]
+    assert sum(map(len, found)) == 20
+    assert sum(len(cluster.values(TOPIC, n)) for n in range(8)) == 400
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_rows_without_a_key_are_spread(start_cluster: Start, adaptive: bool) -> None:
+    cluster = start_cluster(topics={TOPIC: 4})
+    values = [b"%d" % n * 20 for n in range(1_000)]
+    write([rows(values)], sink_options(cluster, batch_size=500, adaptive_partitioning=adaptive))
+    logs = [cluster.values(TOPIC, n) for n in range(4)]
+    assert all(logs)
+    assert sorted(value for log in logs for value in log) == sorted(values)
+
+
+def test_a_batch_has_at_most_batch_size_bytes(start_cluster: Start) -> None:
+    cluster = start_cluster(topics={TOPIC: 1})
+    values = [b"x" * 90 for _ in range(50)] + [b"y" * 3_000] + [b"z"]
+    write([rows(values)], sink_options(cluster, batch_size=1_000))
+    assert cluster.values(TOPIC, 0) == values
+    assert all(len(each.values) == 1 or len(each.data) < 1_000 + 61 for each in cluster.log(TOPIC, 0))
+    assert len(cluster.log(TOPIC, 0)) <= 10
+
+
+def test_a_partition_that_was_added_meanwhile_is_found(start_cluster: Start) -> None:
+    cluster = start_cluster(topics={TOPIC: 1})
+    options = sink_options(cluster)
+    write([rows([b"a"])], options)
+    cluster.create(TOPIC, 3)
+    write([rows([b"b"], partition=partitions(2))], options)
+    assert cluster.values(TOPIC, 2) == [b"b"]
+    assert len(cluster.brokers[0].asked("Metadata")) == 2
+
+
+def test_a_partition_that_does_not_exist_fails_after_one_refresh(start_cluster: Start) -> None:
+    cluster = start_cluster()
+    with pytest.raises(UnknownPartition):
+        write([rows([b"a"], partition=partitions(7))], sink_options(cluster))
+    assert len(cluster.brokers[0].asked("Metadata")) == 2
+    assert cluster.requests == []
+
+
+def test_a_row_without_a_topic_names_itself(start_cluster: Start) -> None:
+    cluster = start_cluster()
+    with pytest.raises(EncodeError, match="row 1"):
+        write([rows([b"a", b"b"], topic=pa.array([TOPIC, None]))], sink_options(cluster, topic=None))
+
+
+def test_a_missing_topic_fails_in_time_and_the_next_task_goes_on(start_cluster: Start) -> None:
+    cluster = start_cluster(topics={})
+    options = sink_options(cluster, max_block_ms=150)
+    started = time.monotonic()
+    with pytest.raises(UnknownTopicError):
+        write([rows([b"a"])], options)
+    assert time.monotonic() - started < 1
+    cluster.create(TOPIC, 1)
+    assert write([rows([b"a"])], options).records == 1
+
+
+def test_what_the_rows_iterator_raises_ends_the_task(start_cluster: Start) -> None:
+    cluster = start_cluster()
+
+    def broken() -> Any:
+        yield rows([b"a"], partition=partitions(0))
+        raise RuntimeError("the query has failed")
+
+    options = sink_options(cluster)
+    with pytest.raises(RuntimeError, match="the query has failed"):
+        write(broken(), options)
+    write([rows([b"b"], partition=partitions(0))], options)
+    assert len(cluster.producer_ids) == 2
