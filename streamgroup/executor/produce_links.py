@@ -183,8 +183,8 @@ class ProduceLinks:
     def _forget(self, link: _Link, reason: str) -> None:
         """Forget a connection; what was asked of any broker over it is asked of another one."""
         del self._links[link.handle]
-        if link.node is not None:
-            self._by_node.pop(link.node, None)
+        if link.node is not None and self._by_node.get(link.node) is link:
+            del self._by_node[link.node]
         for question in [question for question in self._questions if question.handle == link.handle]:
             question.failed.append(reason)
             self._ask_next(question)

@@ -36,8 +36,8 @@ class ProducerPool:
         """Lend a producer to one task. It is closed unless every batch of the task was acknowledged."""
         key = client, options
         producer = self._take(key) or TaskProducer(client, options, self._clock)
-        producer.begin()
         try:
+            producer.begin()
             yield producer
         except BaseException:
             producer.close()
