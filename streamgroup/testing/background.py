@@ -168,6 +168,18 @@ def start_ticks(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether a process has closed all its files. It has no command line any more before it closes them.
+
+    Off Linux, return whether it has no command line.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return not command_line(pid)
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
 def _nodes_of(server: KafkaServer) -> Iterator[BackgroundNode]:
     """Yield all processes, each after those that it needs."""
     processes = [(node.name, node.pid, node.properties) for node in server.nodes]
@@ -191,6 +203,10 @@ def _end(node: BackgroundNode) -> None:
             time.sleep(_POLL_S)
     if node.alive:
         raise StreamGroupError(f"cannot stop {node.name}: process {node.pid} survives SIGKILL")
+    # Its ports are free only when it has closed its sockets. The pid may be another process's by now.
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    while start_ticks(node.pid) == node.began and not has_ended(node.pid) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
 
 
 def _forget(known: BackgroundKafka) -> None:

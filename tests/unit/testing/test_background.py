@@ -14,7 +14,8 @@ import pytest
 
 from streamgroup.errors import StreamGroupError
 from streamgroup.testing import background
-from streamgroup.testing.background import BackgroundKafka, BackgroundNode, command_line, start_ticks
+from streamgroup.testing.background import BackgroundKafka, BackgroundNode, command_line, has_ended, start_ticks
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +61,27 @@ def test_a_process_that_began_at_another_time_is_not_ours(node: BackgroundNode) 
 def test_an_unused_pid_is_dead() -> None:
     assert command_line(2**22 + 1) == ""
     assert start_ticks(2**22 + 1) is None
+
+
+def test_a_process_has_ended_when_nothing_but_its_exit_code_is_left(node: BackgroundNode) -> None:
+    assert not has_ended(node.pid)
+    assert has_ended(2**22 + 1)
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    wait_until(lambda: has_ended(child.pid), "the child has ended, and nobody has waited for it", 20)
+    assert child.wait() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process has ended when its command line is gone")
+def test_down_waits_until_a_process_has_closed_its_sockets(
+    node: BackgroundNode, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process has no command line any more before it closes them."""
+    looks = iter([False, False, True])
+    monkeypatch.setattr(background, "has_ended", lambda pid: next(looks))
+    monkeypatch.setattr(background, "_POLL_S", 0.001)
+    remember(state, node, tmp_path / "data", keep=True)
+    background.down()
+    assert next(looks, None) is None
 
 
 def test_a_state_file_from_before_there_was_a_zookeeper_is_read(node: BackgroundNode, state: Path) -> None:
