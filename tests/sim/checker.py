@@ -306,7 +306,7 @@ class Checker:
             else:
                 self._start(track, process, offset)
                 self._check_sunk(process.name, tp, offset)
-                self._settle(tp, track, process.query, track.committed or 0, stands[tp])
+                self._settle(tp, track, process.query, track.committed or 0, stands[tp], late_from=process)
                 track.committed = stands[tp]
             track.unfenced = tp not in owned or offset != stands[tp]
         if self._founding is None:
@@ -346,13 +346,29 @@ class Checker:
                 )
         track.owner = (generation, member_id)
 
-    def _settle(self, tp: TopicPartition, track: Track, query: Query | None, start: int, until: int) -> None:
-        """One delivery of each record counts, the committing query's last; the others are surplus."""
+    def _settle(
+        self,
+        tp: TopicPartition,
+        track: Track,
+        query: Query | None,
+        start: int,
+        until: int,
+        *,
+        late_from: Process | None = None,
+    ) -> None:
+        """One delivery of each record counts, the committing query's last; the others are surplus.
+
+        `late_from` commits what it does not own any more. What another has delivered of that counts instead: the owner
+        cannot know of a commit that came after its fetch, and the other has lost the partition with its batch.
+        """
         for offset in self._logs.records(tp, start, until):
             deliveries = track.deliveries.pop(offset, None)
             if not deliveries or len(deliveries) == 1:
                 continue
-            own = [d for d in deliveries if d[0].query is query]
+            if late_from is not None:
+                own = [d for d in deliveries if d[0] is not late_from]
+            else:
+                own = [d for d in deliveries if d[0].query is query]
             counts = own[-1] if own else deliveries[-1]
             for delivery in deliveries:
                 if delivery is not counts:

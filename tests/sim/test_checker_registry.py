@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from streamgroup.model import OffsetRange
 from tests.sim import checker as words
+from tests.sim.checker import Violation
 from tests.sim.test_checker import TP, Play, violated
 
 
@@ -99,6 +102,22 @@ def test_a_members_batch_that_another_member_repeats_counts_beside_what_real_con
     play.commit_in_zookeeper(play.q, 100)
     with violated(words.DUPLICATE):
         play.finish()
+
+
+@pytest.mark.parametrize("is_licensed", [True, False])
+def test_of_a_late_commit_to_kafka_the_batch_of_its_sender_is_the_repeated_one(is_licensed: bool) -> None:
+    """The owner fetched the offsets before that commit came. The sender has lost the partition with its batch (R35)."""
+    play = RegistryPlay()
+    play.sink(play.p, 3, 0, 12)
+    play.sink(play.q, 2, 0, 100)
+    play.checker.stored(play.p, {TP: 12}, {TP: 12}, owned=(), fenced={TP})
+    play.checker.stored(play.q, {TP: 100}, {TP: 100}, owned={TP}, fenced={TP})
+    if is_licensed:
+        play.p.licensed.add(3)
+        play.finish()
+    else:
+        with pytest.raises(Violation, match=r"^duplicate at .* p: batches \[3\] were delivered again"):
+            play.finish()
 
 
 def test_a_start_at_the_end_is_licensed_for_who_was_told_that_nothing_is_committed() -> None:
