@@ -1,4 +1,4 @@
-"""What the options of `streamgroup consume` mean: partitions, offsets, properties."""
+"""Parses the options of `streamgroup consume`: partitions, offsets, properties."""
 
 from __future__ import annotations
 

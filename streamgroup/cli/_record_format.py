@@ -29,7 +29,7 @@ _TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
 
 
 class Token(Enum):
-    """What a format string prints of a record. The value is the letter behind `%`."""
+    """A field of a record that a format string can print. The value is the letter behind `%`."""
 
     VALUE = "s"
     VALUE_LENGTH = "S"

@@ -41,7 +41,7 @@ class _Link:
     """The broker whose requests it carries; None for a bootstrap server."""
     is_ready: bool = False
     waiting: deque[ev.Send] = field(default_factory=deque)
-    """What is to be sent when the broker's versions are known."""
+    """Produce requests that are sent once the broker's API versions are known."""
     pending: dict[int, int] = field(default_factory=dict)
     """Tokens of Produce requests, by correlation id."""
     unwritten: list[int] = field(default_factory=list)

@@ -48,13 +48,13 @@ class TaskProducer:
         self._encoders: dict[RecordFormat, Encoder] = {}
         self._format = RecordFormat.V2
         self._events: deque[ev.Event] = deque()
-        """What the machine is to handle next: all actions of one step come before the next step."""
+        """Events that the machine has not handled yet. All actions of one step are carried out before the next step."""
         self._wake_at: float | None = None
         self._found: dict[str, TopicInfo] = {}
         self._failure: StreamGroupError | None = None
         self._flushed = True
         self.written = Written()
-        """What this task has written so far."""
+        """The records, bytes and offsets that brokers have acknowledged to this task so far."""
         self.notes: list[str] = []
         """Sentences for the log, such as that the broker has no producer ids."""
 

@@ -1,4 +1,4 @@
-"""What a Spark task of a write runs: Arrow batches to payloads of the producer, each for its partition."""
+"""Writes the rows of a Spark task: it divides Arrow batches into payloads of the producer, one for each partition."""
 
 from __future__ import annotations
 

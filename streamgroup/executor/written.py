@@ -1,4 +1,4 @@
-"""What a task has written: records, bytes and offsets of each partition, for the commit message of the sink."""
+"""Counts the records, bytes and offsets that a task has written, for the commit message of the sink."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamgroup.model import TopicPartition
 
 @dataclass(slots=True)
 class PartitionWritten:
-    """What a task has written to one partition."""
+    """The records, bytes and offsets that a task has written to one partition."""
 
     records: int = 0
     bytes: int = 0
@@ -22,7 +22,7 @@ class PartitionWritten:
 
 @dataclass(slots=True)
 class Written:
-    """What a task has written."""
+    """The records, bytes and offsets that a task has written, by partition."""
 
     partitions: dict[TopicPartition, PartitionWritten] = field(default_factory=dict)
 
