@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -19,14 +18,11 @@ import click
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
-from rich.console import Console
-from rich.table import Table
 
-from streamgroup.records import kernel
+from benchmarks.pairs import PARTITIONS, compare, show
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.jars import resolve
 
-PARTITIONS = 4
 SPARK = "org.apache.spark"
 CONNECTOR = (
     (SPARK, "spark-sql-kafka-0-10_2.13", "4.2.0"),
@@ -121,41 +117,7 @@ def session() -> SparkSession:
 
 def measure(spark: SparkSession, server: KafkaServer, case: Case, records: int, pairs: int) -> dict[str, object]:
     """Return the times of `pairs` alternating pairs after a warm-up pair."""
-    times: dict[str, list[float]] = {"streamgroup": [], "kafka": []}
-    for pair in range(pairs + 1):
-        order = ("streamgroup", "kafka") if pair % 2 else ("kafka", "streamgroup")
-        for source in order:
-            seconds = read(spark, source, server, case.topic)
-            if pair:
-                times[source].append(seconds)
-    ratios = [k / s for s, k in zip(times["streamgroup"], times["kafka"], strict=True)]
-    return {
-        "case": case.name,
-        "records": records,
-        "streamgroup_per_s": records / statistics.median(times["streamgroup"]),
-        "kafka_per_s": records / statistics.median(times["kafka"]),
-        "ratio": statistics.median(ratios),
-        "ratios": ratios,
-    }
-
-
-def show(results: list[dict[str, object]]) -> None:
-    """Print the results as a table."""
-    table = Table(title=f"records/s into the noop sink, local[2], {PARTITIONS} partitions, kernel: {kernel.name()}")
-    for column in ("case", "records", "streamgroup", "Spark's connector", "ratio (median)", "min - max"):
-        table.add_column(column, justify="left" if column == "case" else "right")
-    for r in results:
-        ratios = r["ratios"]
-        assert isinstance(ratios, list)
-        table.add_row(
-            str(r["case"]),
-            f"{r['records']:,}",
-            f"{r['streamgroup_per_s']:,.0f}",
-            f"{r['kafka_per_s']:,.0f}",
-            f"{r['ratio']:.2f}",
-            f"{min(ratios):.2f} - {max(ratios):.2f}",
-        )
-    Console().print(table)
+    return compare(case.name, lambda source: read(spark, source, server, case.topic), records, pairs)
 
 
 @click.command()
@@ -175,7 +137,7 @@ def main(pairs: int, records: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(results, indent=2))
     else:
-        show(results)
+        show(results, "into the noop sink", "Spark's connector")
 
 
 if __name__ == "__main__":

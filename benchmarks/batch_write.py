@@ -10,21 +10,17 @@ not count. Ratios are computed pair by pair, so that a drift of the machine's sp
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from dataclasses import dataclass, field
 
 import click
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.batch_read import PARTITIONS, session
-from streamgroup.records import kernel
+from benchmarks.batch_read import session
+from benchmarks.pairs import PARTITIONS, SIDES, compare, show
 from streamgroup.testing import KafkaServer
 
-SINKS = ("streamgroup", "kafka")
 TUNED = {"kafka.batch.size": "524288", "kafka.linger.ms": "20"}
 
 
@@ -73,7 +69,7 @@ def create_topics(server: KafkaServer, case: Case) -> None:
     """Create a topic for each sink, which keeps little of what is written."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
     config = {"retention.bytes": str(64 << 20), "segment.bytes": str(32 << 20)}
-    names = [case.topic(sink) for sink in SINKS]
+    names = [case.topic(sink) for sink in SIDES]
     for future in admin.create_topics([NewTopic(n, PARTITIONS, 1, config=config) for n in names]).values():
         future.result(20)
 
@@ -81,40 +77,7 @@ def create_topics(server: KafkaServer, case: Case) -> None:
 def measure(frame: DataFrame, server: KafkaServer, case: Case, records: int, pairs: int) -> dict[str, object]:
     """Return the times of `pairs` alternating pairs after a warm-up pair."""
     create_topics(server, case)
-    times: dict[str, list[float]] = {sink: [] for sink in SINKS}
-    for pair in range(pairs + 1):
-        for sink in SINKS if pair % 2 else SINKS[::-1]:
-            seconds = write(frame, sink, server, case)
-            if pair:
-                times[sink].append(seconds)
-    ratios = [k / s for s, k in zip(times["streamgroup"], times["kafka"], strict=True)]
-    return {
-        "case": case.name,
-        "records": records,
-        "streamgroup_per_s": records / statistics.median(times["streamgroup"]),
-        "kafka_per_s": records / statistics.median(times["kafka"]),
-        "ratio": statistics.median(ratios),
-        "ratios": ratios,
-    }
-
-
-def show(results: list[dict[str, object]]) -> None:
-    """Print the results as a table."""
-    table = Table(title=f"records/s written, local[2], {PARTITIONS} partitions, kernel: {kernel.name()}")
-    for column in ("case", "records", "streamgroup", "Spark's sink", "ratio (median)", "min - max"):
-        table.add_column(column, justify="left" if column == "case" else "right")
-    for r in results:
-        ratios = r["ratios"]
-        assert isinstance(ratios, list)
-        table.add_row(
-            str(r["case"]),
-            f"{r['records']:,}",
-            f"{r['streamgroup_per_s']:,.0f}",
-            f"{r['kafka_per_s']:,.0f}",
-            f"{r['ratio']:.2f}",
-            f"{min(ratios):.2f} - {max(ratios):.2f}",
-        )
-    Console().print(table)
+    return compare(case.name, lambda sink: write(frame, sink, server, case), records, pairs)
 
 
 @click.command()
@@ -138,7 +101,7 @@ def main(pairs: int, records: int, only: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(results, indent=2))
     else:
-        show(results)
+        show(results, "written", "Spark's sink")
 
 
 if __name__ == "__main__":
