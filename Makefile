@@ -17,7 +17,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit timing jars pins test test-live test-faults test-sim test-mutants test-sanitizers bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-sanitizers bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,7 +53,10 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP)
-	$(BIN)/pytest tests/unit -q --numprocesses 4
+	$(BIN)/pytest tests/unit -q -m "not slow" --numprocesses 3
+
+slow: $(STAMP) ## the unit tests that `make check` leaves out: many random cases, processes, waits
+	$(BIN)/pytest tests/unit -q -m slow --numprocesses 4
 
 timing: $(STAMP) ## the tests that measure CPU time, one after the other, beside nothing else
 	$(BIN)/pytest tests/timing -q
@@ -66,7 +69,7 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 
 # A test mostly waits for its servers, so several files run side by side: each process has servers, a Spark session
 # and ports of its own.
-test: check timing jars ## all tests but the long ones: real brokers, real Spark
+test: check slow timing jars ## all tests but the long ones: real brokers, real Spark
 	$(BIN)/pytest tests -m "not long and not spark" --ignore=tests/unit --ignore=tests/timing --numprocesses $(LIVE) --dist loadfile
 	$(BIN)/pytest tests -m "not long and spark" --ignore=tests/unit --ignore=tests/timing --numprocesses $(SPARK) --dist loadfile
 

@@ -33,8 +33,8 @@ def of_tests() -> Iterator[tuple[Coordinate, bool]]:
         yield Coordinate("org.apache.zookeeper", "zookeeper", version), False
 
 
-def of_benchmarks() -> Iterator[tuple[Coordinate, bool]]:
-    """The modules that benchmarks run Spark's own connector from."""
+def of_spark() -> Iterator[tuple[Coordinate, bool]]:
+    """The modules of Spark's own connector, which tests and benchmarks compare with."""
     from benchmarks.batch_read import CONNECTOR  # noqa: PLC0415  (it imports Spark)
 
     yield from ((Coordinate(*module), False) for module in CONNECTOR)
@@ -44,7 +44,7 @@ def pin() -> None:
     """Write the sums of all modules, of jars that were resolved for it and not taken from the cache."""
     sums: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as work:
-        for coordinate, transitive in (*of_tests(), *of_benchmarks()):
+        for coordinate, transitive in (*of_tests(), *of_spark()):
             name = jars.directory_name(coordinate, transitive=transitive)
             into = Path(work, name)
             with progress(f"resolving {coordinate}") as shown:
@@ -61,7 +61,7 @@ def main() -> None:
         pin()
         print(f"written: {jars.FILE}. Look at what has changed before you commit it (git diff)", file=sys.stderr)
         return
-    for coordinate, transitive in of_tests():
+    for coordinate, transitive in (*of_tests(), *of_spark()):
         jars.resolve(coordinate.organisation, coordinate.module, coordinate.revision, transitive=transitive)
 
 

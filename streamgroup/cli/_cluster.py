@@ -21,11 +21,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _FOR = "for Kafka before 0.9 and for groups of old consumers"
 EITHER = f"--bootstrap-server, or --zookeeper {_FOR}"
 """The options of which a command needs one."""
-_OPTIONS = (
-    click.option(
-        "-b", "--bootstrap-server", metavar="HOST:PORT", help="Addresses of some brokers, separated by commas."
-    ),
-    click.option("-z", "--zookeeper", metavar="HOST:PORT/CHROOT", help=f"Addresses of the ZooKeeper servers, {_FOR}."),
+_BROKERS = click.option(
+    "-b", "--bootstrap-server", metavar="HOST:PORT", help="Addresses of some brokers, separated by commas."
+)
+_USER = (
     click.option("--zookeeper-username", metavar="NAME", help="User for ZooKeeper's digest authentication."),
     click.option(
         "--zookeeper-password",
@@ -49,6 +48,18 @@ class Where:
 
 def cluster_options(command: Command) -> Command:
     """Add the options that name a cluster to `command`, which gets them as `where`."""
+    return _with_cluster(command, "-z", "--zookeeper")
+
+
+def cluster_options_without_z(command: Command) -> Command:
+    """Add the same options to a command whose `-z` is kcat's: a codec."""
+    return _with_cluster(command, "--zookeeper")
+
+
+def _with_cluster(command: Command, *zookeeper_names: str) -> Command:
+    zookeeper_option = click.option(
+        *zookeeper_names, metavar="HOST:PORT/CHROOT", help=f"Addresses of the ZooKeeper servers, {_FOR}."
+    )
 
     @functools.wraps(command)
     def with_cluster(
@@ -64,7 +75,7 @@ def cluster_options(command: Command) -> Command:
         return command(*args, where=Where(bootstrap_server, zookeeper, username, password), **others)
 
     decorated = cast("Command", with_cluster)
-    for option in reversed(_OPTIONS):
+    for option in reversed((_BROKERS, zookeeper_option, *_USER)):
         decorated = option(decorated)
     return decorated
 

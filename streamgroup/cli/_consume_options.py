@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from streamgroup.cli import _properties
 from streamgroup.cli._cluster import Where, client_options
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import ClusterSnapshot, TopicPartition
-from streamgroup.options.client import PREFIX
 from streamgroup.options.parse import OPTIONS, parse_source
 from streamgroup.options.types import SourceOptions
 
@@ -122,23 +122,8 @@ def partitions_of(wanted: Collection[Wanted], snapshot: ClusterSnapshot) -> list
 
 
 def parse_properties(values: Sequence[str]) -> dict[str, str]:
-    """Return the options of the source that `-X NAME=VALUE` sets; the prefix `kafka.` may be left out.
-
-    Raises ValueError for a text without `=`, and for what another option of the command sets.
-    """
-    properties = {}
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not (name and equals):
-            raise ValueError(f"invalid property {value!r}: expected NAME=VALUE")
-        if name.lower() in _OTHERS:
-            properties[_OTHERS[name.lower()]] = text
-            continue
-        full = name if name.lower().startswith(PREFIX) else PREFIX + name
-        if full.lower() in _OWN:
-            raise ValueError(f"cannot set {name}: use {_OWN[full.lower()]}")
-        properties[OPTIONS[full.lower()].name if full.lower() in OPTIONS else full] = text
-    return properties
+    """Return the options of the source that `-X NAME=VALUE` sets. Raises ValueError."""
+    return _properties.parse_properties(values, OPTIONS, own=_OWN, others=_OTHERS)
 
 
 def source_options(

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.dataset as pads
 from rich.console import Console
 from rich.markup import escape
@@ -22,10 +24,12 @@ from rich.table import Table
 
 from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
+from streamgroup.cli._record_writer import RecordWriter
 from streamgroup.cluster import admin
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logline import message_of
 from streamgroup.model import LATEST
+from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.types import Isolation
 
 COLUMNS = ("number", "partition")
@@ -73,16 +77,10 @@ class Load:
     """A thread that produces the numbers 0, 1, 2, ... at a steady rate, in turn to each partition."""
 
     def __init__(self, servers: str, topic: str, partitions: int, rate: int) -> None:
-        try:
-            from confluent_kafka import Producer  # noqa: PLC0415  (an extra)
-        except ImportError:
-            raise ConfigError(
-                "cannot run the demo without confluent-kafka. Install it: pip install 'streamgroup[produce]'"
-            ) from None
-        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "log_level": 2})
-        self._topic, self._partitions, self._rate = topic, partitions, rate
+        self._writer = RecordWriter(parse_sink({"kafka.bootstrap.servers": servers, "topic": topic}))
+        self._partitions, self._rate = partitions, rate
         self._stop = threading.Event()
-        self._failed: list[str] = []
+        self._failed: StreamGroupError | None = None
         self.count = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -96,27 +94,31 @@ class Load:
 
     def _run(self) -> None:
         began = time.monotonic()
-        while not self._stop.wait(0.02):
-            due = int((time.monotonic() - began) * self._rate)
-            while self.count < due:
-                try:
-                    self._producer.produce(
-                        self._topic,
-                        str(self.count).encode(),
-                        partition=self.count % self._partitions,
-                        on_delivery=lambda error, _: self._failed.append(str(error)) if error else None,
-                    )
-                except BufferError:  # the queue is full: the broker is slower than the rate
-                    break
-                self.count += 1
-            self._producer.poll(0)
+        with self._writer:
+            try:
+                while not self._stop.wait(0.02):
+                    self._write(int((time.monotonic() - began) * self._rate))
+            except StreamGroupError as error:
+                self._failed = error
+
+    def _write(self, due: int) -> None:
+        """Write the numbers before `due`, and wait until the broker has them."""
+        if due > self.count:
+            numbers = np.arange(self.count, due)
+            columns = {
+                "value": pa.array(numbers).cast(pa.string()),
+                "partition": pa.array(numbers % self._partitions, pa.int32()),
+            }
+            self._writer.write(pa.record_batch(columns))
+            self._writer.flush()
+            self.count = due
 
     def finish(self) -> int:
-        """Stop and flush. Return how many records were delivered."""
+        """Stop. Return how many records were delivered."""
         self._stop.set()
-        self._thread.join(10)
-        if self._producer.flush(30) or self._failed:
-            raise StreamGroupError(f"the producer could not deliver all records: {self._failed[:1]}")
+        self._thread.join(30)
+        if self._failed is not None:
+            raise StreamGroupError(f"the producer could not deliver all records: {self._failed}")
         return self.count
 
 

@@ -1,141 +1,55 @@
-"""`streamgroup produce`: write the lines of a file or of standard input to a topic."""
+"""`streamgroup produce`: write lines, or JSON objects, to topics of any Kafka, with kcat's options."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import click
 
-from streamgroup.cli._cluster import cluster_of
-from streamgroup.cluster import admin
-from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.cli._cluster import Where, cluster_options_without_z
+from streamgroup.cli._output import Notices, StopSignals
+from streamgroup.cli._produce_options import parse_properties, sink_options
+from streamgroup.errors import ConfigError
+from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
+
+if TYPE_CHECKING:
+    from streamgroup.cli._produce_input import RecordReader
+    from streamgroup.cli._record_writer import RecordWriter
+    from streamgroup.options.types import SinkOptions
+
+T = TypeVar("T")
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 BROKERS_DEFAULT = -1
 """The replication factor that stands for the brokers' `default.replication.factor` (KIP-464, since 2.4)."""
-FLUSH_S = 0.5
-_REPORTED = 5
-"""How many different reasons an error lists."""
 
 
-class NotDelivered(StreamGroupError):
-    """The brokers did not accept some records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The record of one line. `key` is None without a separator."""
-
-    key: bytes | None
-    value: bytes
-
-
-@dataclass(slots=True)
-class Delivery:
-    """The outcome of the records that the producer has accepted so far."""
-
-    delivered: int = 0
-    failed: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-
-    def report(self, error: Any, message: Any) -> None:
-        """Count one record. librdkafka calls this for each record."""
-        if error is None:
-            self.delivered += 1
-            return
-        self.failed += 1
-        where = message.topic() if message.partition() is None else f"{message.topic()}-{message.partition()}"
-        self.reasons[f"{where}: {error.str()}"] += 1
-
-    def failures(self) -> str:
-        """Return why records failed, the most frequent reason first."""
-        reasons = [f"{reason} ({count} records)" for reason, count in self.reasons.most_common(_REPORTED)]
-        return "; ".join(reasons) + ("; …" if len(self.reasons) > _REPORTED else "")
-
-
-def record_of(line: bytes, number: int, separator: bytes | None) -> Record:
-    """Return the record of a line without its line end. Raises ConfigError if the line lacks the key separator."""
-    if separator is None:
-        return Record(None, line)
-    key, found, value = line.partition(separator)
-    if not found:
-        shown = separator.decode(errors="replace")
-        raise ConfigError(f"cannot read line {number}: no {shown!r} after the key. The lines before it were sent")
-    return Record(key, value)
-
-
-def lines(stream: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines without their ends, `\\n` or `\\r\\n`. The last line may lack one."""
-    for line in stream:
-        yield line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
-
-
-def send(
-    producer: Any, records: Iterable[Record], advance: Callable[[int], None], *, timeout_s: float, **destination: Any
-) -> Delivery:
-    """Pass the records to `producer` and wait until the brokers have accepted them.
-
-    `destination` holds the other arguments of its `produce`. `advance` gets the number of records after each thousand.
-    Raises TransportError if the brokers answer for no queued record within `timeout_s`.
-    """
-    delivery = Delivery()
-    for number, record in enumerate(records, 1):
-        while True:
-            try:
-                producer.produce(value=record.value, key=record.key, on_delivery=delivery.report, **destination)
-                break
-            except BufferError:
-                _wait_for_room(producer, delivery, timeout_s)
-        producer.poll(0)
-        if number % 1000 == 0:
-            advance(1000)
-    while (left := len(producer)) > 0:
-        _wait_for_room(producer, delivery, timeout_s, left)
-    return delivery
-
-
-def _wait_for_room(producer: Any, delivery: Delivery, timeout_s: float, left: int | None = None) -> None:
-    """Wait until the brokers have answered for at least one queued record."""
-    answered = delivery.delivered + delivery.failed
-    deadline = time.monotonic() + timeout_s
-    while True:
-        if left is None:
-            producer.poll(FLUSH_S)
-        else:
-            producer.flush(FLUSH_S)
-        if delivery.delivered + delivery.failed > answered:
-            return
-        if time.monotonic() >= deadline:
-            raise TransportError(
-                f"the brokers have answered for no record within {timeout_s:.0f} s ({len(producer)} are waiting, "
-                f"{delivery.delivered} were delivered). Check --bootstrap-server"
-            )
+class StopReading(Exception):
+    """A signal has asked the command to end. Whole records that were read until then are written."""
 
 
 def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    headers = []
     for value in values:
-        if "=" not in value:
-            raise click.BadParameter(f"invalid header {value!r}: expected key=value")
-    return [(key, text.encode()) for key, _, text in (value.partition("=") for value in values)]
+        key, equals, text = value.partition("=")
+        if not equals:
+            raise click.BadParameter(f"invalid header {value!r}: expected KEY=VALUE")
+        headers.append((key, os.fsencode(text)))
+    return headers
 
 
 @click.command()
+@cluster_options_without_z
+@click.option("-t", "--topic", help="Topic to write to. Required without -J.  [default with -J: each object's own]")
 @click.option(
-    "-b",
-    "--bootstrap-server",
-    required=True,
-    metavar="HOST:PORT",
-    help="Addresses of some brokers, separated by commas.",
+    "-p", "--partition", metavar="PARTITION", help="Partition to write to; `1-2` in Kafka 0.7.  [default: by the key]"
 )
-@click.option("-t", "--topic", required=True, help="Topic to write to.")
-@click.option("-p", "--partition", type=click.IntRange(0), help="Partition to write to.  [default: by the key]")
 @click.option(
     "--create",
     type=click.IntRange(1),
@@ -143,8 +57,17 @@ def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     help="Create the topic with this many partitions if it does not exist.",
 )
 @click.option(
-    "-K", "--key-separator", metavar="TEXT", help="Text between the key and the value of a line; `\\t` is a tab."
+    "-K",
+    "--key-delimiter",
+    metavar="TEXT",
+    help=r"Text between the key and the value of a record; takes \n, \t, \r, \0 and \xNN.",
 )
+@click.option("-k", "--key", metavar="KEY", help="Key of every record.")
+@click.option("-D", "--delimiter", default="\\n", metavar="TEXT", help="Text between two records.  [default: \\n]")
+@click.option(
+    "-J", "--json", "as_json", is_flag=True, help="Read JSON objects, as `streamgroup consume -J` prints them."
+)
+@click.option("-Z", "--empty-is-null", is_flag=True, help="Write empty keys and values as null.")
 @click.option(
     "-H",
     "--header",
@@ -160,106 +83,241 @@ def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     type=click.Choice(COMPRESSIONS),
     default="none",
     show_default=True,
-    help="Compression codec of the record batches.",
+    help="Compression codec.",
 )
+@click.option(
+    "-X",
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Property of a Kafka producer, with or without `kafka.` before it, or partitioner, verify, verifyWaitMs; "
+    "repeatable.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on standard error, only errors.")
+@click.option("-v", "--verbose", count=True, help="Print more notices; -vv prints still more.")
 @click.option(
     "--timeout",
     type=click.IntRange(1),
     default=30_000,
     show_default=True,
-    help="Milliseconds to wait for the answer to any record.",
+    help="Milliseconds that the delivery of a record may take.",
 )
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[FILE]...")
 def produce(
     *,
-    bootstrap_server: str,
-    topic: str,
-    partition: int | None,
+    where: Where,
+    topic: str | None,
+    partition: str | None,
     create: int | None,
-    key_separator: str | None,
+    key_delimiter: str | None,
+    key: str | None,
+    delimiter: str,
+    as_json: bool,
+    empty_is_null: bool,
     headers: list[tuple[str, bytes]],
     compression: str,
+    properties: tuple[str, ...],
+    quiet: bool,
+    verbose: int,
     timeout: int,
-    file: Path,
+    files: tuple[Path, ...],
 ) -> None:
-    """Write lines to a topic, one record for each line.
+    """Write the lines of FILEs, or of standard input, to a topic: one record for each line.
 
-    The lines come from FILE, or from standard input without FILE.
+    The cluster may run any Kafka from 0.7 on. The options are kcat's. Kafka 0.7 acknowledges nothing: -X verify=true
+    reads the records back.
     """
-    separator = None if key_separator is None else key_separator.replace("\\t", "\t").encode()
-    if separator == b"":
-        raise click.BadParameter("expected a text that is not empty", param_hint="--key-separator")
-    _require_topic(bootstrap_server, topic, create, timeout)
-    producer = _producer(bootstrap_server, compression, timeout)
-    destination: dict[str, Any] = {"topic": topic, "headers": headers or None}
-    if partition is not None:
-        destination["partition"] = partition
-    began = time.monotonic()
-    with _opened(file) as stream, _bar(topic) as advance:
-        records = (record_of(line, number, separator) for number, line in enumerate(lines(stream), 1))
-        try:
-            delivery = send(producer, records, advance, timeout_s=timeout / 1000, **destination)
-        except ConfigError:
-            producer.flush(timeout / 1000)
-            raise
-    click.echo(f"{delivery.delivered} records to {topic} in {time.monotonic() - began:.1f} s", err=True)
-    if delivery.failed:
-        raise NotDelivered(f"{delivery.failed} records were not delivered: {delivery.failures()}")
+    from streamgroup.cli._produce_input import Constants, JsonReader, TextReader, split  # noqa: PLC0415  (loads Arrow)
+    from streamgroup.cli._record_format import unescape  # noqa: PLC0415
+    from streamgroup.cli._record_writer import RecordWriter  # noqa: PLC0415
+
+    _check_usage(topic, partition, key_delimiter, key, as_json=as_json, create=create)
+    end = _parsed("-D", lambda: _text(unescape(os.fsencode(delimiter))))
+    separator = None if key_delimiter is None else _parsed("-K", lambda: _text(unescape(os.fsencode(key_delimiter))))
+    given = _parsed("-X", lambda: parse_properties(properties))
+    options = sink_options(where, topic, given, compression, timeout, include_timestamp=as_json)
+    notices = Notices(0 if quiet else 1 + verbose)
+    with notices.logging(), StopSignals() as signals, contextlib.ExitStack() as closing:
+        with signals.waiting():
+            writer = closing.enter_context(RecordWriter(options))
+            _require_topic(writer, create, timeout)
+        for note in options.notes:
+            notices.say(note)
+        number = None if partition is None else _number(partition, writer.log_format)
+        constants = Constants(tuple(headers), number, empty_is_null)
+        reader: RecordReader
+        if as_json:
+            reader = JsonReader(constants, topic, writer.log_format.partition_number)
+        else:
+            reader = TextReader(constants, separator, None if key is None else os.fsencode(key))
+        streams = _opened(files)
+        _send(writer, split(_signalled(streams, signals), end), reader, notices, topic)
 
 
-def _require_topic(servers: str, topic: str, create: int | None, timeout_ms: int) -> None:
-    """Require that the topic exists. librdkafka would wait for it until every record has timed out."""
-    cluster = cluster_of(servers, "streamgroup-produce", timeout_ms)
+def _check_usage(
+    topic: str | None,
+    partition: str | None,
+    key_delimiter: str | None,
+    key: str | None,
+    *,
+    as_json: bool,
+    create: int | None,
+) -> None:
+    """Raise UsageError for options that contradict each other, and BadParameter for an invalid partition."""
+    if as_json and (key_delimiter is not None or key is not None):
+        raise click.UsageError("-K and -k cannot be used with -J: each object has its key")
+    if key_delimiter is not None and key is not None:
+        raise click.UsageError("-K and -k exclude each other: a record has one key")
+    if topic is None and (not as_json or partition is not None or create is not None):
+        raise click.UsageError("name the topic with -t. Only with -J, and without -p and --create, it may be left out")
+    if partition is not None and not any(_is_partition(partition, each) for each in (KAFKA_LOG, KAFKA07_LOG)):
+        raise click.BadParameter(f"invalid partition {partition!r}: expected a number, or 1-2", param_hint="-p")
+
+
+def _send(
+    writer: RecordWriter,
+    records: Iterator[list[bytes]],
+    reader: RecordReader,
+    notices: Notices,
+    topic: str | None,
+) -> None:
+    """Write all records, and say how many were delivered, also where an error ends it."""
+    began, read = time.monotonic(), 0
     try:
+        with _bar(topic or "records", quiet=notices.verbosity == 0) as advance:
+            with contextlib.suppress(StopReading):
+                for batch in records:
+                    if not batch:
+                        writer.flush()  # nothing comes for a while
+                        continue
+                    _write(writer, batch, reader, read + 1)
+                    read += len(batch)
+                    advance(len(batch))
+            writer.flush()
+    finally:
+        for note in writer.notes:
+            notices.say(note)
+        if notices.verbosity:
+            to = "their topics" if topic is None else topic
+            seconds = time.monotonic() - began
+            click.echo(f"{writer.written.records} records to {to} in {seconds:.1f} s{_worth(writer)}", err=True)
+
+
+def _write(writer: RecordWriter, records: list[bytes], reader: RecordReader, first: int) -> None:
+    """Write records. Raises InvalidRecord for one that cannot be read, after those before it are delivered."""
+    from streamgroup.cli._produce_input import InvalidRecord  # noqa: PLC0415
+
+    try:
+        writer.write(reader.read(records, first))
+    except InvalidRecord as error:
+        if error.index:
+            writer.write(reader.read(records[: error.index], first))
+        writer.flush()
+        raise
+
+
+def _worth(writer: RecordWriter) -> str:
+    """Return what it is worth that Kafka 0.7 has read records, where that is in question."""
+    if writer.log_format is not KAFKA07_LOG or writer.options.verify or not writer.written.records:
+        return ""
+    return ". Kafka 0.7 acknowledges nothing: -X verify=true reads records back"
+
+
+def _require_topic(writer: RecordWriter, create: int | None, timeout_ms: int) -> None:
+    """Require that the topic exists, or create it. A producer would wait for it, or have the broker create it."""
+    options: SinkOptions = writer.options
+    if options.topic is None:
+        return
+    if writer.log_format is KAFKA07_LOG:
+        if create is not None:
+            raise ConfigError(
+                f"cannot create topic {options.topic!r}: a broker of Kafka 0.7 creates a topic with its first record. "
+                "Leave out --create"
+            )
+        return
+    from streamgroup.cluster import admin  # noqa: PLC0415
+    from streamgroup.cluster.kafka import KafkaCluster  # noqa: PLC0415
+
+    with contextlib.closing(KafkaCluster(options.client)) as cluster:
         deadline = cluster.deadline(timeout_ms)
-        if topic in cluster.snapshot([topic], deadline).topics:
+        if options.topic in cluster.snapshot([options.topic], deadline).topics:
             return
         if create is None:
             raise ConfigError(
-                f"cannot write to topic {topic!r} at {servers}: it does not exist. Create it with --create PARTITIONS"
+                f"cannot write to topic {options.topic!r}: it does not exist. Create it with --create PARTITIONS"
             )
-        admin.create_topics(cluster, {topic: create}, deadline, replication_factor=BROKERS_DEFAULT)
-    finally:
-        cluster.close()
+        admin.create_topics(cluster, {options.topic: create}, deadline, replication_factor=BROKERS_DEFAULT)
 
 
-def _producer(servers: str, compression: str, timeout_ms: int) -> Any:
+def _number(name: str, log_format: LogFormat) -> int:
     try:
-        from confluent_kafka import Producer  # noqa: PLC0415  (an extra)
-    except ImportError:
-        raise ConfigError(
-            "cannot produce without confluent-kafka. Install it: pip install 'streamgroup[produce]'"
-        ) from None
-    return Producer(
-        {
-            "bootstrap.servers": servers,
-            "compression.type": compression,
-            "client.id": "streamgroup-produce",
-            "linger.ms": 20,
-            "log_level": 3,  # librdkafka would log each retry; a failed record becomes an error of this command
-            "enable.idempotence": True,
-            "message.timeout.ms": timeout_ms,
-        }
-    )
+        return log_format.partition_number(name)
+    except ValueError as error:
+        raise ConfigError(f"invalid partition {name!r}: {error}") from None
+
+
+def _is_partition(name: str, log_format: LogFormat) -> bool:
+    try:
+        log_format.partition_number(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(text: bytes) -> bytes:
+    if not text:
+        raise ValueError("expected a text that is not empty")
+    return text
+
+
+def _parsed(option: str, parse: Callable[[], T]) -> T:
+    """Return what `parse` returns. A ValueError is a wrong use of `option`."""
+    try:
+        return parse()
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+# -- the input ---------------------------------------------------------------------------------------------------------
+
+
+def _opened(files: Sequence[Path]) -> Iterator[BinaryIO]:
+    """Yield the files one after the other, open; `-`, and no file, is standard input. Raises ConfigError."""
+    for file in files or [Path("-")]:
+        if str(file) == "-":
+            yield sys.stdin.buffer
+            continue
+        try:
+            stream = file.open("rb")
+        except OSError as error:
+            raise ConfigError(f"cannot read file {file}: {error.strerror}") from None
+        with stream:
+            yield stream
+
+
+def _signalled(streams: Iterable[BinaryIO], signals: StopSignals) -> Iterator[bytes]:
+    """Yield the bytes of `streams`. Raises StopReading when a signal has asked the command to end."""
+    from streamgroup.cli._produce_input import chunks  # noqa: PLC0415
+
+    for stream in streams:
+        pieces = chunks(stream)
+        while True:
+            with signals.waiting(_stop_reading):
+                chunk = next(pieces, None)
+            if chunk is None:
+                break
+            yield chunk
+
+
+def _stop_reading() -> None:
+    raise StopReading
 
 
 @contextlib.contextmanager
-def _opened(file: Path) -> Iterator[BinaryIO]:
-    if str(file) == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        stream = file.open("rb")
-    except OSError as error:
-        raise ConfigError(f"cannot read file {file}: {error.strerror}") from None
-    with stream:
-        yield stream
-
-
-@contextlib.contextmanager
-def _bar(topic: str) -> Iterator[Callable[[int], None]]:
+def _bar(topic: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Show a counter if standard error is a terminal."""
-    if not sys.stderr.isatty():
+    if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console  # noqa: PLC0415

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from streamgroup.cluster.fanout import Address, BrokerFanout, Pending
 from streamgroup.cluster.metadata import MetadataCache, metadata_request, snapshot_of, wants_rebootstrap
@@ -210,6 +210,20 @@ class KafkaCluster:
         if any(isinstance(answer, TransportError) and not isinstance(answer, Pending) for answer in answers.values()):
             self.expire_metadata()
         return answers
+
+    def newest_version(self, kind: type[Request[Any]], deadline: float) -> int:
+        """Return the newest version of an API that all brokers have. Raises TransportError if one is unreachable."""
+        brokers = self.snapshot((), deadline).brokers.values()
+        return min(self._version_of(broker, kind, deadline) for broker in brokers)
+
+    def _version_of(self, broker: Broker, kind: type[Request[Any]], deadline: float) -> int:
+        retry = self.retry(f"API versions of broker {broker}", deadline)
+        while True:
+            try:
+                connection = self._connected((broker.host, broker.port), self._attempt_until(deadline))
+                return connection.versions.highest(kind)
+            except TransportError as error:
+                retry.again(error)
 
     def coordinator(self, group: str, deadline: float) -> Broker:
         """Return the coordinator of `group`. Raises BrokerError if the group is invalid or not authorized."""

@@ -29,15 +29,17 @@ from streamgroup.model import (
 )
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.net.resolve import require_resolvable
-from streamgroup.options.types import Isolation, SourceOptions
+from streamgroup.options.types import Isolation, SourceOptions, Subscription
 from streamgroup.planning.packing import pack
 from streamgroup.planning.starts import RangeBound, refuse_crossed, unread, within
 from streamgroup.planning.subscription import (
+    lacking,
     require_inner_index,
     subscribed_partitions,
     subscribed_topics,
     topics_to_ask,
 )
+from streamgroup.planning.suspicions import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.run.offline_brokers import require_brokers
 
 log = logging.getLogger("streamgroup")
@@ -65,7 +67,7 @@ def plan_batch(options: SourceOptions) -> list[FetchTask]:
 def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
     with closing(open_cluster(options.client)) as cluster:
         deadline = cluster.deadline(timeout_ms)
-        snapshot = cluster.snapshot(topics_to_ask(options.subscription), deadline)
+        snapshot = _metadata(cluster, options.subscription, deadline)
         require_inner_index(options.fetch, snapshot)
         partitions = subscribed_partitions(options.subscription, snapshot)
         require_brokers(
@@ -90,6 +92,17 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
         if snapshot.log_format.has_boundaries:
             require_boundaries(cluster, kept, logs, deadline)
         return tasks_of(kept, snapshot, options, logs=logs)
+
+
+def _metadata(cluster: Cluster, subscription: Subscription, deadline: float) -> ClusterSnapshot:
+    """Return metadata with the named topics. A broker that lags behind is given time to learn of them."""
+    snapshot = cluster.snapshot(topics_to_ask(subscription), deadline)
+    for _ in range(int(BELIEVED_AFTER_S / LOOK_EVERY_S)):
+        if not lacking(subscription, snapshot):
+            break
+        time.sleep(LOOK_EVERY_S)
+        snapshot = cluster.snapshot(topics_to_ask(subscription), deadline, refresh=True)
+    return snapshot
 
 
 def _require_read(

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from streamgroup.errors import ConfigError, DeliveryTimeoutError, StreamGroupError
+from streamgroup.errors import ConfigError, DeliveryTimeoutError, EncodeError, StreamGroupError
 from streamgroup.executor.produce_links import ProduceLinks
 from streamgroup.executor.record_slices import RecordSlices
 from streamgroup.executor.written import Written
@@ -200,7 +200,7 @@ class TaskProducer:
         encoder = self._encoder(_format_of(version))
         held = cast("tuple[RecordFormat, EncodedRecords] | None", batch.encoded)
         if held is None or held[0] is not encoder.record_format:
-            held = batch.encoded = (encoder.record_format, _payload(batch).encode(encoder))
+            held = batch.encoded = (encoder.record_format, _encoded(batch, encoder))
         return held[1].sealed(*batch.identity, batch.base_sequence)
 
     def _encoder(self, record_format: RecordFormat) -> Encoder:
@@ -227,16 +227,30 @@ def _payload(batch: ProducerBatch) -> RecordSlices:
     return RecordSlices.joined(cast("list[RecordSlices]", batch.payloads))
 
 
+def _encoded(batch: ProducerBatch, encoder: Encoder) -> EncodedRecords:
+    """Encode a batch. Raises EncodeError, which names the partition, for what its broker's format cannot hold."""
+    try:
+        return _payload(batch).encode(encoder)
+    except EncodeError as error:
+        raise EncodeError(f"cannot write to {batch.partition}: {error}") from error
+
+
 def _format_of(version: int) -> RecordFormat:
     if version >= _FIRST_OF_V2:
         return RecordFormat.V2
     return RecordFormat.V1 if version >= _FIRST_OF_V1 else RecordFormat.V0
 
 
+def _idempotence(options: ProducerOptions) -> Idempotence:
+    if not options.enable_idempotence:
+        return Idempotence.OFF
+    return Idempotence.REQUIRED if options.require_idempotence else Idempotence.PREFERRED
+
+
 def _config(client: ClientOptions, options: ProducerOptions) -> ProducerConfig:
     return ProducerConfig(
         acks=options.acks,
-        idempotence=Idempotence.PREFERRED if options.enable_idempotence else Idempotence.OFF,
+        idempotence=_idempotence(options),
         batch_size=options.batch_size,
         linger_ms=options.linger_ms,
         buffer_memory=options.buffer_memory,

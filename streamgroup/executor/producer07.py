@@ -13,11 +13,13 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 from streamgroup.backoff import Random
-from streamgroup.errors import ProduceError, StreamGroupError
+from streamgroup.errors import EncodeError, ProduceError, RecordTooLargeError, StreamGroupError
+from streamgroup.executor.written import Written
+from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import ClusterSnapshot, Dialect, TopicInfo, TopicPartition
 from streamgroup.net.poller import Broken, Connected, Handle, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
@@ -78,10 +80,18 @@ class Kafka07TaskProducer:
         """Tokens of requests for connections whose end is among the events that are being handled."""
         self._wake_at: float | None = None
         self._errors: list[ProduceError] = []
-        self.records = 0
-        """Records that were delivered, as far as Kafka 0.7 can tell: see the module."""
-        self.bytes = 0
-        """Bytes of their message sets."""
+        self.written = Written()
+        """The records that were delivered, as far as Kafka 0.7 can tell, and the bytes of their message sets."""
+
+    def begin(self) -> None:
+        """Begin a task. Connections that have ended meanwhile are noticed."""
+        self.written = Written()
+        self._serve(0)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether another task may go on with this producer."""
+        return self._machine.idle and not self._errors
 
     @property
     def buffered(self) -> int:
@@ -92,6 +102,10 @@ class Kafka07TaskProducer:
         """Return the broker-partitions to choose from: see `topic07`. Raises ProduceError, UnknownTopicError."""
         return topic07(self._machine.snapshot, topic)
 
+    def require(self, partition: TopicPartition) -> None:
+        """Raise UnknownTopicError for a broker-partition that cannot be written to: see `require_partition`."""
+        require_partition(self._machine.snapshot, partition)
+
     def update(self, snapshot: ClusterSnapshot) -> None:
         """Use these brokers and topics from now on."""
         self._step(SnapshotRead07(snapshot))
@@ -101,7 +115,7 @@ class Kafka07TaskProducer:
 
         `movable` is False where the column `partition` has named the partition. If it is True, sets of records without
         a key may go to another broker-partition of the topic. Raises EncodeError for null values and headers, which
-        messages of 0.7 cannot have, RecordTooLargeError, and as `append`.
+        messages of 0.7 cannot have, RecordTooLargeError, and as `append`. Their messages name the partition.
         """
         codec = self._config.codec_of(partition.topic)
         level = None if codec == "none" else self._config.compression_level
@@ -113,7 +127,8 @@ class Kafka07TaskProducer:
             unkeyed = keys is None or keys.null_count == len(keys)
             return MessageSet(partition, encoded.sealed(), encoded.count, movable and unkeyed)
 
-        for each in message_sets07(encoder.sizes(columns), codec != "none", encode, self._config):
+        sets = message_sets07(encoder.sizes(columns), codec != "none", encode, self._config)
+        for each in _naming(partition, sets):
             self.append([each])
 
     def append(self, sets: Iterable[MessageSet]) -> None:
@@ -123,7 +138,7 @@ class Kafka07TaskProducer:
         """
         new = tuple(sets)
         for each in new:
-            require_partition(self._machine.snapshot, each.partition)
+            self.require(each.partition)
         if self._machine.idle:
             self._serve(0)  # a connection may have ended since it was used last
         self._step(Append07(new))
@@ -199,8 +214,7 @@ class Kafka07TaskProducer:
                     if node in self._handles:
                         self._poller.drop(self._forget(node), reset=True)
                 case Delivered07(messages):
-                    self.records += messages.count
-                    self.bytes += messages.size
+                    self.written.add(messages.partition, messages.count, messages.size, -1)
                 case Failed07(_, error):
                     self._errors.append(error)
                 case WakeAt07(at):
@@ -241,3 +255,11 @@ class Kafka07TaskProducer:
         self._step(Abandon07("other records of the task could not be written"))
         self._errors.clear()
         raise first
+
+
+def _naming(partition: TopicPartition, sets: Iterator[MessageSet]) -> Iterator[MessageSet]:
+    """Yield `sets`. The error of a record that cannot be one of them names the partition."""
+    try:
+        yield from sets
+    except (EncodeError, RecordTooLargeError) as error:
+        raise type(error)(f"cannot write to {KAFKA07_LOG.name(partition)}: {error}") from error

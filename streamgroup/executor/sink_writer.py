@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroup.errors import UnknownPartition
+from streamgroup.executor.held_batches import HeldBatches
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer_pool import PRODUCERS
 from streamgroup.executor.record_slices import RecordSlices
@@ -28,7 +29,7 @@ def write(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Written:
     The iterator is read to its end unless an error is raised. Raises ProduceError for records that a broker does not
     take, EncodeError for a row that cannot be written, TransportError where no broker answers.
     """
-    with PRODUCERS.lend(options.client, options.producer) as producer:
+    with PRODUCERS.lend((options.client, options.producer)) as producer:
         writer = SinkWriter(producer, options)
         for batch in batches:
             writer.write(batch)
@@ -49,6 +50,9 @@ class SinkWriter:
         self._options = options
         self._clock = clock
         self._rows = 0
+        self._held = HeldBatches()
+        self._most_held = options.producer.buffer_memory // 2
+        """Bytes of batches that may be held by their slices. Beyond that, records are copied out of their batch."""
         self._batch_size = options.producer.batch_size
         self._is_adaptive = options.producer.partitioner == "default" and options.producer.adaptive_partitioning
         self._partitioner = Partitioner(
@@ -79,8 +83,15 @@ class SinkWriter:
         if routes.order is not None:
             records, sizes = records.take(routes.order), sizes[routes.order]
         ends = np.cumsum(sizes)
+        is_crowded = self._held.bytes > self._most_held
+        if not is_crowded:
+            self._held.hold(records)
         for span in routes.spans:
-            yield from self._cut(span, records, ends)
+            for start, stop, size in self._cut(span, ends):
+                if is_crowded and stop - start < len(records):
+                    yield span.partition, RecordSlices.of(records.copy(start, stop - start), 0, stop - start, size)
+                else:
+                    yield span.partition, RecordSlices.of(records, start, stop, size)
 
     def _route(self, columns: SinkColumns, sizes: Longs) -> Routes:
         topics = {name: self._topic(self._producer.topic(name)) for name, _ in columns.rows_by_topic()}
@@ -98,12 +109,15 @@ class SinkWriter:
         waiting = {partition: -(-size // self._batch_size) for partition, size in in_bytes.items()}
         return ProducerTopic.of(info, waiting)
 
-    def _cut(self, span: Span, records: RecordColumns, ends: Longs) -> Iterator[tuple[TopicPartition, RecordSlices]]:
-        """Cut the rows of a partition into pieces of at most `batch.size` bytes; a larger record is one by itself."""
+    def _cut(self, span: Span, ends: Longs) -> Iterator[tuple[int, int, int]]:
+        """Cut the rows of a partition into pieces of at most `batch.size` bytes; a larger record is one by itself.
+
+        Yields start, stop and bytes of each piece. `ends` has the bytes up to the end of each row.
+        """
         start = span.start
         while start < span.stop:
             before = int(ends[start - 1]) if start else 0
             fitting = int(np.searchsorted(ends, before + self._batch_size, "right"))
             stop = min(max(fitting, start + 1), span.stop)
-            yield span.partition, RecordSlices.of(records, start, stop, int(ends[stop - 1]) - before)
+            yield start, stop, int(ends[stop - 1]) - before
             start = stop

@@ -13,11 +13,11 @@ class PartitionWritten:
 
     records: int = 0
     bytes: int = 0
-    """Bytes of the records as encoded, before compression."""
+    """Bytes of the records as encoded, before compression. For Kafka 0.7, bytes as sent."""
     first_offset: int = -1
     last_offset: int = -1
-    """The offsets of the first and the last record; -1 where the broker does not say. Those of other producers may
-    lie between them."""
+    """The offsets of the first and the last record; -1 where the broker does not say, as Kafka 0.7. Those of other
+    producers may lie between them."""
 
 
 @dataclass(slots=True)

@@ -166,6 +166,18 @@ class InFlightBatches:
             return None
         return replace(position, offset=self.in_flight.begins.get(partition, position.offset))
 
+    @property
+    def newest_known(self) -> Document:
+        """The newest document with positions in Spark's checkpoint, whether it has sunk or is being replayed (R7).
+
+        Spark replays batch 0 from the constant of R2. Its document tells the positions of all partitions that the query
+        had begun to read, so the query is past its founding all the same.
+        """
+        batch = self.in_flight
+        if batch is None or batch.planned_here or not batch.document.positions:
+            return self.checkpoint
+        return batch.document
+
     def lose(self, partition: TopicPartition) -> None:
         """Note that a partition was lost: a document planned before moves its position no more (R16)."""
         if self.in_flight is not None and self.in_flight.planned_here:

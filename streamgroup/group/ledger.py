@@ -299,7 +299,7 @@ class Ledger:
         founding = NOT_FOUNDED if commits and self._alone else founding_generation(commits, generation)
         self._founding = founding if commits else None
         self.commits.seen(commits)
-        starting = applies_starting_offsets(self.checkpoint, founding, generation)
+        starting = applies_starting_offsets(self._batches.newest_known, founding, generation)
         starts = {}
         awaiting = self._summary.awaiting
         # A partition of the checkpoint is waited for: documents without it would make the checkpoint forget it (R5).

@@ -66,7 +66,10 @@ def founding_generation(commits: Mapping[TopicPartition, CommittedOffset], gener
 
 
 def applies_starting_offsets(checkpoint: Document, founding: int, generation: int) -> bool:
-    """Return whether `startingOffsets` apply: in the founding generation, to a query without a checkpoint (R7)."""
+    """Return whether `startingOffsets` apply: in the founding generation, to a query without a checkpoint (R7).
+
+    `checkpoint` may be the document that Spark replays: it also tells where the query has begun to read.
+    """
     return checkpoint == INITIAL_DOCUMENT and founding == generation
 
 

@@ -1,1 +1,1 @@
-"""The ingest job: its configuration file, its session, its stop, and the guard of its output directory."""
+"""The jobs: their files, their session, their stop, the guard of an output directory; the ingest job and the mirror."""

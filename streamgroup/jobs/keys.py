@@ -1,6 +1,7 @@
 """The table of a job file's keys: the kind of value and the meaning of each.
 
-A key has the name of its field in `streamgroup.jobs.config`. `docs/jobs.md` and `conf/ingest.toml` show all keys.
+A key has the name of its field in `streamgroup.jobs.config`. `docs/jobs.md` and `conf/ingest.toml` show all keys. The
+table of the mirror job is in `streamgroup.jobs.mirror.keys`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ TEXTS = Kind("list of texts", _texts)
 SECONDS = Kind("seconds", _seconds)
 OPTIONS = Kind("table", _options)
 
-SECTIONS: Mapping[str, tuple[Key, ...]] = {
+COMMON: Mapping[str, tuple[Key, ...]] = {
     "trigger": (
         Key("processing_time", TEXT, 'The shortest time between the starts of two batches, for example "5 seconds".'),
         Key(
@@ -99,6 +100,22 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
         ),
         Key("once", FLAG, "Read the backlog that exists at the start in one batch, then end."),
     ),
+    "spark": (
+        Key("app_name", TEXT, "Name of the application in Spark's web UI. The default is the name of the job file."),
+        Key("conf", OPTIONS, "Spark settings by their full names: `spark.sql.shuffle.partitions = 4`."),
+    ),
+    "stop": (
+        Key(
+            "timeout_seconds",
+            SECONDS,
+            "Seconds that a stop waits for the batch in flight. The default is 60. Increase it if batches take longer.",
+        ),
+    ),
+}
+"""The sections that every job has."""
+
+SECTIONS: Mapping[str, tuple[Key, ...]] = {
+    "trigger": COMMON["trigger"],
     "sink": (
         Key(
             "format",
@@ -122,18 +139,9 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
         Key("output_mode", TEXT, "Spark's output mode: `append` (the default), `update` or `complete`."),
         Key("options", OPTIONS, "Options that Spark passes to the sink."),
     ),
-    "spark": (
-        Key("app_name", TEXT, "Name of the application in Spark's web UI. The default is the name of the job file."),
-        Key("conf", OPTIONS, "Spark settings by their full names: `spark.sql.shuffle.partitions = 4`."),
-    ),
-    "stop": (
-        Key(
-            "timeout_seconds",
-            SECONDS,
-            "Seconds that a stop waits for the batch in flight. The default is 60. Increase it if batches take longer.",
-        ),
-    ),
+    "spark": COMMON["spark"],
+    "stop": COMMON["stop"],
 }
-"""The keys of all sections but `source`, whose keys are the options of `format("streamgroup")`."""
+"""The keys of all sections of an ingest job but `source`, whose keys are the options of `format("streamgroup")`."""
 
 SOURCE = "source"

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import streamgroup
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.jobs import probe
-from streamgroup.jobs.config import SparkSettings
+from streamgroup.jobs.job_file import SparkSettings
 
 log = logging.getLogger("streamgroup.jobs")
 

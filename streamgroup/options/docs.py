@@ -132,8 +132,23 @@ its options. `make docs` writes this page from the tables in `streamgroup/option
 
 - `kafka.enable.idempotence` is on by default. If `kafka.acks` is not `all`, or `kafka.retries` is 0, it is off, and the
   log says so. If it is set to `true`, the same settings fail the query.
+- Brokers before 0.11 do not have it. By default a task writes to them without it; with `true` the task fails.
 - More than 5 requests in flight fail the query unless `kafka.enable.idempotence` is `false`.
 - It covers the retries of one task. A task that Spark runs again repeats what it had written: at least once.
+
+## Kafka 0.7
+
+- The driver finds the brokers by `zookeeper.connect`. `kafka.bootstrap.servers` must be left out.
+- The column `partition` counts as in a read: 10002 is partition 2 of broker 1, the broker's id times 10000 plus the
+  partition's number.
+- A new topic goes to partition 0 of each live broker. Each broker creates the topic with its first record. The next
+  batch uses all its partitions. A row may name another partition of the new topic.
+- The codecs are `none`, `gzip` and `snappy`.
+- Keys choose partitions and are not written. Nor are timestamps. Headers and null values fail the task.
+- `kafka.acks`, `kafka.enable.idempotence`, `kafka.linger.ms` and
+  `kafka.partitioner.adaptive.partitioning.enable` have no effect: Kafka 0.7 acknowledges nothing. `verify` reads the
+  logs back.
+- `kafka.retries` counts how often `verify` sends records again that the log lacks.
 """
 
 _SCOPES = {

@@ -33,7 +33,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     for key, text in sorted(options.items(), key=lambda item: item[0].lower()):
         if key.lower() not in _OF_SPARK:
             reading.take(key, str(text))
-    client = reading.client(zookeeper.section(reading.values, reading.given, reading.problems))
+    client = reading.located(reading.client(zookeeper.section(reading.values, reading.given, reading.problems)))
     producer = reading.producer(client)
     if reading.problems or client is None:
         raise ConfigError(all_together(reading.problems))
@@ -46,9 +46,18 @@ class _SinkReader(OptionsReader):
     def __init__(self) -> None:
         super().__init__(SINK_OPTIONS, Scope.WRITE, SINK_HINTS)
 
+    def located(self, client: ClientOptions | None) -> ClientOptions | None:
+        """Return `client` with one way to find the brokers: the bootstrap servers take precedence over ZooKeeper."""
+        if client is None or client.zookeeper is None or not client.bootstrap_servers:
+            return client
+        self.ignored.setdefault("'kafka.bootstrap.servers' names the brokers", []).append(zookeeper.CONNECT)
+        return dataclasses.replace(client, zookeeper=None)
+
     def producer(self, client: ClientOptions | None) -> ProducerOptions:
         """Return how tasks write. Options that contradict each other become problems, as in Java's producer."""
         producer: ProducerOptions = self.section("producer", ProducerOptions)
+        if "kafka.max.request.size" in self.values:
+            producer = dataclasses.replace(producer, max_message_size=producer.max_request_size)
         producer = self._with_level(self._with_partitioner(producer))
         if client is not None:
             producer = self._with_delivery_timeout(producer, client)
@@ -91,13 +100,14 @@ class _SinkReader(OptionsReader):
         return dataclasses.replace(producer, delivery_timeout_ms=least)
 
     def _with_idempotence(self, producer: ProducerOptions) -> ProducerOptions:
-        """Return whether to write idempotently.
+        """Return whether to write idempotently, and whether that is required.
 
         As in Java's producer, an explicit `enable.idempotence` refuses what rules it out. The default gives way, except
         to too many requests in flight.
         """
         if not producer.enable_idempotence:
             return producer
+        is_required = "kafka.enable.idempotence" in self.given
         excludes = []
         if producer.retries == 0:
             excludes.append(("kafka.retries", "0", "a batch that is sent once needs none. Remove kafka.retries"))
@@ -105,7 +115,7 @@ class _SinkReader(OptionsReader):
             why = "the leader alone may lose a batch that it has taken. Set kafka.acks=all"
             excludes.append(("kafka.acks", str(producer.acks), why))
         for name, value, why in excludes:
-            if "kafka.enable.idempotence" in self.given:
+            if is_required:
                 self.problems.append(f"cannot use kafka.enable.idempotence=true with {name}={value}: {why}")
             else:
                 self.notes.append(f"idempotence is off, because {name} is {value}: a retry may repeat records")
@@ -115,7 +125,7 @@ class _SinkReader(OptionsReader):
                 f"{_MOST_IN_FLIGHT} with idempotence: brokers remember the last {_MOST_IN_FLIGHT} batches. Decrease "
                 "it, or set kafka.enable.idempotence=false"
             )
-        return dataclasses.replace(producer, enable_idempotence=not excludes)
+        return dataclasses.replace(producer, enable_idempotence=not excludes, require_idempotence=is_required)
 
 
 _CLASS = "kafka.partitioner.class"

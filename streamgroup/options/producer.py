@@ -29,8 +29,8 @@ _DELIVERY = (
     used(
         "enable.idempotence",
         "Whether the broker (0.11 and later) drops a batch that a retry repeats. Requires `kafka.acks=all`, retries "
-        "and at most 5 requests in flight. Without this option it is off if `kafka.acks` or `kafka.retries` rule it "
-        "out.",
+        "and at most 5 requests in flight. Without this option it is off if `kafka.acks`, `kafka.retries` or an "
+        "older broker rule it out.",
         kinds.BOOLEAN,
         "producer.enable_idempotence",
     ),
@@ -66,7 +66,9 @@ _DELIVERY = (
 _BATCHES = (
     used(
         "batch.size",
-        "Bytes of records that one batch of a partition collects before compression. Increase it for throughput.",
+        "Bytes of records that one batch of a partition collects before compression. Java's producer collects 16384. "
+        "Spark passes thousands of rows at a time, so a large batch fills without waiting. Decrease it if the "
+        "brokers have a low message.max.bytes: a larger batch is split and sent again. Kafka 0.7 gets at most 262144.",
         _NON_NEGATIVE,
         "producer.batch_size",
     ),
@@ -85,7 +87,8 @@ _BATCHES = (
     ),
     used(
         "max.request.size",
-        "The most bytes of one request, and of one record before compression.",
+        "The most bytes of one request, and of one record before compression. For Kafka 0.7 also of one message, with "
+        "the default 1000000. It must not exceed `max.message.size` of the brokers there.",
         _NON_NEGATIVE,
         "producer.max_request_size",
     ),

@@ -21,7 +21,8 @@ SINK: tuple[Option, ...] = (
         "partitioner",
         "How a record without the column `partition` gets its partition. `default`, `sticky` and `round_robin` are "
         "Java's. `random`, `murmur2_random`, `consistent` and `consistent_random` are librdkafka's. `hashcode` and "
-        "`hashcode_bytes` hash keys as the producers of Kafka 0.7 and 0.8 hash strings and byte arrays.",
+        "`hashcode_bytes` hash keys as the producers of Kafka 0.7 and 0.8 hash strings and byte arrays. Into Kafka "
+        "0.7, `default` is `hashcode`.",
         kinds.PARTITIONER,
         "producer.partitioner",
         scope=Scope.WRITE,
@@ -37,10 +38,18 @@ SINK: tuple[Option, ...] = (
     ),
     Option(
         "verify",
-        "Kafka 0.7 only: whether a task reads the logs back until it has found its records. A write to Kafka 0.7 is "
-        "refused today, and so is this option.",
+        "Kafka 0.7 only: whether a task reads the logs back until it has found its records. Nothing else shows that "
+        "they are written, because Kafka 0.7 acknowledges nothing. Later brokers acknowledge, and refuse this option.",
         kinds.BOOLEAN,
         "sink.verify",
+        scope=Scope.WRITE,
+    ),
+    Option(
+        "verifyWaitMs",
+        "Milliseconds that `verify` waits for messages that a broker has read. A broker shows them after a flush, by "
+        "default every 3 s. Increase it if `log.default.flush.interval.ms` of a broker is longer.",
+        kinds.POSITIVE,
+        "sink.verify_wait_ms",
         scope=Scope.WRITE,
     ),
     Option(
@@ -57,12 +66,13 @@ SINK: tuple[Option, ...] = (
 
 _DOCS = {
     CONNECT: (
-        "Addresses of the ZooKeeper servers, with the brokers' chroot if they have one: `zk1:2181,zk2:2181/kafka`. A "
-        "write refuses it today: name brokers of Kafka 0.8 or later in `kafka.bootstrap.servers`."
+        "Addresses of the ZooKeeper servers, with the brokers' chroot if they have one: `zk1:2181,zk2:2181/kafka`. The "
+        "driver finds the brokers there before each batch. Set it for Kafka 0.7. Later brokers may be named in "
+        "`kafka.bootstrap.servers`, which takes precedence."
     ),
     "zookeeper.session.timeout.ms": (
-        "Milliseconds without a ping after which ZooKeeper expires the session of a worker process. ZooKeeper grants "
-        "between 2 and 20 of its ticks."
+        "Milliseconds without a ping after which ZooKeeper expires the driver's session, which ends with the plan of a "
+        "batch. ZooKeeper grants between 2 and 20 of its ticks."
     ),
 }
 """The descriptions of ZooKeeper's options where a write differs from a read."""

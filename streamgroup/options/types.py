@@ -179,13 +179,18 @@ class ProducerOptions:
     """The acknowledgements to wait for: -1 of all in-sync replicas, 1 of the leader, 0 none."""
     enable_idempotence: bool = True
     """Whether a broker that can (0.11 and later) drops repeated batches. Requires `acks` -1."""
-    batch_size: int = 16_384
+    require_idempotence: bool = False
+    """Whether a broker that cannot fails the write, because the user has asked for idempotence."""
+    batch_size: int = 524_288
     linger_ms: int = 5
     compression: str = "none"
     compression_level: int | None = None
     """The level of `compression`. None means the codec's default."""
     buffer_memory: int = 32 * 1024 * 1024
     max_request_size: int = 1024 * 1024
+    max_message_size: int = 1_000_000
+    """Kafka 0.7: the most bytes of one message. It is `max_request_size` where that is set. The default is that of the
+    brokers, which drop larger messages without a sign."""
     max_in_flight: int = 5
     """The most unanswered requests of one connection."""
     retries: int = 2**31 - 1
@@ -208,7 +213,9 @@ class SinkOptions:
     include_timestamp: bool = False
     """Whether the column `timestamp` is the records' timestamp."""
     verify: bool = False
-    """Kafka 0.7: whether a task reads the end of each log after it has written."""
+    """Kafka 0.7: whether a task reads the logs back until it has found what it has written."""
+    verify_wait_ms: int = 10_000
+    """Kafka 0.7: how long `verify` waits for the flush of messages that a broker has read."""
     notes: tuple[str, ...] = ()
     """Sentences that the driver logs once, such as which options are ignored."""
 

@@ -54,6 +54,17 @@ def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot)
     return sorted(subscription.assign)
 
 
+def lacking(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[str]:
+    """Return the named topics that the metadata lacks, wholly or some of the assigned partitions.
+
+    Empty for Kafka 0.7, whose partitions come and go with their brokers.
+    """
+    if snapshot.log_format.is_broker_bound:
+        return frozenset()
+    missing = {tp.topic for tp in subscription.assign if snapshot.partition(tp) is None}
+    return frozenset(missing.union(name for name in subscription.topics if name not in snapshot.topics))
+
+
 def is_subscribed(subscription: Subscription, tp: TopicPartition) -> bool:
     """Return whether `subscription` covers `tp`, which need not exist."""
     if subscription.pattern is not None:

@@ -33,7 +33,7 @@ class ProducerConfig:
 
     acks: int = ALL_ACKS
     idempotence: Idempotence = Idempotence.PREFERRED
-    batch_size: int = 16_384
+    batch_size: int = 524_288
     linger_ms: int = 5
     buffer_memory: int = 32 * 1024 * 1024
     max_request_size: int = 1024 * 1024

@@ -35,6 +35,8 @@ _LONGEST_TOPIC = 255
 _ILLEGAL = re.compile(r"[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 _MOST_PARTS = 2**15 - 1
 """The number of parts of a MULTIPRODUCE is an int16."""
+MAX_SET_BYTES = 256 * 1024
+"""A compressed set is one message. A consumer of 0.7 stops at a message above its `fetch.size`, 300 KiB by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Kafka07Config:
     max_message_size: int = 1_000_000
     """`max.message.size`: bytes of a payload, or of a compressed message set. It must not exceed the brokers' own
     `max.message.size`: a broker drops a set with a larger message without a sign."""
-    batch_size: int = 256 * 1024
+    batch_size: int = MAX_SET_BYTES
     """Bytes of a message set before compression. A larger record is a set by itself."""
     max_request_size: int = 1024 * 1024
     """Bytes of the message sets in one MULTIPRODUCE. A larger set is sent in a PRODUCE by itself."""
@@ -87,6 +89,14 @@ class Kafka07Config:
     def codec_of(self, topic: str) -> str:
         """Return the codec that messages of `topic` are compressed by."""
         return self.codec if not self.compressed_topics or topic in self.compressed_topics else "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka07Target:
+    """A cluster of Kafka 0.7 that tasks write to: its brokers and topics as planned, and how to write."""
+
+    snapshot: ClusterSnapshot
+    config: Kafka07Config
 
 
 # -- topics and broker-partitions --------------------------------------------------------------------------------------

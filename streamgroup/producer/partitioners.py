@@ -39,6 +39,8 @@ class ProducerTopic:
     """The numbers of the partitions that have a leader, ascending. Records without a key go only to these."""
     queued: Longs | None = None
     """How many batches wait for each available partition. None leaves all partitions equally likely."""
+    nameable: Ints | None = None
+    """The numbers that the column `partition` may have. None: `numbers`."""
 
     @classmethod
     def of(cls, info: TopicInfo, queued: Mapping[int, int] | None = None) -> ProducerTopic:

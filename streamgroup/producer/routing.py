@@ -82,7 +82,7 @@ def _given(columns: SinkColumns, topic: ProducerTopic, rows: Longs | None) -> pa
     if given.null_count == len(given):
         return None
     named = given.fill_null(int(topic.numbers[0])).to_numpy()
-    wrong = ~np.isin(named, topic.numbers)
+    wrong = ~np.isin(named, topic.numbers if topic.nameable is None else topic.nameable)
     if wrong.any():
         at = int(np.argmax(wrong))
         raise _wrong_partition(topic, int(named[at]), columns.first_row + (at if rows is None else int(rows[at])))

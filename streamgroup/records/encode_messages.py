@@ -41,7 +41,10 @@ def encode_messages(
     Raises EncodeError, also for records with headers, which there are since magic 2.
     """
     if columns.has_headers(start, stop):
-        raise EncodeError(f"messages of magic {magic} have no headers (record batches have: Kafka 0.11 and later)")
+        raise EncodeError(
+            f"messages of magic {magic} have no headers (record batches have: Kafka 0.11 and later). "
+            "Write the records without them"
+        )
     data = kernel.current().encode_messages(columns, magic, start, stop, 0)
     uncompressed_size = len(data)
     if compressor is not None:

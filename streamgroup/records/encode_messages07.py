@@ -33,9 +33,9 @@ def encode_messages07(
     and for headers, which these messages cannot have.
     """
     if columns.has_headers(start, stop):
-        raise EncodeError("messages of Kafka 0.7 have no headers")
+        raise EncodeError("messages of Kafka 0.7 have no headers. Write the records without them")
     if columns.value.nulls(start, stop).any():
-        raise EncodeError("messages of Kafka 0.7 have no null values")
+        raise EncodeError("messages of Kafka 0.7 have no null values. Leave out the records with one")
     data = kernel.current().encode_messages07(columns.value, magic, start, stop, 0)
     uncompressed_size = len(data)
     if compressor is not None:

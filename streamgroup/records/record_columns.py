@@ -85,7 +85,7 @@ class ColumnBuffers:
         return self.header_offsets is not None and bool(self.header_offsets[start] != self.header_offsets[stop])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class RecordColumns:
     """The records to encode, one element each; all of one length.
 
@@ -126,6 +126,10 @@ class RecordColumns:
         """Return the records `[start, start + count)`, without a copy."""
         key, value, headers = (a if a is None else a.slice(start, count) for a in (self.key, self.value, self.headers))
         return RecordColumns(key, value, self.timestamp_ms[start : start + count], headers)
+
+    def copy(self, start: int, count: int) -> RecordColumns:
+        """Return the records `[start, start + count)` in memory of their own."""
+        return concat([self.slice(start, count)])
 
 
 def concat(parts: Sequence[RecordColumns]) -> RecordColumns:

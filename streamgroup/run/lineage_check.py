@@ -3,12 +3,16 @@
 Members send lineage and run in their subscriptions (`group/identity.py`). After its first assignment a run describes
 the group. If no other member is its duplicate, the run is *admitted*, and sends that from its next JoinGroup on. A
 duplicate may be the run's own predecessor, which has died and whose session has not expired. The run describes the
-group again until a session timeout has passed.
+group again until a session timeout has passed. Only a duplicate of the first description may be a predecessor: a dead
+process does not join. Each of those is waited for on its own, so the time of a dead one does not count for another.
+Duplicates that join later are waited for together. Otherwise a short query that is started again and again would hold
+up the run for ever. So the run is refused after two session timeouts at the latest.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 
 from streamgroup.errors import ConfigError
 from streamgroup.group.identity import Identity, decode_identity
@@ -23,18 +27,19 @@ def identity_of(member: MemberDescription) -> Identity | None:
     return decode_identity(member.user_data)
 
 
-def find_duplicate(group: GroupDescription, me: Identity, member_id: str) -> MemberDescription | None:
-    """Return another member of my lineage that has precedence: it is admitted, or its run sorts before mine.
+def find_duplicates(group: GroupDescription, me: Identity, member_id: str) -> dict[str, MemberDescription]:
+    """Return by run the other members of my lineage that have precedence: admitted, or their run sorts before mine.
 
-    Both members decide by the same description, so exactly one of two that join at once is refused.
+    All members decide by the same description, so exactly one of several that join at once is not refused.
     """
+    duplicates = {}
     for member in group.members:
         other = identity_of(member)
         if other is None or member.member_id == member_id or other.lineage != me.lineage or other.run == me.run:
             continue
         if other.admitted or other.run < me.run:
-            return member
-    return None
+            duplicates[other.run] = member
+    return duplicates
 
 
 class DuplicateLineageCheck:
@@ -46,8 +51,13 @@ class DuplicateLineageCheck:
         self._session_timeout_s = session_timeout_s
         self._member_id = ""
         self._has_duplicate = False
-        self._duplicate_since: float | None = None
-        """Since when every description has had a duplicate. A missing answer ends that time."""
+        self._first_duplicates: frozenset[str] = frozenset()
+        """Runs of the duplicates in the first description that had any, as far as all later ones have had them, too."""
+        self._waiting_since: dict[str | None, float] = {}
+        """Since when every description has had each of `_first_duplicates`, and under None any later duplicate.
+
+        A missing answer ends all these times.
+        """
         self._ask_at: float | None = None
         self._asked_at = -math.inf
         self._clear = True
@@ -90,23 +100,35 @@ class DuplicateLineageCheck:
     def described(self, group: GroupDescription, now: float) -> MemberDescription | None:
         """Take the description of the group; return the duplicate, if there is one.
 
-        Raises ConfigError if a duplicate has been in the group for a session timeout.
+        If there are several, it is the one that the run has waited for longest. Raises ConfigError if a duplicate of
+        the first description, or any that joined later, has been in the group for a session timeout.
         """
         if group.state != GroupState.STABLE:
             self._ask_at = now + LOOK_AGAIN_S
             return None
-        duplicate = find_duplicate(group, self._me, self._member_id)
-        if duplicate is None:
-            self.admitted, self._has_duplicate, self._duplicate_since = True, False, None
+        duplicates = find_duplicates(group, self._me, self._member_id)
+        self._has_duplicate = bool(duplicates)
+        self._update_waits(duplicates.keys(), now)
+        if not duplicates:
+            self.admitted = True
             return None
-        self._has_duplicate = True
-        if self._duplicate_since is None:
-            self._duplicate_since = now
+        run = min(duplicates, key=lambda run: self._waiting_since[self._wait_of(run)])
         # The answer may be read long after it was sent, by a process that was stopped meanwhile.
-        if self._asked_at - self._duplicate_since >= self._session_timeout_s:
-            raise ConfigError(self._refusal(duplicate))
+        if self._asked_at - self._waiting_since[self._wait_of(run)] >= self._session_timeout_s:
+            raise ConfigError(self._refusal(run, duplicates[run]))
         self._ask_at = now + LOOK_AGAIN_S
-        return duplicate
+        return duplicates[run]
+
+    def _update_waits(self, runs: Set[str], now: float) -> None:
+        """Go on with the waits for these duplicates, begin those that are new, and end all others."""
+        if not self._waiting_since:
+            self._first_duplicates = frozenset(runs)
+        self._first_duplicates &= runs  # one that was gone and is back has joined: it is not a dead predecessor
+        self._waiting_since = {wait: self._waiting_since.get(wait, now) for wait in map(self._wait_of, runs)}
+
+    def _wait_of(self, run: str) -> str | None:
+        """Return the key of `_waiting_since` for a duplicate."""
+        return run if run in self._first_duplicates else None
 
     def unanswered(self, now: float) -> None:
         """Take a missing answer: the run may plan, unless a duplicate was seen before.
@@ -115,7 +137,7 @@ class DuplicateLineageCheck:
         expire, and with another coordinator or leader it begins anew.
         """
         if self._has_duplicate:
-            self._duplicate_since, self._ask_at = None, now + LOOK_AGAIN_S
+            self._waiting_since, self._ask_at = {}, now + LOOK_AGAIN_S
         else:
             self._clear = True
 
@@ -123,15 +145,15 @@ class DuplicateLineageCheck:
         """Admit the run without a check: it is not authorized to describe the group."""
         self.admitted = True
 
-    def _refusal(self, duplicate: MemberDescription) -> str:
-        other = identity_of(duplicate)
-        run = "" if other is None else f", run {other.run}"
+    def _refusal(self, run: str, duplicate: MemberDescription) -> str:
+        is_first = run in self._first_duplicates
+        waited_for = "it was" if is_first else "it joined after this query, and such members were"
         return (
             f"group {self._group!r}: another live member reads with a copy of this query's checkpoint: "
-            f"{described(duplicate)}{run}; it was there for {self._session_timeout_s:g} s (session.timeout.ms). "
-            "Each of the two would replay batches of the other. Give this query a checkpoint directory of its own: a "
-            "new, empty one goes on from the group's committed offsets (a file sink needs a new output directory with "
-            "it). If the other query is the one too many, stop it and start this one again"
+            f"{described(duplicate)}, run {run}; {waited_for} there for {self._session_timeout_s:g} s "
+            "(session.timeout.ms). Each of the two would replay batches of the other. Give this query a checkpoint "
+            "directory of its own: a new, empty one goes on from the group's committed offsets (a file sink needs a "
+            "new output directory with it). If the other query is the one too many, stop it and start this one again"
         )
 
 

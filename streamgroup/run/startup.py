@@ -13,7 +13,13 @@ from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.model import ClusterSnapshot, Document, Position, TopicPartition
 from streamgroup.planning import suspicions
-from streamgroup.planning.subscription import is_subscribed, subscribed_partitions, subscribed_topics, topics_to_ask
+from streamgroup.planning.subscription import (
+    is_subscribed,
+    lacking,
+    subscribed_partitions,
+    subscribed_topics,
+    topics_to_ask,
+)
 from streamgroup.run import questions as ask
 from streamgroup.run.config import RunConfig
 from streamgroup.run.steps import NOW, Steps, Until
@@ -55,8 +61,19 @@ class Startup:
         """Whether the member was started."""
 
     def open(self) -> Steps[None]:
-        """Connect and resolve the subscription. Raises ConfigError if named topics or servers do not exist."""
-        _, snapshot = yield ask.Connect(topics_to_ask(self._subscription))
+        """Connect and resolve the subscription.
+
+        A broker that has just started, or a topic that has just been created, may be missing in the first answer, so
+        named topics count as missing only after `BELIEVED_AFTER_S`. Raises ConfigError if named topics, partitions or
+        servers do not exist, TransportError.
+        """
+        began, snapshot = yield ask.Connect(topics_to_ask(self._subscription))
+        now = began
+        while lacking(self._subscription, snapshot) and now < began + suspicions.BELIEVED_AFTER_S:
+            yield Until(lambda _: self._is_stopped(), suspicions.LOOK_EVERY_S)
+            if self._is_stopped():
+                break
+            now, snapshot = yield ask.ReadMetadata(topics_to_ask(self._subscription))
         self.there = frozenset(subscribed_partitions(self._subscription, snapshot))
         self._topics = subscribed_topics(self._subscription, snapshot)
         self._follow(self._topics)

@@ -7,16 +7,18 @@ its last batch. Within a task the producer is idempotent, so retries of a reques
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.executor.written import Written
 from streamgroup.options.types import SinkOptions
 from streamgroup.producer.columns import check_columns
+from streamgroup.producer.kafka07 import Kafka07Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,27 +29,35 @@ log = logging.getLogger("streamgroup")
 
 @dataclass(frozen=True)
 class RecordsWritten(WriterCommitMessage):
-    """What one task has written: its records are acknowledged."""
+    """The records that one task has written. The brokers have acknowledged them, but for Kafka 0.7, which cannot."""
 
     written: Written
 
 
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """How the tasks of one write write. `kafka07` is None for Kafka 0.8 and later."""
+
+    options: SinkOptions
+    kafka07: Kafka07Target | None = None
+
+
 def check_write(schema: StructType, options: SinkOptions) -> None:
-    """Check the columns of a query that is to be written, and what it asks for. Raises ConfigError."""
-    if options.client.zookeeper is not None:
-        raise ConfigError(
-            "cannot write with zookeeper.connect: a write finds its brokers by kafka.bootstrap.servers. Name brokers "
-            "of Kafka 0.8 or later there. Kafka 0.7, which has no such list, cannot be written from Spark"
-        )
-    if options.verify:
-        raise ConfigError(
-            "cannot write with verify=true: it is for Kafka 0.7, which cannot be written from Spark. Leave it out: "
-            "later brokers acknowledge what they have written"
-        )
+    """Check the columns of a query that is to be written. Raises ConfigError."""
     columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     check_columns(columns, options.topic, include_timestamp=options.include_timestamp)
     for note in options.notes:
         log.info("%s", note)
+
+
+def planned(options: SinkOptions) -> TaskOptions:
+    """Find the brokers of a write, in ZooKeeper where the options say so.
+
+    Raises ConfigError for options that the cluster rules out, TransportError where no broker is found.
+    """
+    from streamgroup.driver.write_plan import plan_write  # noqa: PLC0415  (tasks do not plan)
+
+    return TaskOptions(*plan_write(options))
 
 
 def refuse_overwrite() -> NoReturn:
@@ -58,10 +68,14 @@ def refuse_overwrite() -> NoReturn:
     )
 
 
-def _write(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> RecordsWritten:
-    from streamgroup.executor.sink_writer import write  # noqa: PLC0415  (the driver does not write)
+def _write(batches: Iterator[pa.RecordBatch], task: TaskOptions) -> RecordsWritten:
+    if task.kafka07 is not None:
+        from streamgroup.executor.sink_writer07 import write07  # noqa: PLC0415  (the driver does not write)
 
-    return RecordsWritten(write(batches, options))
+        return RecordsWritten(write07(batches, task.options, task.kafka07))
+    from streamgroup.executor.sink_writer import write  # noqa: PLC0415
+
+    return RecordsWritten(write(batches, task.options))
 
 
 def _total(messages: Sequence[WriterCommitMessage | None]) -> Written:
@@ -81,11 +95,11 @@ class GroupBatchWriter(DataSourceArrowWriter):
     """The writer of `df.write`. Spark pickles it into the tasks."""
 
     def __init__(self, options: SinkOptions) -> None:
-        self._options = options
+        self._task = planned(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task. Returns when all are acknowledged. Raises ProduceError and its kinds."""
-        return _write(iterator, self._options)
+        """Write the rows of one task. Returns when all are delivered. Raises ProduceError and its kinds."""
+        return _write(iterator, self._task)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what was written. The records are in Kafka already."""
@@ -96,15 +110,33 @@ class GroupBatchWriter(DataSourceArrowWriter):
         _warn_of_abort(messages)
 
 
+class WriteNotPlanned(pickle.PickleError):
+    """The brokers of a stream's batch were not found. PySpark hides the message of another error while it pickles."""
+
+
 class GroupStreamWriter(DataSourceStreamArrowWriter):
-    """The writer of `df.writeStream`. Spark pickles it into the tasks."""
+    """The writer of `df.writeStream`. Spark's planner makes one for each batch, and pickles it into the tasks.
+
+    The process that commits batches makes writers, too. It never pickles them, and does not read ZooKeeper.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._task: TaskOptions | None = None if options.client.zookeeper else planned(options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for the tasks, with the brokers that are registered now. Raises WriteNotPlanned."""
+        if self._task is None:
+            try:
+                self._task = planned(self._options)
+            except StreamGroupError as error:
+                raise WriteNotPlanned(str(error)) from error
+        return {"_options": self._task.options, "_task": self._task}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task. Returns when all are acknowledged. Raises ProduceError and its kinds."""
-        return _write(iterator, self._options)
+        """Write the rows of one task. Returns when all are delivered. Raises ProduceError and its kinds."""
+        assert self._task is not None
+        return _write(iterator, self._task)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Log what was written. The records are in Kafka already."""

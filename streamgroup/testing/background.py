@@ -27,6 +27,9 @@ _STOP_TIMEOUT_S = 30.0
 _PS_TIMEOUT_S = 10.0
 _POLL_S = 0.1
 
+_STATE, _NUM_THREADS = 0, 17
+"""Of the fields of `/proc/<pid>/stat` behind the name of the program (proc(5))."""
+
 
 @dataclass(frozen=True, slots=True)
 class BackgroundNode:
@@ -171,13 +174,15 @@ def start_ticks(pid: int) -> int | None:
 def has_ended(pid: int) -> bool:
     """Return whether a process has closed all its files. It has no command line any more before it closes them.
 
-    Off Linux, return whether it has no command line.
+    The threads of a process share its files, and its first thread may end before the others. Off Linux, return whether
+    the process has no command line.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return not command_line(pid)
-    return stat.rpartition(")")[2].split()[0] in "ZX"
+    fields = stat.rpartition(")")[2].split()
+    return fields[_STATE] in "ZX" and int(fields[_NUM_THREADS]) <= 1
 
 
 def _nodes_of(server: KafkaServer) -> Iterator[BackgroundNode]:
@@ -203,10 +208,14 @@ def _end(node: BackgroundNode) -> None:
             time.sleep(_POLL_S)
     if node.alive:
         raise StreamGroupError(f"cannot stop {node.name}: process {node.pid} survives SIGKILL")
-    # Its ports are free only when it has closed its sockets. The pid may be another process's by now.
+    # Its ports are free only when it has closed its sockets. A process that shows a command line is another one.
     deadline = time.monotonic() + _STOP_TIMEOUT_S
-    while start_ticks(node.pid) == node.began and not has_ended(node.pid) and time.monotonic() < deadline:
+    while _is_closing(node) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
+
+
+def _is_closing(node: BackgroundNode) -> bool:
+    return start_ticks(node.pid) == node.began and not command_line(node.pid) and not has_ended(node.pid)
 
 
 def _forget(known: BackgroundKafka) -> None:

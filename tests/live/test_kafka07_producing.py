@@ -132,7 +132,7 @@ def test_what_is_written_is_read_back_by_the_source(
                 columns = RecordColumns(part, part, np.zeros(len(part), np.int64))
                 producer.write(TopicPartition(topic, partition), columns)
         producer.flush()
-        assert producer.records == count
+        assert producer.written.records == count
     assert len(expected) == 6
     wait_until(lambda: sum(map(len, values_of(kafka, topic).values())) == count, "all is flushed")
     assert values_of(kafka, topic) == expected

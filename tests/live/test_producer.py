@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message, TopicPartition
 
+from streamgroup.driver.write_plan import plan_write
 from streamgroup.errors import (
     ConfigError,
     DeliveryTimeoutError,
@@ -90,13 +91,14 @@ def expected(batch: pa.RecordBatch, partition: int) -> list[tuple[bytes | None, 
     return [(key, value) for key, value, where in found if where == partition]
 
 
+@pytest.mark.parametrize("count", [RECORDS, pytest.param(10 * RECORDS, marks=pytest.mark.long)])
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_written_is_read_back_by_librdkafka(
-    kafka: KafkaServer, make_topic: MakeTopic, codec: str, acks: str
+    kafka: KafkaServer, make_topic: MakeTopic, codec: str, acks: str, count: int
 ) -> None:
-    topic, batch = make_topic(kafka, PARTITIONS), rows(RECORDS)
-    options = options_for(kafka, topic, compression_type=codec, acks=acks)
+    topic, batch = make_topic(kafka, PARTITIONS), rows(count)
+    options = options_for(kafka, topic, compression_type=codec, acks=acks, batch_size="16384")
     if number(kafka) < CODECS[codec]:
         with pytest.raises(ConfigError, match=r"zstd: its broker is older than Kafka 2.1"):
             write([batch], options)
@@ -106,14 +108,14 @@ def test_what_is_written_is_read_back_by_librdkafka(
     expect = Written()
     expect.merge(write([first], options_for(kafka, topic, compression_type=codec)))
     written = write([batch.slice(0, 700), batch.slice(700)], options)
-    assert written.records == RECORDS
+    assert written.records == count
     expect.merge(written)
     found = consume(kafka, expect)
     for partition in range(PARTITIONS):
         assert contents(found[partition]) == expected(first, partition) + expected(batch, partition)
         if acks != "0":
             where = written.partitions[next(tp for tp in written.partitions if tp.partition == partition)]
-            assert (where.first_offset, where.last_offset) == (1, RECORDS // PARTITIONS)
+            assert (where.first_offset, where.last_offset) == (1, count // PARTITIONS)
     magic = 0 if number(kafka) < (0, 10) else 1 if number(kafka) < (0, 11) else 2
     assert (stored(kafka, topic).magic, stored(kafka, topic).codec) == (magic, list(CODECS).index(codec))
 
@@ -160,6 +162,19 @@ def test_a_worker_keeps_its_producer_from_task_to_task(kafka41: KafkaServer, mak
 def _address(server: KafkaServer) -> tuple[str, int]:
     host, port = server.bootstrap_servers.rsplit(":", 1)
     return host, int(port)
+
+
+@pytest.mark.parametrize("release", ["kafka08", "kafka09", "kafka010", "kafka11"])
+def test_brokers_are_found_in_zookeeper(release: str, request: pytest.FixtureRequest, make_topic: MakeTopic) -> None:
+    server: KafkaServer = request.getfixturevalue(release)
+    topic, batch = make_topic(server, PARTITIONS), rows(200)
+    options, target = plan_write(parse_sink({"zookeeper.connect": server.zookeeper_connect, "topic": topic}))
+    assert target is None
+    assert options.client.bootstrap_servers == (_address(server),)
+    found = consume(server, write([batch], options))
+    assert [contents(found[partition]) for partition in range(PARTITIONS)] == [
+        expected(batch, partition) for partition in range(PARTITIONS)
+    ]
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

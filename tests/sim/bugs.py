@@ -96,8 +96,7 @@ def commit_what_is_not_held(stack: ExitStack) -> None:
             return None
         all_of_them = had.setdefault(self, {})
         all_of_them |= commit.offsets
-        self._commit = dataclasses.replace(commit, offsets=dict(all_of_them))
-        return self._commit
+        return dataclasses.replace(commit, offsets=dict(all_of_them))
 
     replace(stack, Ledger, "commit_due", commit_due)
 

@@ -32,6 +32,7 @@ TWO_OWNERS = "two owners"
 BEYOND_SUNK = "committed beyond sunk"
 STUCK = "stuck"
 FAILED = "failed"
+ENDLESS = "endless"
 
 OFFLINE_KNOWN_S = 15.0
 """For so long a run may take a broker for away that is back: its metadata is older."""
@@ -358,8 +359,8 @@ class Checker:
     ) -> None:
         """One delivery of each record counts, the committing query's last; the others are surplus.
 
-        `late_from` commits what it does not own any more. What another has delivered of that counts instead: the owner
-        cannot know of a commit that came after its fetch, and the other has lost the partition with its batch.
+        `late_from` commits records of a partition that it does not own any more. Where another query has delivered the
+        same records, that delivery counts: the owner cannot know of a commit that came after its fetch.
         """
         for offset in self._logs.records(tp, start, until):
             deliveries = track.deliveries.pop(offset, None)

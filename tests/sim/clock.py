@@ -10,6 +10,14 @@ from typing import Any
 Act = Callable[[], None]
 Gate = Callable[[Act], None]
 
+MOST_AT_ONCE = 10_000
+"""Events at one instant, and waits of one thread that are over at once, before a world counts as endless. No seed and
+no scenario has needed 100."""
+
+
+class Endless(BaseException):
+    """Simulated time stands still. Not an Exception: a query would take it for an error of its own and start again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
@@ -39,6 +47,8 @@ class SimulatedClock:
         self.trace: list[str] | None = [] if tracing else None
         self._heap: list[tuple[float, int, Act]] = []
         self._asked = 0
+        self._at_once = 0
+        """How many events there were at this instant."""
 
     def at(self, time: float, act: Act) -> None:
         """`act` happens at `time`, now at the earliest."""
@@ -50,10 +60,13 @@ class SimulatedClock:
         self.at(self.now + seconds, act)
 
     def run_until(self, time: float) -> None:
-        """Let the time go on to `time`."""
+        """Let the time go on to `time`. Raises Endless where something repeats without letting time go by."""
         heap = self._heap
         while heap and heap[0][0] <= time:
             due, _, act = heapq.heappop(heap)
+            self._at_once = self._at_once + 1 if due == self.now else 1
+            if self._at_once > MOST_AT_ONCE:
+                raise Endless(f"more than {MOST_AT_ONCE} events at this instant, the last of them {act!r}")
             self.now = due
             self.events += 1
             act()
@@ -114,7 +127,9 @@ class Thread:
             self._advance()
 
     def _advance(self, error: BaseException | None = None) -> None:
-        while not self.over:
+        for _ in range(MOST_AT_ONCE):
+            if self.over:
+                return
             try:
                 wait = self._steps.throw(error) if error is not None else next(self._steps)
             except StopIteration:
@@ -132,3 +147,4 @@ class Thread:
                 self._condition = wait.condition
             self._resume_after(wait.seconds)
             return
+        raise Endless(f"more than {MOST_AT_ONCE} waits of {self._steps!r} were over at once")

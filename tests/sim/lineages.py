@@ -69,8 +69,10 @@ class Lineages:
         """Of all runs, also of those that are over."""
         self._rivals: dict[Process, list[str]] = {}
         """By process: the live members of its lineage that go before it, as it was last told of them."""
-        self._waits_since: dict[Process, float] = {}
-        """By process: when it was first told of such a member, since no description has failed."""
+        self._waits_since: dict[Process, dict[str, float]] = {}
+        """By process: when it was first told of each such member, since no description has failed."""
+        self._first_told_at: dict[Process, float] = {}
+        """By process: when its group was first described, since no description has failed."""
         self._newest: dict[Process, int] = {}
         """The background task of each run that asked last; its earlier tasks are abandoned."""
         self._uninformed: set[Process] = set()
@@ -117,8 +119,12 @@ class Lineages:
     def _answered(self, process: Process, task: int, group: GroupDescription, rivals: list[str]) -> None:
         if process.failure is None:  # a refused run describes the group again until Spark calls
             self._rivals[process] = rivals
+        if group.state == GroupState.STABLE.value:
+            self._first_told_at.setdefault(process, self._clock.now)
+        since = self._waits_since.setdefault(process, {})
+        for rival in rivals:
+            since.setdefault(rival, self._clock.now)
         if rivals:
-            self._waits_since.setdefault(process, self._clock.now)
             self._clock.note(process.name, f"sees members of its lineage: {', '.join(rivals)}")
         process.post(io.QuestionAnswered(task, group))
 
@@ -126,6 +132,7 @@ class Lineages:
         if task == self._newest.get(process) and process.failure is None:
             self._uninformed.add(process)
             self._waits_since.pop(process, None)
+            self._first_told_at.pop(process, None)
         process.post(io.QuestionFailed(task, TransportError(reason)))
 
     def _rivals_in(self, group: GroupDescription, process: Process) -> list[str]:
@@ -167,11 +174,18 @@ class Lineages:
         self._uninformed.discard(process)
 
     def may_refuse(self, process: Process | None) -> bool:
-        """Whether a live member goes before this run, and has done so for a session timeout when it is refused."""
+        """Whether live members go before this run, and have done so for a session timeout when it is refused.
+
+        A member of the first description may be dead, so the time that it was there counts for that member alone.
+        """
         if process is None or not self._rivals.get(process):
             return False
-        waited = self._clock.now - self._waits_since[process]
-        return waited >= self._world.settings.session_s - JITTER_S
+        since, until = self._waits_since[process], self._clock.now - self._world.settings.session_s + JITTER_S
+        joined_later = [at for at in since.values() if at > self._first_told_at[process]]
+        return any(
+            since[rival] <= until or (since[rival] in joined_later and min(joined_later) <= until)
+            for rival in self._rivals[process]
+        )
 
     def _look(self) -> None:
         now = self._clock.now

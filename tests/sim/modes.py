@@ -138,7 +138,7 @@ class LoneChecker(Checker):
         track = self.track(tp)
         founds = not self._operated and self._founder in {None, process}
         # Under AvailableNow there may be a document that tells no position (R10).
-        is_new = not self._newest(process.query).positions or process.query.checkpoint.committed < 0
+        is_new = not self._newest(process.query).positions
         track.starts[process] = offset if starting and founds and is_new else 0
 
     def assigned(self, process: Process, generation: int, partitions: Collection[TopicPartition]) -> None:

@@ -142,6 +142,7 @@ class RegistryLines:
         self._work: deque[Any] = deque()
         """What waits for its turn to be asked of ZooKeeper."""
         self._questions: deque[_Posted] = deque()
+        self._is_questions_turn = False
         self._told_at = 0.0
         self._life = 0
         self._session = self._new_session()
@@ -265,10 +266,12 @@ class RegistryLines:
                 yield from self._hear(self._inbox.popleft())
             if self._clock.now >= self._due:
                 self._step(ev.Tick())
-            if self._work:
-                yield from self._carry_out_next()
-            elif self._questions:
+            if self._questions and (self._is_questions_turn or not self._work):
+                self._is_questions_turn = False
                 yield from self._ask(self._questions.popleft())
+            elif self._work:
+                self._is_questions_turn = True
+                yield from self._carry_out_next()
 
     def _hear(self, each: Any) -> Steps:
         match each:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 
+from streamgroup.group.identity import Identity
 from streamgroup.group.state_machine import StateMachine
 from streamgroup.run import lineage_check, watchdog
 from streamgroup.run.lineage_check import DuplicateLineageCheck
@@ -31,14 +32,14 @@ def never_come_back(stack: ExitStack) -> None:
 
 
 def let_copies_in(stack: ExitStack) -> None:
-    replace(stack, lineage_check, "find_duplicate", lambda group, me, member_id: None)
+    replace(stack, lineage_check, "find_duplicates", lambda group, me, member_id: {})
 
 
 def refuse_at_once(stack: ExitStack) -> None:
     """A run's own predecessor, whose session is not over yet, is taken for a second query."""
     real = DuplicateLineageCheck.__init__
 
-    def init(self: DuplicateLineageCheck, group: str, me: lineage_check.Identity, session_timeout_s: float) -> None:
+    def init(self: DuplicateLineageCheck, group: str, me: Identity, session_timeout_s: float) -> None:
         real(self, group, me, 0.0)
 
     replace(stack, DuplicateLineageCheck, "__init__", init)
@@ -54,11 +55,16 @@ def time_without_answers_counts(stack: ExitStack) -> None:
     real = DuplicateLineageCheck.unanswered
 
     def unanswered(self: DuplicateLineageCheck, now: float) -> None:
-        since = self._duplicate_since
+        since = self._waiting_since
         real(self, now)
-        self._duplicate_since = since
+        self._waiting_since = since
 
     replace(stack, DuplicateLineageCheck, "unanswered", unanswered)
+
+
+def waits_add_up(stack: ExitStack) -> None:
+    """The time of a dead predecessor counts for a member that joins after it."""
+    replace(stack, DuplicateLineageCheck, "_wait_of", lambda self, run: None)
 
 
 RUN_BUGS: Mapping[str, Bug] = {
@@ -103,5 +109,12 @@ RUN_BUGS: Mapping[str, Bug] = {
         time_without_answers_counts,
         frozenset({words.FAILED}),
         scenario="predecessor-outage",
+    ),
+    "r28-added-up": Bug(
+        "R28",
+        "the waits for a dead predecessor and for a copy are added up",
+        waits_add_up,
+        frozenset({words.FAILED}),
+        scenario="predecessor-and-copy",
     ),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from streamgroup.group.events import Lane
 from streamgroup.group.table import State
 from streamgroup.run.table import RunState
@@ -122,6 +124,23 @@ def _a_predecessor_looks_alive(world: World) -> Steps:
     bring_up(q0)
 
 
+def _a_copy_starts_while_a_predecessor_looks_alive(world: World) -> Steps:
+    """The same, and a query starts on a copy of the checkpoint, which goes before it. The time of the dead predecessor
+    does not count for the copy."""
+    q0, q1 = world.queries
+    _produce(world)
+    q1.start()
+    yield from when(world, lambda: world.registry.offset(A0) == world.logs.behind(A0, 0, 5))
+    q0.checkpoint = q1.checkpoint.copy()
+    keep_down(q1, q1.kill)
+    yield Sleep(0.2)
+    bring_up(q1)
+    process = running(q1)
+    yield Sleep(4.0)
+    q0.start()
+    yield from when(world, lambda: _refused(q1, process))
+
+
 def _servers_are_away_while_a_predecessor_looks_alive(world: World) -> Steps:
     """The same, and ZooKeeper finds another leader meanwhile: the predecessor's session begins anew."""
     yield from _a_predecessor_looks_alive(world)
@@ -159,6 +178,7 @@ def _scenario(script: object, settings: Settings, seconds: float) -> Scenario:
 
 _TWO = queries(2)
 _IN_ZOOKEEPER = Settings(queries(1), {"a": 1}, registry=RegistrySettings(brokers=1), describes_groups=True)
+_TWO_IN_ZOOKEEPER = replace(_IN_ZOOKEEPER, queries=_TWO)
 
 RUN_SCENARIOS = {
     "driver-hangs": _scenario(_a_driver_hangs, Settings(_TWO, max_silence_s=8.0), 60.0),
@@ -171,5 +191,6 @@ RUN_SCENARIOS = {
         60.0,
     ),
     "predecessor": _scenario(_a_predecessor_looks_alive, _IN_ZOOKEEPER, 40.0),
+    "predecessor-and-copy": _scenario(_a_copy_starts_while_a_predecessor_looks_alive, _TWO_IN_ZOOKEEPER, 40.0),
     "predecessor-outage": _scenario(_servers_are_away_while_a_predecessor_looks_alive, _IN_ZOOKEEPER, 40.0),
 }

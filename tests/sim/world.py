@@ -12,8 +12,8 @@ from streamgroup.model import Dialect, TopicPartition
 from streamgroup.options.types import GroupMode
 from tests.sim.broker import Logs, SimBroker
 from tests.sim.bytelogs import Logs07
-from tests.sim.checker import Checker, Violation
-from tests.sim.clock import Act, SimulatedClock, Sleep, Steps, Thread, Until
+from tests.sim.checker import ENDLESS, Checker, Violation
+from tests.sim.clock import Act, Endless, SimulatedClock, Sleep, Steps, Thread, Until
 from tests.sim.lineages import Lineages, is_refusal
 from tests.sim.modes import LoneChecker
 from tests.sim.oldconsumer import OldConsumer
@@ -303,6 +303,12 @@ class World:
 
         A director instead starts the queries and produces the records himself.
         """
+        try:
+            self._run(seconds, faults, director)
+        except Endless as error:
+            raise Violation(ENDLESS, self.clock.now, str(error)) from error
+
+    def _run(self, seconds: float, faults: Sequence[Fault], director: Director | None) -> None:
         if director is not None:
             Thread(self.clock, director(self), lambda act: act(), _unless)
         else:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from benchmarks.batch_read import connector_jars
 from tests.spark.support import Streams
 
 HOOKS = Path(__file__).parents[1] / "hooks"
@@ -77,6 +78,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             SparkSession.builder.master("local[2]")
             .appName("streamgroup-tests")
             .config("spark.driver.extraJavaOptions", JVM_FLAGS)
+            .config("spark.jars", connector_jars())  # Spark's own sink, which this one is compared with
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.driver.host", "127.0.0.1")
@@ -85,6 +87,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.sql.warehouse.dir", str(home / "warehouse"))
             .config("spark.sql.streaming.numRecentProgressUpdates", "200")
+            .config("spark.sql.streaming.minBatchesToRetain", "10000")  # tests look at the documents of all batches
             .config("spark.sql.streaming.pollingDelay", "50ms")  # of a query that has nothing to read
             .getOrCreate()
         )

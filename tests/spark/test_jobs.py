@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,12 @@ from streamgroup.testing.kafka07 import Kafka07Server
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.cluster07 import Cluster
 from tests.conftest import MakeTopic
+from tests.spark.submitting import ROOT, SUBMIT, submitted
 from tests.spark.support import Load, committed, log_ends, rows_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
-ROOT = Path(__file__).parents[2]
-SUBMIT = Path(sys.executable).with_name("spark-submit")
 START_S = 90.0
 SETTINGS = """\
 [source]
@@ -55,56 +54,6 @@ def configured(home: Path, load: Load, checkpoints: str = "checkpoints") -> Path
     servers = load.server.bootstrap_servers
     file.write_text(SETTINGS.format(servers=servers, topic=load.topic, checkpoints=checkpoints))
     return file
-
-
-class Job:
-    """spark-submit of the ingest job, and what it has said."""
-
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process = process
-        self._log = log
-
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def said(self) -> list[str]:
-        """The job's own lines."""
-        return [line.removeprefix("ingest: ") for line in self.log().splitlines() if line.startswith("ingest: ")]
-
-    def exit_code(self, timeout: float = 60.0) -> int:
-        try:
-            return self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"the job still runs; the end of its log:\n{self.log()[-4000:]}") from None
-
-
-@contextmanager
-def submitted(home: Path, file: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Job]:
-    """Run the job in `home`, away from the sources; nothing of it outlives the block."""
-    jvm = ["--driver-memory", "512m", "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
-    argv = [SUBMIT, "--master", "local[1]", *jvm, ROOT / "jobs" / "ingest.py"]
-    log = home / "job.log"
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    settings = {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [*argv, "--config", file, *arguments],
-            cwd=home,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env={**inherited, **settings, **(environment or {})},
-            start_new_session=True,
-        )
-    try:
-        yield Job(process, log)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
 
 
 def values(home: Path, member: str) -> list[str]:

@@ -111,14 +111,18 @@ def test_every_test_named_exists(page: Path) -> None:
         assert not name or is_defined(path, name.replace("::", "…")), f"{page.name}: {file}::{name}"
 
 
+@functools.cache
+def python_files() -> frozenset[str]:
+    return frozenset(path.name for room in ("streamgroup", "tests", "jobs") for path in (ROOT / room).rglob("*.py"))
+
+
 @each_page
 def test_every_file_named_exists(page: Path) -> None:
-    everywhere = {path.name for room in ("streamgroup", "tests", "jobs") for path in (ROOT / room).rglob("*.py")}
     made_by_the_reader = set(_MAKE_A_FILE.findall(page.read_text()))
     for file in (code for passage in passages(page) for code in passage if _FILE.fullmatch(code)):
         if _TEST.fullmatch(file) or file in made_by_the_reader:
             continue
-        known = file in everywhere or any((ROOT / room / file).is_file() for room in ("", "streamgroup", "tests"))
+        known = file in python_files() or any((ROOT / room / file).is_file() for room in ("", "streamgroup", "tests"))
         assert known, f"{page.name}: {file}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from streamgroup.logline import message_of, parse, render
 VALUES = st.one_of(st.text(), st.integers(), st.booleans())
 
 
+@pytest.mark.slow
 @given(st.text(), st.dictionaries(st.from_regex(r"[a-z_]{1,9}", fullmatch=True), VALUES, max_size=4))
 def test_one_line_from_which_the_fields_come_back(words: str, fields: dict[str, str | int | bool]) -> None:
     fields.pop("event", None)

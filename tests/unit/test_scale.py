@@ -37,6 +37,7 @@ def lines_of(step: Step) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_eight_times_the_partitions_do_not_take_a_multiple_of_eight_times_the_lines(name: str) -> None:
     """The count is the same on a busy machine; `tests/timing/test_scale.py` takes the time."""
@@ -44,6 +45,7 @@ def test_eight_times_the_partitions_do_not_take_a_multiple_of_eight_times_the_li
     assert large < MOST * small
 
 
+@pytest.mark.slow
 def test_a_quadratic_step_would_be_noticed() -> None:
     def quadratic(n: int) -> Step:
         return lambda: [other for one in range(n) for other in range(n) if one == other]
@@ -58,6 +60,7 @@ def polls() -> Iterator[Polls]:
     made.stop()
 
 
+@pytest.mark.slow
 def test_a_poll_that_finds_nothing_new_walks_over_no_partitions(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
     polls.poll()
     walks: list[str] = []

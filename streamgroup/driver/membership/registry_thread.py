@@ -94,6 +94,8 @@ class RegistryThread:
         self._received: deque[Any] = deque()
         """Items of `_inbox` that wait for the loop."""
         self._questions: deque[_Posted] = deque()
+        self._is_questions_turn = False
+        """Whether an action was carried out since the last question."""
         self._again: list[tuple[float, _Posted]] = []
         """Questions whose connection has failed, each with the time when it is asked again."""
         self._life = 0
@@ -176,10 +178,14 @@ class RegistryThread:
             return
         is_idle = self._wait_for(now) > 0
         self._tick(now)
-        if self._work:
-            self._carry_out_next(now)
-        elif self._questions:
+        # In turn: in a group that changes all the time the member always has something to do, and no question whose
+        # answer the run waits for, such as the description of the group (R28), would ever be asked.
+        if self._questions and (self._is_questions_turn or not self._work):
+            self._is_questions_turn = False
             self._ask(self._questions.popleft(), now)
+        elif self._work:
+            self._is_questions_turn = True
+            self._carry_out_next(now)
         elif is_idle:
             self._take_inbox(self._wait_for(now))
 

@@ -1,215 +1,358 @@
+"""`streamgroup produce` on a scripted cluster, and on an emulated Kafka 0.7 whose ZooKeeper is scripted."""
+
 from __future__ import annotations
 
-import itertools
-import sys
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
-from hypothesis import strategies as st
 
+from streamgroup.cli import _record_writer
 from streamgroup.cli import produce as module
-from streamgroup.cli.produce import Delivery, Record, lines, produce, record_of, send
-from streamgroup.errors import ConfigError, TransportError
-from streamgroup.model import ClusterSnapshot, TopicInfo
+from streamgroup.cli.main import main
+from streamgroup.cluster import admin
+from streamgroup.cluster.registered import RegisteredCluster
+from streamgroup.errors import ErrorCode
+from tests.fakes.broker07 import OldBroker, start_broker07
+from tests.fakes.registry07 import FakeNodes, registered
+from tests.fakes.scripted_cluster import ScriptedCluster
+from tests.unit.executor.test_sink_writer07 import payloads
+from tests.unit.records import reference
+from tests.waiting import wait_until
+
+__all__ = ["start_broker07"]
 
 
-class Message:
-    def __init__(self, topic: str, partition: int | None) -> None:
-        self._topic, self._partition = topic, partition
-
-    def topic(self) -> str:
-        return self._topic
-
-    def partition(self) -> int | None:
-        return self._partition
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    found = ScriptedCluster(1, {"orders": 3, "other": 1})
+    yield found
+    found.stop()
 
 
-class Refusal:
-    def str(self) -> str:
-        return "Broker: Unknown partition"
+def run(cluster: ScriptedCluster, *arguments: str, stdin: bytes = b"", topic: str | None = "orders") -> Result:
+    servers = ",".join(f"{host}:{port}" for host, port in cluster.addresses)
+    named = () if topic is None else ("-t", topic)
+    return CliRunner().invoke(main, ["produce", "-b", servers, "--timeout", "4000", *named, *arguments], input=stdin)
 
 
-class QueueingProducer:
-    """A producer with room for `room` records that answers one of them each time it is polled; or none at all."""
-
-    def __init__(self, room: int = 3, *, refused: frozenset[int] = frozenset(), silent: bool = False) -> None:
-        self.room, self.refused, self.silent = room, refused, silent
-        self.sent: list[dict[str, Any]] = []
-        self.waiting: list[tuple[int, Any]] = []
-
-    def __len__(self) -> int:
-        return len(self.waiting)
-
-    def produce(self, *, on_delivery: Any, **record: Any) -> None:
-        if len(self.waiting) >= self.room:
-            raise BufferError
-        self.waiting.append((len(self.sent), on_delivery))
-        self.sent.append(record)
-
-    def poll(self, timeout: float) -> None:
-        if self.waiting and not self.silent and timeout > 0:
-            number, told = self.waiting.pop(0)
-            told(Refusal() if number in self.refused else None, Message("t", 3))
-
-    def flush(self, timeout: float) -> None:
-        self.poll(timeout)
+def records(cluster: ScriptedCluster, partition: int) -> list[reference.Row]:
+    found = [reference.split(each.data) for each in cluster.log("orders", partition)]
+    return [row for batches in found for header, batch in batches for row in reference.batch_rows(header, batch)]
 
 
-def test_every_record_is_sent_once_although_the_queue_is_small() -> None:
-    producer = QueueingProducer(room=3)
-    records = [Record(None, str(n).encode()) for n in range(50)]
-    delivery = send(producer, records, lambda _: None, timeout_s=5, topic="t")
-    assert (delivery.delivered, delivery.failed) == (50, 0)
-    assert [sent["value"] for sent in producer.sent] == [record.value for record in records]
-    assert {sent["topic"] for sent in producer.sent} == {"t"}
+# -- lines -------------------------------------------------------------------------------------------------------------
 
 
-def test_refused_records_are_counted_and_some_are_named() -> None:
-    producer = QueueingProducer(refused=frozenset(range(10, 30)))
-    delivery = send(producer, [Record(None, b"x")] * 50, lambda _: None, timeout_s=5, topic="t")
-    assert (delivery.delivered, delivery.failed) == (30, 20)
-    assert delivery.failures() == "t-3: Broker: Unknown partition (20 records)"
+def test_standard_input_is_read(cluster: ScriptedCluster) -> None:
+    result = run(cluster, "-H", "a=b=c", "-p", "2", "-K", "\\t", stdin=b"k\tv\nl\tw")
+    assert result.exit_code == 0, result.output
+    assert "2 records to orders in" in result.stderr
+    found = [(each.key, each.value, each.headers) for each in records(cluster, 2)]
+    assert found == [(b"k", b"v", [("a", b"b=c")]), (b"l", b"w", [("a", b"b=c")])]
 
 
-@pytest.mark.parametrize("count", [2, 5], ids=["waiting for the end", "waiting for room"])
-def test_silent_brokers_are_given_up(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = itertools.count()
-    monkeypatch.setattr("streamgroup.cli.produce.time.monotonic", lambda: float(next(ticks)))
-    with pytest.raises(TransportError, match=r"no record within 7 s \([23] are waiting, 0 were delivered\)"):
-        send(QueueingProducer(silent=True), [Record(None, b"")] * count, lambda _: None, timeout_s=7, topic="t")
+def test_files_are_read_one_after_the_other(cluster: ScriptedCluster, tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"1\n2\n")
+    (tmp_path / "two").write_bytes(b"3\n5")
+    arguments = (str(tmp_path / "one"), "-", str(tmp_path / "two"))
+    assert run(cluster, "-p", "0", *arguments, stdin=b"x\n").exit_code == 0
+    assert cluster.values("orders", 0) == [b"1", b"2", b"x", b"3", b"5"]
 
 
-def test_progress_advances_by_thousands() -> None:
-    seen: list[int] = []
-    send(QueueingProducer(room=9999), [Record(None, b"")] * 2500, seen.append, timeout_s=5, topic="t")
-    assert seen == [1000, 1000]
+def test_many_records_with_a_small_buffer_are_written_once_each(cluster: ScriptedCluster) -> None:
+    lines = [b"%d" % n for n in range(5_000)]
+    result = run(cluster, "-X", "buffer.memory=2000", "-X", "batch.size=500", stdin=b"\n".join(lines))
+    assert result.exit_code == 0, result.output
+    found = [value for partition in range(3) for value in cluster.values("orders", partition)]
+    assert sorted(found) == sorted(lines)
 
 
-def test_a_failure_before_a_partition_was_chosen_names_the_topic() -> None:
-    delivery = Delivery()
-    delivery.report(Refusal(), Message("t", None))
-    assert delivery.failures() == "t: Broker: Unknown partition (1 records)"
+def test_a_key_may_be_the_same_for_all(cluster: ScriptedCluster) -> None:
+    assert run(cluster, "-k", "both", stdin=b"a\nb\n").exit_code == 0
+    (found,) = (log for log in (records(cluster, partition) for partition in range(3)) if log)
+    assert [(each.key, each.value) for each in found] == [(b"both", b"a"), (b"both", b"b")]
+
+
+def test_empty_keys_and_values_are_null_where_the_user_says_so(cluster: ScriptedCluster) -> None:
+    assert run(cluster, "-p", "0", "-K", ":", stdin=b":a\nb:\n").exit_code == 0
+    assert run(cluster, "-p", "0", "-K", ":", "-Z", stdin=b":a\nb:\n").exit_code == 0
+    found = [(each.key, each.value) for each in records(cluster, 0)]
+    assert found == [(b"", b"a"), (b"b", b""), (None, b"a"), (b"b", None)]
+
+
+def test_another_delimiter_leaves_line_ends_in_the_records(cluster: ScriptedCluster) -> None:
+    assert run(cluster, "-p", "0", "-D", "\\0;", stdin=b"a\n\0;b\r\0;c").exit_code == 0
+    assert cluster.values("orders", 0) == [b"a\n", b"b\r", b"c"]
+
+
+@pytest.mark.parametrize("codec", module.COMPRESSIONS)
+def test_each_codec_is_written(cluster: ScriptedCluster, codec: str) -> None:
+    assert run(cluster, "-p", "0", "-z", codec, stdin=b"a\n" * 100).exit_code == 0
+    ((header, _),) = reference.split(cluster.log("orders", 0)[0].data)
+    assert header.attributes & 7 == module.COMPRESSIONS.index(codec)
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+PRINTED = (
+    b'{"topic":"orders","partition":1,"offset":7,"tstype":"create","ts":1700000000123,'
+    b'"headers":["h","1","n",null],"key":"k\xc3\xa9","payload":null}\n'
+    b'{"topic":"other","partition":0,"offset":9,"key":null,"payload":"v"}\n'
+)
+
+
+def test_what_consume_has_printed_goes_back_to_its_topics_and_partitions(cluster: ScriptedCluster) -> None:
+    result = run(cluster, "-J", stdin=PRINTED, topic=None)
+    assert result.exit_code == 0, result.output
+    assert "2 records to their topics in" in result.stderr
+    (record,) = records(cluster, 1)
+    assert (record.key, record.value, record.timestamp) == ("ké".encode(), None, 1_700_000_000_123_000)
+    assert record.headers == [("h", b"1"), ("n", None)]
+    assert cluster.values("other", 0) == [b"v"]
+
+
+def test_a_topic_of_the_command_line_takes_all_objects(cluster: ScriptedCluster) -> None:
+    assert run(cluster, "-J", "-p", "2", "-H", "more=2", stdin=PRINTED).exit_code == 0
+    found = [(each.value, each.headers) for each in records(cluster, 2)]
+    assert found == [(None, [("h", b"1"), ("n", None), ("more", b"2")]), (b"v", [("more", b"2")])]
 
 
 @pytest.mark.parametrize(
-    ("line", "separator", "record"),
+    ("line", "said"),
     [
-        (b"a:b", None, Record(None, b"a:b")),
-        (b"a:b:c", b":", Record(b"a", b"b:c")),
-        (b":b", b":", Record(b"", b"b")),
-        (b"a::b", b"::", Record(b"a", b"b")),
+        (b"{", "cannot read line 3: not a JSON object"),
+        (b"7", "cannot read line 3: not a JSON object"),
+        (b'{"topic":"orders","payload":7}', "cannot read line 3: the field 'payload' must be a string or null"),
+        (b'{"topic":"orders","ts":"x"}', "the field 'ts' must be a number of milliseconds or null"),
+        (b'{"topic":"orders","headers":["a"]}', "the field 'headers' must be a list of names and values in turns"),
+        (b'{"payload":"a"}', "the object has no topic. Add the field 'topic', or name a topic with -t"),
+        (b'{"topic":"orders","partition":"x"}', "cannot read line 3: expected a partition number"),
     ],
 )
-def test_a_line_becomes_a_record(line: bytes, separator: bytes | None, record: Record) -> None:
-    assert record_of(line, 1, separator) == record
+def test_the_objects_before_an_invalid_one_are_written(cluster: ScriptedCluster, line: bytes, said: str) -> None:
+    result = run(cluster, "-J", stdin=PRINTED + line, topic=None)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "2 records to their topics" in result.stderr
+    assert cluster.values("other", 0) == [b"v"]
 
 
-def test_a_line_without_the_separator_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"cannot read line 7: no ':' after the key"):
-        record_of(b"abc", 7, b":")
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
-@given(
-    st.lists(st.binary().filter(lambda b: b"\n" not in b and not b.endswith(b"\r"))), st.sampled_from([b"\n", b"\r\n"])
+def test_a_record_that_is_refused_is_an_error_with_its_partition(cluster: ScriptedCluster) -> None:
+    cluster.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "orders", 1)
+    result = run(cluster, "-p", "1", stdin=b"a\n")
+    assert result.exit_code == 1
+    assert "orders-1" in result.stderr
+    assert "TOPIC_AUTHORIZATION_FAILED" in result.stderr
+    assert "0 records to orders" in result.stderr
+
+
+def test_silent_brokers_are_given_up(cluster: ScriptedCluster) -> None:
+    cluster.mute(times=1_000, appended=False)
+    began = time.monotonic()
+    result = run(cluster, "-p", "0", "--timeout", "400", stdin=b"a\n")
+    assert result.exit_code == 1
+    assert "orders-0" in result.stderr
+    assert time.monotonic() - began < 5
+
+
+def test_the_lines_before_an_invalid_line_are_delivered(cluster: ScriptedCluster) -> None:
+    result = run(cluster, "-p", "0", "-K", ":", stdin=b"a:1\nb\nc:2\n")
+    assert result.exit_code == 1
+    assert "cannot read line 2: no ':' after the key. The lines before it were sent" in result.stderr
+    assert cluster.values("orders", 0) == [b"1"]
+
+
+def test_an_absent_file_is_named(cluster: ScriptedCluster, tmp_path: Path) -> None:
+    result = run(cluster, str(tmp_path / "absent"))
+    assert result.exit_code == 1
+    assert "absent: No such file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "topic"),
+    [
+        (("-H", "ab"), "orders"),
+        (("-K", ""), "orders"),
+        (("-D", ""), "orders"),
+        (("-p", "-1"), "orders"),
+        (("-z", "rar"), "orders"),
+        (("-X", "acks"), "orders"),
+        (("-X", "compression.type=gzip"), "orders"),
+        (("-k", "a", "-K", ":"), "orders"),
+        (("-J", "-K", ":"), "orders"),
+        ((), None),
+        (("-J", "-p", "1"), None),
+        (("-J", "--create", "1"), None),
+    ],
 )
-def test_lines_lose_their_ends_and_nothing_else(texts: list[bytes], end: bytes) -> None:
-    assert list(lines(text + end for text in texts)) == texts
+def test_bad_arguments_are_refused(cluster: ScriptedCluster, arguments: tuple[str, ...], topic: str | None) -> None:
+    assert run(cluster, *arguments, topic=topic).exit_code == 2
 
 
-def test_a_last_line_needs_no_end() -> None:
-    assert list(lines([b"a\n", b"b\r"])) == [b"a", b"b\r"]
+def test_a_cluster_is_required() -> None:
+    assert CliRunner().invoke(main, ["produce", "-t", "orders"]).exit_code == 2
 
 
-class ClusterWith:
-    def __init__(self, *topics: str) -> None:
-        self.topics = topics
-        self.closed = False
-
-    def deadline(self, timeout_ms: int) -> float:
-        return timeout_ms / 1000
-
-    def snapshot(self, topics: list[str], deadline: float) -> ClusterSnapshot:
-        return ClusterSnapshot({}, {t: TopicInfo(t, ()) for t in topics if t in self.topics})
-
-    def close(self) -> None:
-        self.closed = True
+def test_a_property_that_does_not_exist_is_an_error(cluster: ScriptedCluster) -> None:
+    result = run(cluster, "-X", "acks=7", "-X", "lingerms=1")
+    assert result.exit_code == 1
+    assert "invalid value '7' for option kafka.acks" in result.stderr
+    assert "Did you mean 'kafka.linger.ms'?" in result.stderr
 
 
-def run(producer: QueueingProducer, monkeypatch: pytest.MonkeyPatch, *arguments: str, stdin: bytes = b"") -> Result:
-    monkeypatch.setattr(module, "_producer", lambda *_: producer)
-    monkeypatch.setattr(module, "cluster_of", lambda *_: ClusterWith("orders"))
-    return CliRunner().invoke(produce, ["-b", "h:1", "-t", "orders", *arguments], input=stdin)
+def test_an_unknown_topic_is_an_error_at_once(cluster: ScriptedCluster) -> None:
+    result = run(cluster, topic="absent", stdin=b"a")
+    assert "cannot write to topic 'absent': it does not exist. Create it with --create PARTITIONS" in result.stderr
+    assert cluster.requests == []
 
 
-def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = QueueingProducer()
-    result = run(producer, monkeypatch, "-H", "a=b=c", "-p", "2", "-K", "\\t", stdin=b"k\tv\nl\tw")
-    assert result.exit_code == 0, result.output
-    assert "2 records to orders in" in result.stderr
-    common = {"topic": "orders", "partition": 2, "headers": [("a", b"b=c")]}
-    assert producer.sent == [{"key": b"k", "value": b"v", **common}, {"key": b"l", "value": b"w", **common}]
-
-
-def test_a_file_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    producer = QueueingProducer()
-    (tmp_path / "lines").write_bytes(b"1\n2\n3\n")
-    assert run(producer, monkeypatch, str(tmp_path / "lines")).exit_code == 0
-    assert [sent["value"] for sent in producer.sent] == [b"1", b"2", b"3"]
-
-
-def test_an_absent_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    result = run(QueueingProducer(), monkeypatch, str(tmp_path / "absent"))
-    assert "absent: No such file" in str(result.exception)
-
-
-def test_a_record_that_was_not_delivered_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(QueueingProducer(refused=frozenset([1])), monkeypatch, stdin=b"a\nb\nc\n")
-    assert result.exit_code != 0
-    assert str(result.exception) == "1 records were not delivered: t-3: Broker: Unknown partition (1 records)"
-    assert "2 records to orders" in result.stderr
-
-
-def test_the_lines_before_an_invalid_line_are_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = QueueingProducer(room=1)
-    result = run(producer, monkeypatch, "-K", ":", stdin=b"a:1\nb\n")
-    assert "cannot read line 2: no ':'" in str(result.exception)
-    assert (len(producer), len(producer.sent)) == (0, 1)
-
-
-@pytest.mark.parametrize("arguments", [("-H", "ab"), ("-K", ""), ("-p", "-1"), ("-z", "rar")])
-def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
-    assert run(QueueingProducer(), monkeypatch, *arguments).exit_code == 2
-
-
-def test_without_confluent_kafka_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    monkeypatch.setattr(module, "cluster_of", lambda *_: ClusterWith("orders"))
-    result = CliRunner().invoke(produce, ["-b", "h:1", "-t", "orders"])
-    assert "pip install 'streamgroup[produce]'" in str(result.exception)
-
-
-def test_an_unknown_topic_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, producer = ClusterWith(), QueueingProducer()
-    result = run(producer, monkeypatch, "-t", "absent", stdin=b"a")
-    assert "cannot write to topic 'absent' at h:1: it does not exist. Create it with --create PARTITIONS" in str(
-        result.exception
-    )
-    assert producer.sent == []
-    monkeypatch.setattr(module, "cluster_of", lambda *_: cluster)
-    CliRunner().invoke(produce, ["-b", "h:1", "-t", "orders"])
-    assert cluster.closed
-
-
-def test_a_topic_is_made_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_is_made_where_that_is_asked_for(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[dict[str, int], int]] = []
-    monkeypatch.setattr(
-        module.admin,
-        "create_topics",
-        lambda _, topics, __, *, replication_factor: made.append((topics, replication_factor)),
-    )
-    assert run(QueueingProducer(), monkeypatch, "--create", "6", "-t", "new", stdin=b"a").exit_code == 0
-    assert run(QueueingProducer(), monkeypatch, "--create", "6", "-t", "orders", stdin=b"a").exit_code == 0
+
+    def create(_: Any, topics: dict[str, int], __: float, *, replication_factor: int) -> None:
+        made.append((topics, replication_factor))
+        cluster.create("new", topics["new"])
+
+    monkeypatch.setattr(admin, "create_topics", create)
+    assert run(cluster, "--create", "6", topic="new", stdin=b"a").exit_code == 0
+    assert run(cluster, "--create", "6", stdin=b"a").exit_code == 0
     assert made == [({"new": 6}, -1)]
+
+
+def test_quiet_prints_errors_only(cluster: ScriptedCluster) -> None:
+    assert run(cluster, "-q", stdin=b"a\n").stderr == ""
+    assert "it does not exist" in run(cluster, "-q", topic="absent").stderr
+
+
+# -- input that comes slowly -------------------------------------------------------------------------------------------
+
+
+def test_lines_are_written_while_their_program_goes_on(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    results: list[Result] = []
+    running = threading.Thread(target=lambda: results.append(run(cluster, "-p", "0", str(pipe))))
+    running.start()
+    with pipe.open("wb", buffering=0) as lines:
+        for count in (1, 2):
+            lines.write(b"%d\nhal" % count)
+            wait_until(lambda count=count: len(cluster.values("orders", 0)) == count, "the line is written")  # type: ignore[misc]
+            lines.write(b"f")
+        assert running.is_alive()
+    running.join(10)
+    assert cluster.values("orders", 0) == [b"1", b"half2", b"half"]
+    assert results[0].exit_code == 0
+
+
+# -- Kafka 0.7, and brokers that are found in ZooKeeper ----------------------------------------------------------------
+
+
+@pytest.fixture
+def through_zookeeper(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeNodes]:
+    """Have every cluster find its brokers in these nodes."""
+
+    def register(nodes: dict[str, bytes]) -> FakeNodes:
+        fake = FakeNodes(nodes)
+        monkeypatch.setattr(_record_writer, "open_cluster", lambda options, _: RegisteredCluster(options, fake))
+        return fake
+
+    return register
+
+
+def run07(*arguments: str, stdin: bytes = b"") -> Result:
+    given = ["produce", "--zookeeper", "zk1:2181", "-t", "events", "--timeout", "4000", "-X", "verifyWaitMs=500"]
+    return CliRunner().invoke(main, [*given, *arguments], input=stdin)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
+def test_kafka_07_is_written_through_zookeeper(
+    start: Callable[..., OldBroker], through_zookeeper: Callable[..., FakeNodes], codec: str
+) -> None:
+    broker = start(3)
+    through_zookeeper(registered([broker]))
+    result = run07("-p", "3-1", "-z", codec, "-X", "verify=true", stdin=b"a\nb\n")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.endswith(" s\n")
+    assert payloads(broker, 1) == [b"a", b"b"]
+    assert "2 records to events" in result.stderr
+
+
+def test_without_verify_the_user_learns_that_nothing_is_acknowledged(
+    start: Callable[..., OldBroker], through_zookeeper: Callable[..., FakeNodes]
+) -> None:
+    broker = start()
+    through_zookeeper(registered([broker]))
+    result = run07(stdin=b"a\nb\n")
+    assert "Kafka 0.7 acknowledges nothing: -X verify=true reads records back" in result.stderr
+    assert sorted(payloads(broker, 0) + payloads(broker, 1)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "said"),
+    [
+        (("--create", "2"), b"a", "a broker of Kafka 0.7 creates a topic with its first record. Leave out --create"),
+        (("-p", "7"), b"a", "invalid partition '7': expected <broker>-<partition>"),
+        (("-p", "5-0"), b"a", "cannot write to events 5-0"),
+        (("-z", "zstd"), b"a", "'zstd': Kafka 0.7 has none, gzip, snappy"),
+        (("-p", "0-1", "-Z"), b"\n", "cannot write to events 0-1: messages of Kafka 0.7 have no null values"),
+    ],
+)
+def test_what_kafka_07_cannot_do_is_an_error(
+    start: Callable[..., OldBroker],
+    through_zookeeper: Callable[..., FakeNodes],
+    arguments: tuple[str, ...],
+    stdin: bytes,
+    said: str,
+) -> None:
+    through_zookeeper(registered([start()]))
+    result = run07(*arguments, stdin=stdin)
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_a_new_topic_spreads_once_its_brokers_have_registered_it(
+    start: Callable[..., OldBroker], through_zookeeper: Callable[..., FakeNodes], tmp_path: Path
+) -> None:
+    broker = start()
+    nodes = through_zookeeper(registered([broker], topics=()))
+    options = module.sink_options(
+        module.Where(zookeeper="zk1:2181"),
+        "events",
+        {"partitioner": "round_robin"},
+        "none",
+        4_000,
+        include_timestamp=False,
+    )
+
+    with closing(_record_writer.RecordWriter(options)) as writer:
+        writer.write(pa.record_batch({"value": pa.array([b"a", b"b"])}))
+        writer.flush()
+        assert (payloads(broker, 0), payloads(broker, 1)) == ([b"a", b"b"], [])
+        nodes.data = registered([broker])
+        writer._changed.set()  # as ZooKeeper's watch does
+        writer.write(pa.record_batch({"value": pa.array([b"c", b"d"])}))
+        writer.flush()
+    assert payloads(broker, 1)
+
+
+def test_later_brokers_are_found_in_zookeeper(
+    cluster: ScriptedCluster, through_zookeeper: Callable[..., FakeNodes]
+) -> None:
+    _, port = cluster.addresses[0]
+    through_zookeeper({"/brokers/ids/0": b'{"host":"127.0.0.1","port":%d,"version":1}' % port})
+    result = CliRunner().invoke(main, ["produce", "--zookeeper", "zk1:2181", "-t", "orders", "-p", "0"], input=b"a")
+    assert result.exit_code == 0, result.output
+    assert cluster.values("orders", 0) == [b"a"]

@@ -82,6 +82,7 @@ def printed(token: Token, record: Record, null: bytes) -> bytes:
     }[token]
 
 
+@pytest.mark.slow
 @given(RECORDS, st.lists(st.sampled_from(Token) | st.binary(min_size=1, max_size=5)), st.sampled_from([b"", b"NULL"]))
 def test_every_format_prints_each_record_after_the_other(
     records: list[Record], pieces: list[bytes | Token], null: bytes
@@ -92,6 +93,7 @@ def test_every_format_prints_each_record_after_the_other(
     assert bytes(TextFormat(pieces, null).render(batch_of(records), KAFKA_LOG)) == expected
 
 
+@pytest.mark.slow
 @given(RECORDS, st.data())
 def test_a_part_of_a_batch_is_printed_as_that_part(records: list[Record], data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(records) - 1))
@@ -100,6 +102,7 @@ def test_a_part_of_a_batch_is_printed_as_that_part(records: list[Record], data: 
     assert bytes(part) == bytes(TextFormat(pieces).render(batch_of(records[first:]), KAFKA_LOG))
 
 
+@pytest.mark.slow
 @given(RECORDS)
 def test_json_is_one_object_per_record_and_holds_all_of_it(records: list[Record]) -> None:
     lines = bytes(JsonFormat(b"\n").render(batch_of(records), KAFKA_LOG)).split(b"\n")

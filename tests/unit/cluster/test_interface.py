@@ -117,6 +117,7 @@ def test_a_registry_that_has_become_another_clusters_ends_the_run(fake: None) ->
         cluster.snapshot(None, soon())
 
 
+@pytest.mark.slow
 def test_brokers_that_come_late_are_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     nodes = FakeNodes({"/brokers/ids": b""})
     cluster = RegisteredCluster(client07(), nodes)

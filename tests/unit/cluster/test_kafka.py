@@ -112,6 +112,15 @@ def test_metadata_is_cached_for_the_topics_that_were_asked_for(broker: Start, op
     cluster.close()
 
 
+def test_the_newest_version_of_an_api_is_one_that_all_brokers_have(broker: Start, options: Options) -> None:
+    newest = MetadataRequest.VERSIONS[1]
+    older = script(api_versions(metadata=(0, newest - 1), apiversions=ApiVersionsRequest.VERSIONS))
+    two = Two(broker, first={}, second={ApiVersionsRequest: older})
+    cluster = KafkaCluster(options(two.first.port))
+    assert cluster.newest_version(MetadataRequest, soon()) == newest - 1
+    cluster.close()
+
+
 def test_metadata_ages(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
     now = [time.monotonic()]
@@ -320,6 +329,7 @@ def test_offsets_of_a_leader_that_dies_are_asked_of_the_next_one(broker: Start, 
     assert listed[TopicPartition("orders", 1)].offset == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lead", "tp", "cause"),
     [

@@ -119,6 +119,7 @@ def test_asking_an_old_broker_for_a_topic_does_not_create_it(newest: int, broker
     assert nothing.topics == ()
 
 
+@pytest.mark.slow
 def test_the_bootstrap_servers_are_tried_one_after_the_other_until_one_answers(broker: Start, options: Options) -> None:
     """Kafka 0.8: cycle through the list until one can be connected to; what it tells is asked from then on."""
     hangs_up, mute = broker({}), broker({ApiVersionsRequest: script(SILENCE)})

@@ -46,6 +46,7 @@ def batches(run: Run, last: dict[str, Any], most: int = 20) -> list[list[tuple[i
     raise AssertionError(f"AvailableNow has not ended after {most} batches: {done}")
 
 
+@pytest.mark.slow
 @MODES
 def test_a_log_that_ends_below_the_position_is_a_loss(start: Start, mode: GroupMode) -> None:
     """The log was emptied and written anew while the query was down: its target is below the position."""
@@ -56,6 +57,7 @@ def test_a_log_that_ends_below_the_position_is_a_loss(start: Start, mode: GroupM
         batches(run, {"t": {"0": 100, "1": 100}})
 
 
+@pytest.mark.slow
 @MODES
 def test_a_log_that_ends_below_the_position_is_read_anew_without_fail_on_data_loss(
     start: Start, mode: GroupMode
@@ -92,6 +94,7 @@ def test_a_leader_that_is_lost_after_the_snapshot_ends_the_query_with_its_name(
     assert batches_read[-1].positions[P0].offset == 10, "what has a leader is read"
 
 
+@pytest.mark.slow
 def test_a_leader_that_comes_back_in_time_is_read(start: Start) -> None:
     run = start(group=committed(0, 0))
     run.coordinator.prepare_available_now()
@@ -158,6 +161,7 @@ def read_all(run: Run, last: dict[str, Any]) -> list[tuple[str, int, int]]:
 CHECKPOINT = {"t": {"0": 0}, "u": {"0": 7}}
 
 
+@pytest.mark.slow
 @MODES
 def test_a_topic_that_a_lagging_broker_leaves_out_for_a_moment_is_read(
     start: Start, mode: GroupMode, monkeypatch: pytest.MonkeyPatch
@@ -168,6 +172,7 @@ def test_a_topic_that_a_lagging_broker_leaves_out_for_a_moment_is_read(
     assert read_all(run, CHECKPOINT) == [("t-0", 0, 10), ("u-0", 7, 10)]
 
 
+@pytest.mark.slow
 @MODES
 def test_a_topic_that_stays_away_is_deleted_and_the_run_ends(
     start: Start, mode: GroupMode, caplog: pytest.LogCaptureFixture

@@ -209,6 +209,23 @@ def test_what_does_not_exist_is_named(subscription: Subscription, told: str) -> 
         subscribed_partitions(subscription, CLUSTER)
 
 
+def test_a_named_topic_that_a_lagging_broker_leaves_out_at_first_is_read(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, looks = logs.topics, iter([{}, {}])
+    monkeypatch.setattr(batch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(logs, "topics", lambda names: next(looks, None) or known(names))
+    assert ranges(plan_batch(options())) == [(0, 0, 10), (1, 0, 20)]
+
+
+def test_a_named_topic_that_stays_away_is_an_error(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(logs, "topics", lambda names: {})
+    with pytest.raises(ConfigError, match="no topic 't'"):
+        plan_batch(options())
+    assert logs.snapshots == 1 + 6  # every half second for three seconds
+
+
 # -- tasks ------------------------------------------------------------------------------------------------------------
 
 

@@ -118,6 +118,7 @@ def test_a_rebalance_that_waits_for_the_batch_goes_on_when_it_is_told_to_have_su
     assert run.committed == ALL, "and committed first, under the old generation"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("announced", [True, False])
 def test_the_member_learns_with_each_batch_whether_a_listener_tells_of_it(start: Start, *, announced: bool) -> None:
     run = start()

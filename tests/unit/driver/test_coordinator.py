@@ -232,6 +232,7 @@ def test_once_waits_for_the_leader_that_is_late(start: Start) -> None:
     assert len(from_value(start(logs=logs).latest(once=True)).ranges) == 2
 
 
+@pytest.mark.slow
 def test_once_gives_the_brokers_their_time_however_long_the_join_took(start: Start) -> None:
     logs = logs_of((10, 10))
     logs.slow = {P1}
@@ -314,6 +315,7 @@ def test_servers_whose_names_nobody_knows_end_the_start_and_only_that(
         start(named).latest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "told"),
     [

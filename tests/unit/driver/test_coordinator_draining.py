@@ -18,6 +18,7 @@ from tests.unit.driver.shells import SOON, running, until
 __all__ = ["start"]
 
 
+@pytest.mark.slow
 def test_a_drained_query_plans_nothing_however_late_the_drain_sees_that_its_batch_has_sunk(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_drain_whose_time_is_over_says_so_and_leaves_all_the_same(start: Start
     assert run.group.members == {}
 
 
+@pytest.mark.slow
 def test_nothing_is_planned_after_a_drain_that_began_while_the_ends_were_asked_for(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_drain_that_comes_while_a_replay_is_being_prepared_waits_for_its_batch
 # -- draining while the group rebalances ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_drain_before_the_first_assignment_has_nothing_to_wait_for(start: Start) -> None:
     run = start(hold=JoinGroupRequest)
     assert run.latest() == INITIAL
@@ -281,6 +283,7 @@ def test_a_commit_refused_during_a_drain_is_made_again_by_a_member_that_has_rejo
     assert run.poller.asked(JoinGroupRequest) > joined
 
 
+@pytest.mark.slow
 def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(start: Start) -> None:
     """The session was lost in the batch; the other starts at the group's commit, and reads that part again."""
     options = source(group=GroupOptions("g", heartbeat_interval_ms=20))

@@ -116,6 +116,7 @@ def described(*others: Identity) -> GroupDescription:
     return GroupDescription("g", GroupState.STABLE, members=members)
 
 
+@pytest.mark.slow
 def test_beside_a_live_copy_nothing_is_planned_and_in_the_end_the_query_fails(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

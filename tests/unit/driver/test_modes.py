@@ -130,6 +130,7 @@ def test_off_tells_of_what_the_checkpoint_knows_and_the_cluster_does_not(
         assert "t-7" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [True, False])
 def test_off_tells_of_a_topic_that_is_deleted_while_it_reads(
     start: Start, strict: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -266,6 +267,7 @@ def test_commit_reads_nothing_while_the_group_has_members_and_goes_on_when_they_
     assert len(lines(caplog, "it has members")) == 1
 
 
+@pytest.mark.slow
 def test_commit_fails_where_the_members_stay(start: Start) -> None:
     run = start(commit())
     members(run, "m")
@@ -276,6 +278,7 @@ def test_commit_fails_where_the_members_stay(start: Start) -> None:
     assert run.committed == {}
 
 
+@pytest.mark.slow
 def test_once_in_a_group_with_members_says_so(start: Start) -> None:
     run = start(commit())
     members(run, "m")
@@ -294,6 +297,7 @@ def test_commit_drains_and_leaves_its_last_commit(start: Start) -> None:
 # -- from one mode to another -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
 @pytest.mark.parametrize("after", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
 def test_a_checkpoint_may_be_taken_from_one_mode_to_another(
@@ -328,6 +332,7 @@ def test_a_restart_from_a_document_that_tells_nothing_begins_at_starting_offsets
     assert (planned["lineage"], planned["sequence"]) == ("lineage", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
 @pytest.mark.parametrize("by", ["Spark's next call", "the listener"])
 def test_a_batch_that_sparks_own_connector_planned_is_delivered_once(start: Start, mode: GroupOptions, by: str) -> None:

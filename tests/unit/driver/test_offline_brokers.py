@@ -44,6 +44,7 @@ def test_a_query_ends_with_an_error_rather_than_without_a_broker(start: Start, t
         query.latest(first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [True, False])
 def test_once_does_not_pass_over_a_broker_that_goes_while_it_is_waited_for(
     strict: bool, start: Start, caplog: pytest.LogCaptureFixture

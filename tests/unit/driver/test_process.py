@@ -104,6 +104,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["", "fails"])
 def test_a_coordinator_whose_jvm_is_gone_leaves_and_ends(fault: str) -> None:
     command = [sys.executable, "-c", ORPHAN, fault]

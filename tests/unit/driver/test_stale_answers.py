@@ -51,6 +51,7 @@ def test_a_new_leader_whose_high_watermark_lags_behind(start: Start) -> None:
     assert run.plan(first) != first
 
 
+@pytest.mark.slow
 @ALONE
 def test_a_broker_that_does_not_know_the_topic_yet(start: Start, mode: GroupMode) -> None:
     run = start(alone(mode))

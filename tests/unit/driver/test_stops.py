@@ -113,6 +113,7 @@ def gone_while_it_was_stopped(driver: Driver) -> None:
     os.kill(driver.coordinator, signal.SIGCONT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "end", [sigterm_twice, end_of_file, parent_gone, gone_while_it_was_stopped], ids=lambda end: end.__name__
 )
@@ -125,6 +126,7 @@ def test_whatever_ends_it_what_is_proven_is_committed_and_the_group_left(
     assert time.monotonic() - began < WITHIN_S
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("driver", [[str(int(signal.SIGTERM))]], indirect=True)
 def test_a_sigterm_does_not_interrupt_a_leaving_that_the_end_of_the_conversation_has_begun(driver: Driver) -> None:
@@ -140,6 +142,7 @@ def signal_group(driver: Driver) -> None:
         os.killpg(driver.process.pid, number)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30)
 def test_a_signal_to_the_drivers_process_group_does_not_end_its_coordinator(driver: Driver) -> None:
     signal_group(driver)
@@ -149,6 +152,7 @@ def test_a_signal_to_the_drivers_process_group_does_not_end_its_coordinator(driv
     driver.read_until("ended 1")  # by the end of the conversation; SIGTERM ends it with 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/comm").exists(), reason="without /proc a test cannot name its process java")
 def test_a_wrapper_that_starts_python_without_exec_hides_the_coordinator_from_nobody(
     monkeypatch: pytest.MonkeyPatch,

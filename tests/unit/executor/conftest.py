@@ -9,6 +9,7 @@ from streamgroup.executor.cursor import SIZES
 from streamgroup.executor.pool import POOL
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer_pool import PRODUCERS
+from streamgroup.executor.sink_writer07 import PRODUCERS07
 from tests.fakes.broker07 import start_broker07
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, client_of, producer_options
@@ -26,6 +27,7 @@ def _fresh_process() -> Iterator[None]:
     yield
     POOL.clear()
     PRODUCERS.clear()
+    PRODUCERS07.clear()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the tests of the producer write, and the options that they write with."""
+"""Records and options for the tests of the producer."""
 
 from __future__ import annotations
 

@@ -206,6 +206,7 @@ def test_partitions_that_found_no_room_in_an_answer_come_first_in_the_next(broke
     ]
 
 
+@pytest.mark.slow
 def test_no_more_is_asked_for_than_the_range_may_take(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(i, 1000) for i in range(0, 50_000, 1000)]))
     fetch = FetchOptions(max_partition_bytes=8 << 20)
@@ -341,6 +342,7 @@ def test_a_log_compacted_away_before_its_cut_is_left_out_where_that_is_allowed(
     assert (told["from"], told["to"]) == ("8", "10")
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_looked_at_is_no_loss(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 5)]))
     handlers = leader.broker.handlers
@@ -491,6 +493,7 @@ def test_a_kept_connection_that_the_broker_has_closed_is_not_used(broker: Start,
     assert leader.broker.asked("Metadata") == []
 
 
+@pytest.mark.slow
 def test_a_task_imports_neither_the_cluster_nor_the_decoder_of_0_7_before_it_needs_them() -> None:
     """A worker process imports what its first task needs: that is a part of the time of a small batch."""
     program = "import streamgroup.executor.fetcher, sys; print(*sorted(m for m in sys.modules if 'streamgroup' in m))"

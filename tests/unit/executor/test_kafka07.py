@@ -267,6 +267,7 @@ def test_a_broker_that_has_lost_its_log_is_data_loss_not_silence(start: Start) -
         batches(planned(broker, where, 0, broker.end(where)))
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowed(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,6 +74,7 @@ def test_read_committed_has_no_effect_where_there_are_no_transactions(
     assert {v for name, v, _ in leader.broker.requests if name == "Fetch"} == {version}
 
 
+@pytest.mark.slow
 @RELEASES
 def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowed(
     release: str, broker: Start, options: Options

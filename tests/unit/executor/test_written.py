@@ -1,4 +1,4 @@
-"""What tasks have written, added up."""
+"""The counts and offsets of several tasks are added up."""
 
 from __future__ import annotations
 

@@ -83,6 +83,7 @@ def test_what_is_not_ours_tells_nothing(text: str) -> None:
     assert CommitMetadata.parse(text) is None
 
 
+@pytest.mark.slow
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_any_text_is_read_without_an_error(text: str) -> None:
     assert CommitMetadata.parse(text) is None

@@ -25,6 +25,7 @@ def joined(parts: tuple[Offsets, ...]) -> Offsets:
     return {tp: offset for part in parts for tp, offset in part.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("group", "topic"), [("g", "t"), ("etl", "orders"), ("g" * 200, "t" * 249), ("Gruppe-ä", "t")])
 @pytest.mark.parametrize("metadata", ["", OURS, "x" * 4096])
 def test_every_part_fits_into_a_record_batch_of_the_default_size(group: str, topic: str, metadata: str) -> None:
@@ -67,6 +68,7 @@ def test_a_failure_that_may_mean_anything_makes_only_large_requests_smaller() ->
     assert size.most == size.bytes_of(large) // 2
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_partitions_are_divided_in_linear_time() -> None:
     began = time.process_time()
     parts = PartSize("etl").split(offsets(100_000))

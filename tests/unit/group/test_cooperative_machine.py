@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -187,5 +188,5 @@ class CooperativeGroup(RuleBasedStateMachine):
             assert self.world.repeated() == []
 
 
-TestCooperativeGroup = CooperativeGroup.TestCase
+TestCooperativeGroup = pytest.mark.slow(CooperativeGroup.TestCase)
 TestCooperativeGroup.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)

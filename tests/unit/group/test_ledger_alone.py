@@ -143,3 +143,22 @@ def test_batch_0_is_replayed_from_where_it_began_though_nothing_was_committed() 
     assert offsets(ledger) == {A: 10, B: 7}
     ledger.mark_sunk(batch)
     assert offsets(ledger) == {A: 40, B: 7}
+
+
+@pytest.mark.parametrize("span", [(10, 40), (10, 10)], ids=["with records", "empty"])
+def test_a_partition_created_before_the_replay_of_batch_0_starts_at_earliest(span: tuple[int, int]) -> None:
+    """The checkpoint tells where this query began, so `latest` would skip the first records of a new partition."""
+    batch = document(1, "before", a=span)
+    ledger = alone()
+    ledger.replayed(INITIAL_DOCUMENT, batch, batch.ranges, {})
+    hold(ledger, {}, A, B)
+    assert ledger.unresolved == {B: Origin.EARLIEST}
+
+
+def test_a_replay_of_a_batch_0_that_tells_no_position_founds() -> None:
+    """AvailableNow may log such a document before the query holds a partition."""
+    batch = document(1, "before")
+    ledger = alone()
+    ledger.replayed(INITIAL_DOCUMENT, batch, (), {})
+    hold(ledger, {}, A)
+    assert ledger.unresolved == {A: Origin.STARTING}

@@ -325,5 +325,5 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.vouched(dict.fromkeys(PARTITIONS, epoch))
 
 
-TestLedger = LedgerMachine.TestCase
+TestLedger = pytest.mark.slow(LedgerMachine.TestCase)
 TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -38,6 +38,7 @@ def sizes(world: World) -> list[int]:
     return [len(rows) for _, _, rows in world.coordinator.commits]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [28, -1, 10, 18])
 @pytest.mark.parametrize("strategies", [{}, COOPERATIVE], ids=["eager", "cooperative"])
 def test_a_commit_beyond_the_limit_of_the_brokers_batches_is_made_in_parts(

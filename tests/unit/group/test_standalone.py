@@ -155,6 +155,7 @@ def test_many_topics_are_counted_in_the_log_not_listed() -> None:
     assert text == "reads 5 partitions of a, b, c and 2 more topics, commits nothing"
 
 
+@pytest.mark.slow
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(1, 4)), max_size=8))
 def test_whatever_the_metadata_shows_is_held_and_kept_is_what_was_held_before(shown: list[dict[str, int]]) -> None:
     run, held = Run(topics=("a", "b")), frozenset[TopicPartition]()

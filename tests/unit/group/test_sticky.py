@@ -127,6 +127,7 @@ def wanted_partitions(members: Group, layout: Mapping[str, TopicInfo]) -> set[To
     return {TopicPartition(t.name, p.partition) for t in layout.values() if t.name in wanted for p in t.partitions}
 
 
+@pytest.mark.slow
 @given(any_group(), COUNTS)
 def test_whatever_they_claim_nobody_shares_and_only_what_others_must_give_up_is_withheld(
     members: Group, counts: dict[str, int]
@@ -148,6 +149,7 @@ def test_whatever_they_claim_nobody_shares_and_only_what_others_must_give_up_is_
             assert all(rival.generation < own for rival in rivals)
 
 
+@pytest.mark.slow
 @FEW
 @given(any_group(), COUNTS)
 def test_every_group_settles_and_then_nothing_moves(members: Group, counts: dict[str, int]) -> None:
@@ -160,6 +162,7 @@ def test_every_group_settles_and_then_nothing_moves(members: Group, counts: dict
     }
 
 
+@pytest.mark.slow
 @FEW
 @given(new_group(alike=True), COUNTS)
 def test_those_who_subscribe_alike_differ_by_one_at_most(members: Group, counts: dict[str, int]) -> None:
@@ -167,6 +170,7 @@ def test_those_who_subscribe_alike_differ_by_one_at_most(members: Group, counts:
     assert max(shares) - min(shares) <= 1
 
 
+@pytest.mark.slow
 @FEW
 @given(new_group(alike=True), COUNTS, st.data())
 def test_only_what_must_move_moves(members: Group, counts: dict[str, int], data: st.DataObject) -> None:
@@ -185,6 +189,7 @@ def test_only_what_must_move_moves(members: Group, counts: dict[str, int], data:
     assert sum(len(set(member.owned) - set(assigned[member_id])) for member_id, member in now.items()) == must_move
 
 
+@pytest.mark.slow
 @FEW
 @given(any_group(), COUNTS)
 def test_the_order_of_topics_and_of_members_in_different_buckets_counts_for_nothing(

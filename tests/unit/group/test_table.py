@@ -292,8 +292,8 @@ class AnyCooperativeWorld(AnyWorld):
     strategy = "cooperative-sticky"
 
 
-TestAnyWorld = AnyWorld.TestCase
-TestAnyCooperativeWorld = AnyCooperativeWorld.TestCase
+TestAnyWorld = pytest.mark.slow(AnyWorld.TestCase)
+TestAnyCooperativeWorld = pytest.mark.slow(AnyCooperativeWorld.TestCase)
 TestAnyWorld.settings = TestAnyCooperativeWorld.settings = settings(
     max_examples=40, stateful_step_count=30, deadline=None
 )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=20), st.integers(0, 10_000)), st.integers(0, 500), st.integers(0, 9))
 def test_what_is_written_is_read(counts: dict[str, int], members: int, withheld: int) -> None:
     basis = AssignmentBasis(counts, members, withheld)

@@ -8,8 +8,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.jobs import ingest
-from streamgroup.jobs.config import JobConfig, Trigger, load
+from streamgroup.jobs import ingest, job_run
+from streamgroup.jobs.config import JobConfig, load
+from streamgroup.jobs.following import finish_on_signal, follow, trigger_options
+from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.keys import SECTIONS
 from streamgroup.jobs.signals import StopAtOnce, StopRequest
 from streamgroup.spark import drain as drain_module
@@ -54,7 +56,7 @@ class Query:
 
 
 def test_every_batch_is_printed_until_the_query_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not ingest.follow(Query(3), StopRequest()), "it has ended"
+    assert not follow(Query(3), StopRequest(), ingest.say), "it has ended"
     said = capsys.readouterr().out
     assert [line.split(":")[1] for line in said.splitlines()[:3]] == [" batch 0", " batch 1", " batch 2"]
     assert said.endswith("it has read the whole backlog\n")
@@ -62,7 +64,7 @@ def test_every_batch_is_printed_until_the_query_ends(capsys: pytest.CaptureFixtu
 
 def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
-    assert ingest.follow(Query(100, lambda: stop.receive(15)), stop), "the query still runs"
+    assert follow(Query(100, lambda: stop.receive(15)), stop, ingest.say), "the query still runs"
     assert "read the whole backlog" not in capsys.readouterr().out
 
 
@@ -84,13 +86,13 @@ def failing(error: str, text: str) -> Query:
 @pytest.mark.parametrize("text", ["drained: nothing will be repeated", "stopped by a drain: it may be repeated"])
 def test_a_drain_by_another_process_is_a_clean_end(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
-    assert not ingest.follow(failing("DrainedError", text), stop)
+    assert not follow(failing("DrainedError", text), stop, ingest.say)
     assert capsys.readouterr().out.endswith(f"ingest: group g: {text}\n")
 
 
 def test_another_error_that_mentions_a_drain_is_a_failure() -> None:
     with pytest.raises(StreamingQueryException):
-        ingest.follow(failing("TransportError", "DrainedError: not really"), StopRequest())
+        follow(failing("TransportError", "DrainedError: not really"), StopRequest(), ingest.say)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_a_stop_prints_whether_a_batch_may_be_repeated(
     monkeypatch.setattr(drain_module, "drain", drain)
     query = Query(1)
     query.failure = failure
-    ingest.finish(query, "SIGTERM", 7.0)  # type: ignore[arg-type]
+    finish_on_signal(query, "SIGTERM", 7.0, ingest.say)  # type: ignore[arg-type]
     assert asked == [7.0]
     assert said in capsys.readouterr().out
 
@@ -133,7 +135,7 @@ def test_a_query_that_cannot_be_drained_is_stopped(
 
     monkeypatch.setattr(drain_module, "drain", drain)
     query = Query(1)
-    ingest.finish(query, "SIGINT", 7.0)  # type: ignore[arg-type]
+    finish_on_signal(query, "SIGINT", 7.0, ingest.say)  # type: ignore[arg-type]
     assert query.stopped
     assert "cannot drain the query, which stops at once: no batch yet" in capsys.readouterr().out
 
@@ -148,7 +150,7 @@ def test_a_query_that_cannot_be_drained_is_stopped(
     ],
 )
 def test_triggers_are_sparks(trigger: Trigger, options: dict[str, Any]) -> None:
-    assert ingest.trigger_options(trigger) == options
+    assert trigger_options(trigger) == options
 
 
 def test_a_job_is_described_without_its_secrets(job: JobConfig) -> None:
@@ -176,14 +178,14 @@ def test_check_needs_no_spark(capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 def test_a_bad_file_is_one_clean_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.toml").write_text("[sinks]\n")
-    assert exit_code("--config", str(tmp_path / "job.toml")) == ingest.MISCONFIGURED
+    assert exit_code("--config", str(tmp_path / "job.toml")) == job_run.MISCONFIGURED
     said = capsys.readouterr().err
     assert "unknown section [sinks]. Did you mean [sink]?" in said
     assert "Traceback" not in said
 
 
 def test_bad_arguments_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code("--confg", "x") == ingest.MISCONFIGURED
+    assert exit_code("--confg", "x") == job_run.MISCONFIGURED
     assert "--config" in capsys.readouterr().err
 
 

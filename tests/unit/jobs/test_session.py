@@ -55,6 +55,7 @@ def test_every_worker_with_a_problem_is_named() -> None:
     assert "on w2 lacks" in str(message)
 
 
+@pytest.mark.slow
 def test_the_probe_runs_where_the_package_is_not_installed(tmp_path: Path) -> None:
     with session._by_value():
         pickled = cloudpickle.dumps(probe.look)

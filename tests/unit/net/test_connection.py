@@ -254,6 +254,7 @@ def test_a_listener_that_never_answers_the_handshake_is_given_up(broker: Start, 
         Connection("127.0.0.1", fake.port, options()).connect(soon(0.05))
 
 
+@pytest.mark.slow
 def test_a_large_answer_arrives_whole(broker: Start, options: Options) -> None:
     many = replace(METADATA, brokers=tuple(replace(METADATA.brokers[0], node_id=i) for i in range(30_000)))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(many)})

@@ -88,6 +88,7 @@ def test_wait_ends_when_its_time_is_over(broker: Start, poller: Poller) -> None:
     assert poller.wait(0) == []
 
 
+@pytest.mark.slow
 def test_wake_ends_a_wait_from_another_thread_and_the_next_one_if_none_is_on(poller: Poller) -> None:
     threading.Timer(0.05, poller.wake).start()
     began = time.monotonic()

@@ -144,6 +144,7 @@ def test_partitions_assigned_are_sorted_and_single() -> None:
 KINDS = [value for value in vars(kinds).values() if isinstance(value, kinds.Kind)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @given(
     text=st.text(max_size=30)

@@ -42,6 +42,17 @@ def test_a_zookeeper_names_the_brokers_too() -> None:
     assert options.client == ClientOptions((), zookeeper=ZooKeeperOptions((("zk1", 2181),), "/k"))
 
 
+def test_bootstrap_servers_take_precedence_over_zookeeper() -> None:
+    options = write(zookeeper__connect="zk1:2181/k")
+    assert options.client == CLIENT
+    assert options.notes == ("ignored option zookeeper.connect: 'kafka.bootstrap.servers' names the brokers",)
+
+
+def test_messages_of_07_are_as_large_as_its_brokers_take_unless_the_user_says_so() -> None:
+    assert write().producer.max_message_size == 1_000_000
+    assert write(kafka__max__request__size="2000000").producer.max_message_size == 2_000_000
+
+
 def test_what_spark_adds_to_the_options_of_a_stream_is_no_option_of_the_user() -> None:
     assert write(queryname="q", checkpointLocation="/c") == write()
 
@@ -50,6 +61,7 @@ EXAMPLES = {
     "topic": (" orders ", "orders"),
     "includeTimestamp": ("true", True),
     "verify": ("TRUE", True),
+    "verifyWaitMs": ("60000", 60_000),
     "partitioner": ("Consistent_Random", "consistent_random"),
     "kafka.acks": ("1", 1),
     "kafka.enable.idempotence": ("false", False),
@@ -150,6 +162,15 @@ def test_the_default_idempotence_gives_way_to_what_rules_it_out(changes: dict[st
     text = refused(**changes, **{"kafka.enable.idempotence": "true"})
     assert text.startswith("cannot use kafka.enable.idempotence=true with kafka.")
     assert write(**changes, **{"kafka.enable.idempotence": "false"}).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "required"), [({}, False), ({"kafka.enable.idempotence": "true"}, True), ({"kafka.acks": "1"}, False)]
+)
+def test_idempotence_is_required_of_the_broker_only_where_the_user_asks_for_it(
+    given: dict[str, str], required: bool
+) -> None:
+    assert write(**given).producer.require_idempotence is required
 
 
 def test_idempotence_allows_five_requests_in_flight() -> None:

@@ -60,6 +60,7 @@ DIFFERS = {
     "group.id": "empty where a stream has none",
     "group.protocol": "the default stands in the row",
     "acks": "the number of all",
+    "batch.size": "larger: Spark passes thousands of rows at a time",
 }
 """Defaults that are not Java's."""
 

@@ -34,6 +34,7 @@ def documents(draw: st.DrawFn) -> Document:
     )
 
 
+@pytest.mark.slow
 @given(documents())
 def test_what_was_written_is_read_and_written_again_byte_for_byte(document: Document) -> None:
     text = json.dumps(to_value(document))
@@ -49,6 +50,7 @@ def test_what_was_written_is_read_and_written_again_byte_for_byte(document: Docu
     )
 
 
+@pytest.mark.slow
 @given(documents(), st.randoms(use_true_random=False))
 def test_the_order_in_which_partitions_were_planned_does_not_show_in_the_text(document: Document, random: Any) -> None:
     ranges, positions = list(document.ranges), list(document.positions.items())

@@ -152,6 +152,7 @@ def test_the_number_and_the_size_of_tasks_keep_their_bounds(
     assert [len(task) for task in tasks] == sorted((len(task) for task in tasks), reverse=True)
 
 
+@pytest.mark.slow
 @given(plans().flatmap(lambda r: st.tuples(st.just(r), st.permutations(r))), FEWEST)
 def test_the_order_of_the_ranges_does_not_matter(
     orders: tuple[list[FetchRange], list[FetchRange]], fewest: int | None

@@ -32,6 +32,7 @@ def binary(keys: list[bytes]) -> KeyBytes:
     return KeyBytes.of(pa.array(keys, pa.binary()))
 
 
+@pytest.mark.slow
 @each_hash
 @given(texts=st.lists(st.text(max_size=20), max_size=100))
 def test_keys_hash_as_one_by_one(

@@ -489,6 +489,7 @@ def test_after_each_lost_connection_the_wait_for_a_flush_begins_again(verifying:
     assert verifying.log(tp(0, 0)) == message_set07([b"a"])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_whatever_breaks_with_verify_every_set_is_in_its_log_once_and_in_order(
@@ -519,6 +520,7 @@ def test_whatever_breaks_with_verify_every_set_is_in_its_log_once_and_in_order(
         assert world.log(where).replace(message_set07([b"other"]), b"") == theirs
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_whatever_breaks_without_verify_no_set_is_lost_silently_or_written_twice(

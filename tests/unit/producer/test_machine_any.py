@@ -95,6 +95,7 @@ class Chaos(Driver):
         self.metadata(*leaders, epoch=self.rng.randint(-1, 9), errors=errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_no_event_breaks_a_producer(block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
@@ -109,6 +110,7 @@ def test_no_event_breaks_a_producer(block: int) -> None:
         assert sum(batch.count for batch in chaos.resolved) == chaos.appended
 
 
+@pytest.mark.slow
 def test_the_chaos_reaches_every_state() -> None:
     states = set()
     for seed in range(200):

@@ -160,6 +160,7 @@ def test_sticky_goes_to_another_partition_with_each_batch(sizes: list[int], cut:
     assert switches(partitions) == sticky_switches(sizes)
 
 
+@pytest.mark.slow
 @given(sizes=SIZES, cut=st.integers(min_value=0, max_value=80))
 def test_uniform_draws_a_partition_after_each_batch_of_bytes(sizes: list[int], cut: int) -> None:
     by = partitioner()

@@ -24,16 +24,19 @@ EACH = 100
 """The seeds of one test."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(8))
 def test_faults_that_pass_cost_no_record_no_order_and_no_duplicate(block: int) -> None:
     assert first_wrong(mild, range(block * EACH, (block + 1) * EACH)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(8))
 def test_faults_that_outlast_the_timeouts_fail_batches_and_write_none_twice(block: int) -> None:
     assert first_wrong(harsh, range(block * EACH, (block + 1) * EACH)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_without_idempotence_nothing_acknowledged_is_lost(block: int) -> None:
     assert first_wrong(without_idempotence, range(block * EACH, (block + 1) * EACH)) is None
@@ -193,6 +196,7 @@ BUGS: tuple[tuple[Plant, Callable[[int], Plan]], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plant", "plan"), BUGS, ids=[plant.__name__ for plant, _ in BUGS])
 def test_the_simulation_catches_a_planted_bug(
     plant: Plant, plan: Callable[[int], Plan], monkeypatch: pytest.MonkeyPatch

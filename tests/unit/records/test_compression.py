@@ -121,6 +121,7 @@ def test_a_bomb_stops_at_the_cap(codec: int, data: bytes) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD, SNAPPY])
 def test_resident_memory_stays_below_twice_the_cap(codec: int) -> None:
     """In a process of its own: what the codecs allocate is seen by no tracer, only by the system."""

@@ -67,6 +67,7 @@ def expected(data: bytes, start: int, until: int, check_crcs: bool = True) -> An
         return "refused"
 
 
+@pytest.mark.slow
 @relaxed
 @given(data=batches(), cut=st.integers(0, 80), left=st.integers(0, 30), right=st.integers(0, 30))
 def test_random_batches_equal_the_reference(data: bytes, cut: int, left: int, right: int) -> None:
@@ -77,6 +78,7 @@ def test_random_batches_equal_the_reference(data: bytes, cut: int, left: int, ri
         assert outcome(data, *bounds, EVERYTHING) == expected(data, *bounds)
 
 
+@pytest.mark.slow
 @relaxed
 @given(data=batches(), changes=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)), min_size=1, max_size=3))
 def test_damage_without_checksums_gives_the_references_rows_or_an_error(
@@ -129,6 +131,7 @@ def test_each_flipped_bit_is_refused_or_changes_no_row() -> None:
                     assert [row[:2] for row in found[0]] == [row[:2] for row in sound[0]]
 
 
+@pytest.mark.slow
 def test_each_changed_byte_under_a_right_checksum_equals_the_reference() -> None:
     for index in range(21, len(SAMPLE)):
         for value in (0, 0x7F, 0x80, 0xFF, SAMPLE[index] ^ 1):
@@ -167,6 +170,7 @@ def test_random_bytes_give_only_decode_errors_and_soon() -> None:
     assert slowest < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "snappy-raw", "lz4", "zstd"])
 def test_every_codec_in_large(codec: str) -> None:
     chance = random.Random(codec)

@@ -94,6 +94,7 @@ def read_back07(data: bytes, rows: Sequence[Sent]) -> None:
     assert payloads == values
 
 
+@pytest.mark.slow
 @relaxed
 @pytest.mark.parametrize(("record_format", "codec"), EVERY_CODEC)
 @given(rows=st.lists(sent, min_size=1, max_size=30), shape=shapes)
@@ -108,6 +109,7 @@ def test_what_is_encoded_is_decoded(record_format: RecordFormat, codec: str, row
         read_back(data, rows, record_format)
 
 
+@pytest.mark.slow
 @relaxed
 @pytest.mark.parametrize("record_format", RecordFormat)
 @given(rows=st.lists(sent | st.just(LONG), min_size=1, max_size=30), shape=shapes, data=st.data())
@@ -125,6 +127,7 @@ def test_uncompressed_bytes_are_those_of_the_reference(
     assert encoded.uncompressed_size == encoded.size == len(expected)
 
 
+@pytest.mark.slow
 @relaxed
 @pytest.mark.parametrize(("record_format", "codec"), [pair for pair in EVERY_CODEC if pair[1] != "none"])
 @given(rows=st.lists(sent | st.just(LONG), min_size=1, max_size=12))
@@ -249,6 +252,7 @@ def test_no_records_are_no_bytes(record_format: RecordFormat, codec: str) -> Non
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
+@pytest.mark.slow
 @relaxed
 @pytest.mark.parametrize("record_format", RecordFormat)
 @given(rows=st.lists(sent | st.just(LONG), min_size=1, max_size=80), shape=shapes)

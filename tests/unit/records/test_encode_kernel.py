@@ -47,6 +47,7 @@ def random_rows(chance: random.Random, headers: bool) -> list[Sent]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record_format", RecordFormat)
 def test_random_columns_are_the_same_bytes_and_sizes_to_both(record_format: RecordFormat) -> None:
     chance = random.Random(record_format.value)
@@ -167,6 +168,7 @@ def test_magics_deltas_and_arrays_that_there_are_not_are_refused() -> None:
             ask()
 
 
+@pytest.mark.slow
 def test_random_buffers_never_crash_the_compiled_encoders() -> None:
     chance = random.Random(12)
 

@@ -42,6 +42,7 @@ def found(buffer: bytes, where: Regions) -> list[list[int]] | RecordFault:
     return [array.tolist() for array in fields.arrays()]
 
 
+@pytest.mark.slow
 def test_the_compiled_kernel_is_the_default_where_it_is_built() -> None:
     environment = {name: value for name, value in os.environ.items() if name != kernel.VARIABLE}
     code = "from streamgroup.records import kernel; print(kernel.name())"
@@ -76,6 +77,7 @@ def test_both_know_the_same_faults() -> None:
         assert fault is Fault.RECORD_COUNT or f"{fault.name} = {fault.value}," in source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [2, BLOCK])
 def test_random_records_and_random_damage_are_the_same_to_both(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "BLOCK", block)
@@ -102,6 +104,7 @@ def test_random_records_and_random_damage_are_the_same_to_both(block: int, monke
     assert agreed > 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 100])
 def test_batches_and_blocks_of_the_scan_in_numpy_end_anywhere(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "BLOCK", block)

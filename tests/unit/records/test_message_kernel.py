@@ -75,6 +75,7 @@ def messages(chance: random.Random, first: int) -> list[Message]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 3, BLOCK])
 def test_random_sets_and_random_damage_are_the_same_to_both(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_scan, "BLOCK", block)
@@ -102,6 +103,7 @@ def test_random_sets_and_random_damage_are_the_same_to_both(block: int, monkeypa
     assert faults == set(MessageFault)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 4, BLOCK])
 def test_random_sets_of_kafka_07_are_the_same_to_both(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_scan, "BLOCK", block)

@@ -73,6 +73,7 @@ def expected(data: bytes, start: int, until: int, check_crcs: bool = True) -> An
         return "refused"
 
 
+@pytest.mark.slow
 @relaxed
 @given(data=logs(), cut=st.integers(0, 80), left=st.integers(0, 30), right=st.integers(0, 30))
 def test_random_logs_of_mixed_formats_equal_the_reference(data: bytes, cut: int, left: int, right: int) -> None:
@@ -84,6 +85,7 @@ def test_random_logs_of_mixed_formats_equal_the_reference(data: bytes, cut: int,
         assert outcome(data, *bounds) == expected(data, *bounds)
 
 
+@pytest.mark.slow
 @relaxed
 @given(data=logs(), position=st.integers(0, 2**41))
 def test_the_look_ahead_knows_what_decode_will_say(data: bytes, position: int) -> None:
@@ -91,6 +93,7 @@ def test_the_look_ahead_knows_what_decode_will_say(data: bytes, position: int) -
     assert ahead == decode(data, 0, position, DecodeOptions()).next_offset
 
 
+@pytest.mark.slow
 @relaxed
 @given(data=logs(), changes=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)), min_size=1, max_size=3))
 def test_damage_gives_the_references_rows_or_an_error(data: bytes, changes: list[tuple[float, int]]) -> None:
@@ -136,6 +139,7 @@ def test_every_codec_and_magic(data: bytes) -> None:
     assert {row.timestamp_type for row in rows} == {0 if magic else -1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", SETS.values(), ids=SETS)
 def test_each_flipped_bit_is_refused_or_changes_no_row(data: bytes) -> None:
     sound = outcome(data, 0, END)
@@ -155,6 +159,7 @@ def test_each_flipped_bit_is_refused_or_changes_no_row(data: bytes) -> None:
                 assert [row[:2] for row in found[0]] == [row[:2] for row in sound[0]][: len(found[0])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_every_codec_in_large(codec: str, magic: int) -> None:

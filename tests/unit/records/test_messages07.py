@@ -143,6 +143,7 @@ def sets(draw: st.DrawFn, depth: int = 0) -> bytes:
     return out
 
 
+@pytest.mark.slow
 @relaxed
 @given(data=sets(), start=st.integers(0, 2**40), cut=st.integers(0, 40))
 def test_random_sets_equal_the_reference(data: bytes, start: int, cut: int) -> None:
@@ -155,6 +156,7 @@ def test_random_sets_equal_the_reference(data: bytes, start: int, cut: int) -> N
         assert outcome(data[boundary - start :], boundary) == expected(data[boundary - start :], boundary)
 
 
+@pytest.mark.slow
 @relaxed
 @given(data=sets(), start=st.integers(0, 2**40), changes=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255))))
 def test_damage_gives_the_references_rows_or_an_error(
@@ -168,6 +170,7 @@ def test_damage_gives_the_references_rows_or_an_error(
     assert found == "refused" or isinstance(found, tuple)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
 def test_each_flipped_bit_is_refused_or_changes_no_row_but_for_what_means_nothing(name: str) -> None:
     data = WHOLE[name]

@@ -98,6 +98,7 @@ for bomb in bombs:
 """
 
 
+@pytest.mark.slow
 def test_a_count_that_may_be_true_takes_no_memory_before_a_record_is_looked_at(kernel: str, tmp_path: Path) -> None:
     """In a process of its own, by its resident memory: arrays whose pages nobody touches cost nothing."""
     batches = [

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.group.identity import Identity, encode_identity
 from streamgroup.model import GroupDescription, MemberDescription
-from streamgroup.run.lineage_check import LOOK_AGAIN_S, DuplicateLineageCheck, find_duplicate
+from streamgroup.run.lineage_check import LOOK_AGAIN_S, DuplicateLineageCheck, find_duplicates
 
 ME = Identity("l", "r5")
 
@@ -45,12 +45,12 @@ MINE = member("me", ME)
     ],
 )
 def test_a_duplicate_has_my_lineage_another_run_and_goes_before_me(other: Identity | None, is_duplicate: bool) -> None:
-    assert (find_duplicate(group(MINE, member("x", other)), ME, "me") is not None) is is_duplicate
+    assert bool(find_duplicates(group(MINE, member("x", other)), ME, "me")) is is_duplicate
 
 
 def test_members_that_cannot_be_read_are_nobodys_duplicates() -> None:
     strange = (member("x", None, user_data=b"\x00"), member("y", None))
-    assert find_duplicate(group(*strange, MINE), ME, "me") is None
+    assert find_duplicates(group(*strange, MINE), ME, "me") == {}
 
 
 @given(st.lists(st.tuples(st.text("ab", min_size=1, max_size=4), st.booleans()), min_size=2, max_size=5, unique=True))
@@ -60,9 +60,7 @@ def test_of_several_that_look_at_the_same_group_at_most_one_stays(runs: list[tup
     distinct = {run: Identity("l", run, run == first_admitted) for run, _ in runs}
     described = group(*(member(run, identity) for run, identity in distinct.items()))
     staying = [
-        run
-        for run, identity in distinct.items()
-        if identity.admitted or find_duplicate(described, identity, run) is None
+        run for run, identity in distinct.items() if identity.admitted or not find_duplicates(described, identity, run)
     ]
     assert staying == [first_admitted or min(distinct)]
 
@@ -125,6 +123,85 @@ def test_a_predecessor_whose_session_ends_meanwhile_is_forgotten() -> None:
     assert asks(one, 3.0 + LOOK_AGAIN_S)
     assert one.described(group(MINE), 7.0) is None
     assert one.clear
+
+
+def there(one: DuplicateLineageCheck, now: float, *runs: str) -> None:
+    """Describe the group with live or dead members of these runs."""
+    one.asked(now)
+    one.described(group(MINE, *(member(f"m-{run}", Identity("l", run)) for run in runs)), now)
+
+
+def test_the_time_of_a_dead_predecessor_does_not_count_for_a_duplicate_that_joins_later() -> None:
+    one = check(6.0)
+    one.assigned("me", 0.0)
+    there(one, 0.0, "r0")
+    one.described(group(state="PreparingRebalance"), 3.0)
+    for now in (5.5, 6.5, 11.0):
+        there(one, now, "r2")
+    with pytest.raises(ConfigError, match=r"run r2; it joined after this query, .* were there for 6 s"):
+        there(one, 11.5, "r2")
+
+
+def test_the_time_of_a_dead_static_member_does_not_count_for_the_process_that_takes_its_place() -> None:
+    one = check(6.0)
+    dead, live = (member(f"s-{n}", Identity("l", f"r{n}"), instance_id="s") for n in (1, 2))
+    one.assigned("me", 0.0)
+    one.described(group(MINE, dead), 0.0)
+    one.asked(2.0)
+    assert one.described(group(MINE, live), 2.0) == live
+    one.asked(7.5)
+    assert one.described(group(MINE, live), 7.5) == live
+
+
+def test_queries_on_a_copy_that_come_and_go_do_not_hold_up_the_run_for_ever() -> None:
+    """A query under Once that is started every two seconds: no run of it stays for a session timeout."""
+    one = check(6.0)
+    one.assigned("me", 0.0)
+    for n in range(4):
+        there(one, 2.0 * n, f"r{n}")
+    with pytest.raises(ConfigError, match="run r4"):
+        there(one, 8.0, "r4")
+
+
+def test_of_two_duplicates_the_one_that_has_been_there_for_longer_is_named() -> None:
+    one = check(6.0)
+    one.assigned("me", 0.0)
+    there(one, 0.0, "r2")
+    there(one, 3.0, "r0", "r2")
+    with pytest.raises(ConfigError, match="run r2; it was there for 6 s"):
+        there(one, 6.0, "r0", "r2")
+
+
+@given(
+    st.dictionaries(st.sampled_from(["r0", "r1", "r2"]), st.floats(0.0, 5.9), min_size=1),
+    st.floats(0.5, 20.0),
+    st.floats(0.0, 5.4),
+)
+def test_neither_dead_predecessors_nor_a_duplicate_that_soon_leaves_again_refuse_a_run(
+    remains_until: dict[str, float], joins_at: float, stays_s: float
+) -> None:
+    one = check(6.0)
+    one.assigned("me", 0.0)
+    now = 0.0
+    while not one.admitted:
+        live = ["r4"] if joins_at <= now <= joins_at + stays_s else []
+        there(one, now, *(run for run, until in remains_until.items() if now <= until), *live)
+        now += LOOK_AGAIN_S
+    assert now < 13.0
+
+
+@example([{"r0", "r1"}, *[{"r0"}, {"r1"}] * 12]).via("two that leave and join in turn")
+@given(st.lists(st.sets(st.sampled_from(["r0", "r1", "r2", "r3", "r4"]), min_size=1), min_size=25, max_size=25))
+def test_a_run_beside_duplicates_is_refused_after_two_session_timeouts_at_most(present: list[set[str]]) -> None:
+    one = check(6.0)
+    one.assigned("me", 0.0)
+
+    def look_until_the_end() -> None:
+        for n, runs in enumerate(present):
+            there(one, n * LOOK_AGAIN_S, *sorted(runs))
+
+    with pytest.raises(ConfigError):
+        look_until_the_end()
 
 
 def test_no_answer_holds_up_nothing_unless_a_duplicate_was_seen() -> None:

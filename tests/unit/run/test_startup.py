@@ -109,10 +109,51 @@ def test_what_the_connection_raises_ends_the_call(error: Exception) -> None:
     assert starting.done == []
 
 
-def test_a_named_topic_that_does_not_exist_is_an_error() -> None:
+NAMED = pytest.mark.parametrize("subscription", [Subscription(topics=("t",)), Subscription(assign=(T1,))])
+
+
+@NAMED
+def test_a_named_topic_that_a_lagging_broker_leaves_out_at_first_is_read(subscription: Subscription) -> None:
+    starting = Starting(subscription)
+    call = Call(starting.startup.open(), 10.0)
+    call.answered(snapshot(u=1))
+    call.at(10.0 + LOOK_EVERY_S)
+    assert call.question == ReadMetadata(frozenset({"t"}))
+    call.answered(snapshot(t=2))
+    assert call.is_over
+    assert T1 in starting.startup.there
+    assert starting.done == [{"t"}]
+
+
+@NAMED
+def test_a_named_topic_that_stays_away_is_an_error(subscription: Subscription) -> None:
+    starting = Starting(subscription)
+    call, now = Call(starting.startup.open(), 10.0), 10.0
+    call.answered(snapshot(u=1))
+    while now + LOOK_EVERY_S < 10.0 + BELIEVED_AFTER_S:
+        now += LOOK_EVERY_S
+        call.at(now)
+        call.answered(snapshot(u=1))
+        assert not call.is_over
+    call.at(10.0 + BELIEVED_AFTER_S)
+    with pytest.raises(ConfigError, match=r"\bt\b"):
+        call.answered(snapshot(u=1))
+
+
+def test_a_stop_ends_the_wait_for_a_named_topic() -> None:
+    starting = Starting()
+    call = Call(starting.startup.open(), 10.0)
+    call.answered(snapshot(u=1))
+    starting.is_stopped = True
+    with pytest.raises(ConfigError, match=r"\bt\b"):
+        call.at(10.1)
+
+
+def test_a_named_topic_of_kafka_07_that_is_not_registered_is_an_error_at_once() -> None:
+    """It exists only while a broker has it."""
     starting = Starting()
     with pytest.raises(ConfigError, match=r"\bt\b"):
-        starting.opened(snapshot(u=1))
+        starting.opened(snapshot(Dialect.KAFKA07, u=1))
 
 
 @pytest.mark.parametrize("identity", [b"lineage and run", None])

@@ -133,13 +133,12 @@ ROWS = StructType([StructField("value", StringType())])
 def test_a_write_with_valid_options_has_a_writer_that_travels() -> None:
     source = DefaultSource(dict(WRITE))
     for writer in (source.writer(ROWS, overwrite=False), source.streamWriter(ROWS, overwrite=True)):
-        assert pickle.loads(pickle.dumps(writer))._options.topic == "t"
+        assert pickle.loads(pickle.dumps(writer))._task.options.topic == "t"
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"zookeeper.connect": "localhost:2181"}, "cannot write with zookeeper.connect"),
         ({"verify": "true"}, "cannot write with verify=true"),
         ({"kafka.acks": "7"}, "kafka.acks"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -71,6 +72,32 @@ def test_a_process_has_ended_when_nothing_but_its_exit_code_is_left(node: Backgr
     assert child.wait() == 0
 
 
+_FIRST_THREAD_ENDS = """
+import ctypes, socket, sys, threading
+server = socket.create_server(("127.0.0.1", 0))
+def wait():
+    print(server.getsockname()[1], flush=True)
+    sys.stdin.read()
+threading.Thread(target=wait).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process has ended when its command line is gone")
+def test_a_process_whose_first_thread_alone_has_ended_still_has_its_sockets() -> None:
+    child = subprocess.Popen([sys.executable, "-c", _FIRST_THREAD_ENDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    port = int(child.stdout.readline())
+    wait_until(lambda: not command_line(child.pid), "its first thread has ended", 20)
+    assert not has_ended(child.pid)
+    socket.create_connection(("127.0.0.1", port), 20).close()
+    child.stdin.close()
+    wait_until(lambda: has_ended(child.pid), "the other thread has ended", 20)
+    child.wait()
+    child.stdout.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process has ended when its command line is gone")
 def test_down_waits_until_a_process_has_closed_its_sockets(
     node: BackgroundNode, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,8 +150,10 @@ def test_down_leaves_the_users_own_data(node: BackgroundNode, state: Path, tmp_p
 
 def test_down_leaves_a_process_that_is_not_ours(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
     remember(state, dataclasses.replace(node, properties="/gone/server.properties"), tmp_path / "data", keep=True)
+    before = time.monotonic()
     background.down()
     assert node.alive
+    assert time.monotonic() - before < 10, "down waited for the sockets of a process that is not ours"
 
 
 def test_up_beside_one_of_another_version_is_refused(node: BackgroundNode, state: Path, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def test_every_request_knows_its_response() -> None:
     assert len({cls.API_KEY for cls in REQUESTS}) == len(REQUESTS)
 
 
+@pytest.mark.slow
 @EVERY_MESSAGE
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
@@ -66,6 +67,7 @@ def test_the_defaults_travel_in_every_version(cls: type[Message]) -> None:
         assert decode(cls, encode(cls(), version), version) == cls()
 
 
+@pytest.mark.slow
 @EVERY_MESSAGE
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
@@ -79,6 +81,7 @@ def test_bytes_that_are_cut_off_or_left_over_are_errors(cls: type[Message], data
         decode(cls, whole + b"\0", version)
 
 
+@pytest.mark.slow
 @EVERY_MESSAGE
 @settings(max_examples=40, deadline=1000)
 @given(data=st.data(), junk=st.binary(max_size=64))
@@ -88,6 +91,7 @@ def test_any_bytes_are_a_message_or_a_decode_error(cls: type[Message], data: st.
         decode(cls, junk, version)
 
 
+@pytest.mark.slow
 @EVERY_MESSAGE
 @settings(max_examples=3, deadline=None)
 @given(data=st.data())

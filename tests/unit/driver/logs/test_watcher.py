@@ -113,8 +113,9 @@ def test_a_call_waits_for_the_next_listing_and_these_are_paced(
 ) -> None:
     monkeypatch.setattr(log_schedule, "LISTING_EVERY_S", 0.02)
     watcher = watch().follow("t")
+    began = time.monotonic()
     watcher.ends([P0], SOON)
-    began, first = time.monotonic(), len(logs.listings)
+    first = len(logs.listings)
     for _ in range(10):
         watcher.ends([P0], SOON)
     assert time.monotonic() - began >= 10 * 0.02

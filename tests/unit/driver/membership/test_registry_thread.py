@@ -264,6 +264,25 @@ def test_a_question_is_asked_again_until_its_time_is_over(running: Running) -> N
         running.thread.post(lambda session, deadline: 1 / 0, SOON).result(SOON)
 
 
+def test_a_question_waits_for_one_action_however_many_the_member_has(running: Running) -> None:
+    """In a group that changes all the time the member always has another look to make."""
+    session = running.in_session()
+    session.gate.clear()
+    running.want(look(1))
+    running.until(lambda: len(session.looked) == 1)
+    order: list[str] = []
+    asked = [running.thread.post(lambda _session, _until, name=name: order.append(name), SOON) for name in "ab"]
+    for token in (2, 3, 4):
+        running.want(look(token))
+    session.read = lambda subtrees, deadline: order.append("look") or {}  # type: ignore[method-assign,func-returns-value]
+    session.gate.set()
+    for answer in asked:
+        answer.result(SOON)
+    running.until(lambda: len(order) == 5)
+    assert order == ["a", "look", "b", "look", "look"]
+
+
+@pytest.mark.slow
 def test_who_waits_for_an_answer_is_told_that_zookeeper_gave_none(running: Running) -> None:
     """Though the thread itself still waits for the answer to what was asked before."""
     session = running.in_session()

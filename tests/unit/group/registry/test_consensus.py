@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ GROUPS = st.dictionaries(
 TOPICS = st.dictionaries(st.sampled_from("tuvw"), st.lists(st.integers(0, 99), unique=True, max_size=12), max_size=4)
 
 
+@pytest.mark.slow
 @given(TOPICS, GROUPS, st.randoms(use_true_random=False))
 def test_every_partition_that_is_read_falls_to_one_thread_whatever_the_order_of_the_nodes(
     topics: dict[str, list[int]], group: dict[str, dict[str, int]], chance: object
@@ -88,6 +90,7 @@ def test_every_partition_that_is_read_falls_to_one_thread_whatever_the_order_of_
     assert share(topics, dict(items)) == got
 
 
+@pytest.mark.slow
 @given(TOPICS, GROUPS)
 def test_nobody_gets_of_a_topic_that_it_does_not_read(
     topics: dict[str, list[int]], group: dict[str, dict[str, int]]

@@ -8,7 +8,7 @@ from streamgroup.group.identity import Identity, decode_identity, encode_identit
 from streamgroup.group.registry.description import describe_holders, describe_members, host_in
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.model import Dialect, GroupState
-from streamgroup.run.lineage_check import find_duplicate
+from streamgroup.run.lineage_check import find_duplicates
 from streamgroup.znodes import ZNode
 
 # -- who is in the group -----------------------------------------------------------------------------------------------
@@ -37,13 +37,12 @@ def group(told_by: int = 2) -> dict[str, ZNode]:
 def test_a_twin_in_zookeeper_is_found_as_one_in_kafka() -> None:
     described = describe_members(PATHS, group())
     assert [member.member_id for member in described.members] == [ME, TWIN, REAL]
-    twin = find_duplicate(described, MY_IDENTITY, ME)
-    assert twin is not None
+    (twin,) = find_duplicates(described, MY_IDENTITY, ME).values()
     assert (twin.member_id, twin.host) == (TWIN, "h2")
 
 
 def test_what_another_session_has_left_tells_nothing() -> None:
-    assert find_duplicate(describe_members(PATHS, group(told_by=9)), MY_IDENTITY, ME) is None
+    assert find_duplicates(describe_members(PATHS, group(told_by=9)), MY_IDENTITY, ME) == {}
     assert describe_members(PATHS, {}).members == ()
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -229,7 +230,7 @@ class Groups(RuleBasedStateMachine):
             assert one.machine.can_plan
 
 
-TestGroups: Any = Groups.TestCase
+TestGroups: Any = pytest.mark.slow(Groups.TestCase)
 TestGroups.settings = settings(
     max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -192,6 +193,7 @@ def test_owners_alone_are_found_among_their_nodes() -> None:
     assert owner.consumer_id == "g8_vm-1795200970500-84e1c6c3"
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from(

@@ -415,6 +415,7 @@ FRAMES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(FRAMES, st.integers(0, 3))
 @settings(max_examples=300)
 def test_no_bytes_break_the_handler(fuzzed: Broker, frame: bytes, cut: int) -> None:

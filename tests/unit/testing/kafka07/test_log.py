@@ -322,6 +322,7 @@ PAYLOADS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     sets=st.lists(st.lists(PAYLOADS, max_size=4).map(message_set), max_size=12),
     size=st.integers(1, 200),

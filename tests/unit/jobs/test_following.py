@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.jobs.ingest import Reporter, lag_of, line_of
+from streamgroup.jobs.following import Reporter, lag_of, line_of
 from streamgroup.model import Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
 

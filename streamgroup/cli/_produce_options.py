@@ -1,0 +1,65 @@
+"""Turns the options of `streamgroup produce` into the options of a write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from streamgroup.cli import _properties
+from streamgroup.cli._cluster import Where, client_options
+from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
+from streamgroup.options.types import SinkOptions
+
+_OWN = {
+    "kafka.bootstrap.servers": "--bootstrap-server",
+    "kafka.compression.type": "-z",
+    "kafka.delivery.timeout.ms": "--timeout",
+    "kafka.max.block.ms": "--timeout",
+}
+"""The properties that have an option of their own."""
+_OTHERS = {"partitioner": "partitioner", "verify": "verify", "verifywaitms": "verifyWaitMs"}
+"""The options of the sink besides Kafka's that `-X` takes, by their names in lower case."""
+_LINGER_MS = 20
+_BATCH_BYTES = 128 * 1024
+"""Larger batches than Java's, since a command writes what it has read at once."""
+
+
+def parse_properties(values: Sequence[str]) -> dict[str, str]:
+    """Return the options of the sink that `-X NAME=VALUE` sets. Raises ValueError."""
+    return _properties.parse_properties(values, SINK_OPTIONS, own=_OWN, others=_OTHERS)
+
+
+def sink_options(
+    where: Where,
+    topic: str | None,
+    properties: Mapping[str, str],
+    compression: str,
+    timeout_ms: int,
+    *,
+    include_timestamp: bool,
+) -> SinkOptions:
+    """Return the options of a write. Each record is delivered or fails within `timeout_ms`. Raises ConfigError."""
+    client = client_options(where, "streamgroup-produce", timeout_ms)
+    given = {
+        "includeTimestamp": str(include_timestamp).lower(),
+        "kafka.client.id": client.client_id,
+        "kafka.compression.type": compression,
+        "kafka.batch.size": str(_BATCH_BYTES),
+        "kafka.linger.ms": str(min(_LINGER_MS, timeout_ms // 4)),
+        "kafka.request.timeout.ms": str(max(1, timeout_ms // 2)),
+        "kafka.default.api.timeout.ms": str(timeout_ms),
+        "kafka.delivery.timeout.ms": str(timeout_ms),
+        "kafka.max.block.ms": str(timeout_ms),
+        **properties,
+    }
+    if topic is not None:
+        given["topic"] = topic
+    if where.bootstrap_server:
+        given["kafka.bootstrap.servers"] = where.bootstrap_server
+    if where.zookeeper:
+        given["zookeeper.connect"] = where.zookeeper
+    parsed = parse_sink(given)
+    if parsed.client.zookeeper is None:
+        return parsed
+    # With the user and the password, which the texts of options would have to show.
+    return replace(parsed, client=replace(parsed.client, zookeeper=client.zookeeper))

@@ -1,0 +1,99 @@
+"""Writes record batches to the cluster of a command line, by the producer of its version."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import Self
+
+import pyarrow as pa
+
+from streamgroup.cluster.interface import open_cluster
+from streamgroup.cluster.registered import RegisteredCluster
+from streamgroup.driver.write_plan import plan_registered, plan_write
+from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.producer07 import Kafka07TaskProducer
+from streamgroup.executor.sink_writer import SinkWriter
+from streamgroup.executor.sink_writer07 import SinkWriter07
+from streamgroup.executor.written import Written
+from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
+from streamgroup.model import ClusterSnapshot
+from streamgroup.options.types import SinkOptions
+from streamgroup.producer.kafka07 import Kafka07Target
+
+
+class RecordWriter:
+    """Writes record batches with the columns of a write. One thread uses it, and closes it in the end.
+
+    Of Kafka 0.7 it watches brokers and topics in ZooKeeper, so a new topic soon gets records in all its partitions.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        """Find the brokers. Raises ConfigError, and TransportError where ZooKeeper has none."""
+        self._changed = threading.Event()
+        self._closing = ExitStack()
+        with ExitStack() as unfinished:
+            self._open(options, unfinished)
+            self._closing = unfinished.pop_all()
+
+    def _open(self, options: SinkOptions, closing: ExitStack) -> None:
+        self._refreshed: RegisteredCluster | None = None
+        target: Kafka07Target | None
+        if options.client.zookeeper is None:
+            self.options, target = plan_write(options)
+        else:
+            cluster = open_cluster(options.client, self._changed.set)
+            closing.callback(cluster.close)
+            assert isinstance(cluster, RegisteredCluster)
+            self._refreshed = cluster
+            self.options, target = plan_registered(options, cluster)
+        self._producer: TaskProducer | Kafka07TaskProducer
+        if target is None:
+            self._refreshed = None
+            producer = TaskProducer(self.options.client, self.options.producer)
+            self._producer, self._writer = producer, SinkWriter(producer, self.options).write
+        else:
+            producer07 = Kafka07TaskProducer(
+                target.snapshot, target.config, self.options.client, refresh=self._registered
+            )
+            self._producer, self._writer = producer07, SinkWriter07(producer07, self.options).write
+        closing.callback(self._producer.close)
+        self.log_format: LogFormat = KAFKA_LOG if target is None else KAFKA07_LOG
+
+    @property
+    def written(self) -> Written:
+        """The records that are delivered so far."""
+        return self._producer.written
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for the user, such as that the broker has no producer ids."""
+        return self._producer.notes if isinstance(self._producer, TaskProducer) else []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Hand a batch to the producer. Raises ProduceError, which may be that of an earlier batch, and EncodeError."""
+        if self._refreshed is not None and self._changed.is_set():
+            self._changed.clear()
+            assert isinstance(self._producer, Kafka07TaskProducer)
+            self._producer.update(self._registered())
+        self._writer(batch)
+
+    def flush(self) -> None:
+        """Wait until all records are delivered. Raises ProduceError."""
+        self._producer.flush()
+
+    def close(self) -> None:
+        """Close all connections, and give up what is not delivered."""
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _registered(self) -> ClusterSnapshot:
+        """Return the brokers and topics that are registered now."""
+        assert self._refreshed is not None
+        topics = None if self.options.topic is None else [self.options.topic]
+        return self._refreshed.snapshot(topics, self._refreshed.deadline(), refresh=True)

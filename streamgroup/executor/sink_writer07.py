@@ -1,0 +1,107 @@
+"""Writes the rows of a Spark task to Kafka 0.7."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgroup.executor.producer07 import Kafka07TaskProducer
+from streamgroup.executor.producer_pool import ProducerPool
+from streamgroup.executor.written import Written
+from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
+from streamgroup.options.types import ClientOptions, SinkOptions
+from streamgroup.producer.columns import SinkColumns, read_columns
+from streamgroup.producer.kafka07 import Kafka07Config, Kafka07Target
+from streamgroup.producer.partitioners import Partitioner, ProducerTopic
+from streamgroup.producer.routing import route
+from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
+
+_SIZES = Encoder(RecordFormat.V07_1)
+
+
+def _open(key: tuple[ClientOptions, Kafka07Config]) -> Kafka07TaskProducer:
+    """Return a producer without brokers: each task gives it those of its plan."""
+    client, config = key
+    return Kafka07TaskProducer(ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07), config, client)
+
+
+PRODUCERS07 = ProducerPool(_open)
+"""The producers of this process for Kafka 0.7."""
+
+
+def write07(batches: Iterable[pa.RecordBatch], options: SinkOptions, target: Kafka07Target) -> Written:
+    """Write all rows of `batches` to the Kafka 0.7 of the plan. Return how many were written where.
+
+    Kafka 0.7 acknowledges nothing: see `executor/producer07.py` for what delivery means there. The iterator is read to
+    its end unless an error is raised. Raises as `executor/sink_writer.py` does.
+    """
+    with PRODUCERS07.lend((options.client, target.config)) as producer:
+        producer.update(target.snapshot)
+        writer = SinkWriter07(producer, options)
+        for batch in batches:
+            writer.write(batch)
+        producer.flush()
+        return producer.written
+
+
+class SinkWriter07:
+    """Writes the rows of one task by a producer of Kafka 0.7."""
+
+    def __init__(
+        self, producer: Kafka07TaskProducer, options: SinkOptions, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._producer = producer
+        self._options = options
+        self._clock = clock
+        self._rows = 0
+        name = options.producer.partitioner
+        self._partitioner = Partitioner(
+            "hashcode" if name == "default" else name,  # as the producer of 0.7 does
+            batch_size=options.producer.batch_size,
+            rng=np.random.default_rng(),
+            ignore_keys=options.producer.ignore_keys,
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send the rows of `batch`, those of a partition in their order. Waits for room.
+
+        Raises UnknownTopicError for a partition that cannot be written to.
+        """
+        columns = read_columns(
+            batch,
+            topic=self._options.topic,
+            now_ms=int(self._clock() * 1000),
+            include_timestamp=self._options.include_timestamp,
+            first_row=self._rows,
+        )
+        self._rows += len(columns)
+        for partition, records, movable in self._parts(columns):
+            self._producer.write(partition, records, movable=movable)
+
+    def _parts(self, columns: SinkColumns) -> Iterator[tuple[TopicPartition, RecordColumns, bool]]:
+        """Yield the rows of each partition, and whether sets without keys may go to another one."""
+        records = RecordColumns(columns.key, columns.value, columns.timestamp_ms, columns.headers)
+        topics = {name: self._topic(columns, name, rows) for name, rows in columns.rows_by_topic()}
+        routes = route(columns, topics, self._partitioner, _SIZES.sizes(records))
+        if routes.order is not None:
+            records = records.take(routes.order)
+        movable = columns.partition is None or columns.partition.null_count == len(columns)
+        for span in routes.spans:
+            yield span.partition, records.slice(span.start, span.stop - span.start), movable
+
+    def _topic(self, columns: SinkColumns, name: str, rows: npt.NDArray[np.int64] | None) -> ProducerTopic:
+        """Return a topic. Rows may also name broker-partitions that brokers have not made yet."""
+        topic = ProducerTopic.of(self._producer.topic(name))
+        if columns.partition is None:
+            return topic
+        column = columns.partition if rows is None else columns.partition.take(pa.array(rows))
+        named = pc.unique(column.drop_null()).to_numpy()
+        for number in named:
+            self._producer.require(TopicPartition(name, int(number)))
+        return replace(topic, nameable=np.union1d(topic.numbers, named))

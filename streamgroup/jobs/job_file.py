@@ -1,0 +1,234 @@
+"""Reads a job file: one TOML file whose sections are tables of keys or options of a data source.
+
+A job has its own table of sections. One error names all problems of a file together.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamgroup.errors import ConfigError
+from streamgroup.jobs.keys import OPTIONS, Key
+from streamgroup.options.parse import follows_references
+from streamgroup.options.settings_reader import SettingsReader, suggestion, together
+
+MEMBER = "{member}"
+MEMBER_VARIABLE = "STREAMGROUP_MEMBER"
+
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+_MEMBER_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
+_REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When batches start. At most one field is set. If none is, Spark starts a batch as soon as the one before ends."""
+
+    processing_time: str | None = None
+    available_now: bool = False
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """The name and the settings of the Spark session."""
+
+    app_name: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """How the job stops."""
+
+    timeout_seconds: float = 60.0
+    """Seconds to wait for the batch in flight."""
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """Return the content of a job file. Raises ConfigError if it cannot be read or is not TOML."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read job file {file}: {error.strerror}. Check the path after --config") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"cannot read job file {file}: byte {error.start} is not UTF-8, which TOML requires. Save the file as UTF-8"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"cannot read job file {file}: invalid TOML: {error}. Check that texts are in quotes"
+        ) from None
+
+
+class _SectionReader(SettingsReader[Key]):
+    """Reads the keys of one section."""
+
+    def __init__(self, section: str, keys: tuple[Key, ...], problems: list[str]) -> None:
+        super().__init__({key.name: key for key in keys}, problems)
+        self._section = section
+
+    def label(self, row: Key) -> str:
+        """Return `[section] key`."""
+        return f"[{self._section}] {row.name}"
+
+    def unknown(self, key: str) -> str:
+        """Return the problem of an unknown key, with the most similar one or all keys of the section."""
+        hint = suggestion(key, self.rows) or f". Its keys are {', '.join(self.rows)}"
+        return f"unknown key {key!r} in section [{self._section}]{hint}"
+
+    def require(self) -> None:
+        """Add a problem for each required key that is not set."""
+        self.problems += [
+            f"{self.label(key)} is required. {key.doc}"
+            for key in self.rows.values()
+            if key.required and key.name not in self.given
+        ]
+
+
+class JobFileReader:
+    """A job file while it is read. `problems` collects what is wrong with it.
+
+    `sections` are the tables of keys. `of_options` are the sections that hold options of `format("streamgroup")`.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        member: str | None,
+        environment: Mapping[str, str],
+        *,
+        sections: Mapping[str, tuple[Key, ...]],
+        of_options: tuple[str, ...],
+    ) -> None:
+        self.file = file
+        self.member = member or environment.get(MEMBER_VARIABLE) or None
+        self.problems: list[str] = []
+        self._environment = environment
+        self._tables = sections
+        self._of_options = of_options
+        self._with_member: set[str] = set()
+        """The places whose value contains {member}."""
+
+    def raise_problems(self) -> None:
+        """Raise ConfigError if the file has problems."""
+        if self.problems:
+            raise ConfigError(f"invalid job file {self.file}: {together(self.problems, 'problems')}")
+
+    # -- keys and values -----------------------------------------------------------------------------------------------
+
+    def sections(self, document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """Return the sections of the file by name. Unknown ones become problems."""
+        known = (*self._of_options, *self._tables)
+        sections: dict[str, Mapping[str, Any]] = {}
+        for name, content in document.items():
+            if name not in known:
+                homes = [section for section, keys in self._tables.items() if name in {key.name for key in keys}]
+                hint = f". Move it below [{homes[0]}]" if homes else suggestion(name, known, "[{}]")
+                what = f"unknown section [{name}]" if isinstance(content, Mapping) else f"key {name!r} has no section"
+                self.problems.append(what + (hint or f". The sections are {', '.join(f'[{k}]' for k in known)}"))
+            elif not isinstance(content, Mapping):
+                self.problems.append(f"{name!r} is a section, not a key. Write [{name}] on a line of its own")
+            else:
+                sections[name] = content
+        return sections
+
+    def values(self, section: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of a section's keys, filled in. Unknown and missing keys become problems."""
+        reader = _SectionReader(section, self._tables[section], self.problems)
+        for name, value in content.items():
+            reader.take(name, value)
+        reader.require()
+        return {name: self._filled(f"[{section}] {name}", value) for name, value in reader.values.items()}
+
+    def options(self, section: str, content: Mapping[str, Any] | None, purpose: str) -> dict[str, str]:
+        """Return the options of a section, which is required. `purpose` says what they are options of."""
+        if not content:
+            self.problems.append(f"section [{section}] is required. Add it with {purpose}")
+            return {}
+        try:
+            return {name: self._option(section, name, text) for name, text in OPTIONS.parse(content).items()}
+        except ValueError as error:
+            self.problems.append(f"[{section}]: {error}")
+            return {}
+
+    def has_member(self, place: str) -> bool:
+        """Return whether the value at `place`, such as `[sink] path`, contains {member}."""
+        return place in self._with_member
+
+    def _option(self, section: str, name: str, text: str) -> str:
+        """Return the value of an option, filled in.
+
+        A reference to a secret stays a reference. The driver follows it, so Spark's plan never contains the secret.
+        """
+        filled = self._filled_text(f"[{section}] {name}", text)
+        keeps = _REFERENCE.fullmatch(text) and follows_references(name)
+        return text if keeps else filled
+
+    def _filled(self, place: str, value: Any) -> Any:
+        """Return `value` with `{member}` and `env:NAME` replaced in all its texts."""
+        match value:
+            case str():
+                return self._filled_text(place, value)
+            case tuple():
+                return tuple(self._filled_text(place, item) for item in value)
+            case dict():
+                return {name: self._filled_text(f"{place} {name}", text) for name, text in value.items()}
+            case _:
+                return value
+
+    def _filled_text(self, place: str, text: str) -> str:
+        if reference := _REFERENCE.fullmatch(text):
+            if reference[1] not in self._environment:
+                self.problems.append(
+                    f"invalid value for {place}: the environment variable {reference[1]} is not set. Set it for the job"
+                )
+            return self._environment.get(reference[1], "")
+        if MEMBER not in text:
+            return text
+        if self.member is None:
+            self.problems.append(
+                f"{place} contains {MEMBER}, but the job has no member name. Set --member or {MEMBER_VARIABLE}"
+            )
+            return text
+        self._with_member.add(place)
+        return text.replace(MEMBER, self.member)
+
+    # -- keys that every job has --------------------------------------------------------------------------------------
+
+    def check_member(self) -> None:
+        """Check the member's name, which becomes part of directory names."""
+        if self.member is not None and (not _MEMBER_NAME.fullmatch(self.member) or set(self.member) == {"."}):
+            self.problems.append(
+                f"invalid member name {self.member!r}: expected up to 120 letters, digits, '.', '_' and '-', because "
+                "it becomes part of directory names"
+            )
+            self.member = "member"
+
+    def check_trigger(self, trigger: Mapping[str, Any]) -> None:
+        """Check that at most one key says when batches start."""
+        given = [name for name, value in trigger.items() if value is not False]
+        if len(given) > 1:
+            self.problems.append(f"[trigger] accepts one key, but {' and '.join(given)} are set. Keep one of them")
+
+    def check_placeholders(self, section: str, values: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+        """Check that the paths of these keys have no placeholder but {member}."""
+        for key in keys:
+            for strange in _PLACEHOLDER.findall(values.get(key, "")):
+                if strange != MEMBER:
+                    self.problems.append(
+                        f"unknown placeholder {strange} in [{section}] {key}. The only placeholder is {MEMBER}"
+                    )
+
+    def check_spark(self, spark: Mapping[str, Any]) -> None:
+        """Check the names of Spark's settings."""
+        for name in spark.get("conf", {}):
+            if not name.startswith("spark."):
+                self.problems.append(
+                    f"unknown key {name!r} in [spark.conf]. The names of Spark settings begin with 'spark.'"
+                )

@@ -1,0 +1,73 @@
+"""The frame of a job: the session that it runs in, and how its errors end the process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import click
+from pyspark.sql import SparkSession
+
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.jobs.job_file import SparkSettings
+from streamgroup.jobs.session import build_session, check_executors
+from streamgroup.jobs.signals import StopAtOnce, StopRequest, catch_in_jvm
+from streamgroup.spark.listener import listen
+
+FAILED, MISCONFIGURED = 1, 2
+"""Exit codes."""
+
+
+class Say(Protocol):
+    """Prints a line for the user."""
+
+    def __call__(self, line: str, *, error: bool = False) -> None: ...
+
+
+def run_command(
+    command: click.Command,
+    arguments: Sequence[str] | None,
+    program: str,
+    failures: tuple[type[Exception], ...],
+    say: Say,
+) -> None:
+    """Run a job's command with `arguments`, those of the process if None. End the process on failure.
+
+    A StreamGroupError and the errors of `failures` are failures of the job. Other errors are raised.
+    """
+    failed: tuple[type[Exception], ...] = (StreamGroupError, *failures)
+    try:
+        command.main(args=None if arguments is None else list(arguments), prog_name=program, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(MISCONFIGURED)
+    except ConfigError as error:
+        say(f"error: {error}", error=True)
+        sys.exit(MISCONFIGURED)
+    except failed as error:
+        say(f"error: {error}", error=True)
+        sys.exit(FAILED)
+    except StopAtOnce:
+        say("stopped at once on the second signal: the batch in flight may be repeated", error=True)
+        sys.exit(FAILED)
+
+
+@contextmanager
+def job_session(settings: SparkSettings) -> Iterator[tuple[SparkSession, StopRequest]]:
+    """Open a session whose streams report their batches, and catch the signals that stop the job.
+
+    Raises ConfigError for executors that cannot run this package.
+    """
+    stop = StopRequest()
+    stop.install()
+    spark = build_session(settings)
+    stop.install()  # SparkContext has replaced the handler for SIGINT
+    try:
+        catch_in_jvm(spark)
+        check_executors(spark)
+        listen(spark)
+        yield spark, stop
+    finally:
+        spark.stop()

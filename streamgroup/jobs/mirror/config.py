@@ -1,0 +1,215 @@
+"""The configuration of the mirror job: one TOML file, which is checked before Spark starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamgroup.errors import ConfigError
+from streamgroup.jobs.job_file import MEMBER, JobFileReader, SparkSettings, Stop, Trigger, read_toml
+from streamgroup.jobs.mirror.keys import DESTINATION, SECTIONS, SOURCE
+from streamgroup.jobs.mirror.plan import Placement
+from streamgroup.jobs.mirror.renaming import Renaming, check_pattern
+from streamgroup.options.parse import parse_source
+from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.settings_reader import suggestion
+from streamgroup.options.types import SinkOptions
+
+_SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
+STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
+"""The options of a start, in lower case."""
+_IN_FLIGHT = "kafka.max.in.flight.requests.per.connection"
+
+_REFUSED_OF_SOURCE = {
+    "includeheaders": "the mirror copies headers where both clusters have them",
+    "includeinnerindex": "the mirror adds the column where it needs it",
+    "minpartitions": "two tasks that read one partition would mix up the order of its records",
+    "maxrecordsperpartition": "two tasks that read one partition would mix up the order of its records",
+}
+_REFUSED_OF_DESTINATION = {
+    "topic": "all records would go into one topic. Name topics in [rename]",
+    "includetimestamp": "the mirror copies timestamps where both clusters have them",
+}
+_REFUSED_OF_VERIFY = {
+    **dict.fromkeys(_SUBSCRIPTIONS, "a verification reads the topics of the mirror"),
+    "includeheaders": _REFUSED_OF_SOURCE["includeheaders"],
+    "includeinnerindex": _REFUSED_OF_SOURCE["includeinnerindex"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Placements:
+    """How the records of each topic are placed at the destination."""
+
+    default: Placement = Placement.AUTO
+    of_topics: Mapping[str, Placement] = field(default_factory=dict)
+
+    def of(self, topic: str) -> Placement:
+        """Return the placement of a topic by its name at the source."""
+        return self.of_topics.get(topic, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorConfig:
+    """A mirror's file. `source` and `destination` hold the options of the read and of the write."""
+
+    file: Path
+    member: str | None
+    source: Mapping[str, str] = field(repr=False)  # may hold secrets
+    destination: Mapping[str, str] = field(repr=False)
+    checkpoint: str
+    plan: str
+    spark: SparkSettings = field(repr=False)
+    placements: Placements = field(default_factory=Placements)
+    renaming: Renaming = field(default_factory=Renaming)
+    create: bool = False
+    trigger: Trigger = field(default_factory=Trigger)
+    stop: Stop = field(default_factory=Stop)
+    verify_source: Mapping[str, str] = field(default_factory=dict, repr=False)
+    verify_destination: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def load(file: Path, member: str | None = None, environment: Mapping[str, str] | None = None) -> MirrorConfig:
+    """Return the mirror of `file` for `member`, or else for the member in STREAMGROUP_MEMBER.
+
+    Raises ConfigError that names all problems of the file together.
+    """
+    return _Reader(file, member, os.environ if environment is None else environment).mirror(read_toml(file))
+
+
+class _Reader(JobFileReader):
+    """The file of a mirror while it is read."""
+
+    def __init__(self, file: Path, member: str | None, environment: Mapping[str, str]) -> None:
+        super().__init__(file, member, environment, sections=SECTIONS, of_options=(SOURCE, DESTINATION))
+
+    def mirror(self, document: Mapping[str, Any]) -> MirrorConfig:
+        self.check_member()
+        sections = self.sections(document)
+        values = {name: self.values(name, sections.get(name, {})) for name in SECTIONS}
+        source = self._source(sections.get(SOURCE))
+        destination = self._destination(sections.get(DESTINATION))
+        placements = self._placements(values["topics"])
+        renaming = self._renaming(values["rename"])
+        self._check_directories(values["mirror"])
+        self.check_trigger(values["trigger"])
+        self.check_spark(values["spark"])
+        self._check_speculation(values["spark"])
+        for side in (SOURCE, DESTINATION):
+            self._refuse(f"verify.{side}", values["verify"].get(side, {}), _REFUSED_OF_VERIFY)
+        self.raise_problems()
+        return MirrorConfig(
+            file=self.file,
+            member=self.member,
+            source=source,
+            destination=destination,
+            checkpoint=values["mirror"]["checkpoint"],
+            plan=values["mirror"]["plan"],
+            spark=SparkSettings(**{"app_name": self.file.stem, **values["spark"]}),
+            placements=placements,
+            renaming=renaming,
+            create=values["topics"].get("create", False),
+            trigger=Trigger(**values["trigger"]),
+            stop=Stop(**values["stop"]),
+            verify_source=values["verify"].get(SOURCE, {}),
+            verify_destination=values["verify"].get(DESTINATION, {}),
+        )
+
+    # -- the two clusters ----------------------------------------------------------------------------------------------
+
+    def _source(self, content: Mapping[str, Any] | None) -> dict[str, str]:
+        options = self.options(SOURCE, content, 'the options of a read by format("streamgroup")')
+        if not options:
+            return {}
+        self._refuse(SOURCE, options, _REFUSED_OF_SOURCE)
+        if not any(name.lower() in STARTS for name in options):
+            options["startingOffsets"] = "earliest"
+        try:
+            parse_source(options, streaming=True)
+        except ConfigError as error:
+            self.problems.append(f"[source]: {error}")
+        return options
+
+    def _destination(self, content: Mapping[str, Any] | None) -> dict[str, str]:
+        options = self.options(DESTINATION, content, 'the options of a write by format("streamgroup")')
+        if not options:
+            return {}
+        self._refuse(DESTINATION, options, _REFUSED_OF_DESTINATION)
+        try:
+            parsed = parse_sink(options)
+        except ConfigError as error:
+            self.problems.append(f"[destination]: {error}")
+        else:
+            options |= self._in_order(parsed, options)
+        return options
+
+    def _in_order(self, parsed: SinkOptions, options: Mapping[str, str]) -> dict[str, str]:
+        """Return the options that keep the order of records. Add a problem where others lose records or their order."""
+        producer = parsed.producer
+        if producer.acks == 0 and not parsed.client.zookeeper:
+            self.problems.append(
+                "cannot use kafka.acks=0 in [destination]: nobody would notice lost records. Set it to all or 1"
+            )
+        if producer.enable_idempotence or producer.max_in_flight == 1:
+            return {}
+        if any(name.lower() == _IN_FLIGHT for name in options):
+            self.problems.append(
+                f"{_IN_FLIGHT} in [destination] must be 1 without idempotence: a retry would change the order of "
+                "records. Remove it"
+            )
+        return {_IN_FLIGHT: "1"}
+
+    def _refuse(self, section: str, options: Mapping[str, str], refused: Mapping[str, str]) -> None:
+        for name in options:
+            if why := refused.get(name.lower()):
+                self.problems.append(f"cannot set {name} in [{section}]: {why}")
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def _placements(self, topics: Mapping[str, Any]) -> Placements:
+        of_topics = {
+            topic: self._placement(f"[topics.partitions_of] {topic}", word)
+            for topic, word in topics.get("partitions_of", {}).items()
+        }
+        return Placements(self._placement("[topics] partitions", topics.get("partitions", "auto")), of_topics)
+
+    def _placement(self, place: str, word: str) -> Placement:
+        try:
+            return Placement(word)
+        except ValueError:
+            words = [placement.value for placement in Placement]
+            hint = suggestion(word, words) or f". Set one of {', '.join(words)}"
+            self.problems.append(f"invalid value {word!r} for {place}{hint}")
+            return Placement.AUTO
+
+    def _renaming(self, rename: Mapping[str, Any]) -> Renaming:
+        renaming = Renaming(**rename)
+        if renaming.replace and not renaming.match:
+            self.problems.append("[rename] replace has no effect without match. Set match, or use prefix or table")
+        try:
+            check_pattern(renaming.match, renaming.replace)
+        except ValueError as error:
+            self.problems.append(f"invalid value in [rename]: {error}")
+        return renaming
+
+    # -- directories and Spark -----------------------------------------------------------------------------------------
+
+    def _check_directories(self, mirror: Mapping[str, Any]) -> None:
+        self.check_placeholders("mirror", mirror, ("checkpoint", "plan"))
+        if self.member is not None and "checkpoint" in mirror and not self.has_member("[mirror] checkpoint"):
+            self.problems.append(
+                f"[mirror] checkpoint does not contain {MEMBER}, but the job is member {self.member!r}. Members that "
+                f"share a checkpoint would stop each other. Add {MEMBER} to it, or leave out the member name"
+            )
+        if self.has_member("[mirror] plan"):
+            self.problems.append(f"[mirror] plan must not contain {MEMBER}: all members write by one plan. Remove it")
+
+    def _check_speculation(self, spark: Mapping[str, Any]) -> None:
+        if spark.get("conf", {}).get("spark.speculation", "false").lower() == "true":
+            self.problems.append(
+                "cannot use spark.speculation in [spark.conf]: two attempts of a task would write the same records at "
+                "the same time, in no order. Remove it"
+            )

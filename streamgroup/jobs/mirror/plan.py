@@ -1,0 +1,148 @@
+"""The plan of a mirror: into which topic and partition the records of each source partition go.
+
+Pure functions of the partitions of both clusters and of the plan before. A plan outlives the run that made it, so that
+a restart never moves a partition: the order of its records at the destination would be lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from streamgroup.errors import ConfigError
+from streamgroup.logformat import LogFormat
+
+VERSION = 1
+
+
+class Placement(Enum):
+    """How records are placed in the partitions of the destination. The value is the word in the job file."""
+
+    KEEP = "keep"
+    """Each source partition has a partition of its own."""
+    HASH = "hash"
+    """A record goes to the partition of its key. Records without a key stay together by source partition."""
+    AUTO = "auto"
+    """KEEP if both topics have the same number of partitions when the mirror first sees them, else HASH."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """The plan of one topic. `placement` is never AUTO."""
+
+    source: str
+    destination: str
+    placement: Placement
+    partitions: Mapping[int, int]
+    """The destination partition by source partition; with HASH of the records without a key."""
+
+    @property
+    def is_identity(self) -> bool:
+        """Return whether each partition keeps its number."""
+        return self.placement is Placement.KEEP and all(ours == theirs for ours, theirs in self.partitions.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plans of all topics by the name at the source."""
+
+    topics: Mapping[str, TopicPlan] = field(default_factory=dict)
+
+    def of(self, topics: Iterable[str]) -> Plan:
+        """Return the plan of these topics only."""
+        return Plan({topic: self.topics[topic] for topic in topics})
+
+    def to_json(self) -> str:
+        """Return the plan as text, from which `from_json` reads it."""
+        topics = {
+            name: {
+                "destination": topic.destination,
+                "placement": topic.placement.value,
+                "partitions": {str(ours): theirs for ours, theirs in sorted(topic.partitions.items())},
+            }
+            for name, topic in sorted(self.topics.items())
+        }
+        return json.dumps({"version": VERSION, "topics": topics}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Return the plan of a text. Raises ValueError if it is not a plan of this version."""
+        try:
+            value = json.loads(text)
+            if value["version"] != VERSION:
+                raise ValueError(f"its version is {value['version']}, expected {VERSION}")
+            return cls({name: _topic_of(name, entry) for name, entry in value["topics"].items()})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it lacks {error}") from None
+
+
+def _topic_of(name: str, entry: Mapping[str, Any]) -> TopicPlan:
+    partitions = {int(ours): int(theirs) for ours, theirs in entry["partitions"].items()}
+    return TopicPlan(name, str(entry["destination"]), Placement(entry["placement"]), partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A topic as one cluster has it."""
+
+    name: str
+    partitions: Sequence[int]
+    log_format: LogFormat
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({len(self.partitions)} partitions)"
+
+
+def plan_topic(source: Side, destination: Side, wanted: Placement, before: TopicPlan | None = None) -> TopicPlan:
+    """Return the plan of one topic.
+
+    What `before` says of a partition stays, unless the job file now wants another placement or another topic. Raises
+    ConfigError if the partitions cannot be kept.
+    """
+    if before is not None and before.destination != destination.name:
+        before = None
+    if wanted is Placement.AUTO:
+        same = len(source.partitions) == len(destination.partitions)
+        placement = before.placement if before is not None else Placement.KEEP if same else Placement.HASH
+    else:
+        placement = wanted
+    held: Mapping[int, int] = before.partitions if before is not None and before.placement is placement else {}
+    partitions = _hashed(source, destination, held) if placement is Placement.HASH else _kept(source, destination, held)
+    return TopicPlan(source.name, destination.name, placement, partitions)
+
+
+def _kept(source: Side, destination: Side, before: Mapping[int, int]) -> dict[int, int]:
+    """Return a destination partition for each source partition, no two alike."""
+    if not (source.log_format.is_broker_bound or destination.log_format.is_broker_bound):
+        if missing := sorted(set(source.partitions) - set(destination.partitions)):
+            raise _too_few(source, destination, missing)
+        return {partition: partition for partition in source.partitions}
+    # The numbers of Kafka 0.7 name brokers, so the partitions are numbered in the order in which they appeared.
+    kept = dict(before)
+    free = sorted(set(destination.partitions) - set(kept.values()))
+    for partition in sorted(set(source.partitions) - kept.keys()):
+        if not free:
+            raise _too_few(source, destination, sorted(set(source.partitions) - kept.keys()))
+        kept[partition] = free.pop(0)
+    return kept
+
+
+def _too_few(source: Side, destination: Side, without: Sequence[int]) -> ConfigError:
+    names = ", ".join(source.log_format.partition_name(partition) for partition in without)
+    return ConfigError(
+        f"cannot keep the partitions of topic {source}: {destination} has none for partition {names}. Add partitions "
+        f'to {destination.name!r}, or place its records by their keys: [topics] partitions = "hash"'
+    )
+
+
+def _hashed(source: Side, destination: Side, before: Mapping[int, int]) -> dict[int, int]:
+    """Return the partitions of records without a key, evenly divided over the destination."""
+    if not destination.partitions:
+        raise ConfigError(f"cannot mirror into topic {destination}: no broker is there. Start the brokers")
+    placed = {ours: theirs for ours, theirs in before.items() if theirs in set(destination.partitions)}
+    for partition in sorted(set(source.partitions) - placed.keys()):
+        placed[partition] = sorted(destination.partitions)[len(placed) % len(destination.partitions)]
+    return placed

@@ -1,0 +1,142 @@
+"""The query of a mirror: a stream from one cluster to the other, which starts again when the plan must change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamgroup.errors import ConfigError, TransportError
+from streamgroup.jobs.following import POLL_S, Say, finish, finish_on_signal, follow, trigger_options
+from streamgroup.jobs.mirror.clusters import Clusters
+from streamgroup.jobs.mirror.columns import Abilities, columns_of
+from streamgroup.jobs.mirror.config import MirrorConfig
+from streamgroup.jobs.mirror.plan import Plan
+from streamgroup.jobs.mirror.plan_log import settle
+from streamgroup.jobs.signals import StopRequest
+from streamgroup.jobs.sinkguard import Files
+
+WATCH_S = 10.0
+"""Seconds between two looks for new topics and partitions."""
+_SUBSCRIPTIONS = ("subscribe", "subscribepattern")
+
+
+def mirror(
+    spark: SparkSession, config: MirrorConfig, clusters: Clusters, files: Files, *, stop: StopRequest, say: Say
+) -> None:
+    """Copy records until the backlog is read or a signal requests a stop.
+
+    Raises ConfigError if a topic cannot be mirrored, StreamingQueryException if the query fails.
+    """
+    common = _common(clusters, say)
+    while not stop:
+        plan = settle(files, config.plan, clusters.plan)
+        topics = clusters.topics()
+        watch = PlanWatch(clusters, plan, topics, say)
+        if not topics:
+            say("no topic matches subscribePattern yet; waiting for one")
+            while not stop and not watch.has_changed():
+                time.sleep(POLL_S)
+            continue
+        query = start(spark, config, plan.of(topics), common)
+        say(f"started {describe(plan.of(topics))}; query {query.id}")
+        try:
+            still_runs = follow(query, stop, say, watch.has_changed)
+        except StreamingQueryException:
+            if clusters.plan(plan) == plan:
+                raise
+            say("the query has met a partition that is newer than its plan; starting again at the batch that failed")
+            continue
+        if not still_runs:
+            return
+        if stop:
+            finish_on_signal(query, stop.name, config.stop.timeout_seconds, say)
+        else:
+            say("topics or partitions have changed; starting again with them")
+            finish(query, config.stop.timeout_seconds, say)
+
+
+def _common(clusters: Clusters, say: Say) -> Abilities:
+    """Return what the records of both clusters can hold. Say what the destination cannot hold."""
+    source, destination = clusters.abilities()
+    for what in ("keys", "timestamps", "headers"):
+        if getattr(source, what) and not getattr(destination, what):
+            say(f"{what} are not copied: the records of the destination have none")
+    return source & destination
+
+
+def start(spark: SparkSession, config: MirrorConfig, plan: Plan, common: Abilities) -> StreamingQuery:
+    """Start the query over the topics of `plan`."""
+    rows = spark.readStream.format("streamgroup").options(**source_options(config, list(plan.topics), common)).load()
+    writer: Any = rows.selectExpr(*columns_of(plan, common)).writeStream.format("streamgroup").outputMode("append")
+    writer = writer.options(**config.destination).option("checkpointLocation", config.checkpoint)
+    writer = writer.queryName(query_name(config))
+    if common.timestamps:
+        writer = writer.option("includeTimestamp", "true")
+    if trigger := trigger_options(config.trigger):
+        writer = writer.trigger(**trigger)
+    query: StreamingQuery = writer.start()
+    return query
+
+
+def source_options(config: MirrorConfig, topics: Sequence[str], common: Abilities) -> dict[str, str]:
+    """Return the options of the read.
+
+    The mirror looks itself for the topics of a pattern, so that no record of a topic arrives before it has a plan.
+    """
+    options = {name: value for name, value in config.source.items() if name.lower() not in _SUBSCRIPTIONS}
+    if not any(name.lower() == "assign" for name in options):
+        options["subscribe"] = ",".join(topics)
+    if common.headers:
+        options["includeHeaders"] = "true"
+    return options
+
+
+def query_name(config: MirrorConfig) -> str:
+    """Return the query's name in Spark's web UI, which distinguishes the members of one mirror."""
+    return config.spark.app_name if config.member is None else f"{config.spark.app_name}-{config.member}"
+
+
+def describe(plan: Plan) -> str:
+    """Return the topics of a plan in one line."""
+    shown = [f"{t.source} -> {t.destination} ({t.placement.value})" for t in plan.topics.values()]
+    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more topics" if len(shown) > 5 else "")
+
+
+class PlanWatch:
+    """Looks from time to time whether the plan must change: for new topics, and for new partitions."""
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        plan: Plan,
+        topics: Sequence[str],
+        say: Say,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clusters = clusters
+        self._plan = plan
+        self._topics = list(topics)
+        self._say = say
+        self._clock = clock
+        self._next = clock() + WATCH_S
+        self._said = ""
+
+    def has_changed(self) -> bool:
+        """Return whether the plan must change. A cluster that cannot be reached changes nothing."""
+        if self._clock() < self._next:
+            return False
+        try:
+            return self._clusters.plan(self._plan) != self._plan or self._clusters.topics() != self._topics
+        except (ConfigError, TransportError) as error:
+            # The topics that are mirrored go on. The line is said once, not at each look.
+            if str(error) != self._said:
+                self._say(f"warning: {error}")
+            self._said = str(error)
+            return False
+        finally:
+            self._next = self._clock() + WATCH_S

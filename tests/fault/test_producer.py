@@ -1,0 +1,272 @@
+"""The producer under cut connections, restarts of brokers and moves of leaders: what is in the logs afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from streamgroup.errors import StreamGroupError
+from streamgroup.executor.producer_pool import PRODUCERS
+from streamgroup.executor.sink_writer import write
+from streamgroup.options.parse_sink import parse_sink
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
+from tests.fault.cutter import Cut, CutPlan, Cutter, plan_of
+from tests.fault.harness import Streams
+from tests.fault.operators import elect_preferred, leaders, look, moved, reassign
+from tests.waiting import soon, wait_until
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+PARTITIONS = 6
+ROUND = 40
+"""Records that the task hands over at once."""
+CUTS = 50
+CONFIG = {"min.insync.replicas": 2, "auto.leader.rebalance.enable": False}
+SEED = 12
+START_S = 120.0
+OPERATION_S = 150.0
+SMALL = {
+    "kafka.batch.size": "500",
+    "kafka.linger.ms": "0",
+    "kafka.buffer.memory": "8000",
+    "kafka.max.block.ms": "120000",
+    "kafka.request.timeout.ms": "10000",
+    "kafka.retry.backoff.ms": "20",
+    "kafka.retry.backoff.max.ms": "200",
+}
+"""Batches of a few records, many requests, and at most some 80 records that are not acknowledged: so the faults fall
+into the middle of the write."""
+IDEMPOTENT = {"kafka.enable.idempotence": "true"}
+WITHOUT = {
+    "kafka.enable.idempotence": "false",
+    "kafka.acks": "all",
+    "kafka.max.in.flight.requests.per.connection": "1",
+}
+
+Report = Callable[[str], None]
+Operation = Callable[[], object]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaServer]:
+    with KafkaServer(brokers=3, config=CONFIG, proxied=True, start_timeout_s=START_S) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def old_kafka() -> Iterator[KafkaServer]:
+    """One broker that answers a repeated batch as the first versions with producer ids do."""
+    with KafkaServer("1.1.1", proxied=True, start_timeout_s=START_S) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process() -> Iterator[None]:
+    yield
+    PRODUCERS.clear()
+
+
+@contextlib.contextmanager
+def cutting(server: KafkaServer, plan: CutPlan) -> Iterator[None]:
+    """Put a cutter between each proxy and its broker."""
+    direct = [proxy.upstream for proxy in server.proxies]
+    with contextlib.ExitStack() as stack:
+        for proxy, upstream in zip(server.proxies, direct, strict=True):
+            assert upstream is not None
+            proxy.upstream = stack.enter_context(Cutter(upstream, plan)).address
+        try:
+            yield
+        finally:
+            for proxy, upstream in zip(server.proxies, direct, strict=True):
+                proxy.upstream = upstream
+
+
+class Rounds:
+    """The rows of the task, in rounds, while the operations are carried out one after the other in another thread.
+
+    Values are `partition/number`, numbered in each partition. The rounds are divided among the operations, and each
+    operation begins with its first round. The next one begins when it has ended and its rounds are handed over.
+    """
+
+    def __init__(self, records: int, operations: list[Operation], cuts: int) -> None:
+        self.records = records
+        self.cuts = cuts
+        """Connections that are cut meanwhile."""
+        self._operations = operations
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        rounds = [range(first, min(first + ROUND, self.records)) for first in range(0, self.records, ROUND)]
+        stages = len(self._operations) + 1
+        ends = [len(rounds) * (stage + 1) // stages for stage in range(stages)]
+        start = ends.pop(0)
+        yield from map(self._batch, rounds[:start])
+        for operation, end in zip(self._operations, ends, strict=True):
+            with _beside(operation):
+                yield from map(self._batch, rounds[start:end])
+            start = end
+
+    def _batch(self, numbers: range) -> pa.RecordBatch:
+        return pa.record_batch(
+            {
+                "value": pa.array([_value(n) for n in numbers]),
+                "partition": pa.array([n % PARTITIONS for n in numbers], pa.int32()),
+            }
+        )
+
+    def expected(self) -> list[list[bytes]]:
+        """The values of each partition, in their order."""
+        return [[_value(n) for n in range(p, self.records, PARTITIONS)] for p in range(PARTITIONS)]
+
+
+def _value(number: int) -> bytes:
+    return b"%d/%d" % (number % PARTITIONS, number // PARTITIONS) + b"." * 80
+
+
+@contextlib.contextmanager
+def _beside(operation: Operation) -> Iterator[None]:
+    """Carry `operation` out in another thread, and wait for its end at the end of the block."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            operation()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name=f"operation-{operation!r}"[:60])
+    thread.start()
+    yield
+    thread.join(OPERATION_S)
+    assert not thread.is_alive(), f"not within {OPERATION_S:.0f} s: {operation}"
+    assert not failed, failed
+
+
+def read_back(server: KafkaServer, topic: str, isolation: str) -> list[list[bytes]]:
+    """The values of each partition, in their order, by librdkafka."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": server.direct_servers,
+            "group.id": "unused",
+            "isolation.level": isolation,
+            "check.crcs": True,
+            "log_level": 0,
+        }
+    )
+    partitions = [TopicPartition(topic, p, 0) for p in range(PARTITIONS)]
+    ends = [consumer.get_watermark_offsets(tp, timeout=20)[1] for tp in partitions]
+    consumer.assign(partitions)
+    found: list[list[bytes]] = [[] for _ in partitions]
+    deadline = soon(60)
+    while [tp.offset for tp in consumer.position(partitions)] != ends and sum(ends) > sum(map(len, found)):
+        assert time.monotonic() < deadline, f"librdkafka has read {[len(each) for each in found]} of {ends} records"
+        for message in consumer.consume(1000, 0.2):
+            assert message.error() is None, message.error()
+            found[message.partition()].append(message.value())
+    consumer.close()
+    return found
+
+
+def repeated(found: list[list[bytes]]) -> int:
+    return sum(count - 1 for values in found for count in Counter(values).values())
+
+
+def first_ones(values: list[bytes]) -> list[bytes]:
+    """The values without their repetitions."""
+    return list(dict.fromkeys(values))
+
+
+def operations_on(kafka: KafkaServer, topic: str, home: Path) -> list[Operation]:
+    """Restarts of brokers, clean and by kill -9, and moves of leaders, as long as records are written."""
+    streams = Streams(kafka, topic, "unused")
+    first, second = kafka.brokers[0], kafka.brokers[1]
+
+    def move() -> None:
+        before = look(streams)
+        reassign(streams, home, {tp: [(leader + n) % 3 for n in (1, 2, 3)] for tp, leader in leaders(before)})
+        elect_preferred(streams)
+        wait_until(lambda: moved(streams, before), "every partition has another leader")
+
+    def elect() -> None:
+        elect_preferred(streams)
+
+    return [first.stop, first.restart, elect, second.kill, second.restart, elect, move]
+
+
+@pytest.mark.parametrize("idempotence", ["on", pytest.param("off", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("records", "cuts", "times"),
+    [(2_000, CUTS, 1), pytest.param(20_000, 10 * CUTS, 3, marks=[pytest.mark.long, pytest.mark.timeout(1200)])],
+)
+def test_cuts_restarts_and_moves_of_leaders(
+    *,
+    records: int,
+    cuts: int,
+    times: int,
+    idempotence: str,
+    kafka: KafkaServer,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    report: Report,
+) -> None:
+    topic = make_topic(kafka, PARTITIONS, replication=3)
+    rounds = Rounds(records, operations_on(kafka, topic, tmp_path) * times, cuts)
+    check(written_under(kafka, topic, rounds, idempotence, report), rounds, idempotence)
+
+
+@pytest.mark.parametrize("idempotence", [pytest.param("on", marks=pytest.mark.long), "off"])
+def test_cuts_and_a_crash_of_the_only_broker_which_is_an_old_one(
+    *, idempotence: str, old_kafka: KafkaServer, make_topic: MakeTopic, report: Report
+) -> None:
+    topic, broker = make_topic(old_kafka, PARTITIONS), old_kafka.brokers[0]
+
+    def crash() -> None:
+        broker.kill()
+        broker.restart()
+
+    rounds = Rounds(2_000, [crash, broker.restart], CUTS)
+    check(written_under(old_kafka, topic, rounds, idempotence, report), rounds, idempotence)
+
+
+def written_under(
+    kafka: KafkaServer, topic: str, rounds: Rounds, idempotence: str, report: Report
+) -> list[list[bytes]]:
+    """Write the rounds while connections are cut as planned, and return what is in the logs."""
+    plan = CutPlan(plan_of(SEED, rounds.cuts))
+    mode = IDEMPOTENT if idempotence == "on" else WITHOUT
+    options = parse_sink({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic, **SMALL, **mode})
+    began = time.monotonic()
+    with cutting(kafka, plan):
+        try:
+            written = write(iter(rounds), options)
+        except StreamGroupError as error:
+            raise AssertionError(f"after {plan.requests} requests and {plan.made} cuts: {error}") from error
+    took = time.monotonic() - began
+    assert written.records == rounds.records
+    assert not plan.left, f"only {plan.made.total()} connections were cut in {plan.requests} requests"
+    found = read_back(kafka, topic, "read_uncommitted")
+    report(
+        f"Kafka {kafka.version}, idempotence {idempotence}: {rounds.records} records in {plan.requests} requests, "
+        f"{took:.1f} s; cuts {', '.join(f'{cut.name.lower()} {plan.made[cut]}' for cut in Cut)}; "
+        f"repeated {repeated(found)}"
+    )
+    assert read_back(kafka, topic, "read_committed") == found
+    return found
+
+
+def check(found: list[list[bytes]], rounds: Rounds, idempotence: str) -> None:
+    """With idempotence nothing is missing, repeated or out of order. Without it records are repeated, which shows that
+    the cuts fall where they hurt; with one request in flight a repetition never comes before its predecessors."""
+    if idempotence == "on":
+        assert found == rounds.expected()
+    else:
+        assert repeated(found) > 0
+        assert list(map(first_ones, found)) == rounds.expected()

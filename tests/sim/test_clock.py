@@ -1,0 +1,59 @@
+"""The simulated clock ends a world in which something repeats without letting time go by."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim import checker as words
+from tests.sim.checker import Violation
+from tests.sim.clock import Endless, SimulatedClock, Sleep, Steps, Thread, Until
+from tests.sim.runs import plan_of
+from tests.sim.world import World
+
+
+def test_a_timer_that_is_due_again_at_once_ends_the_world() -> None:
+    clock = SimulatedClock()
+
+    def again() -> None:
+        clock.after(0.0, again)
+
+    clock.after(3.0, again)
+    with pytest.raises(Endless, match="more than 10000 events at this instant"):
+        clock.run_until(10.0)
+    assert clock.now == 3.0
+
+
+def test_a_thread_whose_waits_are_over_at_once_ends_the_world() -> None:
+    clock = SimulatedClock()
+
+    def steps() -> Steps:
+        while True:
+            yield Until(lambda: True, 1.0)
+
+    Thread(clock, steps(), lambda act: act(), lambda error: None)
+    with pytest.raises(Endless, match="waits of <generator"):
+        clock.run_until(10.0)
+
+
+def test_many_events_of_many_instants_are_not_endless() -> None:
+    clock = SimulatedClock()
+
+    def steps() -> Steps:
+        for _ in range(20_000):
+            yield Sleep(0.001)
+
+    Thread(clock, steps(), lambda act: act(), lambda error: None)
+    clock.run_until(30.0)
+    assert clock.events > 20_000
+
+
+def test_an_endless_world_is_a_violation() -> None:
+    plan = plan_of(0)
+    world = World(plan.seed, plan.settings)
+
+    def director(_: World) -> Steps:
+        while True:
+            yield Sleep(0.0)
+
+    with pytest.raises(Violation, match=f"^{words.ENDLESS} at 0.000"):
+        world.run(5.0, director=director)

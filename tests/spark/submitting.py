@@ -1,0 +1,67 @@
+"""Jobs as users run them: by spark-submit, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SUBMIT = Path(sys.executable).with_name("spark-submit")
+
+
+class Job:
+    """spark-submit of a job, and what it has said."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, name: str) -> None:
+        self.process = process
+        self._log = log
+        self._mark = f"{name}: "
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def said(self) -> list[str]:
+        """The job's own lines."""
+        return [line.removeprefix(self._mark) for line in self.log().splitlines() if line.startswith(self._mark)]
+
+    def exit_code(self, timeout: float = 60.0) -> int:
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job still runs; the end of its log:\n{self.log()[-4000:]}") from None
+
+
+@contextmanager
+def submitted(
+    home: Path, file: Path, *arguments: str, script: str = "ingest", environment: Mapping[str, str] | None = None
+) -> Iterator[Job]:
+    """Run the job `jobs/<script>.py` in `home`, away from the sources; nothing of it outlives the block."""
+    jvm = ["--driver-memory", "512m", "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    argv = [SUBMIT, "--master", "local[1]", *jvm, ROOT / "jobs" / f"{script}.py"]
+    log = home / "job.log"
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    settings = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*argv, "--config", file, *arguments],
+            cwd=home,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**inherited, **settings, **(environment or {})},
+            start_new_session=True,
+        )
+    try:
+        yield Job(process, log, script)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)

@@ -1,0 +1,217 @@
+"""The mirror within a session: hashed partitions, new topics of a pattern, and what a verification finds."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from pyspark.sql import SparkSession
+
+from streamgroup.errors import ConfigError
+from streamgroup.jobs.mirror.clusters import Clusters
+from streamgroup.jobs.mirror.config import MirrorConfig, load
+from streamgroup.jobs.mirror.plan import Placement, Plan, TopicPlan
+from streamgroup.jobs.mirror.plan_log import latest
+from streamgroup.jobs.mirror.query import mirror
+from streamgroup.jobs.mirror.report import Comparison, Place
+from streamgroup.jobs.mirror.verify import compare
+from streamgroup.jobs.signals import StopRequest
+from streamgroup.jobs.sinkguard import HadoopFiles
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
+from tests.spark.support import log_ends
+
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(180)]
+
+T0 = int(time.time()) * 1000 - 3_600_000
+"""An hour ago: a broker deletes records whose timestamps are older than its retention time."""
+_numbers = itertools.count()
+
+
+def configured(home: Path, server: KafkaServer, subscription: str, more: str = "") -> MirrorConfig:
+    file = home / "mirror.toml"
+    file.write_text(
+        f"""
+        [source]
+        kafka.bootstrap.servers = "{server.bootstrap_servers}"
+        kafka.group.id = "{home.name}"
+        {subscription}
+        [destination]
+        kafka.bootstrap.servers = "{server.bootstrap_servers}"
+        [mirror]
+        checkpoint = "{home}/checkpoint"
+        plan = "{home}/plan"
+        [trigger]
+        available_now = true
+        [rename]
+        match = "^from"
+        replace = "to"
+        {more}
+        """
+    )
+    return load(file, None, {})
+
+
+def copy(spark: SparkSession, config: MirrorConfig) -> list[str]:
+    """Mirror the backlog; what the job has said."""
+    said: list[str] = []
+    with closing(Clusters(config)) as clusters:
+        mirror(spark, config, clusters, HadoopFiles(spark), stop=StopRequest(), say=said.append)
+    return said
+
+
+def verified(spark: SparkSession, config: MirrorConfig) -> list[Comparison]:
+    _, plan = latest(HadoopFiles(spark), config.plan)
+    with closing(Clusters(config)) as clusters:
+        return compare(spark, config, clusters, plan.of(clusters.topics()))
+
+
+def produce(server: KafkaServer, topic: str, partition: int, *records: tuple[str, int] | str, **more: object) -> None:
+    """Values with their timestamps, after T0."""
+    producer = Producer({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+    for record in records:
+        value, timestamp = record if isinstance(record, tuple) else (record, int(record[1:] or 0))
+        producer.produce(topic, value.encode(), partition=partition, timestamp=T0 + timestamp, **more)
+    assert producer.flush(30) == 0
+
+
+def records_of(server: KafkaServer, topic: str, partitions: int) -> list[list[Message]]:
+    consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "nobody", "log_level": 3})
+    ends = log_ends(server, topic, partitions)
+    found: list[list[Message]] = [[] for _ in range(partitions)]
+    try:
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])
+        while sum(map(len, found)) < sum(ends.values()):
+            for message in consumer.consume(1_000, timeout=1.0):
+                found[message.partition()].append(message)
+    finally:
+        consumer.close()
+    return found
+
+
+def test_a_verification_tells_losses_from_repeats(
+    tmp_path: Path, spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    number = next(_numbers)
+    source = make_topic(kafka41, 2, name=f"from-compared-{number}")
+    destination = make_topic(kafka41, 2, name=f"to-compared-{number}")
+    config = configured(tmp_path, kafka41, f'subscribe = "{source}"')
+    produce(kafka41, source, 0, "a0", "a1", "a2", "a3", "a4", "a5")
+    produce(kafka41, destination, 0, "a0", "a1", "a0", "a1", "a3", "x9")
+    produce(kafka41, source, 1, "b0", "b1", "b2", headers=[("h", b"1")])
+    produce(kafka41, destination, 1, ("b0", 77), "b2", "b1", headers=[("h", b"1")])
+    plan = Plan({source: TopicPlan(source, destination, Placement.KEEP, {0: 0, 1: 1})})
+    with closing(Clusters(config)) as clusters:
+        first, second = compare(spark, config, clusters, plan)
+    no_sums = {"source_sum": 0, "destination_sum": 0}
+    assert replace(first, **no_sums) == Comparison(
+        f"{source}-0",
+        f"{destination}-0",
+        source_records=6,
+        destination_records=6,
+        source_offsets=(0, 5),
+        destination_offsets=(0, 5),
+        lost=1,
+        behind=2,
+        repeated=2,
+        extra=1,
+        first_lost=Place("0", 2),
+        first_behind=Place("0", 4),
+        first_extra=Place("0", 5),
+    )
+    assert first.checksums[0] != first.checksums[1]
+    assert replace(second, **no_sums) == Comparison(
+        f"{source}-1",
+        f"{destination}-1",
+        source_records=3,
+        destination_records=3,
+        source_offsets=(0, 2),
+        destination_offsets=(0, 2),
+        disordered=1,
+        retimed=1,
+        first_disordered=Place("1", 2),
+        first_retimed=Place("1", 0),
+    )
+    assert second.checksums[0] == second.checksums[1]
+
+
+def test_keys_place_records_where_the_counts_differ(
+    tmp_path: Path, spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    number = next(_numbers)
+    source = make_topic(kafka41, 3, name=f"from-hashed-{number}")
+    destination = make_topic(kafka41, 2, name=f"to-hashed-{number}")
+    config = configured(tmp_path, kafka41, f'subscribe = "{source}"')
+    keys = [f"k{n}" for n in range(20)]
+    for partition in range(3):
+        for n, key in enumerate(keys[partition::3]):
+            produce(kafka41, source, partition, f"{partition}{n}", key=key, headers=[("h", None), ("g", b"1")])
+        produce(kafka41, source, partition, *(f"n{m}" for m in range(partition * 50, partition * 50 + 50)))
+    said = copy(spark, config)
+    assert f"started {source} -> {destination} (hash)" in said[0]
+    found = records_of(kafka41, destination, 2)
+    keyless = [[m.value().decode() for m in messages if m.key() is None] for messages in found]
+    assert [v for v in keyless[0] if int(v[1:]) < 50] == [f"n{n}" for n in range(50)], "source partition 0"
+    assert [v for v in keyless[0] if int(v[1:]) >= 50] == [f"n{n}" for n in range(100, 150)], "source partition 2"
+    assert keyless[1] == [f"n{n}" for n in range(50, 100)]
+    keyed = [m for messages in found for m in messages if m.key() is not None]
+    assert sorted(m.key().decode() for m in keyed) == sorted(keys)
+    assert {tuple(m.headers()) for m in keyed} == {(("h", None), ("g", b"1"))}
+    assert all(m.timestamp()[1] == T0 + int(m.value()[1:]) for messages in found for m in messages)
+
+    by_java = make_topic(kafka41, 2)
+    producer = Producer({"bootstrap.servers": kafka41.bootstrap_servers, "partitioner": "murmur2_random"})
+    for key in keys:
+        producer.produce(by_java, b"", key=key)
+    assert producer.flush(30) == 0
+    placed = [{m.key() for m in messages} for messages in records_of(kafka41, by_java, 2)]
+    assert [{m.key() for m in messages if m.key()} for messages in found] == placed
+
+    (row,) = verified(spark, config)
+    assert row.is_equal
+    assert (row.source, row.source_records, row.destination_records, row.repeated) == (source, 170, 170, 0)
+
+
+def test_a_mirror_of_a_pattern_takes_new_topics(
+    tmp_path: Path, spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    number = next(_numbers)
+    first = make_topic(kafka41, 1, name=f"from-{number}-first")
+    config = configured(
+        tmp_path, kafka41, f'subscribePattern = "from-{number}-.*"', '[topics]\npartitions = "keep"\ncreate = true'
+    )
+    produce(kafka41, first, 0, "a0", "a1")
+    copy(spark, config)
+    second = make_topic(kafka41, 2, name=f"from-{number}-second")
+    produce(kafka41, first, 0, "a2")
+    produce(kafka41, second, 1, "b0")
+    copy(spark, config)
+    assert [m.value() for m in records_of(kafka41, f"to-{number}-first", 1)[0]] == [b"a0", b"a1", b"a2"]
+    assert [m.value() for m in records_of(kafka41, f"to-{number}-second", 2)[1]] == [b"b0"]
+    rows = verified(spark, config)
+    assert all(row.is_equal for row in rows)
+    assert [row.source for row in rows] == [f"{first}-0", f"{second}-0", f"{second}-1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", r"the destination has no topic 'to-.*' \(2 partitions\)\. Create it, or .* create = true"),
+        (
+            "table = { {source} = '{source}' }",
+            r"source and destination are one cluster, and the mirror reads that topic",
+        ),
+    ],
+)
+def test_a_topic_that_cannot_be_mirrored_is_refused(
+    tmp_path: Path, spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, *, more: str, said: str
+) -> None:
+    source = make_topic(kafka41, 2, name=f"from-refused-{next(_numbers)}")
+    config = configured(tmp_path, kafka41, f'subscribe = "{source}"', more.replace("{source}", source))
+    with pytest.raises(ConfigError, match=said):
+        copy(spark, config)

@@ -1,0 +1,90 @@
+"""The memory of a worker that writes far more than `buffer.memory` while some brokers do not answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.fakes.scripted_cluster import ScriptedCluster
+from tests.unit.executor.producing import TOPIC
+
+Start = Callable[..., ScriptedCluster]
+
+MIB = 1 << 20
+BUFFER = 8 * MIB
+BATCH = 4 * MIB
+"""Of the Arrow batches that the task gets."""
+BATCHES = 24
+BROKERS = 8
+SILENT_S = 6.0
+"""Long enough for the task to fill `buffer.memory`."""
+MOST = BUFFER + BUFFER // 2 + 6 * BATCH
+"""Half of `buffer.memory` more, for batches that are held by a few of their records. And a constant: the batch that the
+task gives, the Python values it was made of, the batch before, the records by partition, and what is encoded."""
+
+WRITE_AND_MEASURE = """
+import sys
+import numpy as np
+import pyarrow as pa
+from streamgroup.executor.sink_writer import write
+from streamgroup.options.parse_sink import parse_sink
+
+servers, topic, buffer, size, count, brokers, order = sys.argv[1:]
+options = parse_sink({
+    "kafka.bootstrap.servers": servers, "topic": topic, "kafka.buffer.memory": buffer, "kafka.batch.size": "65536",
+})
+ROWS = 1000
+value = int(size) // ROWS
+partitions = np.arange(ROWS, dtype=np.int32) % int(brokers)
+if order == "sorted":
+    partitions.sort()
+
+def status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+def batches(count):
+    for number in range(count):
+        values = pa.array([b"%d/%d/" % (number, row) + b"x" * (value - 20) for row in range(ROWS)], pa.binary())
+        yield pa.record_batch({"value": values, "partition": pa.array(partitions)})
+
+write(batches(2), options)
+print("warm", flush=True)
+sys.stdin.readline()
+before = status("VmRSS")
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")  # the peak begins anew
+written = write(batches(int(count)), options)
+print(status("VmHWM") - before, written.records, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("order", "silent"), [("mixed", 1), ("sorted", 1), ("mixed", BROKERS)])
+def test_a_write_holds_little_more_than_buffer_memory(start_cluster: Start, order: str, silent: int) -> None:
+    cluster = start_cluster(BROKERS, {TOPIC: BROKERS}, max_message_bytes=MIB)
+    servers = ",".join(f"{host}:{port}" for host, port in cluster.addresses)
+    numbers = [str(each) for each in (BUFFER, BATCH, BATCHES, BROKERS)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITE_AND_MEASURE, servers, TOPIC, *numbers, order],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Arrays are returned to the system as soon as they are freed: what counts is what the writer holds.
+        env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": "32768"},
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "warm\n"
+        for node in range(silent):
+            cluster.delay(SILENT_S, node)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        grown, records = map(int, process.stdout.readline().split())
+    assert records == BATCHES * 1000
+    assert grown < MOST, f"{grown / MIB:.1f} MiB"

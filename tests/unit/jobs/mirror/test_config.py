@@ -1,0 +1,144 @@
+"""The file of a mirror."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.jobs.job_file import SparkSettings, Stop, Trigger
+from streamgroup.jobs.mirror.config import MirrorConfig, Placements, load
+from streamgroup.jobs.mirror.keys import SECTIONS
+from streamgroup.jobs.mirror.plan import Placement
+from streamgroup.jobs.mirror.renaming import Renaming
+
+ROOT = Path(__file__).parents[4]
+SOURCE = '[source]\nkafka.bootstrap.servers = "old:9092"\nkafka.group.id = "g"\nsubscribe = "orders"\n'
+DESTINATION = '[destination]\nkafka.bootstrap.servers = "new:9092"\n'
+MIRROR = '[mirror]\ncheckpoint = "c"\nplan = "p"\n'
+LEAST = SOURCE + DESTINATION + MIRROR
+IN_FLIGHT = "kafka.max.in.flight.requests.per.connection"
+
+
+def read(tmp_path: Path, text: str, member: str | None = None) -> MirrorConfig:
+    file = tmp_path / "job.toml"
+    file.write_text(text)
+    return load(file, member, {})
+
+
+def problem(tmp_path: Path, text: str, member: str | None = None) -> str:
+    with pytest.raises(ConfigError) as raised:
+        read(tmp_path, text, member)
+    return str(raised.value)
+
+
+def test_the_smallest_mirror_has_defaults(tmp_path: Path) -> None:
+    config = read(tmp_path, LEAST)
+    assert config.source["startingOffsets"] == "earliest", "a mirror copies what is there"
+    assert config.destination == {"kafka.bootstrap.servers": "new:9092"}
+    assert (config.checkpoint, config.plan, config.create) == ("c", "p", False)
+    assert (config.placements, config.renaming) == (Placements(), Renaming())
+    assert (config.trigger, config.stop, config.spark) == (Trigger(), Stop(60.0), SparkSettings("job"))
+
+
+def test_a_start_of_its_own_is_kept(tmp_path: Path) -> None:
+    config = read(tmp_path, LEAST.replace('"orders"', '"orders"\nstartingTimestamp = 5'))
+    assert "startingOffsets" not in config.source
+
+
+def test_every_key_arrives(tmp_path: Path) -> None:
+    config = read(
+        tmp_path,
+        LEAST.replace('"c"', '"c/{member}"')
+        + """
+        [topics]
+        partitions = "hash"
+        partitions_of = { "a.b" = "keep" }
+        create = true
+        [rename]
+        prefix = "p-"
+        match = "(x)"
+        replace = '\\1'
+        table = { a.b = "c" }
+        [trigger]
+        once = true
+        [spark]
+        app_name = "it"
+        conf = { spark.x = 3 }
+        [stop]
+        timeout_seconds = 2
+        [verify]
+        source = { endingTimestamp = 7 }
+        destination = { startingTimestamp = 5 }
+        """,
+        "m",
+    )
+    assert config.placements == Placements(Placement.HASH, {"a.b": Placement.KEEP})
+    assert config.placements.of("a.b") is Placement.KEEP
+    assert config.placements.of("other") is Placement.HASH
+    assert config.renaming == Renaming({"a.b": "c"}, "(x)", r"\1", "p-")
+    assert config.create
+    assert (config.checkpoint, config.member) == ("c/m", "m")
+    assert (config.trigger, config.stop) == (Trigger(once=True), Stop(2.0))
+    assert config.spark == SparkSettings("it", {"spark.x": "3"})
+    assert (config.verify_source, config.verify_destination) == ({"endingTimestamp": "7"}, {"startingTimestamp": "5"})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DESTINATION + MIRROR, "section [source] is required. Add it with the options of a read"),
+        (SOURCE + MIRROR, "section [destination] is required. Add it with the options of a write"),
+        (SOURCE + DESTINATION, "[mirror] checkpoint is required"),
+        (LEAST + "[topic]\n", "unknown section [topic]. Did you mean [topics]?"),
+        (
+            LEAST + '[topics]\npartitions = "keeep"',
+            "for [topics] partitions. Did you mean 'keep'?",
+        ),
+        (LEAST + '[topics.partitions_of]\na = "x"', "for [topics.partitions_of] a. Set one of keep, hash, auto"),
+        (LEAST + '[rename]\nmatch = "("', "invalid value in [rename]: match is not a regular expression"),
+        (LEAST + '[rename]\nreplace = "x"', "[rename] replace has no effect without match"),
+        (LEAST.replace("subscribe =", "subscribee ="), "[source]: "),
+        (LEAST.replace("[destination]", "minPartitions = 9\n[destination]"), "would mix up the order of its records"),
+        (
+            LEAST.replace("[destination]", "includeHeaders = true\n[destination]"),
+            "cannot set includeHeaders in [source]",
+        ),
+        (LEAST.replace("[mirror]", 'topic = "t"\n[mirror]'), "cannot set topic in [destination]: all records would go"),
+        (LEAST.replace("[mirror]", "kafka.acks = 0\n[mirror]"), "nobody would notice lost records"),
+        (
+            LEAST.replace("[mirror]", f"kafka.acks = 1\n{IN_FLIGHT} = 5\n[mirror]"),
+            f"{IN_FLIGHT} in [destination] must be 1 without idempotence",
+        ),
+        (LEAST.replace('"c"', '"{name}"'), "unknown placeholder {name} in [mirror] checkpoint"),
+        (LEAST + '[spark.conf]\nspark.speculation = "true"', "cannot use spark.speculation"),
+        (LEAST + "[verify]\nsource = { assign = 1 }", "cannot set assign in [verify.source]"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
+    assert said in problem(tmp_path, text)
+
+
+def test_members_need_checkpoints_of_their_own_and_one_plan(tmp_path: Path) -> None:
+    assert "[mirror] checkpoint does not contain {member}" in problem(tmp_path, LEAST, "a")
+    own = LEAST.replace('"c"', '"{member}"').replace('"p"', '"p/{member}"')
+    assert "[mirror] plan must not contain {member}" in problem(tmp_path, own, "a")
+
+
+def test_without_idempotence_one_request_is_in_flight(tmp_path: Path) -> None:
+    config = read(tmp_path, LEAST.replace("[mirror]", "kafka.acks = 1\n[mirror]"))
+    assert config.destination[IN_FLIGHT] == "1"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "conf").glob("mirror*.toml")), ids=lambda file: file.name)
+def test_the_examples_are_mirrors(file: Path) -> None:
+    assert load(file, "a", {}).member == "a"
+
+
+def test_the_documented_file_and_the_docs_name_every_key() -> None:
+    example, docs = (ROOT / "conf" / "mirror.toml").read_text(), (ROOT / "docs" / "mirror.md").read_text()
+    for section, keys in SECTIONS.items():
+        for key in keys:
+            assert key.name in example, f"[{section}] {key.name}"
+            assert f"`{key.name}`" in docs, f"[{section}] {key.name}"
