@@ -183,9 +183,11 @@ class Membership(BrokerMachine):
         elif reaction is Reaction.FIND:
             self._coordinator_lost(name)
         else:
+            was_member = self._assignment.stands
             if reaction is Reaction.UNKNOWN:
                 self._member_id = ""
-            if reaction in {Reaction.UNKNOWN, Reaction.STALE} and self._assignment.stands:
+                was_member |= self._generation >= 0  # also one that has given up its partitions to rejoin
+            if reaction in {Reaction.UNKNOWN, Reaction.STALE} and was_member:
                 self._let_go(name)
             if purpose is Purpose.SYNC:
                 self._rejoin(name, after_backoff=True)

@@ -205,9 +205,10 @@ class LoneChecker(Checker):
 
     def sink_skipped(self, process: Process, document: Document) -> None:
         """Spark's checkpoint has the batch as done. A run that dies before it has told the group so, by a commit
-        without a lineage, leaves its successor to go on behind (R5, R17). Mode `off` tells nobody."""
+        without a lineage, leaves its successor to go on behind (R5, R17). So does one that dies before its batch, whose
+        replay is then skipped: nobody can tell that from a batch that has sunk. Mode `off` tells nobody."""
         self._skipped = process, document.ranges
-        if not self._commits:
+        if not self._commits or document.run != process.ledger.run:
             self._license_skip()
 
     def noticed(self, process: Process) -> None:

@@ -13,6 +13,7 @@ from streamgroup.wire.consumer import (
     decode_subscription,
 )
 from streamgroup.wire.messages.group import (
+    JoinGroupResponse,
     LeaveGroupResponse,
     SyncGroupResponse,
 )
@@ -108,6 +109,22 @@ def test_data_of_one_membership_is_not_sent_after_its_loss() -> None:
     d.beat(ErrorCode.ILLEGAL_GENERATION)
     assert d.has(ev.Lost)
     assert told_in(d) == [b"lineage"] * 3
+
+
+def test_data_of_a_membership_that_was_lost_on_the_way_back_is_not_sent_again() -> None:
+    """Its session may have expired while its JoinGroup was on the way; a copy of its checkpoint may be admitted."""
+    d = Driver()
+    d.step(ev.Identified(b"lineage"))
+    d.stable([])
+    d.step(ev.Identified(b"admitted", lasts=False))
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert told_in(d) == [b"admitted"] * 3
+    d.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=""))
+    assert d.only(ev.Lost).reason == "UNKNOWN_MEMBER_ID"
+    d.tick(0.1)
+    assert told_in(d) == [b"lineage"] * 3
+    d.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=""))
+    assert not d.has(ev.Lost), "it is told once"
 
 
 def told_in(d: Driver) -> list[bytes]:
