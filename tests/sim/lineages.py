@@ -79,6 +79,8 @@ class Lineages:
         """Whose group could not be described since its newest assignment."""
         self._together: dict[tuple[Process, Process], float] = {}
         """Since when two members of one lineage have been in the group beside each other."""
+        self._generation_at = -1e9
+        """When a member last had an assignment. With a generation of Kafka all sessions begin anew."""
         if world.settings.describes_groups:
             self._clock.after(LOOK_EVERY_S, self._look)
 
@@ -162,16 +164,19 @@ class Lineages:
 
     @property
     def _sessions_renewed_at(self) -> float:
-        """When all sessions began anew, also of dead members: the servers were away, or others took over."""
+        """When all sessions began anew, also of dead members: the servers were away, others took over, or a rebalance
+        was over that the dead member had still rejoined in."""
         world = self._world
-        renewed_at = world.broker.loaded_at if self._is_kafkas else world.registry.zookeeper.renewed_at
-        return min(renewed_at, self._clock.now)
+        if not self._is_kafkas:
+            return min(world.registry.zookeeper.renewed_at, self._clock.now)
+        return max(min(world.broker.loaded_at, self._clock.now), self._generation_at)
 
     # -- what the checker asks ----------------------------------------------------------------------------------------
 
     def assigned(self, process: Process) -> None:
         """A member has an assignment: its run describes the group anew, unless it is admitted."""
         self._uninformed.discard(process)
+        self._generation_at = self._clock.now
 
     def may_refuse(self, process: Process | None) -> bool:
         """Whether live members go before this run, and have done so for a session timeout when it is refused.
