@@ -70,7 +70,8 @@ class Lineages:
         self._rivals: dict[Process, list[str]] = {}
         """By process: the live members of its lineage that go before it, as it was last told of them."""
         self._waits_since: dict[Process, dict[str, float]] = {}
-        """By process: when it was first told of each such member, since no description has failed."""
+        """By process: when it was first told of each member of its lineage that goes before it, since no description
+        has failed."""
         self._first_told_at: dict[Process, float] = {}
         """By process: when its group was first described, since no description has failed."""
         self._newest: dict[Process, int] = {}
@@ -118,16 +119,17 @@ class Lineages:
         else:
             self._answered(process, task, group, self._rivals_in(group, process))
 
-    def _answered(self, process: Process, task: int, group: GroupDescription, rivals: list[str]) -> None:
+    def _answered(self, process: Process, task: int, group: GroupDescription, rivals: dict[str, bool]) -> None:
+        alive = [run for run, has_lived in rivals.items() if has_lived]
         if process.failure is None:  # a refused run describes the group again until Spark calls
-            self._rivals[process] = rivals
+            self._rivals[process] = alive
         if group.state == GroupState.STABLE.value:
             self._first_told_at.setdefault(process, self._clock.now)
         since = self._waits_since.setdefault(process, {})
         for rival in rivals:
             since.setdefault(rival, self._clock.now)
-        if rivals:
-            self._clock.note(process.name, f"sees members of its lineage: {', '.join(rivals)}")
+        if alive:
+            self._clock.note(process.name, f"sees members of its lineage: {', '.join(alive)}")
         process.post(io.QuestionAnswered(task, group))
 
     def _failed(self, process: Process, task: int, reason: str) -> None:
@@ -137,15 +139,18 @@ class Lineages:
             self._first_told_at.pop(process, None)
         process.post(io.QuestionFailed(task, TransportError(reason)))
 
-    def _rivals_in(self, group: GroupDescription, process: Process) -> list[str]:
-        """The runs that go before this one: they live, or have lived within the last session, and are not refused."""
-        ledger, rivals = process.ledger, []
+    def _rivals_in(self, group: GroupDescription, process: Process) -> dict[str, bool]:
+        """The runs that go before this one; True: it lives, or has lived within the last session, and is not refused.
+
+        A dead one counts from the first description that has it: no process sees that its session began anew.
+        """
+        ledger, rivals = process.ledger, {}
         for member in group.members:
             other = identity_of(member)
             if other is None or other.lineage != ledger.lineage or other.run == ledger.run:
                 continue
-            if (other.admitted or other.run < ledger.run) and self._has_lived(other.run):
-                rivals.append(other.run)
+            if other.admitted or other.run < ledger.run:
+                rivals[other.run] = self._has_lived(other.run)
         return rivals
 
     def _has_lived(self, run: str) -> bool:
