@@ -19,6 +19,7 @@ from streamgroup.executor.written import Written
 from streamgroup.options.types import SinkOptions
 from streamgroup.producer.columns import check_columns
 from streamgroup.producer.kafka07 import Kafka07Target
+from streamgroup.spark.collector import exempt_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +49,7 @@ def check_write(schema: StructType, options: SinkOptions) -> None:
     check_columns(columns, options.topic, include_timestamp=options.include_timestamp)
     for note in options.notes:
         log.info("%s", note)
+    exempt_modules()
 
 
 def planned(options: SinkOptions) -> TaskOptions:
@@ -72,10 +74,13 @@ def _write(batches: Iterator[pa.RecordBatch], task: TaskOptions) -> RecordsWritt
     if task.kafka07 is not None:
         from streamgroup.executor.sink_writer07 import write07  # noqa: PLC0415  (the driver does not write)
 
-        return RecordsWritten(write07(batches, task.options, task.kafka07))
-    from streamgroup.executor.sink_writer import write  # noqa: PLC0415
+        written = write07(batches, task.options, task.kafka07)
+    else:
+        from streamgroup.executor.sink_writer import write  # noqa: PLC0415
 
-    return RecordsWritten(write(batches, task.options))
+        written = write(batches, task.options)
+    exempt_modules()
+    return RecordsWritten(written)
 
 
 def _total(messages: Sequence[WriterCommitMessage | None]) -> Written:
@@ -87,6 +92,7 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> Written:
 
 
 def _report(messages: Sequence[WriterCommitMessage | None]) -> None:
+    exempt_modules()
     total = _total(messages)
     log.info("wrote %d records (%d bytes) to %d partitions", total.records, total.bytes, len(total.partitions))
 

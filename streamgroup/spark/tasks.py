@@ -12,6 +12,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import FetchTask
 from streamgroup.options.types import SourceOptions
 from streamgroup.remediation import NO_LOCATION
+from streamgroup.spark.collector import exempt_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +41,7 @@ def read_task(partition: InputPartition, options: SourceOptions) -> Iterator[pa.
     if not isinstance(partition, TaskPartition):
         raise ConfigError(f"cannot read partition {partition!r}: it is not a partition of streamgroup")
     location = options.group.offset_location if options.group else NO_LOCATION
-    return read(
+    rows = read(
         partition.task,
         options.client,
         options.fetch,
@@ -48,3 +49,9 @@ def read_task(partition: InputPartition, options: SourceOptions) -> Iterator[pa.
         group=location.group or None,
         stored_in=location.stored_in,
     )
+    return _then_exempt_modules(rows)
+
+
+def _then_exempt_modules(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from rows
+    exempt_modules()
