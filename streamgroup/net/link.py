@@ -113,7 +113,7 @@ class Link:
         """The events to poll the descriptor for."""
         if self.phase is Phase.CONNECTING:
             return select.POLLOUT
-        return select.POLLIN | select.POLLOUT if self._protocol.outgoing() else select.POLLIN
+        return select.POLLIN | select.POLLOUT if self._protocol.unsent else select.POLLIN
 
     @property
     def due(self) -> float | None:
@@ -150,7 +150,8 @@ class Link:
     @property
     def unsent(self) -> int:
         """The bytes that the socket has not taken yet. Requests that wait for the handshake are not counted."""
-        return len(self._protocol.outgoing())
+        unsent: int = self._protocol.unsent
+        return unsent
 
     def flush(self) -> None:
         """Send the bytes that the socket accepts at once. A TransportError leaves the link closed."""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from streamgroup.errors import DecodeError
 from streamgroup.net.frames import FrameReader
 from streamgroup.net.handshake import ALL_HANDSHAKE_REQUESTS, NOT_A_BROKER_HINT, Handshake, HandshakeRequest
+from streamgroup.net.outgoing import Outgoing
 from streamgroup.wire.frames import correlation_id_of, decode_response, encode_body, encode_request
 from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
@@ -57,19 +58,24 @@ class FramedStream(ABC):
     HINT: ClassVar[str] = ""
     """What to check where the bytes received are not of this protocol."""
 
-    _out: bytearray
+    _out: Outgoing
     _reader: FrameReader
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
 
-    def outgoing(self) -> bytearray:
-        """Return the bytes to send; pass the number of sent bytes to `sent`."""
-        return self._out
+    def outgoing(self) -> memoryview:
+        """Return the bytes to send next; pass the number of sent bytes to `sent`. Empty if all are sent."""
+        return self._out.next()
+
+    @property
+    def unsent(self) -> int:
+        """The bytes that have not been sent."""
+        return len(self._out)
 
     def sent(self, count: int) -> None:
         """Remove the first `count` bytes of `outgoing`, which the socket has accepted."""
-        del self._out[:count]
+        self._out.taken(count)
 
     def space(self) -> memoryview:
         """Return the memory to receive the next bytes into; it is never empty."""
@@ -173,7 +179,7 @@ class Protocol(FramedStream):
     def _begin(self) -> None:
         """Reset the state for a new connection and queue its first requests."""
         self._reader = FrameReader(self._max_frame_bytes)
-        self._out = bytearray()
+        self._out = Outgoing()
         self._handshake_sent: deque[tuple[int, HandshakeRequest]] = deque()
         for request in self._handshake.first_requests():
             self._send_handshake(request)
@@ -181,7 +187,7 @@ class Protocol(FramedStream):
 
     def _send_handshake(self, request: HandshakeRequest) -> None:
         correlation_id = self._next_correlation_id()
-        self._out += encode_body(request.api, request.version, correlation_id, self._client_id, request.body)
+        self._out.add(encode_body(request.api, request.version, correlation_id, self._client_id, request.body))
         self._handshake_sent.append((correlation_id, request))
 
     def _next_correlation_id(self) -> int:
@@ -198,7 +204,7 @@ class Protocol(FramedStream):
         assert self.versions is not None
         if version is None:
             version = self.versions.highest(type(request), ceiling)
-        self._out += encode_request(request, version, correlation_id, self._client_id)
+        self._out.add(encode_request(request, version, correlation_id, self._client_id))
         if request.is_answered:
             self._in_flight.append(_InFlight(correlation_id, type(request), version))
 

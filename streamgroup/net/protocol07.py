@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from streamgroup.errors import DecodeError
 from streamgroup.net.frames import FrameReader
+from streamgroup.net.outgoing import Outgoing
 from streamgroup.net.protocol import Answer, FramedStream
 from streamgroup.wire.kafka07 import (
     MultiFetchRequest07,
@@ -52,7 +53,7 @@ class Protocol07(FramedStream):
         self.versions = BrokerVersions(peer, {})
         """Empty: 0.7 has no API of the later protocol."""
         self._reader = FrameReader(max_frame_bytes, _SMALLEST)
-        self._out = bytearray()
+        self._out = Outgoing()
         self._next_number = 0
         self._in_flight: deque[_InFlight] = deque()
 
@@ -69,7 +70,7 @@ class Protocol07(FramedStream):
 
         `version` and `ceiling` are ignored: 0.7 has no versions. Raises EncodeError.
         """
-        self._out += request.encode()
+        self._out.add(request.encode())
         number = self._next_number
         self._next_number += 1
         if not isinstance(request, _NEVER_ANSWERED):

@@ -21,14 +21,14 @@ R = TypeVar("R", bound=Message)
 _HEADER = struct.Struct(">hhi")
 
 
-def encode_request(request: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:
+def encode_request(request: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytearray:
     """Return one request as a whole frame, its 4-byte length included. Raises as `schema.encode` does."""
     return _framed(type(request), version, correlation_id, client_id, lambda out: append(out, request, version))
 
 
 def encode_body(
     api: type[Request[Any]], version: int, correlation_id: int, client_id: str | None, body: Bytes
-) -> bytes:
+) -> bytearray:
     """Return a frame as `encode_request` does, around a `body` that is already encoded."""
     return _framed(api, version, correlation_id, client_id, lambda out: out.extend(body))
 
@@ -39,7 +39,7 @@ def _framed(
     correlation_id: int,
     client_id: str | None,
     write: Callable[[bytearray], None],
-) -> bytes:
+) -> bytearray:
     out = bytearray(INT32.size)
     out += _HEADER.pack(api.API_KEY, version, correlation_id)
     name = None if client_id is None else encoded_text(client_id)
@@ -52,7 +52,7 @@ def _framed(
     if size > MAX_BYTES:
         raise EncodeError(f"cannot send {api.NAME} v{version}: it has {size} bytes, a frame has at most {MAX_BYTES}")
     INT32.pack_into(out, 0, size)
-    return bytes(out)
+    return out
 
 
 def correlation_id_of(frame: Bytes) -> int:
