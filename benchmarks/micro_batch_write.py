@@ -1,9 +1,10 @@
-"""The smallest micro-batch into Kafka, phase by phase, compared with Spark's own sink: alternating pairs.
+"""The smallest micro-batch into Kafka, phase by phase, beside Spark's own sink and a sink in Python that does nothing.
 
-    python -m benchmarks.micro_batch_write [--pairs 5] [--batches 40] [--json]
+    python -m benchmarks.micro_batch_write [--rounds 5] [--batches 40] [--json]
 
 A streaming query writes one row in each batch, with no pause between batches. Spark's progress tells how long each
-phase of a batch took. The first pair is a warm-up and does not count, nor do the first batches of each query.
+phase of a batch took. The three sinks take turns. The first round is a warm-up and does not count, nor do the first
+batches of each query. The sink that does nothing shows what PySpark itself takes for a batch.
 """
 
 from __future__ import annotations
@@ -11,24 +12,49 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.types import StructType
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.batch_read import session
 from benchmarks.batch_write import create_topic
-from benchmarks.pairs import SIDES
 from streamgroup.testing import KafkaServer
 
 PHASES = ("latestOffset", "queryPlanning", "getBatch", "walCommit", "addBatch", "commitOffsets", "triggerExecution")
+SINKS = ("streamgroup", "kafka", "nothing")
 WARM_UP = 5
 """The batches of each query that do not count."""
 TIMEOUT_S = 300
+
+
+def sink_that_does_nothing() -> type[DataSource]:
+    """Return the data source `nothing`. It is made in a function so that Spark's workers need not import this file."""
+    from pyspark.sql.datasource import WriterCommitMessage  # noqa: PLC0415  (pickled with the class)
+
+    class Writer(DataSourceStreamArrowWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return WriterCommitMessage()
+
+    class Nothing(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "nothing"
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+            return Writer()
+
+    return Nothing
 
 
 def start(spark: SparkSession, sink: str, server: KafkaServer, checkpoint: Path) -> StreamingQuery:
@@ -67,40 +93,41 @@ def _progress(query: StreamingQuery, count: int) -> list[StreamingQueryProgress]
 
 
 def show(results: dict[str, list[dict[str, float]]]) -> None:
-    """Print the median of each phase, and of the ratios of the pairs."""
+    """Print the median of each phase, and the median ratio of each sink in Python to Spark's own, round by round."""
     table = Table(title="milliseconds of a micro-batch with one row, local[2]")
-    for column in ("phase", *SIDES, "ratio (median)", "min - max"):
+    for column in ("phase", *SINKS, "streamgroup / kafka", "nothing / kafka"):
         table.add_column(column, justify="left" if column == "phase" else "right")
     for phase in PHASES:
-        ours, sparks = ([run[phase] for run in results[side]] for side in SIDES)
-        ratios = [o / s for o, s in zip(ours, sparks, strict=True) if s] or [float("nan")]
-        table.add_row(
-            phase,
-            f"{statistics.median(ours):.1f}",
-            f"{statistics.median(sparks):.1f}",
-            f"{statistics.median(ratios):.2f}",
-            f"{min(ratios):.2f} - {max(ratios):.2f}",
-        )
+        times = {sink: [run[phase] for run in results[sink]] for sink in SINKS}
+        medians = (f"{statistics.median(times[sink]):.1f}" for sink in SINKS)
+        ratios = (_ratio(times[sink], times["kafka"]) for sink in ("streamgroup", "nothing"))
+        table.add_row(phase, *medians, *ratios)
     Console().print(table)
 
 
+def _ratio(ones: list[float], others: list[float]) -> str:
+    ratios = [one / other for one, other in zip(ones, others, strict=True) if other]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} - {max(ratios):.2f})" if ratios else "-"
+
+
 @click.command()
-@click.option("--pairs", default=5, show_default=True, help="Pairs that count.")
+@click.option("--rounds", default=5, show_default=True, help="Rounds that count.")
 @click.option("--batches", default=40, show_default=True, help="Batches of each query that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def main(pairs: int, batches: int, as_json: bool) -> None:
+def main(rounds: int, batches: int, as_json: bool) -> None:
     """Compare the smallest micro-batch with Spark's own sink."""
-    results: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    results: dict[str, list[dict[str, float]]] = {sink: [] for sink in SINKS}
     with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server:
         spark = session()
         spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
-        for side in SIDES:
-            create_topic(server, f"micro-batch-{side}")
-        for pair in range(pairs + 1):
-            for side in SIDES if pair % 2 else SIDES[::-1]:
-                measured = measure(spark, side, server, batches)
-                if pair:
-                    results[side].append(measured)
+        spark.dataSource.register(sink_that_does_nothing())
+        for sink in SINKS:
+            create_topic(server, f"micro-batch-{sink}")
+        for number in range(rounds + 1):
+            for sink in SINKS if number % 2 else SINKS[::-1]:
+                measured = measure(spark, sink, server, batches)
+                if number:
+                    results[sink].append(measured)
         spark.stop()
     if as_json:
         click.echo(json.dumps(results, indent=2))

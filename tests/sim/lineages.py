@@ -85,7 +85,7 @@ class Lineages:
         self._generations: dict[int, float] = {}
         """Since when a member has had an assignment of this generation."""
         self._replacing: set[Process] = set()
-        """Static members that took a place without a rebalance: nobody told them who was admitted since the last one."""
+        """Static members that took a place without a rebalance: nobody told them who was admitted since then."""
         if world.settings.describes_groups:
             self._clock.after(LOOK_EVERY_S, self._look)
 
