@@ -13,10 +13,11 @@ from streamgroup.executor.held_batches import HeldBatches
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer_pool import PRODUCERS
 from streamgroup.executor.record_slices import RecordSlices
+from streamgroup.executor.row_reader import RowReader
 from streamgroup.executor.written import Written
 from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.options.types import SinkOptions
-from streamgroup.producer.columns import SinkColumns, read_columns
+from streamgroup.producer.columns import SinkColumns
 from streamgroup.producer.partitioners import Partitioner, ProducerTopic
 from streamgroup.producer.routing import Routes, Span, route
 from streamgroup.records.encode import RecordColumns
@@ -47,9 +48,7 @@ class SinkWriter:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._producer = producer
-        self._options = options
-        self._clock = clock
-        self._rows = 0
+        self._rows = RowReader(options, clock)
         self._held = HeldBatches()
         self._most_held = options.producer.buffer_memory // 2
         """Bytes of batches that may be held by their slices. Beyond that, records are copied out of their batch."""
@@ -65,19 +64,11 @@ class SinkWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Hand the rows of `batch` to the producer, those of a partition in their order. Waits for room."""
-        columns = read_columns(
-            batch,
-            topic=self._options.topic,
-            now_ms=int(self._clock() * 1000),
-            include_timestamp=self._options.include_timestamp,
-            first_row=self._rows,
-        )
-        self._rows += len(columns)
+        columns, records = self._rows.read(batch)
         if len(columns):
-            self._producer.append(list(self._payloads(columns)))
+            self._producer.append(list(self._payloads(columns, records)))
 
-    def _payloads(self, columns: SinkColumns) -> Iterator[tuple[TopicPartition, RecordSlices]]:
-        records = RecordColumns(columns.key, columns.value, columns.timestamp_ms, columns.headers)
+    def _payloads(self, columns: SinkColumns, records: RecordColumns) -> Iterator[tuple[TopicPartition, RecordSlices]]:
         sizes = self._producer.encoder.sizes(records)
         routes = self._route(columns, sizes)
         if routes.order is not None:

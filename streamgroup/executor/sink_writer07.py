@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +12,11 @@ import pyarrow.compute as pc
 
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.executor.producer_pool import ProducerPool
+from streamgroup.executor.row_reader import RowReader
 from streamgroup.executor.written import Written
 from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
 from streamgroup.options.types import ClientOptions, SinkOptions
-from streamgroup.producer.columns import SinkColumns, read_columns
+from streamgroup.producer.columns import SinkColumns
 from streamgroup.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.producer.partitioners import Partitioner, ProducerTopic
 from streamgroup.producer.routing import route
@@ -53,13 +53,9 @@ def write07(batches: Iterable[pa.RecordBatch], options: SinkOptions, target: Kaf
 class SinkWriter07:
     """Writes the rows of one task by a producer of Kafka 0.7."""
 
-    def __init__(
-        self, producer: Kafka07TaskProducer, options: SinkOptions, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, producer: Kafka07TaskProducer, options: SinkOptions) -> None:
         self._producer = producer
-        self._options = options
-        self._clock = clock
-        self._rows = 0
+        self._rows = RowReader(options)
         name = options.producer.partitioner
         self._partitioner = Partitioner(
             "hashcode" if name == "default" else name,  # as the producer of 0.7 does
@@ -73,20 +69,14 @@ class SinkWriter07:
 
         Raises UnknownTopicError for a partition that cannot be written to.
         """
-        columns = read_columns(
-            batch,
-            topic=self._options.topic,
-            now_ms=int(self._clock() * 1000),
-            include_timestamp=self._options.include_timestamp,
-            first_row=self._rows,
-        )
-        self._rows += len(columns)
-        for partition, records, movable in self._parts(columns):
-            self._producer.write(partition, records, movable=movable)
+        columns, records = self._rows.read(batch)
+        for partition, part, movable in self._parts(columns, records):
+            self._producer.write(partition, part, movable=movable)
 
-    def _parts(self, columns: SinkColumns) -> Iterator[tuple[TopicPartition, RecordColumns, bool]]:
+    def _parts(
+        self, columns: SinkColumns, records: RecordColumns
+    ) -> Iterator[tuple[TopicPartition, RecordColumns, bool]]:
         """Yield the rows of each partition, and whether sets without keys may go to another one."""
-        records = RecordColumns(columns.key, columns.value, columns.timestamp_ms, columns.headers)
         topics = {name: self._topic(columns, name, rows) for name, rows in columns.rows_by_topic()}
         routes = route(columns, topics, self._partitioner, _SIZES.sizes(records))
         if routes.order is not None:
