@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from streamgroup.errors import StreamGroupError
 from streamgroup.executor.producer_pool import PRODUCERS
@@ -22,7 +21,8 @@ from tests.conftest import MakeTopic
 from tests.fault.cutter import Cut, CutPlan, Cutter, plan_of
 from tests.fault.harness import Streams
 from tests.fault.operators import elect_preferred, leaders, look, moved, reassign
-from tests.waiting import soon, wait_until
+from tests.read_back import read_back
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
@@ -150,29 +150,10 @@ def _beside(operation: Operation) -> Iterator[None]:
     assert not failed, failed
 
 
-def read_back(server: KafkaServer, topic: str, isolation: str) -> list[list[bytes]]:
-    """The values of each partition, in their order, by librdkafka."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": server.direct_servers,
-            "group.id": "unused",
-            "isolation.level": isolation,
-            "check.crcs": True,
-            "log_level": 0,
-        }
-    )
-    partitions = [TopicPartition(topic, p, 0) for p in range(PARTITIONS)]
-    ends = [consumer.get_watermark_offsets(tp, timeout=20)[1] for tp in partitions]
-    consumer.assign(partitions)
-    found: list[list[bytes]] = [[] for _ in partitions]
-    deadline = soon(60)
-    while [tp.offset for tp in consumer.position(partitions)] != ends and sum(ends) > sum(map(len, found)):
-        assert time.monotonic() < deadline, f"librdkafka has read {[len(each) for each in found]} of {ends} records"
-        for message in consumer.consume(1000, 0.2):
-            assert message.error() is None, message.error()
-            found[message.partition()].append(message.value())
-    consumer.close()
-    return found
+def values_of(server: KafkaServer, topic: str, isolation: str) -> list[list[bytes]]:
+    """The values of each partition, in their order."""
+    settings = {"bootstrap.servers": server.direct_servers, "isolation.level": isolation, "log_level": 0}
+    return [[message.value() for message in messages] for messages in read_back(server, topic, settings=settings)]
 
 
 def repeated(found: list[list[bytes]]) -> int:
@@ -252,13 +233,13 @@ def written_under(
     took = time.monotonic() - began
     assert written.records == rounds.records
     assert not plan.left, f"only {plan.made.total()} connections were cut in {plan.requests} requests"
-    found = read_back(kafka, topic, "read_uncommitted")
+    found = values_of(kafka, topic, "read_uncommitted")
     report(
         f"Kafka {kafka.version}, idempotence {idempotence}: {rounds.records} records in {plan.requests} requests, "
         f"{took:.1f} s; cuts {', '.join(f'{cut.name.lower()} {plan.made[cut]}' for cut in Cut)}; "
         f"repeated {repeated(found)}"
     )
-    assert read_back(kafka, topic, "read_committed") == found
+    assert values_of(kafka, topic, "read_committed") == found
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from streamgroup.driver.write_plan import plan_write
 from streamgroup.errors import (
@@ -19,14 +19,13 @@ from streamgroup.errors import (
 )
 from streamgroup.executor.producer_pool import PRODUCERS
 from streamgroup.executor.sink_writer import write
-from streamgroup.executor.written import Written
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.testing import KafkaServer, Proxy
 from tests.conftest import MakeTopic
-from tests.old_kafka import java_consume, librdkafka, number, stored
-from tests.waiting import soon
+from tests.old_kafka import java_consume, number, stored
+from tests.read_back import read_back
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -66,22 +65,6 @@ def rows(count: int, first: int = 0) -> pa.RecordBatch:
     )
 
 
-def consume(server: KafkaServer, written: Written) -> dict[int, list[Message]]:
-    """The messages of each partition from its beginning, by librdkafka."""
-    consumer = Consumer({**librdkafka(server), "group.id": "unused", "check.crcs": True})
-    consumer.assign([TopicPartition(tp.topic, tp.partition, 0) for tp in written.partitions])
-    found: dict[int, list[Message]] = {tp.partition: [] for tp in written.partitions}
-    count, deadline = 0, soon(60)
-    while count < written.records:
-        assert deadline > soon(0), f"librdkafka has read {count} of {written.records} records"
-        for message in consumer.consume(1000, 0.2):
-            assert message.error() is None, message.error()
-            found[message.partition()].append(message)
-            count += 1
-    consumer.close()
-    return found
-
-
 def contents(messages: list[Message]) -> list[tuple[bytes | None, bytes | None]]:
     return [(message.key(), message.value()) for message in messages]
 
@@ -105,12 +88,10 @@ def test_what_is_written_is_read_back_by_librdkafka(
         return
     # A broker that has just announced itself as the leader may still refuse a request, and with acks=0 nobody hears it.
     first = rows(PARTITIONS)
-    expect = Written()
-    expect.merge(write([first], options_for(kafka, topic, compression_type=codec)))
+    write([first], options_for(kafka, topic, compression_type=codec))
     written = write([batch.slice(0, 700), batch.slice(700)], options)
     assert written.records == count
-    expect.merge(written)
-    found = consume(kafka, expect)
+    found = read_back(kafka, topic, len(first) + count)
     for partition in range(PARTITIONS):
         assert contents(found[partition]) == expected(first, partition) + expected(batch, partition)
         if acks != "0":
@@ -139,7 +120,8 @@ def test_timestamps_and_headers_arrive(kafka41: KafkaServer, make_topic: MakeTop
     times = pa.array([1_700_000_000_123_456, None, 5_000], pa.timestamp("us", "UTC"))
     batch = pa.record_batch({"value": pa.array([b"1", b"2", b"3"]), "headers": headers, "timestamp": times})
     plain = {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "topic": topic, "includeTimestamp": "true"}
-    (first, second, third) = consume(kafka41, write([batch], parse_sink(plain)))[0]
+    write([batch], parse_sink(plain))
+    ((first, second, third),) = read_back(kafka41, topic)
     assert (first.headers(), second.headers(), third.headers()) == ([("a", b"1"), ("a", None)], None, None)
     assert (first.timestamp(), third.timestamp()) == (
         (TIMESTAMP_CREATE_TIME, 1_700_000_000_123),
@@ -171,10 +153,9 @@ def test_brokers_are_found_in_zookeeper(release: str, request: pytest.FixtureReq
     options, target = plan_write(parse_sink({"zookeeper.connect": server.zookeeper_connect, "topic": topic}))
     assert target is None
     assert options.client.bootstrap_servers == (_address(server),)
-    found = consume(server, write([batch], options))
-    assert [contents(found[partition]) for partition in range(PARTITIONS)] == [
-        expected(batch, partition) for partition in range(PARTITIONS)
-    ]
+    write([batch], options)
+    found = [contents(messages) for messages in read_back(server, topic)]
+    assert found == [expected(batch, partition) for partition in range(PARTITIONS)]
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
@@ -207,8 +188,8 @@ def test_a_record_above_the_brokers_limit_is_an_error_that_names_the_limit(
 def test_a_batch_above_the_brokers_limit_is_split(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
     topic = make_topic(kafka41, config={"max.message.bytes": "2000"})
     batch = pa.record_batch({"value": pa.array([b"%05d" % n + b"x" * 95 for n in range(500)])})
-    written = write([batch], options_for(kafka41, topic))
-    assert [message.value() for message in consume(kafka41, written)[0]] == batch["value"].to_pylist()
+    write([batch], options_for(kafka41, topic))
+    assert [message.value() for message in read_back(kafka41, topic)[0]] == batch["value"].to_pylist()
 
 
 def test_no_broker_is_an_error_within_max_block_ms() -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from streamgroup.jobs.mirror.clusters import Clusters
@@ -25,6 +24,7 @@ from streamgroup.testing import KafkaServer, Producer07
 from streamgroup.testing.kafka07 import Kafka07Server
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
+from tests.read_back import read_back
 from tests.spark.submitting import Job, submitted
 from tests.spark.support import Load, log_ends
 from tests.waiting import wait_until
@@ -112,28 +112,12 @@ class Mirror:
 
     def check(self) -> int:
         """Nothing is lost, and each partition keeps its order. Return how many records are repeated."""
-        copied = records_of(self.destination, self.copy)
-        assert copied.keys() == self.source.sent.keys()
-        for partition, values in copied.items():
+        copied = read_back(self.destination, self.copy)
+        assert set(range(len(copied))) == self.source.sent.keys()
+        for partition, messages in enumerate(copied):
+            values = [message.value().decode() for message in messages]
             assert list(dict.fromkeys(values)) == self.source.sent[partition], f"partition {partition}"
-        return sum(map(len, copied.values())) - sum(map(len, self.source.sent.values()))
-
-
-def records_of(server: KafkaServer, topic: str) -> dict[int, list[str]]:
-    """The values of each partition, in order."""
-    consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "nobody", "log_level": 3})
-    try:
-        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
-        ends = log_ends(server, topic, len(partitions))
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-        values: dict[int, list[str]] = {p: [] for p in partitions}
-        while sum(map(len, values.values())) < sum(ends.values()):
-            for message in consumer.consume(10_000, timeout=1.0):
-                assert message.error() is None
-                values[message.partition()].append(message.value().decode())
-        return values
-    finally:
-        consumer.close()
+        return sum(map(len, copied)) - sum(map(len, self.source.sent.values()))
 
 
 def loaded(load: Load, options: str) -> Source:

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import log_ends
-from tests.waiting import soon
+from tests.read_back import read_back
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -60,22 +59,6 @@ def write(kafka41: KafkaServer) -> Callable[..., tuple[float, float]]:
 Write = Callable[..., tuple[float, float]]
 
 
-def read(server: KafkaServer, topic: str) -> list[list[Message]]:
-    """All messages of a topic, by librdkafka."""
-    ends = log_ends(server, topic, PARTITIONS)
-    consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "unused"})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
-    found: list[list[Message]] = [[] for _ in ends]
-    deadline = soon(60)
-    while sum(map(len, found)) < sum(ends.values()):
-        assert deadline > soon(0), f"librdkafka has read {sum(map(len, found))} of {sum(ends.values())} records"
-        for message in consumer.consume(1000, 0.2):
-            assert message.error() is None, message.error()
-            found[message.partition()].append(message)
-    consumer.close()
-    return found
-
-
 def headers_of(number: int) -> Headers:
     """Headers of many kinds: none, an empty list, null and empty values, a name twice, names beyond ASCII."""
     kinds: list[Headers] = [
@@ -115,7 +98,7 @@ def test_ten_thousand_keys_with_values_and_headers_are_written_alike(
     for sink in SINKS:
         topic = make_topic(kafka41, PARTITIONS)
         began, ended = write(sink, keyed(spark, kind), topic=topic)
-        logs.append(Log(read(kafka41, topic), began, ended))
+        logs.append(Log(read_back(kafka41, topic), began, ended))
     theirs, ours = logs
     assert sum(map(len, theirs.messages)) == KEYS
     assert ours.records() == theirs.records()
@@ -145,7 +128,7 @@ def test_the_columns_partition_and_topic_mean_the_same(
             for n in range(1_000)
         ]
         write(sink, spark.createDataFrame(rows, "topic string, key string, value string, partition int").coalesce(1))
-        found.append([Log(read(kafka41, topic), 0, 0).records() for topic in topics])
+        found.append([Log(read_back(kafka41, topic), 0, 0).records() for topic in topics])
     assert found[1] == found[0]
     assert [sum(map(len, log)) for log in found[0]] == [500, 500]
 
@@ -159,7 +142,7 @@ def test_records_without_keys_are_all_there(
     for sink in SINKS:
         topic = make_topic(kafka41, PARTITIONS)
         write(sink, frame, topic=topic)
-        records = [record for messages in Log(read(kafka41, topic), 0, 0).records() for record in messages]
+        records = [record for messages in Log(read_back(kafka41, topic), 0, 0).records() for record in messages]
         assert sorted(records) == sorted((None, value.encode(), None) for _, _, value in rows), sink
 
 
@@ -272,4 +255,4 @@ def test_only_sparks_sink_takes_a_write_without_a_mode(
     write("kafka", frame, None, topic=topic)
     with pytest.raises(PySparkException, match=r"(?i)append"):
         write("streamgroup", frame, None, topic=topic)
-    assert sum(log_ends(kafka41, topic, PARTITIONS).values()) == 1
+    assert sum(map(len, read_back(kafka41, topic))) == 1

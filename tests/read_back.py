@@ -1,0 +1,39 @@
+"""The records of a topic as librdkafka reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from streamgroup.testing import KafkaServer
+from tests.old_kafka import librdkafka
+from tests.waiting import soon
+
+_TIMEOUT_S = 60
+
+
+def read_back(
+    server: KafkaServer, topic: str, at_least: int = 0, settings: Mapping[str, Any] | None = None
+) -> list[list[Message]]:
+    """Return all records of each partition, in their order. The topic has none of transactions.
+
+    `at_least` says how many records to wait for where they may be on their way still, as with acks=0. `settings` are
+    librdkafka's.
+    """
+    deadline = soon(_TIMEOUT_S)
+    consumer = Consumer({**librdkafka(server), "group.id": "unused", "check.crcs": True, **(settings or {})})
+    with closing(consumer):
+        partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+        wanted = [TopicPartition(topic, partition, 0) for partition in range(len(partitions))]
+        ends = sum(consumer.get_watermark_offsets(tp, timeout=_TIMEOUT_S)[1] for tp in wanted)
+        consumer.assign(wanted)
+        found: list[list[Message]] = [[] for _ in wanted]
+        while (missing := max(ends, at_least) - sum(map(len, found))) > 0:
+            assert deadline > soon(0), f"librdkafka has not read {missing} records of {topic}"
+            for message in consumer.consume(min(missing, 10_000), 0.2):
+                assert message.error() is None, message.error()
+                found[message.partition()].append(message)
+    return found
