@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from streamgroup.errors import ConfigError
@@ -24,7 +26,7 @@ from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import HadoopFiles
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import log_ends
+from tests.read_back import read_back
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(180)]
 
@@ -57,6 +59,43 @@ def configured(home: Path, server: KafkaServer, subscription: str, more: str = "
     return load(file, None, {})
 
 
+@dataclass(frozen=True)
+class Pair:
+    """A topic, the one that a mirror copies it to, and the mirror."""
+
+    source: str
+    destination: str
+    config: MirrorConfig
+
+    def comparison(self, partition: int, records: int, **differences: Any) -> Comparison:
+        """Return what a verification says of a partition that has as many records on both sides."""
+        return Comparison(
+            f"{self.source}-{partition}",
+            f"{self.destination}-{partition}",
+            source_records=records,
+            destination_records=records,
+            source_offsets=(0, records - 1),
+            destination_offsets=(0, records - 1),
+            **differences,
+        )
+
+
+MakePair = Callable[[int, int], Pair]
+
+
+@pytest.fixture
+def make_pair(tmp_path: Path, kafka41: KafkaServer, make_topic: MakeTopic) -> MakePair:
+    """Make both topics, each with its number of partitions."""
+
+    def make(partitions: int, copied_to: int) -> Pair:
+        number = next(_numbers)
+        source = make_topic(kafka41, partitions, name=f"from-{number}")
+        destination = make_topic(kafka41, copied_to, name=f"to-{number}")
+        return Pair(source, destination, configured(tmp_path, kafka41, f'subscribe = "{source}"'))
+
+    return make
+
+
 def copy(spark: SparkSession, config: MirrorConfig) -> list[str]:
     """Mirror the backlog; what the job has said."""
     said: list[str] = []
@@ -80,42 +119,22 @@ def produce(server: KafkaServer, topic: str, partition: int, *records: tuple[str
     assert producer.flush(30) == 0
 
 
-def records_of(server: KafkaServer, topic: str, partitions: int) -> list[list[Message]]:
-    consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "nobody", "log_level": 3})
-    ends = log_ends(server, topic, partitions)
-    found: list[list[Message]] = [[] for _ in range(partitions)]
-    try:
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])
-        while sum(map(len, found)) < sum(ends.values()):
-            for message in consumer.consume(1_000, timeout=1.0):
-                found[message.partition()].append(message)
-    finally:
-        consumer.close()
-    return found
-
-
 def test_a_verification_tells_losses_from_repeats(
-    tmp_path: Path, spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+    spark: SparkSession, kafka41: KafkaServer, make_pair: MakePair
 ) -> None:
-    number = next(_numbers)
-    source = make_topic(kafka41, 2, name=f"from-compared-{number}")
-    destination = make_topic(kafka41, 2, name=f"to-compared-{number}")
-    config = configured(tmp_path, kafka41, f'subscribe = "{source}"')
+    pair = make_pair(2, 2)
+    source, destination = pair.source, pair.destination
     produce(kafka41, source, 0, "a0", "a1", "a2", "a3", "a4", "a5")
     produce(kafka41, destination, 0, "a0", "a1", "a0", "a1", "a3", "x9")
     produce(kafka41, source, 1, "b0", "b1", "b2", headers=[("h", b"1")])
     produce(kafka41, destination, 1, ("b0", 77), "b2", "b1", headers=[("h", b"1")])
     plan = Plan({source: TopicPlan(source, destination, Placement.KEEP, {0: 0, 1: 1})})
-    with closing(Clusters(config)) as clusters:
-        first, second = compare(spark, config, clusters, plan)
+    with closing(Clusters(pair.config)) as clusters:
+        first, second = compare(spark, pair.config, clusters, plan)
     no_sums = {"source_sum": 0, "destination_sum": 0}
-    assert replace(first, **no_sums) == Comparison(
-        f"{source}-0",
-        f"{destination}-0",
-        source_records=6,
-        destination_records=6,
-        source_offsets=(0, 5),
-        destination_offsets=(0, 5),
+    assert replace(first, **no_sums) == pair.comparison(
+        partition=0,
+        records=6,
         lost=1,
         behind=2,
         repeated=2,
@@ -125,36 +144,25 @@ def test_a_verification_tells_losses_from_repeats(
         first_extra=Place("0", 5),
     )
     assert first.checksums[0] != first.checksums[1]
-    assert replace(second, **no_sums) == Comparison(
-        f"{source}-1",
-        f"{destination}-1",
-        source_records=3,
-        destination_records=3,
-        source_offsets=(0, 2),
-        destination_offsets=(0, 2),
-        disordered=1,
-        retimed=1,
-        first_disordered=Place("1", 2),
-        first_retimed=Place("1", 0),
+    assert replace(second, **no_sums) == pair.comparison(
+        partition=1, records=3, disordered=1, retimed=1, first_disordered=Place("1", 2), first_retimed=Place("1", 0)
     )
     assert second.checksums[0] == second.checksums[1]
 
 
 def test_keys_place_records_where_the_counts_differ(
-    tmp_path: Path, spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, make_pair: MakePair
 ) -> None:
-    number = next(_numbers)
-    source = make_topic(kafka41, 3, name=f"from-hashed-{number}")
-    destination = make_topic(kafka41, 2, name=f"to-hashed-{number}")
-    config = configured(tmp_path, kafka41, f'subscribe = "{source}"')
+    pair = make_pair(3, 2)
+    source, destination = pair.source, pair.destination
     keys = [f"k{n}" for n in range(20)]
     for partition in range(3):
         for n, key in enumerate(keys[partition::3]):
             produce(kafka41, source, partition, f"{partition}{n}", key=key, headers=[("h", None), ("g", b"1")])
         produce(kafka41, source, partition, *(f"n{m}" for m in range(partition * 50, partition * 50 + 50)))
-    said = copy(spark, config)
+    said = copy(spark, pair.config)
     assert f"started {source} -> {destination} (hash)" in said[0]
-    found = records_of(kafka41, destination, 2)
+    found = read_back(kafka41, destination)
     keyless = [[m.value().decode() for m in messages if m.key() is None] for messages in found]
     assert [v for v in keyless[0] if int(v[1:]) < 50] == [f"n{n}" for n in range(50)], "source partition 0"
     assert [v for v in keyless[0] if int(v[1:]) >= 50] == [f"n{n}" for n in range(100, 150)], "source partition 2"
@@ -169,10 +177,10 @@ def test_keys_place_records_where_the_counts_differ(
     for key in keys:
         producer.produce(by_java, b"", key=key)
     assert producer.flush(30) == 0
-    placed = [{m.key() for m in messages} for messages in records_of(kafka41, by_java, 2)]
+    placed = [{m.key() for m in messages} for messages in read_back(kafka41, by_java)]
     assert [{m.key() for m in messages if m.key()} for messages in found] == placed
 
-    (row,) = verified(spark, config)
+    (row,) = verified(spark, pair.config)
     assert row.is_equal
     assert (row.source, row.source_records, row.destination_records, row.repeated) == (source, 170, 170, 0)
 
@@ -191,8 +199,8 @@ def test_a_mirror_of_a_pattern_takes_new_topics(
     produce(kafka41, first, 0, "a2")
     produce(kafka41, second, 1, "b0")
     copy(spark, config)
-    assert [m.value() for m in records_of(kafka41, f"to-{number}-first", 1)[0]] == [b"a0", b"a1", b"a2"]
-    assert [m.value() for m in records_of(kafka41, f"to-{number}-second", 2)[1]] == [b"b0"]
+    assert [m.value() for m in read_back(kafka41, f"to-{number}-first")[0]] == [b"a0", b"a1", b"a2"]
+    assert [m.value() for m in read_back(kafka41, f"to-{number}-second")[1]] == [b"b0"]
     rows = verified(spark, config)
     assert all(row.is_equal for row in rows)
     assert [row.source for row in rows] == [f"{first}-0", f"{second}-0", f"{second}-1"]
