@@ -7,6 +7,7 @@ the source are repeats, and fewer are a loss.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -26,6 +27,8 @@ from streamgroup.options.parse import OPTIONS
 WHOLE_TOPIC = -1
 """The place of records that are compared by topic."""
 _POSITION = "struct<partition: int, offset: bigint, inner: int>"
+_SIDES = ("source", "copy")
+"""The prefixes of the columns of each side."""
 _KINDS = ("lost", "behind", "extra", "disordered", "retimed")
 
 
@@ -38,7 +41,7 @@ def compare(spark: SparkSession, config: MirrorConfig, clusters: Clusters, plan:
     destination = (
         spark.read.format("streamgroup").options(**_destination_options(config, plan, common, dialects[1])).load()
     )
-    rows = _rows_of_source(source, plan, common).unionAll(_rows_of_destination(destination, plan, common))
+    rows = _rows(source, plan, common, "source").unionByName(_rows(destination, plan, common, "copy"))
     found = {(row["topic"], row["place"]): row for row in _summary(_classified(_grouped(rows))).collect()}
     logs = dialects[0].log_format, dialects[1].log_format
     return [
@@ -80,31 +83,22 @@ def _inner_index(dialect: Dialect) -> dict[str, str]:
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
-def _rows_of_source(rows: DataFrame, plan: Plan, common: Abilities) -> DataFrame:
-    nowhere = F.lit(None)
-    return rows.select(
-        F.expr(topic_of(plan)).alias("topic"),
-        F.expr(place_of(plan, WHOLE_TOPIC, source=True)).alias("place"),
+def _rows(records: DataFrame, plan: Plan, common: Abilities, side: str) -> DataFrame:
+    """Return the records of one side. The columns of the other side are null."""
+    is_source = side == "source"
+    time = "NULL"
+    if common.timestamps:
+        # A topic with LogAppendTime (timestampType 1) has the times of its broker, which are not compared.
+        time = TIMESTAMP if is_source else "CASE WHEN timestampType = 0 THEN timestamp END"
+    (other,) = set(_SIDES) - {side}
+    return records.select(
+        F.expr(topic_of(plan) if is_source else "topic").alias("topic"),
+        F.expr(place_of(plan, WHOLE_TOPIC, source=is_source)).alias("place"),
         F.expr(_hash(common)).alias("hash"),
-        _position(rows).alias("source_at"),
-        nowhere.cast(_POSITION).alias("copy_at"),
-        F.expr(TIMESTAMP if common.timestamps else "NULL").cast("timestamp").alias("source_time"),
-        nowhere.cast("timestamp").alias("copy_time"),
-    )
-
-
-def _rows_of_destination(rows: DataFrame, plan: Plan, common: Abilities) -> DataFrame:
-    nowhere = F.lit(None)
-    # A topic with LogAppendTime (timestampType 1) has the times of its broker, which are not compared.
-    time = "CASE WHEN timestampType = 0 THEN timestamp END" if common.timestamps else "NULL"
-    return rows.select(
-        F.col("topic"),
-        F.expr(place_of(plan, WHOLE_TOPIC, source=False)).alias("place"),
-        F.expr(_hash(common)).alias("hash"),
-        nowhere.cast(_POSITION).alias("source_at"),
-        _position(rows).alias("copy_at"),
-        nowhere.cast("timestamp").alias("source_time"),
-        F.expr(time).cast("timestamp").alias("copy_time"),
+        _position(records).alias(f"{side}_at"),
+        F.expr(time).cast("timestamp").alias(f"{side}_time"),
+        F.lit(None).cast(_POSITION).alias(f"{other}_at"),
+        F.lit(None).cast("timestamp").alias(f"{other}_time"),
     )
 
 
@@ -124,34 +118,33 @@ def _hash(common: Abilities) -> str:
 
 
 def _grouped(rows: DataFrame) -> DataFrame:
-    return rows.groupBy("topic", "place", "hash").agg(
-        F.count("source_at").alias("sources"),
-        F.count("copy_at").alias("copies"),
-        F.min("source_at").alias("source_at"),
-        F.max("source_at").alias("source_last"),
-        F.min("copy_at").alias("copy_at"),
-        F.max("copy_at").alias("copy_last"),
-        F.min("source_time").alias("source_time"),
-        F.min("copy_time").alias("copy_time"),
-    )
+    def columns_of(side: str) -> Iterator[Column]:
+        yield F.count(f"{side}_at").alias(f"{side}_count")
+        yield F.min(f"{side}_at").alias(f"{side}_at")
+        yield F.max(f"{side}_at").alias(f"{side}_last")
+        yield F.min(f"{side}_time").alias(f"{side}_time")
+
+    return rows.groupBy("topic", "place", "hash").agg(*(column for side in _SIDES for column in columns_of(side)))
 
 
 def _classified(groups: DataFrame) -> DataFrame:
     """Return the groups with what each is: lost, behind, repeated, extra, disordered or retimed records."""
-    groups = groups.withColumn("matched", F.expr("sources > 0 AND copies > 0"))
-    groups = groups.withColumn("single", F.expr("sources = 1 AND copies > 0"))
+    groups = groups.withColumn("matched", F.expr("source_count > 0 AND copy_count > 0"))
+    groups = groups.withColumn("single", F.expr("source_count = 1 AND copy_count > 0"))
     by_source = Window.partitionBy("topic", "source_at.partition")
     # The order is that of the first copy: a repeat begins again at an earlier record.
     in_order = Window.partitionBy("topic", "source_at.partition", "copy_at.partition", "single").orderBy("source_at")
     return (
         groups.withColumn("last_matched", F.max(F.expr("CASE WHEN matched THEN source_at END")).over(by_source))
         .withColumn("copy_before", F.lag("copy_at").over(in_order))
-        .withColumn("missing", F.expr("greatest(sources - copies, 0L)"))
+        .withColumn("missing", F.expr("greatest(source_count - copy_count, 0L)"))
         .withColumn("is_behind", F.expr("last_matched IS NULL OR source_at > last_matched"))
         .withColumn("lost", F.expr("CASE WHEN is_behind THEN 0L ELSE missing END"))
         .withColumn("behind", F.expr("CASE WHEN is_behind THEN missing ELSE 0L END"))
-        .withColumn("repeated", F.expr("CASE WHEN sources > 0 THEN greatest(copies - sources, 0L) ELSE 0L END"))
-        .withColumn("extra", F.expr("CASE WHEN sources = 0 THEN copies ELSE 0L END"))
+        .withColumn(
+            "repeated", F.expr("CASE WHEN source_count > 0 THEN greatest(copy_count - source_count, 0L) ELSE 0L END")
+        )
+        .withColumn("extra", F.expr("CASE WHEN source_count = 0 THEN copy_count ELSE 0L END"))
         .withColumn("disordered", F.expr("CASE WHEN single AND copy_at < copy_before THEN 1L ELSE 0L END"))
         .withColumn("retimed", F.expr("CASE WHEN matched AND source_time != copy_time THEN 1L ELSE 0L END"))
     )
@@ -162,18 +155,18 @@ def _summary(groups: DataFrame) -> DataFrame:
         at = "copy_at" if kind == "extra" else "source_at"
         return F.min(F.expr(f"CASE WHEN {kind} > 0 THEN {at} END")).alias(f"first_{kind}")
 
-    def checksum(times: str, name: str) -> Column:
-        return F.sum(F.expr(f"CAST(hash AS DECIMAL(20, 0)) * ({times})").cast("decimal(38, 0)")).alias(name)
+    def checksum(times: str) -> Column:
+        return F.sum(F.expr(f"CAST(hash AS DECIMAL(20, 0)) * ({times})").cast("decimal(38, 0)"))
+
+    def columns_of(side: str) -> Iterator[Column]:
+        yield F.sum(f"{side}_count").alias(f"{side}_records")
+        yield F.min(f"{side}_at").alias(f"{side}_first")
+        yield F.max(f"{side}_last").alias(f"{side}_last")
 
     return groups.groupBy("topic", "place").agg(
-        F.sum("sources").alias("source_records"),
-        F.sum("copies").alias("destination_records"),
-        F.min("source_at").alias("source_first"),
-        F.max("source_last").alias("source_last"),
-        F.min("copy_at").alias("copy_first"),
-        F.max("copy_last").alias("copy_last"),
-        checksum("sources", "source_sum"),
-        checksum("copies - repeated", "destination_sum"),
+        *(column for side in _SIDES for column in columns_of(side)),
+        checksum("source_count").alias("source_sum"),
+        checksum("copy_count - repeated").alias("copy_sum"),
         F.sum("repeated").alias("repeated"),
         *(F.sum(kind).alias(kind) for kind in _KINDS),
         *(first(kind) for kind in _KINDS),
@@ -204,13 +197,13 @@ def _comparison(topic: TopicPlan, place: int, row: Any, logs: tuple[LogFormat, L
         source,
         destination,
         source_records=row["source_records"],
-        destination_records=row["destination_records"],
+        destination_records=row["copy_records"],
         source_offsets=None if whole else _offsets(row["source_first"], row["source_last"]),
         destination_offsets=None if whole else _offsets(row["copy_first"], row["copy_last"]),
         repeated=row["repeated"],
         **{kind: row[kind] for kind in _KINDS},
         source_sum=int(row["source_sum"]),
-        destination_sum=int(row["destination_sum"]),
+        destination_sum=int(row["copy_sum"]),
         **firsts,
     )
 
