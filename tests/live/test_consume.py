@@ -21,6 +21,8 @@ from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
+from tests.old_kafka import number as number_of
+from tests.servers import OLD, each_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -192,22 +194,21 @@ def test_members_hand_partitions_over_and_lose_and_repeat_nothing(
     assert sorted(one.lines + two.lines) == sorted(sent)
 
 
-@pytest.mark.parametrize("name", ["kafka08", "kafka09", "kafka010", "kafka11"])
-def test_old_brokers_are_read_with_and_without_a_group(
-    name: str, make_topic: MakeTopic, request: pytest.FixtureRequest
-) -> None:
-    server: KafkaServer = request.getfixturevalue(name)
-    topic = make_topic(server, 2)
-    produce(server, topic, range(10), partitions=2)
-    where = ("-z", server.zookeeper_connect, "-t", topic)
-    brokers = ("-b", server.bootstrap_servers, "-t", topic)
+old_kafka = each_of(*OLD)
+
+
+def test_old_brokers_are_read_with_and_without_a_group(old_kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(old_kafka, 2)
+    produce(old_kafka, topic, range(10), partitions=2)
+    where = ("-z", old_kafka.zookeeper_connect, "-t", topic)
+    brokers = ("-b", old_kafka.bootstrap_servers, "-t", topic)
     assert printed(*brokers, "-p", "1", "-o", "-2", "-e", "-f", r"%p:%o %k %s\n") == "1:3 k7 v7\n1:4 k9 v9\n"
     assert sorted(printed(*where, "-e").split()) == sorted(f"v{n}" for n in range(10))
-    way = where if name == "kafka08" else brokers
+    way = where if number_of(old_kafka) < (0, 9) else brokers
     first = printed(*way, "-G", f"g-{topic}", "-o", "beginning", "-c", "4").split()
     rest = printed(*way, "-G", f"g-{topic}", "-o", "beginning", "-e").split()
     assert (len(first), sorted(first + rest)) == (4, sorted(f"v{n}" for n in range(10)))
-    assert consume(*where, "-o", "e@1").exit_code == (1 if name in {"kafka08", "kafka09"} else 0)
+    assert consume(*where, "-o", "e@1").exit_code == (1 if number_of(old_kafka) < (0, 10) else 0)
 
 
 def test_kafka_07_is_read_by_the_bytes_of_its_logs() -> None:

@@ -21,20 +21,17 @@ from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.columns import SCHEMA
 from streamgroup.testing import KafkaServer
+from tests.servers import address_of, each_of
 
 pytestmark = pytest.mark.live
 MakeTopic = Callable[..., str]
 
 
-@pytest.fixture(params=["kafka39", "kafka41"])
-def kafka(request: pytest.FixtureRequest) -> KafkaServer:
-    server: KafkaServer = request.getfixturevalue(request.param)
-    return server
+kafka = each_of("kafka39", "kafka41")
 
 
 def options_for(server: KafkaServer) -> ClientOptions:
-    addresses = (address.rsplit(":", 1) for address in server.bootstrap_servers.split(","))
-    return ClientOptions(bootstrap_servers=tuple((host, int(port)) for host, port in addresses))
+    return ClientOptions(bootstrap_servers=(address_of(server),))
 
 
 def produce(server: KafkaServer, topic: str, values: Sequence[bytes], *, partition: int = 0, **config: Any) -> None:

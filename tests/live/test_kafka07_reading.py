@@ -42,6 +42,7 @@ from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer, ZooKeeperServer
 from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
 from streamgroup.testing.kafka07.producer import Payload
+from tests.servers import address_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -563,10 +564,9 @@ def test_a_zookeeper_without_brokers(kafka: Kafka07Server) -> None:
 
 
 def test_a_later_kafka_where_07_is_expected(kafka41: KafkaServer) -> None:
-    host, port = kafka41.bootstrap_servers.split(",")[0].rsplit(":", 1)
     from streamgroup.wire.kafka07 import OffsetsRequest07  # noqa: PLC0415
 
-    connection = Connection(host, int(port), ClientOptions(()), dialect=Dialect.KAFKA07)
+    connection = Connection(*address_of(kafka41), ClientOptions(()), dialect=Dialect.KAFKA07)
     connection.connect(time.monotonic() + 10)
     connection.send(OffsetsRequest07("events", 0, LATEST, 1))
     with pytest.raises((TransportError, DecodeError), match=r"a Kafka of 0\.8 or later|is this a broker of Kafka 0\.7"):
@@ -575,9 +575,8 @@ def test_a_later_kafka_where_07_is_expected(kafka41: KafkaServer) -> None:
 
 def test_07_where_a_later_kafka_is_expected(kafka: Kafka07Server) -> None:
     """Named as bootstrap servers its brokers hang up on every request."""
-    address = kafka.bootstrap_servers.split(",")[0].rsplit(":", 1)
     with (
-        closing(KafkaCluster(ClientOptions(((address[0], int(address[1])),)))) as cluster,
+        closing(KafkaCluster(ClientOptions((address_of(kafka),)))) as cluster,
         pytest.raises(TransportError, match=r"0\.7"),
     ):
         cluster.snapshot(None, cluster.deadline(2_000))

@@ -22,21 +22,18 @@ from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.testing import KafkaServer
 from streamgroup.wire.messages.admin import ListGroupsRequest
 from streamgroup.wire.messages.cluster import MetadataRequest
+from tests.servers import address_of, each_of
 from tests.waiting import soon
 
 pytestmark = pytest.mark.live
 MakeTopic = Callable[..., str]
 
 
-@pytest.fixture(params=["kafka39", "kafka41"])
-def kafka(request: pytest.FixtureRequest) -> KafkaServer:
-    server: KafkaServer = request.getfixturevalue(request.param)
-    return server
+kafka = each_of("kafka39", "kafka41")
 
 
 def options_for(server: KafkaServer, **others: Any) -> ClientOptions:
-    host, port = server.bootstrap_servers.rsplit(":", 1)
-    return ClientOptions(bootstrap_servers=((host, int(port)),), **others)
+    return ClientOptions(bootstrap_servers=(address_of(server),), **others)
 
 
 @pytest.fixture

@@ -11,10 +11,8 @@ from streamgroup.cluster.admin import committed, describe_groups, list_groups
 from streamgroup.cluster.kafka import ANY, KafkaCluster, Node
 from streamgroup.errors import UnsupportedVersionError
 from streamgroup.executor.fetcher import read
-from streamgroup.executor.pool import POOL
 from streamgroup.model import EARLIEST, LATEST, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.net.connection import Connection
-from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.testing import KafkaServer, Proxy
 from streamgroup.testing.zookeeper_mode import zookeeper_client
@@ -27,33 +25,19 @@ from streamgroup.wire.messages.offsets import (
 )
 from tests.conftest import MakeTopic
 from tests.old_kafka import committed_by_tool, java_produce
+from tests.servers import address_of, each_of
 from tests.waiting import soon, wait_until
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.usefixtures("fresh_process")]
 
 RELEASES = {"kafka08": "0.8.2", "kafka09": "0.9"}
 
 
-@pytest.fixture(params=RELEASES)
-def kafka(request: pytest.FixtureRequest) -> KafkaServer:
-    server: KafkaServer = request.getfixturevalue(request.param)
-    return server
-
-
-@pytest.fixture(autouse=True)
-def _fresh_process() -> Iterator[None]:
-    RELEASE_MEMORY.clear()
-    yield
-    POOL.clear()
-
-
-def address(server: KafkaServer) -> tuple[str, int]:
-    host, port = server.bootstrap_servers.rsplit(":", 1)
-    return host, int(port)
+kafka = each_of(*RELEASES)
 
 
 def options_for(server: KafkaServer) -> ClientOptions:
-    return ClientOptions(bootstrap_servers=(address(server),))
+    return ClientOptions(bootstrap_servers=(address_of(server),))
 
 
 @pytest.fixture
@@ -69,7 +53,7 @@ def release(server: KafkaServer) -> str:
 
 def test_a_broker_is_recognised_once_and_remembered(kafka: KafkaServer, make_topic: MakeTopic) -> None:
     make_topic(kafka)
-    with Proxy(address(kafka)) as proxy:
+    with Proxy(address_of(kafka)) as proxy:
         for attempt in range(3):
             connection = Connection(*proxy.address, options_for(kafka))
             connection.connect(soon(30))

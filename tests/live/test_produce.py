@@ -16,6 +16,7 @@ from streamgroup.cli.main import main
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server
 from tests.conftest import MakeTopic
+from tests.servers import each_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -31,10 +32,7 @@ def command(name: str, *arguments: str, stdin: bytes = b"") -> Result:
     return result
 
 
-@pytest.fixture(params=["kafka08", "kafka41"])
-def kafka(request: pytest.FixtureRequest) -> KafkaServer:
-    server: KafkaServer = request.getfixturevalue(request.param)
-    return server
+kafka = each_of("kafka08", "kafka41")
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
@@ -17,17 +15,16 @@ from streamgroup.errors import (
     RecordTooLargeError,
     UnknownTopicError,
 )
-from streamgroup.executor.producer_pool import PRODUCERS
 from streamgroup.executor.sink_writer import write
-from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.testing import KafkaServer, Proxy
 from tests.conftest import MakeTopic
 from tests.old_kafka import java_consume, number, stored
 from tests.read_back import read_back
+from tests.servers import OLD, address_of, each_of
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.usefixtures("fresh_process")]
 
 RECORDS = 2_000
 CODECS = {"none": (0, 8), "gzip": (0, 8), "snappy": (0, 8), "lz4": (0, 8, 2), "zstd": (2, 1)}
@@ -35,17 +32,8 @@ CODECS = {"none": (0, 8), "gzip": (0, 8), "snappy": (0, 8), "lz4": (0, 8, 2), "z
 PARTITIONS = 2
 
 
-@pytest.fixture(params=["kafka08", "kafka09", "kafka010", "kafka11", "kafka39", "kafka41"])
-def kafka(request: pytest.FixtureRequest) -> KafkaServer:
-    server: KafkaServer = request.getfixturevalue(request.param)
-    return server
-
-
-@pytest.fixture(autouse=True)
-def _fresh_process() -> Iterator[None]:
-    RELEASE_MEMORY.clear()
-    yield
-    PRODUCERS.clear()
+old_kafka = each_of(*OLD)
+kafka = each_of(*OLD, "kafka39", "kafka41")
 
 
 def options_for(server: KafkaServer, topic: str, **options: str) -> SinkOptions:
@@ -132,7 +120,7 @@ def test_timestamps_and_headers_arrive(kafka41: KafkaServer, make_topic: MakeTop
 
 def test_a_worker_keeps_its_producer_from_task_to_task(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
     topic = make_topic(kafka41)
-    with Proxy(_address(kafka41)) as proxy:  # the brokers' own address is used behind the bootstrap
+    with Proxy(address_of(kafka41)) as proxy:  # the brokers' own address is used behind the bootstrap
         options = parse_sink({"kafka.bootstrap.servers": f"127.0.0.1:{proxy.port}", "topic": topic})
         for first in range(0, 500, 100):
             batch = pa.record_batch({"value": pa.array([b"%d" % n for n in range(first, first + 100)])})
@@ -141,20 +129,13 @@ def test_a_worker_keeps_its_producer_from_task_to_task(kafka41: KafkaServer, mak
         assert proxy.accepted == 1
 
 
-def _address(server: KafkaServer) -> tuple[str, int]:
-    host, port = server.bootstrap_servers.rsplit(":", 1)
-    return host, int(port)
-
-
-@pytest.mark.parametrize("release", ["kafka08", "kafka09", "kafka010", "kafka11"])
-def test_brokers_are_found_in_zookeeper(release: str, request: pytest.FixtureRequest, make_topic: MakeTopic) -> None:
-    server: KafkaServer = request.getfixturevalue(release)
-    topic, batch = make_topic(server, PARTITIONS), rows(200)
-    options, target = plan_write(parse_sink({"zookeeper.connect": server.zookeeper_connect, "topic": topic}))
+def test_brokers_are_found_in_zookeeper(old_kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic, batch = make_topic(old_kafka, PARTITIONS), rows(200)
+    options, target = plan_write(parse_sink({"zookeeper.connect": old_kafka.zookeeper_connect, "topic": topic}))
     assert target is None
-    assert options.client.bootstrap_servers == (_address(server),)
+    assert options.client.bootstrap_servers == (address_of(old_kafka),)
     write([batch], options)
-    found = [contents(messages) for messages in read_back(server, topic)]
+    found = [contents(messages) for messages in read_back(old_kafka, topic)]
     assert found == [expected(batch, partition) for partition in range(PARTITIONS)]
 
 

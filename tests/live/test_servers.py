@@ -23,6 +23,7 @@ from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts, brokers_known_to
 from tests.conftest import MakeTopic
 from tests.old_kafka import CODECS, Record, Stored, java_consume, java_produce, stored
+from tests.servers import OLD, each_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -30,10 +31,7 @@ pytestmark = pytest.mark.live
 DEADLINE_S = 30
 
 
-@pytest.fixture(params=["kafka41", "kafka39"])
-def kafka(request: pytest.FixtureRequest) -> KafkaServer:
-    server: KafkaServer = request.getfixturevalue(request.param)
-    return server
+kafka = each_of("kafka41", "kafka39")
 
 
 @pytest.fixture
@@ -200,14 +198,10 @@ def test_a_session_ends_when_its_client_is_silent_for_longer_than_its_timeout(zo
     watcher.close()
 
 
-OLD = {"0.8.2.2": "kafka08", "0.9.0.1": "kafka09", "0.10.2.2": "kafka010", "1.1.1": "kafka11"}
 MAGIC = {"0.8.2.2": 0, "0.9.0.1": 0, "0.10.2.2": 1, "1.1.1": 2}
 
 
-@pytest.fixture(params=OLD)
-def old_kafka(request: pytest.FixtureRequest) -> KafkaServer:
-    server: KafkaServer = request.getfixturevalue(OLD[request.param])
-    return server
+old_kafka = each_of(*OLD)
 
 
 def test_an_old_brokers_own_producer_and_consumer_agree_across_a_crash(

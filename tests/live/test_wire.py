@@ -9,15 +9,17 @@ from streamgroup.wire.frames import decode_response
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
 from streamgroup.wire.schema import encode
 from tests.live.wire_conversation import converse
+from tests.servers import each_of
 from tests.unit.wire.declared import REQUESTS, lowest
 
 pytestmark = pytest.mark.live
 
 
-@pytest.mark.parametrize("fixture", ["kafka39", "kafka41"])
-def test_every_version_is_understood_by_the_broker_and_by_us(fixture: str, request: pytest.FixtureRequest) -> None:
-    server: KafkaServer = request.getfixturevalue(fixture)
-    talk = converse(server)
+kafka = each_of("kafka39", "kafka41")
+
+
+def test_every_version_is_understood_by_the_broker_and_by_us(kafka: KafkaServer) -> None:
+    talk = converse(kafka)
     for cls in REQUESTS:
         for version in range(lowest(cls, talk.versions), talk.versions.highest(cls) + 1):
             answer = talk.exchanges[cls.NAME, version].response

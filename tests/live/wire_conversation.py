@@ -25,6 +25,7 @@ from streamgroup.wire.messages import admin, cluster, coordinator, group, log, o
 from streamgroup.wire.messages.offsets import offset_fetch_request
 from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
+from tests.servers import address_of
 from tests.unit.records.encoder import Record, encode_batch
 from tests.unit.records.encoder_sets import Message as OldMessage
 from tests.unit.records.encoder_sets import encode_set
@@ -50,9 +51,8 @@ class Conversation:
     """Speaks with one broker and keeps the first exchange of each API and version."""
 
     def __init__(self, server: KafkaServer) -> None:
-        host, port = server.bootstrap_servers.rsplit(":", 1)
         self.bootstrap_servers = server.bootstrap_servers
-        self.socket = socket.create_connection((host, int(port)), timeout=DEADLINE_S)
+        self.socket = socket.create_connection(address_of(server), timeout=DEADLINE_S)
         self.asked = 0
         self.exchanges: dict[tuple[str, int], Exchange] = {}
         self.versions = BrokerVersions.of(self.ask(cluster.ApiVersionsRequest(), 0), server.bootstrap_servers)

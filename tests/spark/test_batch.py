@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
+from tests.servers import each_of
 from tests.spark.support import Load, committed, delete_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
@@ -30,14 +31,15 @@ def values(frame: DataFrame) -> list[str]:
     return sorted(bytes(row.value).decode() for row in frame.select("value").collect())
 
 
-@pytest.mark.parametrize("broker", ["kafka41", "kafka39"])
+kafka = each_of("kafka41", "kafka39")
+
+
 def test_from_earliest_to_latest_is_everything_once(
-    spark: SparkSession, make_topic: MakeTopic, broker: str, request: pytest.FixtureRequest
+    spark: SparkSession, kafka: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    server: KafkaServer = request.getfixturevalue(broker)
-    load = Load(server, make_topic(server, 3), 3)
+    load = Load(kafka, make_topic(kafka, 3), 3)
     sent = load.send(3_000)
-    frame = read(spark, server, subscribe=load.topic)
+    frame = read(spark, kafka, subscribe=load.topic)
     assert [f.name for f in frame.schema.fields] == [
         "key", "value", "topic", "partition", "offset", "timestamp", "timestampType",
     ]  # fmt: skip

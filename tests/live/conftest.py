@@ -1,0 +1,20 @@
+"""What tests with real brokers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from streamgroup.executor.pool import POOL
+from streamgroup.executor.producer_pool import PRODUCERS
+from streamgroup.net.releases import RELEASE_MEMORY
+
+
+@pytest.fixture
+def fresh_process() -> Iterator[None]:
+    """Begin as a new worker process does, without the releases, connections and producers of earlier tests."""
+    RELEASE_MEMORY.clear()
+    yield
+    POOL.clear()
+    PRODUCERS.clear()
