@@ -35,7 +35,7 @@ from streamgroup.producer.reactions import (
     reaction_to_producer_id,
 )
 from streamgroup.producer.requests import answers_of, endpoints_of, throttle_s
-from streamgroup.producer.table import Cue, ProducerState, next_state
+from streamgroup.producer.table import TABLE, Cue, ProducerState
 from streamgroup.producer.topics import Topics
 from streamgroup.wire.messages.produce import PartitionProduceResponse
 
@@ -218,7 +218,7 @@ class Producer:
     # -- the identity -------------------------------------------------------------------------------------------------
 
     def _change(self, cue: Cue) -> None:
-        self._state = next_state(self._state, cue)
+        self._state = TABLE.next_state(self._state, cue)
 
     def _wants_id(self) -> None:
         if self._state is ProducerState.NO_ID:

@@ -1,4 +1,4 @@
-"""The states of a producer and the transitions between them, as a table, and the diagram drawn from it.
+"""The states of a producer and the transitions between them, as a table.
 
 The states are about the producer's identity. Batches and partitions have states of their own (`batch.py`,
 `partition.py`). A transactional producer has more states (initializing, in a transaction, committing, aborting): their
@@ -7,9 +7,9 @@ rows belong in this table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+from streamgroup.transitions import Transition, TransitionTable
 
 
 class ProducerState(Enum):
@@ -42,45 +42,22 @@ class Cue(Enum):
     FATAL = "fatal error"
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """In `state`, `cue` leads to `to`."""
-
-    state: ProducerState
-    cue: Cue
-    to: ProducerState
-
-
 _NO_ID, _ASKING, _READY = ProducerState.NO_ID, ProducerState.ASKING_ID, ProducerState.READY
 _BUMPING, _WITHOUT, _FAILED = ProducerState.BUMPING, ProducerState.WITHOUT_ID, ProducerState.FAILED
 
-TABLE = (
-    Transition(_NO_ID, Cue.RECORDS, _ASKING),
-    Transition(_ASKING, Cue.ID_GIVEN, _READY),
-    Transition(_ASKING, Cue.UNSUPPORTED, _WITHOUT),
-    Transition(_ASKING, Cue.FATAL, _FAILED),
-    Transition(_READY, Cue.BROKEN, _BUMPING),
-    Transition(_READY, Cue.FATAL, _FAILED),
-    Transition(_BUMPING, Cue.BUMPED, _READY),
-    Transition(_BUMPING, Cue.ID_SPENT, _ASKING),
-    Transition(_BUMPING, Cue.FATAL, _FAILED),
-    Transition(_WITHOUT, Cue.FATAL, _FAILED),
+TABLE = TransitionTable(
+    "producer",
+    {ProducerState.NO_ID: "idempotent", ProducerState.WITHOUT_ID: "not idempotent"},
+    (
+        Transition(_NO_ID, Cue.RECORDS, _ASKING),
+        Transition(_ASKING, Cue.ID_GIVEN, _READY),
+        Transition(_ASKING, Cue.UNSUPPORTED, _WITHOUT),
+        Transition(_ASKING, Cue.FATAL, _FAILED),
+        Transition(_READY, Cue.BROKEN, _BUMPING),
+        Transition(_READY, Cue.FATAL, _FAILED),
+        Transition(_BUMPING, Cue.BUMPED, _READY),
+        Transition(_BUMPING, Cue.ID_SPENT, _ASKING),
+        Transition(_BUMPING, Cue.FATAL, _FAILED),
+        Transition(_WITHOUT, Cue.FATAL, _FAILED),
+    ),
 )
-
-_NEXT = {(row.state, row.cue): row.to for row in TABLE}
-
-
-def next_state(state: ProducerState, cue: Cue) -> ProducerState:
-    """Return the state that `cue` leads to. Raises ValueError if the table lacks the row: a defect."""
-    if (state, cue) not in _NEXT:
-        raise ValueError(f"a producer that is {state.value} cannot take {cue.value!r}")
-    return _NEXT[state, cue]
-
-
-def picture() -> Iterator[str]:
-    """Draw the table as a Mermaid state diagram, line by line."""
-    yield "stateDiagram-v2"
-    yield f"    [*] --> {ProducerState.NO_ID.name}: idempotent"
-    yield f"    [*] --> {ProducerState.WITHOUT_ID.name}: not idempotent"
-    for row in TABLE:
-        yield f"    {row.state.name} --> {row.to.name}: {row.cue.value}"

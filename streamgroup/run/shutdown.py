@@ -13,7 +13,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.table import State
 from streamgroup.run.steps import Steps, Until
-from streamgroup.run.table import Cue, RunState, next_state
+from streamgroup.run.table import TABLE, Cue, RunState
 
 LEAVE_TIMEOUT_S = 0.8
 """The last commit and LeaveGroup together take this long at most (R29)."""
@@ -87,7 +87,7 @@ class Shutdown:
         self._take(Cue.JOIN)
 
     def _take(self, cue: Cue) -> None:
-        self.state = next_state(self.state, cue)
+        self.state = TABLE.next_state(self.state, cue)
 
     # --- stopping ----------------------------------------------------------------------------------------------------
 

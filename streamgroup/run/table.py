@@ -1,4 +1,4 @@
-"""The states of a run and the transitions between them, as a table, and the diagram drawn from it.
+"""The states of a run and the transitions between them, as a table.
 
 A batch in flight is not a state, since the ledger knows it. A failure is not a state either: a run that has failed
 raises its error to Spark and must still commit and leave.
@@ -6,9 +6,9 @@ raises its error to Spark and must still commit and leave.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+from streamgroup.transitions import Transition, TransitionTable
 
 
 class RunState(Enum):
@@ -42,57 +42,33 @@ class Cue(Enum):
     LEFT = "member has left"
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """In `state`, `cue` leads to `to`, which may be the same state."""
-
-    state: RunState
-    cue: Cue
-    to: RunState
-
-
 _NEW, _OPENING, _RUNNING, _PAUSED = RunState.NEW, RunState.OPENING, RunState.RUNNING, RunState.PAUSED
 _DRAINING, _LEAVING, _STOPPED = RunState.DRAINING, RunState.LEAVING, RunState.STOPPED
 
-TABLE = (
-    Transition(_NEW, Cue.CALL, _OPENING),
-    Transition(_NEW, Cue.DRAIN, _STOPPED),
-    Transition(_NEW, Cue.STOP, _STOPPED),
-    Transition(_OPENING, Cue.JOIN, _RUNNING),
-    Transition(_OPENING, Cue.DRAIN, _DRAINING),
-    Transition(_OPENING, Cue.STOP, _LEAVING),
-    Transition(_RUNNING, Cue.PAUSE, _PAUSED),
-    Transition(_RUNNING, Cue.DRAIN, _DRAINING),
-    Transition(_RUNNING, Cue.STOP, _LEAVING),
-    Transition(_PAUSED, Cue.RESUME, _RUNNING),
-    Transition(_PAUSED, Cue.DRAIN, _DRAINING),
-    Transition(_PAUSED, Cue.STOP, _LEAVING),
-    # A drain waits for a call of Spark that is under way: the batch that it replays must sink, too.
-    Transition(_DRAINING, Cue.JOIN, _DRAINING),
-    # A batch that has sunk while the member was out is committed by a member that joins again.
-    Transition(_DRAINING, Cue.RESUME, _DRAINING),
-    Transition(_DRAINING, Cue.DRAIN, _DRAINING),
-    Transition(_DRAINING, Cue.STOP, _LEAVING),
-    Transition(_LEAVING, Cue.DRAIN, _LEAVING),
-    Transition(_LEAVING, Cue.LEFT, _STOPPED),
-    Transition(_STOPPED, Cue.DRAIN, _STOPPED),
+TABLE = TransitionTable(
+    "run",
+    {RunState.NEW: ""},
+    (
+        Transition(_NEW, Cue.CALL, _OPENING),
+        Transition(_NEW, Cue.DRAIN, _STOPPED),
+        Transition(_NEW, Cue.STOP, _STOPPED),
+        Transition(_OPENING, Cue.JOIN, _RUNNING),
+        Transition(_OPENING, Cue.DRAIN, _DRAINING),
+        Transition(_OPENING, Cue.STOP, _LEAVING),
+        Transition(_RUNNING, Cue.PAUSE, _PAUSED),
+        Transition(_RUNNING, Cue.DRAIN, _DRAINING),
+        Transition(_RUNNING, Cue.STOP, _LEAVING),
+        Transition(_PAUSED, Cue.RESUME, _RUNNING),
+        Transition(_PAUSED, Cue.DRAIN, _DRAINING),
+        Transition(_PAUSED, Cue.STOP, _LEAVING),
+        # A drain waits for a call of Spark that is under way: the batch that it replays must sink, too.
+        Transition(_DRAINING, Cue.JOIN, _DRAINING),
+        # A batch that has sunk while the member was out is committed by a member that joins again.
+        Transition(_DRAINING, Cue.RESUME, _DRAINING),
+        Transition(_DRAINING, Cue.DRAIN, _DRAINING),
+        Transition(_DRAINING, Cue.STOP, _LEAVING),
+        Transition(_LEAVING, Cue.DRAIN, _LEAVING),
+        Transition(_LEAVING, Cue.LEFT, _STOPPED),
+        Transition(_STOPPED, Cue.DRAIN, _STOPPED),
+    ),
 )
-
-_NEXT = {(row.state, row.cue): row.to for row in TABLE}
-
-
-def next_state(state: RunState, cue: Cue) -> RunState:
-    """Return the state that `cue` leads to. Raises ValueError if the table lacks the row: a defect."""
-    if (state, cue) not in _NEXT:
-        raise ValueError(f"a run that is {state.value} cannot take {cue.value!r}")
-    return _NEXT[state, cue]
-
-
-def picture() -> Iterator[str]:
-    """Draw the table as a Mermaid state diagram, line by line."""
-    yield "stateDiagram-v2"
-    yield f"    [*] --> {RunState.NEW.name}"
-    for row in TABLE:
-        if row.state is not row.to:
-            yield f"    {row.state.name} --> {row.to.name}: {row.cue.value}"
-    yield f"    {RunState.STOPPED.name} --> [*]"

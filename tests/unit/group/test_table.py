@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -33,17 +31,15 @@ from streamgroup.wire.messages.group import (
     LeaveGroupResponse,
     SyncGroupResponse,
 )
+from tests.unit.pictures import check_picture
 
 TABLE = Membership.TABLE
-DOCS = Path(__file__).parents[3] / "docs" / "group.md"
 MOST_ACTIONS = 14
 """Of one step; more would be a storm."""
 
 
 def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:
-    pictures = re.findall(r"```mermaid\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    drawn = "\n".join(diagram(TABLE)) + "\n"
-    assert pictures == [drawn], f"put this into {DOCS.name}:\n{drawn}"
+    check_picture("group.md", diagram(TABLE))
 
 
 def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:

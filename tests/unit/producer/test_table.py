@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
-from streamgroup.producer.table import TABLE, Cue, ProducerState, next_state, picture
-
-DOCS = Path(__file__).parents[3] / "docs" / "producer.md"
+from streamgroup.producer.table import TABLE, Cue, ProducerState
+from tests.unit.pictures import check_picture
 
 
 def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:
-    pictures = re.findall(r"```mermaid\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    drawn = "\n".join(picture()) + "\n"
-    assert pictures == [drawn], f"put this into {DOCS.name}:\n{drawn}"
-
-
-def test_no_state_takes_one_cue_in_two_ways() -> None:
-    assert len({(row.state, row.cue) for row in TABLE}) == len(TABLE)
+    check_picture("producer.md", TABLE.diagram())
 
 
 def test_every_state_is_reached_and_only_a_failure_is_the_end() -> None:
-    assert {row.to for row in TABLE} | {ProducerState.NO_ID} == set(ProducerState)
-    assert set(ProducerState) - {row.state for row in TABLE} == {ProducerState.FAILED}
-    assert {row.cue for row in TABLE} == set(Cue)
+    assert {row.to for row in TABLE.rows} | {ProducerState.NO_ID} == set(ProducerState)
+    assert set(ProducerState) - {row.state for row in TABLE.rows} == {ProducerState.FAILED}
+    assert {row.cue for row in TABLE.rows} == set(Cue)
 
 
 @pytest.mark.parametrize(
@@ -39,4 +29,4 @@ def test_every_state_is_reached_and_only_a_failure_is_the_end() -> None:
 )
 def test_an_illegal_transition_raises(state: ProducerState, cue: Cue) -> None:
     with pytest.raises(ValueError, match=f"a producer that is {state.value} cannot take"):
-        next_state(state, cue)
+        TABLE.next_state(state, cue)

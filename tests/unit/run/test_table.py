@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
-from streamgroup.run.table import TABLE, Cue, RunState, next_state, picture
-
-DOCS = Path(__file__).parents[3] / "docs" / "run.md"
+from streamgroup.run.table import TABLE, Cue, RunState
+from tests.unit.pictures import check_picture
 
 
 def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:
-    pictures = re.findall(r"```mermaid\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    drawn = "\n".join(picture()) + "\n"
-    assert pictures == [drawn], f"put this into {DOCS.name}:\n{drawn}"
-
-
-def test_no_state_takes_one_cue_in_two_ways() -> None:
-    assert len({(row.state, row.cue) for row in TABLE}) == len(TABLE)
+    check_picture("run.md", TABLE.diagram())
 
 
 @pytest.mark.parametrize("state", RunState)
@@ -29,7 +19,7 @@ def test_a_run_that_is_stopped_or_drained_in_any_state_comes_to_its_end(state: R
         for cue in (way, Cue.STOP, Cue.LEFT):
             if now in {RunState.LEAVING, RunState.STOPPED} and cue is Cue.STOP:
                 continue  # `Shutdown.stop` waits for the one that leaves
-            now = now if now is RunState.STOPPED else next_state(now, cue)
+            now = now if now is RunState.STOPPED else TABLE.next_state(now, cue)
         assert now is RunState.STOPPED
 
 
@@ -45,4 +35,4 @@ def test_a_run_that_is_stopped_or_drained_in_any_state_comes_to_its_end(state: R
 )
 def test_an_illegal_transition_raises(state: RunState, cue: Cue) -> None:
     with pytest.raises(ValueError, match=f"a run that is {state.value} cannot take"):
-        next_state(state, cue)
+        TABLE.next_state(state, cue)
