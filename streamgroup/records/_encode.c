@@ -227,12 +227,8 @@ PyObject *encode_records(PyObject *module, PyObject *args) {
         }
     }
     Py_END_ALLOW_THREADS
-    if (fault) {
-        refuse(fault);
-        goto done;
-    }
     struct writer out;
-    result = allocate(reserve, total, &out);
+    result = allocate(fault, reserve, total, &out);
     if (!result) {
         goto done;
     }

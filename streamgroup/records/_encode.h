@@ -134,11 +134,14 @@ static inline PyObject *refuse(enum encode_fault fault) {
     return NULL;
 }
 
-/* A new bytearray of `size` bytes behind `reserve` zeros, and the room for them; NULL with an exception. */
-static inline PyObject *allocate(int64_t reserve, int64_t size, struct writer *out) {
+/* A new bytearray of `size` bytes behind `reserve` zeros, and the room for them; NULL with an exception. `fault` is that
+ * of the pass that added up the size. */
+static inline PyObject *allocate(enum encode_fault fault, int64_t reserve, int64_t size, struct writer *out) {
+    if (fault) {
+        return refuse(fault);
+    }
     if (reserve < 0 || size < 0 || size > INT32_MAX - reserve) {
-        refuse(TOO_LONG);
-        return NULL;
+        return refuse(TOO_LONG);
     }
     PyObject *result = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(reserve + size));
     if (result) {

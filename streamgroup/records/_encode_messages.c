@@ -146,12 +146,8 @@ PyObject *encode_messages(PyObject *module, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     fault = add_up(&key, &value, start, stop, magic ? 34 : 26, &total);
     Py_END_ALLOW_THREADS
-    if (fault) {
-        refuse(fault);
-        goto done;
-    }
     struct writer out;
-    result = allocate(reserve, total, &out);
+    result = allocate(fault, reserve, total, &out);
     if (!result) {
         goto done;
     }
@@ -218,12 +214,8 @@ PyObject *encode_messages07(PyObject *module, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     fault = add_up(&no_keys, &value, start, stop, magic ? 10 : 9, &total);
     Py_END_ALLOW_THREADS
-    if (fault) {
-        refuse(fault);
-        goto done;
-    }
     struct writer out;
-    result = allocate(reserve, total, &out);
+    result = allocate(fault, reserve, total, &out);
     if (!result) {
         goto done;
     }
