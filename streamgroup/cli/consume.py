@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TypeVar
 
 import click
 
@@ -19,9 +17,8 @@ from streamgroup.cli._consume_options import (
     parse_topics,
     source_options,
 )
+from streamgroup.cli._kcat import notice_options, parsed
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals, quiet_when_closed
-
-T = TypeVar("T")
 
 
 @click.command()
@@ -75,8 +72,7 @@ T = TypeVar("T")
     metavar="NAME=VALUE",
     help="Property of a Kafka consumer, with or without `kafka.` before it, or failOnDataLoss; repeatable.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print no notices on standard error, only errors.")
-@click.option("-v", "--verbose", count=True, help="Print more notices; -vv prints still more.")
+@notice_options
 @click.option(
     "--timeout",
     type=click.IntRange(1),
@@ -99,8 +95,7 @@ def consume(
     show_null: bool,
     group: str | None,
     properties: tuple[str, ...],
-    quiet: bool,
-    verbose: int,
+    notices: Notices,
     timeout: int,
 ) -> None:
     """Print the records of topics to standard output, and wait for more.
@@ -109,10 +104,10 @@ def consume(
     """
     from streamgroup.cli._record_format import record_format  # noqa: PLC0415  (loads Arrow, which no help text needs)
 
-    wanted = _parsed("-t", lambda: parse_topics(topics, partition))
-    bounds = _parsed("-o", lambda: parse_bounds(offsets))
-    given = _parsed("-X", lambda: parse_properties(properties))
-    printed = _parsed(
+    wanted = parsed("-t", lambda: parse_topics(topics, partition))
+    bounds = parsed("-o", lambda: parse_bounds(offsets))
+    given = parsed("-X", lambda: parse_properties(properties))
+    printed = parsed(
         "-f, -K or -D",
         lambda: record_format(template, key_delimiter, delimiter, as_json=as_json, show_null=show_null),
     )
@@ -120,10 +115,9 @@ def consume(
     if group is not None:
         if GROUP_ID in given or any(one.partition is not None for one in wanted):
             raise click.UsageError("with -G, group.id and partitions cannot be given: the group assigns the partitions")
-        given |= {GROUP_ID: group, **_parsed("-o", lambda: group_start(bounds))}
+        given |= {GROUP_ID: group, **parsed("-o", lambda: group_start(bounds))}
     names = dict.fromkeys(one.topic for one in wanted)
     options = source_options(where, names, given, timeout, include_headers=printed.needs_headers)
-    notices = Notices(0 if quiet else 1 + verbose)
     stream = sys.stdout.buffer
     with notices.logging(), StopSignals() as signals, quiet_when_closed(stream):
         for note in options.notes:
@@ -143,14 +137,6 @@ def consume(
             ) as reading,
         ):
             reading.run(printer, signals)
-
-
-def _parsed(option: str, parse: Callable[[], T]) -> T:
-    """Return what `parse` returns. A ValueError is a wrong use of `option`."""
-    try:
-        return parse()
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=option) from None
 
 
 def _stored_group(bounds: Bounds, properties: dict[str, str]) -> str | None:

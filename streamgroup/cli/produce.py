@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from streamgroup.cli._cluster import Where, cluster_options_without_z
+from streamgroup.cli._kcat import notice_options, parsed
 from streamgroup.cli._output import Notices, StopSignals
 from streamgroup.cli._produce_options import parse_properties, sink_options
 from streamgroup.errors import ConfigError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from streamgroup.cli._produce_input import RecordReader
     from streamgroup.cli._record_writer import RecordWriter
     from streamgroup.options.types import SinkOptions
-
-T = TypeVar("T")
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 BROKERS_DEFAULT = -1
@@ -94,8 +93,7 @@ def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     help="Property of a Kafka producer, with or without `kafka.` before it, or partitioner, verify, verifyWaitMs; "
     "repeatable.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing on standard error, only errors.")
-@click.option("-v", "--verbose", count=True, help="Print more notices; -vv prints still more.")
+@notice_options
 @click.option(
     "--timeout",
     type=click.IntRange(1),
@@ -118,8 +116,7 @@ def produce(
     headers: list[tuple[str, bytes]],
     compression: str,
     properties: tuple[str, ...],
-    quiet: bool,
-    verbose: int,
+    notices: Notices,
     timeout: int,
     files: tuple[Path, ...],
 ) -> None:
@@ -133,11 +130,10 @@ def produce(
     from streamgroup.cli._record_writer import RecordWriter  # noqa: PLC0415
 
     _check_usage(topic, partition, key_delimiter, key, as_json=as_json, create=create)
-    end = _parsed("-D", lambda: _text(unescape(os.fsencode(delimiter))))
-    separator = None if key_delimiter is None else _parsed("-K", lambda: _text(unescape(os.fsencode(key_delimiter))))
-    given = _parsed("-X", lambda: parse_properties(properties))
+    end = parsed("-D", lambda: _text(unescape(os.fsencode(delimiter))))
+    separator = None if key_delimiter is None else parsed("-K", lambda: _text(unescape(os.fsencode(key_delimiter))))
+    given = parsed("-X", lambda: parse_properties(properties))
     options = sink_options(where, topic, given, compression, timeout, include_timestamp=as_json)
-    notices = Notices(0 if quiet else 1 + verbose)
     with notices.logging(), StopSignals() as signals, contextlib.ExitStack() as closing:
         with signals.waiting():
             writer = closing.enter_context(RecordWriter(options))
@@ -269,14 +265,6 @@ def _text(text: bytes) -> bytes:
     if not text:
         raise ValueError("expected a text that is not empty")
     return text
-
-
-def _parsed(option: str, parse: Callable[[], T]) -> T:
-    """Return what `parse` returns. A ValueError is a wrong use of `option`."""
-    try:
-        return parse()
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=option) from None
 
 
 # -- the input ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,19 +25,8 @@ PREVIOUS = Document("g", "lineage", "run-1", 41)
 OFFSETS = st.integers(0, 200)
 
 
-def plan(
-    ends: dict[TopicPartition, int], max_offsets: int | None = None, targets: dict[TopicPartition, int] | None = None
-) -> Document | None:
-    return next_document(
-        PREVIOUS,
-        group="g",
-        lineage="lineage",
-        run="run-2",
-        positions=HELD,
-        ends=ends,
-        max_offsets=max_offsets,
-        targets=targets,
-    )
+def plan(ends: dict[TopicPartition, int], **options: Any) -> Document | None:
+    return next_document(PREVIOUS, group="g", lineage="lineage", run="run-2", positions=HELD, ends=ends, **options)
 
 
 def test_a_batch_takes_what_is_new_and_tells_where_all_partitions_held_stand() -> None:
@@ -52,16 +42,7 @@ def test_a_batch_takes_what_is_new_and_tells_where_all_partitions_held_stand() -
 
 @pytest.mark.parametrize(("least", "planned"), [(1, True), (8, True), (9, False)])
 def test_less_than_is_wanted_is_no_batch(least: int, planned: bool) -> None:
-    document = next_document(
-        PREVIOUS,
-        group="g",
-        lineage="lineage",
-        run="run-2",
-        positions=HELD,
-        ends={A: 15, B: 23},
-        max_offsets=2,
-        min_offsets=least,
-    )
+    document = plan({A: 15, B: 23}, max_offsets=2, min_offsets=least)
     assert (document is not None) == planned
     if document is not None:
         assert sum(map(len, document.ranges)) == 2, "the most counts after the least"
@@ -78,17 +59,7 @@ def test_nothing_new_is_no_document(ends: dict[TopicPartition, int]) -> None:
 
 @pytest.mark.parametrize("boundaries", [None, Boundaries(message_ends={A: (13, 17), B: (25,)})])
 def test_a_strict_limit_leaves_out_partitions_rather_than_being_exceeded(boundaries: Boundaries | None) -> None:
-    document = next_document(
-        PREVIOUS,
-        group="g",
-        lineage="lineage",
-        run="run-2",
-        positions=HELD,
-        ends={A: 111, B: 31},
-        max_offsets=3,
-        is_strict=True,
-        boundaries=boundaries,
-    )
+    document = plan({A: 111, B: 31}, max_offsets=3, is_strict=True, boundaries=boundaries)
     assert document is not None
     assert document.ranges == (OffsetRange(A, 10, 13),)
     assert document.positions == {A: Position(13, "id", 4), B: HELD[B]}
@@ -217,16 +188,7 @@ class TestABatchThatSparksOwnConnectorPlanned:
 
 def limited(boundaries: Boundaries) -> Document | None:
     """Of [10, 110) and [20, 120) half each, where offsets are bytes."""
-    return next_document(
-        PREVIOUS,
-        group="g",
-        lineage="lineage",
-        run="run-2",
-        positions=HELD,
-        ends={A: 110, B: 120},
-        max_offsets=100,
-        boundaries=boundaries,
-    )
+    return plan({A: 110, B: 120}, max_offsets=100, boundaries=boundaries)
 
 
 def test_a_partition_without_a_known_boundary_waits_for_the_next_batch() -> None:

@@ -1,0 +1,35 @@
+"""What the commands with kcat's options have in common."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import click
+
+from streamgroup.cli._output import Notices
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
+
+_QUIET = click.option("-q", "--quiet", is_flag=True, help="Print no notices on standard error, only errors.")
+_VERBOSE = click.option("-v", "--verbose", count=True, help="Print more notices; -vv prints still more.")
+
+
+def notice_options(command: Command) -> Command:
+    """Add the options that choose the notices to `command`, which gets them as `notices`."""
+
+    @functools.wraps(command)
+    def with_notices(*args: Any, quiet: bool, verbose: int, **others: Any) -> Any:
+        return command(*args, notices=Notices(0 if quiet else 1 + verbose), **others)
+
+    return _QUIET(_VERBOSE(cast("Command", with_notices)))
+
+
+def parsed(option: str, parse: Callable[[], T]) -> T:
+    """Return what `parse` returns. A ValueError is a wrong use of `option`."""
+    try:
+        return parse()
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
