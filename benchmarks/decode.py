@@ -9,16 +9,14 @@ checksums. The output is the least CPU time of many runs: slower runs measure ot
 from __future__ import annotations
 
 import argparse
-import random
 import struct
-import time
 from collections.abc import Callable
+from functools import partial
 
 import cramjam
 import google_crc32c
 
-from streamgroup.errors import ConfigError
-from streamgroup.records import kernel
+from benchmarks.kernels import best, each_kernel, texts
 from streamgroup.records.batches import Frames
 from streamgroup.records.decode import DecodeOptions, decode, record_batches
 
@@ -58,16 +56,14 @@ def batch(base: int, records: list[bytes], codec: str) -> bytes:
 
 def fetch(arguments: argparse.Namespace, size: int, codec: str) -> tuple[bytes, int]:
     """Return the record batches of one partition in a fetch, and their number of records."""
-    rng = random.Random(size)
-    words = [rng.randbytes(rng.randrange(3, 9)).hex().encode() for _ in range(400)]
+    values = texts(size)
     batches, base, filled = [], 0, 0
     while filled < arguments.fetch:
         records: list[bytes] = []
         bytes_left = arguments.batch
         while bytes_left > 0:
-            value = b" ".join(rng.choices(words, k=size // 6 + 1))[:size]
             key = b"key-%d" % (base + len(records)) if arguments.keys else None
-            records.append(record(len(records), key, value, arguments.headers))
+            records.append(record(len(records), key, next(values), arguments.headers))
             bytes_left -= len(records[-1])
         batches.append(batch(base, records, codec))
         base += len(records)
@@ -75,15 +71,10 @@ def fetch(arguments: argparse.Namespace, size: int, codec: str) -> tuple[bytes, 
     return b"".join(batches), base
 
 
-def best(data: bytes, options: DecodeOptions, seconds: float) -> float:
-    """Return the least CPU seconds that one fetch took."""
-    times, end = [], time.perf_counter() + seconds
-    while not times or time.perf_counter() < end:
-        began = time.thread_time()
-        for _ in record_batches(decode(Frames(data, 0, 2**62), 0, options), "orders", 0):
-            pass
-        times.append(time.thread_time() - began)
-    return min(times)
+def read(data: bytes, options: DecodeOptions) -> None:
+    """Decode all records of one fetch."""
+    for _ in record_batches(decode(Frames(data, 0, 2**62), 0, options), "orders", 0):
+        pass
 
 
 def main() -> None:
@@ -96,16 +87,11 @@ def main() -> None:
     arguments = parser.parse_args()
     options = DecodeOptions(include_headers=arguments.headers > 0)
     print(f"{'kernel':<10}{'value':>7}  {'codec':<8}{'records':>8}{'ns/record':>11}{'M records/s':>13}{'MB/s':>8}")
-    for name in ("python", "compiled"):
-        try:
-            kernel.use(name)
-        except ConfigError as error:
-            print(error)
-            continue
+    for name in each_kernel():
         for size in (100, 1000):
             for codec in CODECS:
                 data, records = fetch(arguments, size, codec)
-                taken = best(data, options, arguments.seconds)
+                taken = best(partial(read, data, options), arguments.seconds)
                 print(
                     f"{name:<10}{size:>7}  {codec:<8}{records:>8}{taken / records * 1e9:>11.0f}"
                     f"{records / taken / 1e6:>13.2f}{records * size / taken / 1e6:>8.0f}"

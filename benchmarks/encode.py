@@ -10,24 +10,21 @@ the size of each record, with which a producer cuts batches.
 from __future__ import annotations
 
 import argparse
-import random
-import time
+import itertools
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from streamgroup.errors import ConfigError
-from streamgroup.records import kernel
+from benchmarks.kernels import best, each_kernel, texts
 from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
 
 
 def columns(arguments: argparse.Namespace, size: int) -> RecordColumns:
     """Return records whose values of `size` bytes are words, as compressible as text."""
-    rng, rows = random.Random(size), arguments.records
-    words = [rng.randbytes(rng.randrange(3, 9)).hex().encode() for _ in range(400)]
-    values = [b" ".join(rng.choices(words, k=size // 6 + 1))[:size] for _ in range(rows)]
+    rows = arguments.records
+    values = list(itertools.islice(texts(size), rows))
     keys = pa.array([b"key-%d" % index for index in range(rows)]) if arguments.keys else None
     headers = None
     if arguments.headers:
@@ -42,16 +39,6 @@ def encode(encoder: Encoder, records: RecordColumns, each: int) -> None:
         encoder.encode(records, start, min(start + each, len(records))).sealed(7, 0, start)
 
 
-def best(step: Callable[[], object], seconds: float) -> float:
-    """Return the least CPU seconds that one step took."""
-    times, end = [], time.perf_counter() + seconds
-    while not times or time.perf_counter() < end:
-        began = time.thread_time()
-        step()
-        times.append(time.thread_time() - began)
-    return min(times)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=16 << 10, help="uncompressed bytes of a batch")
@@ -63,12 +50,7 @@ def main() -> None:
     arguments = parser.parse_args()
     record_format = RecordFormat[arguments.format]
     print(f"{'kernel':<10}{'value':>7}  {'codec':<8}{'in batch':>9}{'ns/record':>11}{'M records/s':>13}{'MB/s':>8}")
-    for name in ("python", "compiled"):
-        try:
-            kernel.use(name)
-        except ConfigError as error:
-            print(error)
-            continue
+    for name in each_kernel():
         for size in (100, 1000):
             records = columns(arguments, size)
             each = max(1, arguments.batch * len(records) // int(Encoder(record_format).sizes(records).sum()))

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
-import random
 import struct
 import time
 import zlib
@@ -23,8 +23,7 @@ from typing import NamedTuple
 import cramjam
 
 from benchmarks.decode import batch, record
-from streamgroup.errors import ConfigError
-from streamgroup.records import kernel
+from benchmarks.kernels import KERNELS, each_kernel, texts
 from streamgroup.records.batches import Frames
 from streamgroup.records.decode import DecodeOptions, decode, record_batches
 from streamgroup.records.messages07 import Frames07, decode07
@@ -115,13 +114,8 @@ FORMATS = (
 
 def values(fetch: int, batch_bytes: int, size: int) -> list[list[bytes]]:
     """Return values of `size` bytes in batches, of words that compress as well as text."""
-    rng = random.Random(size)
-    words = [rng.randbytes(rng.randrange(3, 9)).hex().encode() for _ in range(400)]
-    each = max(1, batch_bytes // size)
-    return [
-        [b" ".join(rng.choices(words, k=size // 6 + 1))[:size] for _ in range(each)]
-        for _ in range(max(1, fetch // (each * size)))
-    ]
+    each, of = max(1, batch_bytes // size), texts(size)
+    return [list(itertools.islice(of, each)) for _ in range(max(1, fetch // (each * size)))]
 
 
 def best_rounds(codec: str, batches: list[list[bytes]], rounds: int) -> dict[str, float]:
@@ -146,17 +140,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16 << 10, help="uncompressed bytes of a batch or a wrapper")
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     parser.add_argument("--rounds", type=int, default=50, help="of each format")
-    parser.add_argument("--kernel", choices=["python", "compiled"], action="append", help="which kernels (both)")
+    parser.add_argument("--kernel", choices=KERNELS, action="append", help="which kernels (both)")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each kernel and codec")
     arguments = parser.parse_args()
     batches = values(arguments.fetch, arguments.batch, arguments.size)
     rows = sum(map(len, batches))
-    for name in arguments.kernel or ("compiled", "python"):
-        try:
-            kernel.use(name)
-        except ConfigError as error:
-            print(error)
-            continue
+    for name in each_kernel(arguments.kernel or KERNELS):
         for codec in CODECS:
             least = best_rounds(codec, batches, arguments.rounds)
             shares = {form: least["v2"] / seconds for form, seconds in least.items()}
