@@ -20,18 +20,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.config import JobConfig, Sink, load
 from streamgroup.jobs.following import finish_on_signal, follow, trigger_options
-from streamgroup.jobs.job_file import MEMBER_VARIABLE
-from streamgroup.jobs.job_run import job_session, run_command
+from streamgroup.jobs.job_run import file_options, job_session, run_command
 from streamgroup.jobs.sinkguard import HadoopFiles
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--config", "file", type=click.Path(path_type=Path), required=True, help="The job file (TOML).")
-@click.option(
-    "--member",
-    help=f"Name of this member, which replaces {{member}} in the file. Default: the variable {MEMBER_VARIABLE}.",
-)
-@click.option("--check", is_flag=True, help="Check the file without starting Spark, then exit.")
+@file_options
 def command(file: Path, member: str | None, check: bool) -> None:
     """Stream a Kafka consumer group into a sink of Spark."""
     job = load(file, member)

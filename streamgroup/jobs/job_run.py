@@ -1,17 +1,18 @@
-"""The frame of a job: the session that it runs in, and how its errors end the process."""
+"""The frame of a job: its command line, the session that it runs in, and how its errors end the process."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import click
 from pyspark.sql import SparkSession
 
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.jobs.job_file import SparkSettings
+from streamgroup.jobs.job_file import MEMBER_VARIABLE, SparkSettings
 from streamgroup.jobs.session import build_session, check_executors
 from streamgroup.jobs.signals import StopAtOnce, StopRequest, catch_in_jvm
 from streamgroup.spark.listener import listen
@@ -20,10 +21,28 @@ FAILED, MISCONFIGURED = 1, 2
 """Exit codes."""
 
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+_FILE_OPTIONS = (
+    click.option("--config", "file", type=click.Path(path_type=Path), required=True, help="The job file (TOML)."),
+    click.option(
+        "--member",
+        help=f"Name of this member, which replaces {{member}} in the file. Default: the variable {MEMBER_VARIABLE}.",
+    ),
+    click.option("--check", is_flag=True, help="Check the file without starting Spark, then exit."),
+)
+
+
 class Say(Protocol):
     """Prints a line for the user."""
 
     def __call__(self, line: str, *, error: bool = False) -> None: ...
+
+
+def file_options(command: Command) -> Command:
+    """Add the options of every job to `command`: its file, the member's name, and the check of the file alone."""
+    for option in reversed(_FILE_OPTIONS):
+        command = option(command)
+    return command
 
 
 def run_command(

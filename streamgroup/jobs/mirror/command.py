@@ -19,8 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.job_file import MEMBER_VARIABLE
-from streamgroup.jobs.job_run import FAILED, job_session, run_command
+from streamgroup.jobs.job_run import FAILED, file_options, job_session, run_command
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig, load
 from streamgroup.jobs.mirror.plan_log import latest
@@ -32,12 +31,7 @@ from streamgroup.jobs.sinkguard import HadoopFiles
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--config", "file", type=click.Path(path_type=Path), required=True, help="The mirror's file (TOML).")
-@click.option(
-    "--member",
-    help=f"Name of this member, which replaces {{member}} in the file. Default: the variable {MEMBER_VARIABLE}.",
-)
-@click.option("--check", is_flag=True, help="Check the file without starting Spark, then exit.")
+@file_options
 @click.option("--verify", is_flag=True, help="Compare both clusters instead of copying. Exit code 1 if they differ.")
 def command(file: Path, member: str | None, check: bool, verify: bool) -> None:
     """Copy topics from one Kafka cluster to another."""
