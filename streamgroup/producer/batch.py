@@ -46,6 +46,8 @@ class BatchState(Enum):
     """To be sent again, with the same identity and sequence, from `retry_at` on."""
     SPLITTING = "splitting"
     """Waits for its parts."""
+    UNRECOGNIZED = "unrecognized"
+    """The broker refuses its number as out of order, but may have it. The answer to a later batch will tell."""
     REJECTED = "rejected"
     """No broker has it or can get it any more. It waits for a new identity of its partition."""
     RESOLVED = "resolved"
@@ -68,6 +70,7 @@ class ProducerBatch:
         "created_at",
         "doubtful",
         "encoded",
+        "followed",
         "full",
         "identity",
         "node",
@@ -96,10 +99,12 @@ class ProducerBatch:
         self.node = -1
         """The broker of the last attempt."""
         self.sent_first = False
-        """Whether every earlier batch of the partition was resolved when the last attempt was sent."""
+        """Whether every earlier batch of the partition was resolved or unrecognized when the last attempt was sent."""
         self.doubtful = False
         """Whether a broker may have the batch, or may still get it: an attempt has no answer, or one that leaves it
         open. Such a batch never gets another sequence, because a broker could not recognize the duplicate."""
+        self.followed = False
+        """Whether the broker has this doubtful batch, because it has acknowledged a later one of the partition."""
         self.code = 0
         self.cause = ""
         """The last error code, and the reason of the last failed attempt, for errors."""
@@ -122,6 +127,7 @@ class ProducerBatch:
         """Return a batch of `payload`, which is a part of this one: it has this one's age, attempts and doubts."""
         part = ProducerBatch(self.partition, payload, self.created_at)
         part.full = True
-        part.attempts, part.doubtful, part.node = self.attempts, self.doubtful, self.node
+        part.attempts, part.node = self.attempts, self.node
+        part.doubtful, part.followed = self.doubtful, self.followed
         part.code, part.cause = self.code, self.cause
         return part

@@ -11,7 +11,7 @@ from streamgroup.errors import (
 )
 from streamgroup.producer.batch import BatchState, ProducerBatch
 from streamgroup.producer.config import ProducerConfig
-from streamgroup.producer.reactions import CodeReaction, reaction_to
+from streamgroup.producer.reactions import CodeReaction, Reaction, reaction_to
 from streamgroup.wire.messages.produce import PartitionProduceResponse
 
 _MOST_RECORDS_NAMED = 3
@@ -77,7 +77,8 @@ def timed_out(batch: ProducerBatch, config: ProducerConfig, waits_for: str) -> D
 
 
 def _timeout_advice(batch: ProducerBatch) -> str:
-    known = reaction_to(batch.code).advice if batch.code else ""
+    row = reaction_to(batch.code)
+    known = "" if row.reaction is Reaction.OUT_OF_ORDER else row.advice  # it only waited for another batch
     return known or "Look whether the partition's leader is up and keeps up, or raise kafka.delivery.timeout.ms"
 
 
@@ -127,9 +128,10 @@ def out_of_reach(batch: ProducerBatch) -> ProduceError:
 
 
 def out_of_turn(batch: ProducerBatch) -> ProduceError:
-    """Return the error for a rejected batch that a later batch of its partition has overtaken."""
+    """Return the error for a refused batch that a later batch of its partition has overtaken."""
     return ProduceError(
-        f"{_what(batch)}: the broker rejected them ({batch.cause}), but accepted records that follow them. Writing "
-        "them now would change the order: write all again",
+        f"{_what(batch)}: the broker rejected them ({batch.cause}), but accepted records that follow them"
+        f"{_outcome(batch.doubtful)}. Writing them now would change the order: write all again",
         batch.code,
+        batch.doubtful,
     )

@@ -60,6 +60,8 @@ class Producer:
         self._active: dict[TopicPartition, PartitionQueue] = {}
         """The partitions with unresolved batches. Those that were served last are at the end."""
         self._resetting: dict[TopicPartition, PartitionQueue] = {}
+        self._unrecognized: dict[TopicPartition, PartitionQueue] = {}
+        """The partitions with batches that the broker does not recognize."""
         self._nodes: dict[int, Node] = {}
         self._requests: dict[int, PendingProduce] = {}
         self._tokens = itertools.count(1)
@@ -108,6 +110,7 @@ class Producer:
         self._HANDLERS[type(event)](self, event)
         self._watch_requests()
         self._expire()
+        self._fail_unprovable()
         self._reset_sequences()
         self._get_id()
         self._read_metadata()
@@ -283,8 +286,11 @@ class Producer:
             self._active.pop(batch.partition, None)
 
     def _deliver(self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
-        overtaken = queue.confirm(batch, self._now)
         offset = answer.base_offset if answer.error_code == ErrorCode.NONE else -1
+        appended, overtaken = queue.confirm(batch, offset, self._now)
+        for earlier in appended:
+            self._out.append(ev.Delivered(earlier, -1, -1))
+            self._resolved(earlier)
         self._out.append(ev.Delivered(batch, offset, answer.log_append_time_ms))
         self._resolved(batch)
         for earlier in overtaken:
@@ -354,12 +360,27 @@ class Producer:
     def _out_of_order(
         self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, answer: PartitionProduceResponse
     ) -> None:
-        if queue.resetting:
+        if batch.followed:
+            self._deliver(queue, batch, answer)  # the broker has it, and has forgotten it
+        elif queue.resetting:
             self._reject(queue, batch, row, answer)  # it follows a batch that has failed
         elif batch.identity != NO_IDENTITY and not batch.sent_first:
             self._wait(queue, batch, self._now)  # until the batch before it is there
+        elif batch.identity != NO_IDENTITY and batch.doubtful:
+            # A broker that has restarted remembers only the last batch of a producer, and refuses those before it
+            # although it has them. A broker that has lost acknowledged records refuses all that are behind them.
+            batch.state = BatchState.UNRECOGNIZED
+            self._unrecognized[queue.partition] = queue
         else:
             self._fail(queue, batch, failures.refused(batch, batch.code, row, answer))
+
+    def _fail_unprovable(self) -> None:
+        """Fail the unrecognized batches behind which the broker has accepted none: it has lost records before them."""
+        for partition, queue in list(self._unrecognized.items()):
+            for batch in queue.unprovable:
+                self._fail(queue, batch, failures.refused(batch, batch.code, reaction_to(batch.code), None))
+            if queue.is_recognized:
+                del self._unrecognized[partition]
 
     def _answer(self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         """React to the answer of one partition."""

@@ -21,6 +21,8 @@ SILENT_AFTER_S = 3600.0
 Brokers forget a producer after `producer.id.expiration.ms`, a day unless set, or with its last record. Some then refuse
 every sequence number but 0, and brokers of 0.11 do so with the code for lost records.
 """
+_REFUSED = (BatchState.REJECTED, BatchState.UNRECOGNIZED)
+"""The states of batches that the broker has refused, and that are not sent again under their numbers."""
 
 
 class PartitionQueue:
@@ -41,6 +43,7 @@ class PartitionQueue:
         "queue",
         "resetting",
         "stale",
+        "surplus",
         "topic_id",
     )
 
@@ -59,6 +62,9 @@ class PartitionQueue:
         self.next_sequence = 0
         self.confirmed_at = float("-inf")
         """When the broker acknowledged a batch under this identity."""
+        self.surplus = 0
+        """The offset less the sequence number of the batch that was acknowledged last. Records of others raise it.
+        Where it falls, the log lacks records before that batch."""
         self.resetting = False
         """Whether the sequence is broken, and the partition waits for another identity."""
 
@@ -139,15 +145,16 @@ class PartitionQueue:
     def next_in_sequence(self, limit: int, now: float) -> ProducerBatch | None:
         """Return the batch of an idempotent producer that may be sent next, whether or not it lingers still.
 
-        While a batch has to be sent again, only the first one may be: the broker refuses all that follow it. Nothing
-        new is sent behind a doubtful batch either: at the next attempt the broker has to remember it, and remembers
-        five batches only.
+        While a batch has to be sent again, only the first one may be: the broker refuses all that follow it. Those
+        that it does not recognize are passed over. Nothing new is sent behind a doubtful batch either: at the next
+        attempt the broker has to remember it, and remembers five batches only.
         """
         first = True
         may_follow = not self.resetting
         for batch in self.outstanding:
             state = batch.state
-            if state is BatchState.REJECTED:
+            if state in _REFUSED:
+                may_follow = False
                 continue
             if state is not BatchState.IN_FLIGHT:
                 return batch if first and state is BatchState.RETRY and batch.retry_at <= now else None
@@ -181,20 +188,42 @@ class PartitionQueue:
             self.outstanding.append(batch)
             if self.identity != NO_IDENTITY:
                 self.next_sequence = batch.number(self.identity, self.next_sequence)
-        batch.sent_first = self.outstanding[0] is batch
+        batch.sent_first = next(b for b in self.outstanding if b.state is not BatchState.UNRECOGNIZED) is batch
         batch.state = BatchState.IN_FLIGHT
         batch.attempts += 1
         batch.node = self.leader
 
     # -- sequences ----------------------------------------------------------------------------------------------------
 
-    def confirm(self, batch: ProducerBatch, now: float) -> list[ProducerBatch]:
-        """Take out `batch`, which the broker has. Return the rejected batches before it, which can never follow it."""
-        at = self.outstanding.index(batch)
-        overtaken = [b for b in self.outstanding[:at] if b.state is BatchState.REJECTED]
-        self.remove(batch)
-        self.confirmed_at = now
-        return overtaken
+    def confirm(self, batch: ProducerBatch, offset: int, now: float) -> tuple[list[ProducerBatch], list[ProducerBatch]]:
+        """Take out `batch`, which the broker has at `offset` (-1: it does not say).
+
+        Return the unrecognized batches before it that the broker has, too, and those before it that can never follow.
+        """
+        before = self.outstanding[: self.outstanding.index(batch)]
+        surplus = self.surplus if offset < 0 else offset - batch.base_sequence
+        if self.identity != NO_IDENTITY and surplus >= self.surplus:
+            # A broker that knows the producer appends a batch only behind the one before it. One that has lost all it
+            # knew appends any batch, but then the log has too little room before this one (if nobody else writes).
+            for earlier in before:
+                earlier.followed |= earlier.doubtful
+        self.surplus, self.confirmed_at = surplus, now
+        appended = [b for b in before if b.state is BatchState.UNRECOGNIZED and b.followed]
+        for each in (*appended, batch):
+            self.remove(each)
+        return appended, [b for b in before if b.state in _REFUSED]
+
+    @property
+    def is_recognized(self) -> bool:
+        """Whether no batch is unrecognized."""
+        return all(b.state is not BatchState.UNRECOGNIZED for b in self.outstanding)
+
+    @property
+    def unprovable(self) -> list[ProducerBatch]:
+        """The unrecognized batches, if none is left behind them whose answer could tell that the broker has them."""
+        if any(b.state not in _REFUSED for b in self.outstanding):
+            return []
+        return [b for b in self.outstanding if b.state is BatchState.UNRECOGNIZED]
 
     def is_silent(self, now: float) -> bool:
         """Whether the broker may have forgotten the producer, and nothing is under way under its identity."""

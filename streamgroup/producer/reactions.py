@@ -26,7 +26,8 @@ class Reaction(Enum):
     SPLIT = "split"
     """Send the batch in parts; a batch of one record fails."""
     OUT_OF_ORDER = "out of order"
-    """Retry behind the batch that is missing. Where none is missing, the broker has lost acknowledged records: fail."""
+    """Retry behind the batch that is missing. Where none is missing, the broker has forgotten the batch, or has lost
+    acknowledged records: fail, unless it accepts a later batch and so has this one."""
     NEW_EPOCH = "new epoch"
     """The broker has forgotten the producer: start again at sequence 0 under a higher epoch (KIP-360)."""
     NEW_ID = "new id"

@@ -14,9 +14,9 @@ import pytest
 
 from streamgroup.errors import StreamGroupError
 from streamgroup.executor.producer_pool import PRODUCERS
-from streamgroup.executor.sink_writer import write
+from streamgroup.executor.sink_writer import SinkWriter, write
 from streamgroup.options.parse_sink import parse_sink
-from streamgroup.testing import KafkaServer
+from streamgroup.testing import Direction, End, Fault, KafkaServer
 from tests.conftest import MakeTopic
 from tests.fault.cutter import Cut, CutPlan, Cutter, plan_of
 from tests.fault.harness import Streams
@@ -64,7 +64,7 @@ def kafka() -> Iterator[KafkaServer]:
 
 @pytest.fixture(scope="module")
 def old_kafka() -> Iterator[KafkaServer]:
-    """One broker that answers a repeated batch as the first versions with producer ids do."""
+    """One broker of an old version with producer ids."""
     with KafkaServer("1.1.1", proxied=True, start_timeout_s=START_S) as server:
         yield server
 
@@ -203,7 +203,7 @@ def test_cuts_restarts_and_moves_of_leaders(
     check(written_under(kafka, topic, rounds, idempotence, report), rounds, idempotence)
 
 
-@pytest.mark.parametrize("idempotence", [pytest.param("on", marks=pytest.mark.long), "off"])
+@pytest.mark.parametrize("idempotence", ["on", "off"])
 def test_cuts_and_a_crash_of_the_only_broker_which_is_an_old_one(
     *, idempotence: str, old_kafka: KafkaServer, make_topic: MakeTopic, report: Report
 ) -> None:
@@ -215,6 +215,40 @@ def test_cuts_and_a_crash_of_the_only_broker_which_is_an_old_one(
 
     rounds = Rounds(2_000, [crash, broker.restart], CUTS)
     check(written_under(old_kafka, topic, rounds, idempotence, report), rounds, idempotence)
+
+
+@pytest.mark.parametrize("version", ["1.1.1", "4.1.1"])
+def test_batches_that_the_only_broker_appends_before_a_crash_and_then_forgets_are_written_once(
+    version: str, make_topic: MakeTopic
+) -> None:
+    """The broker appends four batches of each partition, and no answer arrives. It remembers the last one only."""
+    rounds = Rounds(3 * ROUND, [], 0)
+    with KafkaServer(version, proxied=True, start_timeout_s=START_S) as server:
+        topic, broker, proxy = make_topic(server, PARTITIONS), server.brokers[0], server.proxies[0]
+        settings = {"topic": topic, **SMALL, **IDEMPOTENT}
+        options = parse_sink({"kafka.bootstrap.servers": server.bootstrap_servers, **settings})
+
+        def appended() -> int:
+            return sum(map(len, values_of(server, topic, "read_uncommitted")))
+
+        def crash() -> None:
+            wait_until(lambda: appended() == rounds.records, "all records are appended")
+            broker.kill()
+            proxy.cut()  # the answers that it holds back are lost
+            proxy.heal()
+            broker.restart()
+
+        with PRODUCERS.lend((options.client, options.producer)) as producer:
+            writer, first, *others = SinkWriter(producer, options), *rounds
+            writer.write(first)
+            producer.flush()
+            proxy.set(Fault(end=End.STALL), Direction.TO_CLIENT)
+            with _beside(crash):
+                for each in others:
+                    writer.write(each)
+                producer.flush()
+        assert values_of(server, topic, "read_uncommitted") == rounds.expected()
+        assert "OutOfOrderSequenceException" in broker.log.read_text()
 
 
 def written_under(

@@ -17,8 +17,8 @@ class Era(Enum):
     """How brokers of a time answer a producer of which they have no state."""
 
     FIRST = "0.11"
-    """Any sequence but 0 is out of order."""
-    MIDDLE = "1.0 to 2.4"
+    """Any sequence but 0 is out of order. These alone tell a sequence that is past from one with a gap before it."""
+    MIDDLE = "1.0.2 to 2.4"
     """Any sequence but 0 is of an unknown producer."""
     MODERN = "2.5 and later"
     """They accept any sequence."""
@@ -53,6 +53,12 @@ class Partition:
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
     min_isr_until: float = 0.0
     most_records: int = 1_000
+
+    def restart(self) -> None:
+        """The broker starts again: the snapshot of its producers has only the last batch of each."""
+        for entry in self.producers.values():
+            while len(entry.last) > 1:
+                entry.last.popleft()
 
     def append(self, batch: Sealed, era: Era) -> tuple[int, int]:
         """Append the batch if the rules allow it; the error code and the base offset."""
@@ -90,5 +96,5 @@ class Partition:
         expected = follows if batch.epoch == entry.epoch else 0
         if batch.sequence == expected:
             return ErrorCode.NONE
-        seen = era is not Era.MODERN and batch.sequence < expected
+        seen = era is Era.FIRST and batch.sequence < expected  # gone since KAFKA-6683 (1.0.2, 1.1.0)
         return ErrorCode.DUPLICATE_SEQUENCE_NUMBER if seen else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -82,12 +82,21 @@ class Driver:
         self.answer(0)
         return self
 
-    def answer(self, code: int, token: int | None = None, version: int = 12, throttle_ms: int = 0, **more: Any) -> None:
-        """The same answer to every batch of a request, by default of the oldest."""
+    def answer(
+        self,
+        code: int,
+        token: int | None = None,
+        version: int = 12,
+        throttle_ms: int = 0,
+        first_offset: int = 40,
+        **more: Any,
+    ) -> None:
+        """The same answer to every batch of a request, by default of the oldest. Sequence 0 is at `first_offset`."""
         send = self.sent.pop(min(self.sent) if token is None else token)
         rows: dict[str, list[PartitionProduceResponse]] = {}
         for batch in send.batches:
-            row = PartitionProduceResponse(index=batch.partition.partition, error_code=code, base_offset=40, **more)
+            offset = first_offset + max(batch.base_sequence, 0)
+            row = PartitionProduceResponse(index=batch.partition.partition, error_code=code, base_offset=offset, **more)
             rows.setdefault(batch.partition.topic, []).append(row)
         topics = tuple(TopicProduceResponse(name=name, partition_responses=tuple(r)) for name, r in rows.items())
         self.step(ev.Answered(send.token, ProduceResponse(responses=topics, throttle_time_ms=throttle_ms), version))

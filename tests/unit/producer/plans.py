@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from streamgroup.producer.config import Idempotence, ProducerConfig
 from streamgroup.producer.machine import Producer
@@ -25,12 +26,20 @@ def mild(seed: int) -> Plan:
     )
     return Plan(
         config,
-        Faults(cut=0.08, move=0.05, odd=0.04, isr=0.04, pause=0.03, throttle=0.05, down=0.02, expiry=0.02),
+        Faults(
+            cut=0.08, move=0.05, odd=0.04, isr=0.04, pause=0.03, throttle=0.05, down=0.02, restart=0.02, expiry=0.02
+        ),
         era=rng.choice((Era.MIDDLE, Era.MODERN)),
         version=rng.choice((5, 9, 12)),
         most_records=rng.choice((1_000, 4)),
         appends=rng.choice((8, 16)),
     )
+
+
+def without_restarts(seed: int) -> Plan:
+    """As `mild`, but brokers never restart: they remember the last batches of a producer."""
+    plan = mild(seed)
+    return replace(plan, faults=replace(plan.faults, restart=0.0))
 
 
 def harsh(seed: int) -> Plan:
@@ -47,7 +56,7 @@ def harsh(seed: int) -> Plan:
     return Plan(
         config,
         Faults(
-            cut=0.1, move=0.06, odd=0.05, isr=0.1, pause=0.1, throttle=0.05, down=0.05, expiry=0.1,
+            cut=0.1, move=0.06, odd=0.05, isr=0.1, pause=0.1, throttle=0.05, down=0.05, restart=0.03, expiry=0.1,
             fenced=rng.choice((0.0, 0.05)),
         ),
         era=rng.choice(list(Era)),

@@ -28,7 +28,7 @@ CODES = [code for code in KAFKA_ERRORS if code] + [NEWER]
 
 JAVA: dict[int, str] = {
     10: "splits",
-    45: "retries behind the missing batch, else fails and bumps the epoch",
+    45: "retries behind the missing batch, else bumps the epoch and retries",
     46: "succeeds",
     59: "bumps the epoch and retries",
 }
@@ -39,6 +39,7 @@ DEVIATIONS: dict[int, str] = {
     8: "as -1",
     NEWER: "as -1",
     18: "a smaller batch fits into a segment",
+    45: "the broker may have the batch, and have forgotten it: under another epoch it would be there twice",
     47: "the id is used by another producer: another id instead of failing",
     49: "as 47",
 }
@@ -55,7 +56,7 @@ def ours(code: int) -> str:
         Reaction.METADATA: "retries",
         Reaction.UNEXPECTED: "retries",
         Reaction.SPLIT: "splits",
-        Reaction.OUT_OF_ORDER: "retries behind the missing batch, else fails and bumps the epoch",
+        Reaction.OUT_OF_ORDER: "retries behind the missing batch, else succeeds behind a later one or fails",
         Reaction.NEW_EPOCH: "bumps the epoch and retries",
         Reaction.NEW_ID: "takes another id and retries",
         Reaction.FAIL: "fails",

@@ -17,7 +17,7 @@ from streamgroup.producer.batch import NO_IDENTITY, BatchState, ProducerBatch
 from streamgroup.producer.machine import Producer
 from streamgroup.producer.partition import PartitionQueue
 from streamgroup.producer.reactions import Appended, CodeReaction
-from tests.unit.producer.plans import first_wrong, harsh, mild, without_idempotence
+from tests.unit.producer.plans import first_wrong, harsh, mild, without_idempotence, without_restarts
 from tests.unit.producer.world import Plan, World
 
 EACH = 100
@@ -120,8 +120,26 @@ def no_slow_start(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partition_module, "CONFIRMED_FOR_S", float("inf"))
 
 
+def later_batches_tell_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A batch that the broker has forgotten is taken for one behind lost records."""
+    real = PartitionQueue.confirm
+    patch.setattr(PartitionQueue, "confirm", lambda self, batch, _, now: real(self, batch, 0, now))
+
+
+def forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A doubtful batch whose number the broker refuses is taken for a forgotten one, whatever comes behind it."""
+
+    def sent(self: PartitionQueue, batch: ProducerBatch) -> None:
+        SENT(self, batch)
+        batch.followed = batch.doubtful and batch.sent_first
+
+    patch.setattr(PartitionQueue, "sent", sent)
+
+
 def beyond_the_memory_of_the_broker(patch: pytest.MonkeyPatch) -> None:
-    """New batches are sent behind a doubtful one, until the broker does not remember it."""
+    """New batches are sent behind a doubtful one, until the broker does not remember it. Later batches, which would
+    tell that it has it, tell nothing."""
+    later_batches_tell_nothing(patch)
 
     def next_in_sequence(self: PartitionQueue, limit: int, now: float) -> ProducerBatch | None:
         doubtful = [b for b in self.outstanding if b.doubtful]
@@ -187,7 +205,9 @@ BUGS: tuple[tuple[Plant, Callable[[int], Plan]], ...] = (
     (no_answer_means_not_appended, harsh),
     (no_reset_after_a_failure, harsh),
     (no_slow_start, mild),
-    (beyond_the_memory_of_the_broker, mild),
+    (later_batches_tell_nothing, mild),
+    (forgotten_at_once, harsh),
+    (beyond_the_memory_of_the_broker, without_restarts),
     (everybody_is_first, mild),
     (throttle_ignored, mild),
     (expired_is_not_in_doubt, harsh),

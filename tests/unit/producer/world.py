@@ -70,6 +70,8 @@ class Faults:
     throttle: float = 0.0
     down: float = 0.0
     """Of a broker that refuses connections for a while."""
+    restart: float = 0.0
+    """Of a broker that crashes and starts again at once, at each request."""
     expiry: float = 0.0
     """Of a long silence after which the brokers have forgotten the producer."""
     fenced: float = 0.0
@@ -294,6 +296,14 @@ class World:
         if self.chance(faults.down):
             self.down_until[node] = self.now + self.rng.uniform(0, 1.0)
             self.after(0.002, lambda: self.disconnect(node, generation, written=True))
+        if self.chance(faults.restart):
+            self.after(self.rng.uniform(0, 0.05), lambda: self.restart(node))
+
+    def restart(self, node: int) -> None:
+        for partition in self.parts.values():
+            if partition.leader == node:
+                partition.restart()
+        self.disconnect(node, self.connections[node].generation, written=True)
 
     def watch(self, send: ev.Send) -> None:
         if len(self.in_flight[send.node]) >= self.plan.config.max_in_flight:
