@@ -124,6 +124,18 @@ def test_under_once_a_stop_waits_longer_since_the_report_is_always_behind_it(mem
     assert done == ["commit", ev.Stop()]
 
 
+@pytest.mark.parametrize(("is_once", "waits"), [(True, True), (False, False)])
+def test_a_batch_that_was_not_asked_for_is_waited_for_under_once_alone(
+    member: Member, *, is_once: bool, waits: bool
+) -> None:
+    """The sink may have skipped it (R17), and the commit must say so. Elsewhere Spark's next call tells."""
+    shutdown, done = shutdown_of(member, listened=True)
+    shutdown.is_once = is_once
+    member.is_in_flight(planned_ranges=None)
+    Call(shutdown.stop(0.0))
+    assert (done == []) is waits
+
+
 def test_under_once_a_stop_still_ends_where_no_report_comes(member: Member) -> None:
     shutdown, done = shutdown_of(member, listened=True)
     shutdown.is_once = True
