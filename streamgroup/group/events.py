@@ -55,11 +55,12 @@ class Identified:
     """Send this data to the other members with every later JoinGroup, as user data of the subscription (R28).
 
     `lasts`: also after a loss of the membership. The data of an event without it counts until then; after the loss the
-    member sends the newest data that lasts.
+    member sends the newest data that lasts. `rejoins`: a stable member of Kafka's groups joins again with it.
     """
 
     data: bytes
     lasts: bool = True
+    rejoins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,17 +25,21 @@ class Identity:
     """One run of one checkpoint.
 
     `lineage` and `run` are those of its documents (R1). `admitted`: the run has looked for another live member of its
-    lineage and found none. The next JoinGroup carries this flag.
+    lineage and found none. The next JoinGroup carries this flag. `asking`: the run makes all members join again, so
+    that they tell theirs.
     """
 
     lineage: str
     run: str
     admitted: bool = False
+    asking: bool = False
 
 
 def encode_identity(identity: Identity) -> bytes:
     """Return the user data. The same identity gives the same bytes."""
     document = {"streamgroup": FORMAT, "lineage": identity.lineage, "run": identity.run, "admitted": identity.admitted}
+    if identity.asking:
+        document["asking"] = True
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -57,5 +61,5 @@ def decode_identity(data: Bytes | None) -> Identity | None:
         return None
     match document:
         case {"streamgroup": 1, "lineage": str(lineage), "run": str(run), "admitted": bool(admitted)}:
-            return Identity(lineage, run, admitted)
+            return Identity(lineage, run, admitted, document.get("asking") is True)
     return None

@@ -170,6 +170,11 @@ class Member:
     # --- what others ask ---------------------------------------------------------------------------------------------
 
     @property
+    def is_static(self) -> bool:
+        """Whether the member has a `group.instance.id`."""
+        return self._instance_id is not None
+
+    @property
     def stable(self) -> bool:
         """Whether the member holds an assignment and no rebalance is announced."""
         return self.membership.state is State.STABLE and not self.membership.rebalance_wanted

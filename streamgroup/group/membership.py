@@ -520,6 +520,11 @@ class Membership(BrokerMachine):
 
     # -- the cluster and the subscription -----------------------------------------------------------------------------
 
+    def _identified(self, event: ev.Identified) -> None:
+        super()._identified(event)
+        if event.rejoins and self._state is State.STABLE:
+            self._want("all members tell again what they are known by")
+
     def _subscribed(self, event: ev.Subscribed) -> None:
         super()._subscribed(event)
         if self._state is State.STABLE and self._topics != self._joined_topics:
@@ -542,7 +547,8 @@ _IN_ALL = tuple(State)
 Membership.TABLE = table_of(
     chain(
         on(ev.Start, (_UNJOINED, _LEFT), Membership._start, _FINDING),  # LEFT: it comes back as a new member (R27)
-        on(ev.Identified, _IN_ALL, Membership._identified),
+        on(ev.Identified, tuple(state for state in State if state is not _STABLE), Membership._identified),
+        on(ev.Identified, (_STABLE,), Membership._identified, *_AGAIN),
         on(ev.Subscribed, (_UNJOINED, _FINDING, _JOINING, _SYNCING), Membership._subscribed),
         on(ev.Subscribed, (_STABLE,), Membership._subscribed, *_AGAIN),
         on(ev.Stop, (_UNJOINED, _FINDING), Membership._stop, _LEFT),

@@ -7,6 +7,9 @@ group again until a session timeout has passed. Only a duplicate of the first de
 process does not join. Each of those is waited for on its own, so the time of a dead one does not count for another.
 Duplicates that join later are waited for together. Otherwise a short query that is started again and again would hold
 up the run for ever. So the run is refused after two session timeouts at the latest.
+
+A static member may take its predecessor's place without a rebalance. The description then does not tell who was
+admitted since the last one. If it has another member of the run's lineage, the run first makes all members join again.
 """
 
 from __future__ import annotations
@@ -42,11 +45,21 @@ def find_duplicates(group: GroupDescription, me: Identity, member_id: str) -> di
     return duplicates
 
 
+def _has_lineage(group: GroupDescription, me: Identity) -> bool:
+    """Return whether another run of my lineage is a member."""
+    others = filter(None, map(identity_of, group.members))
+    return any(other.lineage == me.lineage and other.run != me.run for other in others)
+
+
 class DuplicateLineageCheck:
     """The check of one run. `now` is monotonic seconds."""
 
-    def __init__(self, group: str, me: Identity, session_timeout_s: float) -> None:
+    def __init__(self, group: str, me: Identity, session_timeout_s: float, *, is_static: bool = False) -> None:
         self._group = group
+        self._is_static = is_static
+        self._first_generation: int | None = None
+        """The generation of the first assignment of this membership."""
+        self._generation = -1
         self._me = me
         self._session_timeout_s = session_timeout_s
         self._member_id = ""
@@ -63,6 +76,8 @@ class DuplicateLineageCheck:
         self._clear = True
         """True before the first assignment, when nothing can be planned."""
         self.admitted = False
+        self.asking = False
+        """Whether all members must join again, to tell whether they are admitted."""
 
     @property
     def clear(self) -> bool:
@@ -72,22 +87,25 @@ class DuplicateLineageCheck:
     @property
     def identity(self) -> Identity:
         """The identity that the subscription sends to the other members."""
-        return Identity(self._me.lineage, self._me.run, self.admitted)
+        return Identity(self._me.lineage, self._me.run, self.admitted, self.asking)
 
     @property
     def asks_again(self) -> bool:
         """Whether the group is to be described, now or later."""
         return not self.admitted and self._ask_at is not None
 
-    def assigned(self, member_id: str, now: float) -> None:
+    def assigned(self, member_id: str, generation: int, now: float) -> None:
         """Take an assignment: the group must be described now, unless the run is admitted."""
-        self._member_id = member_id
+        self._member_id, self._generation, self.asking = member_id, generation, False
+        if self._first_generation is None:
+            self._first_generation = generation
         if not self.admitted:
             self._ask_at, self._clear = now, False
 
     def lost(self) -> None:
         """Take back the admission: a member that joins again is a later joiner."""
-        self.admitted = False
+        self.admitted = self.asking = False
+        self._first_generation = None
 
     def due_in(self, now: float) -> float:
         """Return the seconds until the group is to be described, 0 for now; infinity if it is not."""
@@ -110,7 +128,10 @@ class DuplicateLineageCheck:
         self._has_duplicate = bool(duplicates)
         self._update_waits(duplicates.keys(), now)
         if not duplicates:
-            self.admitted = True
+            # A member that was admitted in this generation has told it to nobody yet.
+            is_told = not self._is_static or self._generation != self._first_generation
+            self.admitted = is_told or not _has_lineage(group, self._me)
+            self.asking = not self.admitted
             return None
         run = min(duplicates, key=lambda run: self._waiting_since[self._wait_of(run)])
         # The answer may be read long after it was sent, by a process that was stopped meanwhile.

@@ -18,7 +18,8 @@ DESCRIBE_TIMEOUT_S = 2.0
 class LineageWatch:
     """The check of one run.
 
-    `identify` takes the new user data of the member and the time, `note` a line for the log with its level.
+    `identify` takes the new user data of the member, whether it must join again at once, and the time. `note` takes a
+    line for the log with its level. `is_static`: the member has a `group.instance.id`.
     """
 
     def __init__(
@@ -26,20 +27,23 @@ class LineageWatch:
         group: str,
         session_timeout_s: float,
         *,
-        identify: Callable[[bytes, float], None],
+        identify: Callable[[bytes, bool, float], None],
         note: Callable[[int, str], None],
+        is_static: bool = False,
     ) -> None:
         self._group = group
         self._session_timeout_s = session_timeout_s
         self._identify = identify
         self._note = note
+        self._is_static = is_static
         self._check: DuplicateLineageCheck | None = None
         self._is_assigned = False
         self._seen = ""
 
     def begin(self, lineage: str, run: str) -> bytes:
         """Begin the run's check; return the user data of its first JoinGroup."""
-        self._check = DuplicateLineageCheck(self._group, Identity(lineage, run), self._session_timeout_s)
+        me = Identity(lineage, run)
+        self._check = DuplicateLineageCheck(self._group, me, self._session_timeout_s, is_static=self._is_static)
         return encode_identity(self._check.identity)
 
     @property
@@ -54,7 +58,7 @@ class LineageWatch:
         match action:
             case ev.Assigned():
                 self._is_assigned = True
-                self._check.assigned(action.member_id, now)
+                self._check.assigned(action.member_id, action.generation, now)
                 return not self._check.admitted
             case ev.Lost() | ev.Left():
                 self._is_assigned = False
@@ -99,8 +103,8 @@ class LineageWatch:
             if not self._is_assigned:
                 return
             duplicate = check.described(group, now)
-            if check.admitted:
-                self._identify(encode_identity(check.identity), now)
+            if check.admitted or check.asking:
+                self._identify(encode_identity(check.identity), check.asking, now)
             if duplicate is not None and duplicate.member_id != self._seen:
                 self._seen = duplicate.member_id
                 self._note(

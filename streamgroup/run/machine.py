@@ -70,7 +70,11 @@ class Run:
         )
         self._starts = StartingOffsets(config, member, events, perform=self._perform, is_new=self.startup.is_new)
         self._lineages = LineageWatch(
-            config.group_id, config.session_timeout_s, identify=self._identify, note=self._note
+            config.group_id,
+            config.session_timeout_s,
+            identify=self._identify,
+            note=self._note,
+            is_static=member.is_static,
         )
         # No other member waits for a standalone one, so a listener or a leave would not help the group.
         self._silence = SilenceWatch(
@@ -297,10 +301,10 @@ class Run:
             self._scheduler.abandon(self._describing)
         self._describing = self._begin_task(self._lineages.look())
 
-    def _identify(self, identity: bytes, now: float) -> None:
+    def _identify(self, identity: bytes, rejoins: bool, now: float) -> None:
         # A member that joins again is a later joiner. If it sent its admission then, it and a duplicate that was
         # admitted meanwhile would both be refused.
-        self._perform(self._member.step(ev.Identified(identity, lasts=False), now))
+        self._perform(self._member.step(ev.Identified(identity, lasts=False, rejoins=rejoins), now))
 
     def _follow(self, topics: frozenset[str]) -> None:
         self._actions.append(io.Follow(topics))

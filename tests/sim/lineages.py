@@ -82,10 +82,6 @@ class Lineages:
         """Since when two members of one lineage have been in the group beside each other."""
         self._generation_at = -1e9
         """When a member last had an assignment. With a generation of Kafka all sessions begin anew."""
-        self._generations: dict[int, float] = {}
-        """Since when a member has had an assignment of this generation."""
-        self._replacing: set[Process] = set()
-        """Static members that took a place without a rebalance: nobody told them who was admitted since then."""
         if world.settings.describes_groups:
             self._clock.after(LOOK_EVERY_S, self._look)
 
@@ -185,10 +181,7 @@ class Lineages:
     def assigned(self, process: Process) -> None:
         """A member has an assignment: its run describes the group anew, unless it is admitted."""
         self._uninformed.discard(process)
-        now = self._generation_at = self._clock.now
-        is_first = self._generations.setdefault(process.ledger.generation, now)
-        if process.query.settings.instance_id and now - is_first > LOOK_EVERY_S:
-            self._replacing.add(process)
+        self._generation_at = self._clock.now
 
     def may_refuse(self, process: Process | None) -> bool:
         """Whether live members go before this run, and have done so for a session timeout when it is refused.
@@ -209,7 +202,7 @@ class Lineages:
         steady = list(self._steady())
         beside = {}
         for pair in combinations(steady, 2):
-            if pair[0].ledger.lineage == pair[1].ledger.lineage and self._replacing.isdisjoint(pair):
+            if pair[0].ledger.lineage == pair[1].ledger.lineage:
                 beside[pair] = since = self._together.get(pair, now)
                 if now - since > self._world.settings.session_s + GRACE_S:
                     self._world.checker.has_twins(*pair)

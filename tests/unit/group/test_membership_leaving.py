@@ -97,6 +97,14 @@ def test_what_a_member_is_known_by_stands_in_every_later_subscription() -> None:
     assert told_in(d) == [b"another"] * 3
 
 
+def test_data_that_all_must_answer_is_sent_at_once() -> None:
+    d = Driver()
+    d.stable([])
+    d.step(ev.Identified(b"asking", lasts=False, rejoins=True))
+    assert d.only(ev.Joining)
+    assert told_in(d) == [b"asking"] * 3
+
+
 def test_data_of_one_membership_is_not_sent_after_its_loss() -> None:
     """A member that was admitted, and joins again, is a later joiner (R28)."""
     d = Driver()

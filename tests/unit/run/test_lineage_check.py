@@ -84,13 +84,13 @@ def asks(one: DuplicateLineageCheck, now: float) -> bool:
 def test_without_a_duplicate_one_look_admits_for_good() -> None:
     one = check()
     assert one.clear, "before the first assignment there is nothing to hold up"
-    one.assigned("me", 10.0)
+    one.assigned("me", 1, 10.0)
     assert not one.clear
     assert asks(one, 10.0)
     assert not asks(one, 10.0), "asked once"
     assert one.described(group(MINE), 10.1) is None
     assert (one.clear, one.admitted, one.identity.admitted, one.asks_again) == (True, True, True, False)
-    one.assigned("me", 20.0)
+    one.assigned("me", 1, 20.0)
     assert one.clear
     assert not asks(one, 20.0)
 
@@ -98,7 +98,7 @@ def test_without_a_duplicate_one_look_admits_for_good() -> None:
 def test_a_duplicate_is_waited_for_until_a_session_timeout_has_passed() -> None:
     one = check(6.0)
     duplicate = member("old", Identity("l", "r0", admitted=True))
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     now = 0.0
     while now < 5.9:
         assert asks(one, now)
@@ -116,7 +116,7 @@ def test_a_duplicate_is_waited_for_until_a_session_timeout_has_passed() -> None:
 
 def test_a_predecessor_whose_session_ends_meanwhile_is_forgotten() -> None:
     one = check(6.0)
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     one.described(group(MINE, member("old", Identity("l", "r0"))), 0.0)
     assert one.described(group(state="PreparingRebalance"), 3.0) is None
     assert not one.clear, "its end rebalances the group: nobody tells anything then"
@@ -133,7 +133,7 @@ def there(one: DuplicateLineageCheck, now: float, *runs: str) -> None:
 
 def test_the_time_of_a_dead_predecessor_does_not_count_for_a_duplicate_that_joins_later() -> None:
     one = check(6.0)
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     there(one, 0.0, "r0")
     one.described(group(state="PreparingRebalance"), 3.0)
     for now in (5.5, 6.5, 11.0):
@@ -145,7 +145,7 @@ def test_the_time_of_a_dead_predecessor_does_not_count_for_a_duplicate_that_join
 def test_the_time_of_a_dead_static_member_does_not_count_for_the_process_that_takes_its_place() -> None:
     one = check(6.0)
     dead, live = (member(f"s-{n}", Identity("l", f"r{n}"), instance_id="s") for n in (1, 2))
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     one.described(group(MINE, dead), 0.0)
     one.asked(2.0)
     assert one.described(group(MINE, live), 2.0) == live
@@ -156,7 +156,7 @@ def test_the_time_of_a_dead_static_member_does_not_count_for_the_process_that_ta
 def test_queries_on_a_copy_that_come_and_go_do_not_hold_up_the_run_for_ever() -> None:
     """A query under Once that is started every two seconds: no run of it stays for a session timeout."""
     one = check(6.0)
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     for n in range(4):
         there(one, 2.0 * n, f"r{n}")
     with pytest.raises(ConfigError, match="run r4"):
@@ -165,7 +165,7 @@ def test_queries_on_a_copy_that_come_and_go_do_not_hold_up_the_run_for_ever() ->
 
 def test_of_two_duplicates_the_one_that_has_been_there_for_longer_is_named() -> None:
     one = check(6.0)
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     there(one, 0.0, "r2")
     there(one, 3.0, "r0", "r2")
     with pytest.raises(ConfigError, match="run r2; it was there for 6 s"):
@@ -181,7 +181,7 @@ def test_neither_dead_predecessors_nor_a_duplicate_that_soon_leaves_again_refuse
     remains_until: dict[str, float], joins_at: float, stays_s: float
 ) -> None:
     one = check(6.0)
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     now = 0.0
     while not one.admitted:
         live = ["r4"] if joins_at <= now <= joins_at + stays_s else []
@@ -194,7 +194,7 @@ def test_neither_dead_predecessors_nor_a_duplicate_that_soon_leaves_again_refuse
 @given(st.lists(st.sets(st.sampled_from(["r0", "r1", "r2", "r3", "r4"]), min_size=1), min_size=25, max_size=25))
 def test_a_run_beside_duplicates_is_refused_after_two_session_timeouts_at_most(present: list[set[str]]) -> None:
     one = check(6.0)
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
 
     def look_until_the_end() -> None:
         for n, runs in enumerate(present):
@@ -206,13 +206,13 @@ def test_a_run_beside_duplicates_is_refused_after_two_session_timeouts_at_most(p
 
 def test_no_answer_holds_up_nothing_unless_a_duplicate_was_seen() -> None:
     one = check()
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     assert asks(one, 0.0)
     one.unanswered(1.0)
     assert one.clear
     assert not asks(one, 9.0), "asked again with the next assignment"
     assert not one.asks_again
-    one.assigned("me", 10.0)
+    one.assigned("me", 1, 10.0)
     assert not one.clear
     assert asks(one, 10.0)
     one.described(group(member("old", Identity("l", "r0"))), 10.0)
@@ -226,7 +226,7 @@ def test_a_session_timeout_without_an_answer_proves_no_live_duplicate() -> None:
     """While the servers are away sessions stand still, and with another leader they begin anew."""
     one = check(6.0)
     predecessor = member("old", Identity("l", "r0", admitted=True))
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     one.described(group(MINE, predecessor), 0.0)
     one.unanswered(4.0)
     one.unanswered(6.0)
@@ -243,7 +243,7 @@ def test_an_old_description_does_not_tell_who_is_a_member_now() -> None:
     """The process was stopped between the question and its answer. The predecessor's session has expired meanwhile."""
     one = check(6.0)
     predecessor = member("old", Identity("l", "r0", admitted=True))
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     assert asks(one, 0.0)
     one.described(group(MINE, predecessor), 0.1)
     assert asks(one, 1.0)
@@ -255,9 +255,60 @@ def test_an_old_description_does_not_tell_who_is_a_member_now() -> None:
 
 def test_who_comes_back_after_losing_its_membership_looks_again() -> None:
     one = check()
-    one.assigned("me", 0.0)
+    one.assigned("me", 1, 0.0)
     one.described(group(MINE), 0.0)
     one.lost()
-    one.assigned("me-2", 5.0)
+    one.assigned("me-2", 2, 5.0)
     assert not one.clear
     assert asks(one, 5.0)
+
+
+# -- static members ---------------------------------------------------------------------------------------------------
+
+
+def test_a_static_member_that_may_have_taken_a_place_asks_who_is_admitted_first() -> None:
+    """The other was admitted after it had joined, and nobody has joined since: its JoinGroup could not tell."""
+    one = DuplicateLineageCheck("g", ME, 45.0, is_static=True)
+    other = Identity("l", "r9")
+    one.assigned("me", 7, 0.0)
+    one.asked(0.0)
+    assert one.described(group(MINE, member("x", other)), 0.1) is None
+    assert (one.clear, one.admitted, one.identity.asking) == (False, False, True)
+    assert not one.asks_again, "the next assignment asks"
+    one.assigned("me", 8, 1.0)
+    assert not one.identity.asking
+    one.asked(1.0)
+    found = one.described(group(MINE, member("x", Identity("l", "r9", admitted=True))), 1.1)
+    assert found is not None
+    assert not one.admitted
+
+
+def test_of_two_static_members_that_join_at_once_one_is_admitted() -> None:
+    one = DuplicateLineageCheck("g", ME, 45.0, is_static=True)
+    for generation in (7, 8):
+        one.assigned("me", generation, 0.0)
+        one.asked(0.0)
+        one.described(group(MINE, member("x", Identity("l", "r9"))), 0.1)
+    assert one.admitted
+
+
+@pytest.mark.parametrize("others", [(), (member("x", Identity("another", "r9")),)])
+def test_a_static_member_beside_no_other_of_its_lineage_is_admitted_at_once(
+    others: tuple[MemberDescription, ...],
+) -> None:
+    one = DuplicateLineageCheck("g", ME, 45.0, is_static=True)
+    one.assigned("me", 7, 0.0)
+    one.asked(0.0)
+    one.described(group(MINE, *others), 0.1)
+    assert (one.admitted, one.identity.asking) == (True, False)
+
+
+def test_a_static_member_that_lost_its_place_asks_again() -> None:
+    one = DuplicateLineageCheck("g", ME, 45.0, is_static=True)
+    for generation in (7, 8):
+        one.assigned("me", generation, 0.0)
+    one.lost()
+    one.assigned("me", 8, 1.0)
+    one.asked(1.0)
+    one.described(group(MINE, member("x", Identity("l", "r9"))), 1.1)
+    assert one.asking

@@ -29,7 +29,7 @@ class Asked:
         self.watch = LineageWatch(
             "g",
             session_s,
-            identify=lambda data, now: self.told.append(data),
+            identify=lambda data, rejoins, now: self.told.append(data),
             note=lambda level, text: self.notes.append((level, text)),
         )
         self.first = self.watch.begin("l", "r5")
@@ -53,7 +53,7 @@ class Asked:
 
 
 def test_nothing_is_held_up_before_the_check_begins() -> None:
-    watch = LineageWatch("", 45.0, identify=lambda data, now: None, note=lambda level, text: None)
+    watch = LineageWatch("", 45.0, identify=lambda data, rejoins, now: None, note=lambda level, text: None)
     assert not watch.on_action(GIVEN, 0.0)
     assert watch.is_clear
 
