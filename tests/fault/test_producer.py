@@ -228,11 +228,11 @@ def test_batches_that_the_only_broker_appends_before_a_crash_and_then_forgets_ar
         settings = {"topic": topic, **SMALL, **IDEMPOTENT}
         options = parse_sink({"kafka.bootstrap.servers": server.bootstrap_servers, **settings})
 
-        def appended() -> int:
-            return sum(map(len, values_of(server, topic, "read_uncommitted")))
+        def logs() -> list[list[bytes]]:
+            return values_of(server, topic, "read_uncommitted")
 
         def crash() -> None:
-            wait_until(lambda: appended() == rounds.records, "all records are appended")
+            wait_until(lambda: logs() == rounds.expected(), "the broker appends all records")
             broker.kill()
             proxy.cut()  # the answers that it holds back are lost
             proxy.heal()
@@ -247,7 +247,7 @@ def test_batches_that_the_only_broker_appends_before_a_crash_and_then_forgets_ar
                 for each in others:
                     writer.write(each)
                 producer.flush()
-        assert values_of(server, topic, "read_uncommitted") == rounds.expected()
+        assert logs() == rounds.expected()
         assert "OutOfOrderSequenceException" in broker.log.read_text()
 
 

@@ -231,5 +231,5 @@ class SimRegistry:
 
     def calm_down(self) -> None:
         """Nothing is away any more."""
-        self.zookeeper.away_until = min(self.zookeeper.away_until, self.clock.now)
+        self.zookeeper.come_back()
         self.brokers.all_come()

@@ -80,6 +80,11 @@ class SimZooKeeper(ZooKeeper):
                 if session.connection is not None:
                     session.connection.dropped()
 
+    def come_back(self) -> None:
+        """End an absence now. Sessions expire, or begin anew, when it was to end."""
+        if self.is_away:
+            self.away_until = self.renewed_at = self.clock.now
+
     def _elected(self) -> None:
         self.renewed_at = self.clock.now
         for session in self._sessions.values():
