@@ -14,10 +14,13 @@ from streamgroup.model import TopicPartition
 from streamgroup.producer.columns import Longs, SinkColumns, stable_order
 from streamgroup.producer.partitioners import Ints, Partitioner, ProducerTopic
 
+_ROWS_OF_A_RUN = 100
+"""Rows stay where they are if a partition gets so many side by side, on the average."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The rows of one partition: those from `start` to `stop` in the order of `Routes`."""
+    """Rows of one partition: those from `start` to `stop` in the order of `Routes`."""
 
     partition: TopicPartition
     start: int
@@ -31,7 +34,7 @@ class Routes:
     order: Longs | None
     """The rows, so that those of a partition lie side by side in their own order. None: the rows as they are."""
     spans: tuple[Span, ...]
-    """Every partition that takes rows, once. Together the spans cover all rows."""
+    """Together the spans cover all rows. The rows of a partition, span by span, are in their own order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +133,11 @@ def _partitioned(
 
 
 def _order(partitions: Ints) -> Longs | None:
-    """Return the stable order of rows by partition, or None where they are in order."""
-    if (partitions[1:] >= partitions[:-1]).all():
+    """Return the stable order of rows by partition, or None where long runs of rows go to one partition each.
+
+    A partitioner of rows without keys stays with a partition for long. To sort such rows would copy all of them.
+    """
+    changes = np.count_nonzero(partitions[1:] != partitions[:-1])
+    if changes * _ROWS_OF_A_RUN <= len(partitions) or (partitions[1:] >= partitions[:-1]).all():
         return None
     return stable_order(partitions)

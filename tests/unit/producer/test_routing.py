@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -47,16 +48,17 @@ def partition_of(routes: Routes, count: int) -> list[Any]:
     order = list(range(count)) if routes.order is None else routes.order.tolist()
     assert sorted(order) == list(range(count))
     found: list[Any] = [None] * count
-    at = 0
+    at, by_partition = 0, defaultdict(list)
     for span in routes.spans:
         assert span.start == at < span.stop
         at = span.stop
         rows = order[span.start : span.stop]
-        assert rows == sorted(rows)
+        by_partition[span.partition] += rows
         for row in rows:
             found[row] = span.partition
     assert at == count
-    assert len({span.partition for span in routes.spans}) == len(routes.spans)
+    assert all(rows == sorted(rows) for rows in by_partition.values())
+    assert routes.order is None or len(by_partition) == len(routes.spans), "rows that are moved lie side by side"
     return found
 
 
@@ -86,6 +88,19 @@ def test_rows_without_a_key_go_to_few_partitions_side_by_side() -> None:
 def test_rows_in_order_are_not_moved() -> None:
     assert routed([("left", None, 0), ("left", None, 0), ("left", None, 2)]).order is None
     assert routed([]).spans == ()
+
+
+def test_long_runs_of_rows_are_not_moved_and_short_ones_are() -> None:
+    runs = [("left", None, number) for number in (2, 0, 2) for _ in range(200)]
+    routes = routed(runs)
+    assert routes.order is None
+    assert [(span.partition.partition, span.start, span.stop) for span in routes.spans] == [
+        (2, 0, 200),
+        (0, 200, 400),
+        (2, 400, 600),
+    ]
+    assert partition_of(routes, 600) == [("left", number) for _, _, number in runs]
+    assert routed([("left", None, n % 2) for n in range(600)]).order is not None
 
 
 def test_the_column_wins_over_a_partitioner_that_knows_no_bounds() -> None:
