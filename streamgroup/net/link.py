@@ -288,7 +288,7 @@ class Link:
         assert self._socket is not None
         while outgoing := self._protocol.outgoing():
             try:
-                self._protocol.sent(self._socket.send(outgoing))
+                self._protocol.sent(self._socket.sendmsg(outgoing))
             except BlockingIOError:
                 return
             except OSError as error:

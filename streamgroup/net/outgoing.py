@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 from streamgroup.wire.primitives import Bytes
 
 _SMALL = 16_384
-"""Bytes up to which frames are joined, so that several requests share a packet. Larger frames are not copied."""
+"""Bytes up to which pieces are joined. Larger ones are not copied."""
+_AT_ONCE = 16
+"""Pieces for one call of the system."""
 
 
 class Outgoing:
@@ -22,20 +25,23 @@ class Outgoing:
         """Return the bytes that are left."""
         return sum(map(len, self._chunks)) - self._taken
 
-    def add(self, frame: Bytes) -> None:
-        """Add a frame. The caller must not change it any more."""
-        if self._chunks and len(self._chunks[-1]) + len(frame) <= _SMALL:
-            self._chunks[-1] = bytes(self._chunks[-1]) + frame
-        else:
-            self._chunks.append(frame)
+    def add(self, *pieces: Bytes) -> None:
+        """Add a frame in pieces. The caller must not change them any more."""
+        for piece in pieces:
+            if self._chunks and len(self._chunks[-1]) + len(piece) <= _SMALL:
+                self._chunks[-1] = bytes(self._chunks[-1]) + piece
+            else:
+                self._chunks.append(piece)
 
-    def next(self) -> memoryview:
-        """Return the bytes to send next, not all where there are many; empty if there are none."""
-        return memoryview(self._chunks[0])[self._taken :] if self._chunks else memoryview(b"")
+    def next(self) -> list[memoryview]:
+        """Return the bytes to send next in pieces, not all where there are many; an empty list if there are none."""
+        chunks = [memoryview(chunk) for chunk in islice(self._chunks, _AT_ONCE)]
+        if chunks:
+            chunks[0] = chunks[0][self._taken :]
+        return chunks
 
     def taken(self, count: int) -> None:
         """Forget the first `count` bytes of `next`, which the socket has taken."""
         self._taken += count
-        if self._chunks and self._taken >= len(self._chunks[0]):
-            self._chunks.popleft()
-            self._taken = 0
+        while self._chunks and self._taken >= len(self._chunks[0]):
+            self._taken -= len(self._chunks.popleft())

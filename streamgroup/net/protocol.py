@@ -19,7 +19,7 @@ from streamgroup.errors import DecodeError
 from streamgroup.net.frames import FrameReader
 from streamgroup.net.handshake import ALL_HANDSHAKE_REQUESTS, NOT_A_BROKER_HINT, Handshake, HandshakeRequest
 from streamgroup.net.outgoing import Outgoing
-from streamgroup.wire.frames import correlation_id_of, decode_response, encode_body, encode_request
+from streamgroup.wire.frames import correlation_id_of, decode_response, encode_body, request_pieces
 from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
 
@@ -64,8 +64,8 @@ class FramedStream(ABC):
     def __init__(self, peer: str) -> None:
         self.peer = peer
 
-    def outgoing(self) -> memoryview:
-        """Return the bytes to send next; pass the number of sent bytes to `sent`. Empty if all are sent."""
+    def outgoing(self) -> list[memoryview]:
+        """Return the bytes to send next, in pieces; pass the number of sent bytes to `sent`. Empty if all are sent."""
         return self._out.next()
 
     @property
@@ -204,7 +204,7 @@ class Protocol(FramedStream):
         assert self.versions is not None
         if version is None:
             version = self.versions.highest(type(request), ceiling)
-        self._out.add(encode_request(request, version, correlation_id, self._client_id))
+        self._out.add(*request_pieces(request, version, correlation_id, self._client_id))
         if request.is_answered:
             self._in_flight.append(_InFlight(correlation_id, type(request), version))
 

@@ -9,11 +9,12 @@ responses always have header v0, since the client must read them before it has n
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from streamgroup.errors import EncodeError, ErrorCode
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
+from streamgroup.wire.pieces import Pieces
 from streamgroup.wire.primitives import INT16, INT32, MAX_BYTES, Bytes, Reader, append_length, encoded_text
 from streamgroup.wire.schema import Message, Request, append, decode
 
@@ -21,16 +22,21 @@ R = TypeVar("R", bound=Message)
 _HEADER = struct.Struct(">hhi")
 
 
-def encode_request(request: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytearray:
+def encode_request(request: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:
     """Return one request as a whole frame, its 4-byte length included. Raises as `schema.encode` does."""
+    return b"".join(request_pieces(request, version, correlation_id, client_id))
+
+
+def request_pieces(request: Request[Any], version: int, correlation_id: int, client_id: str | None) -> Sequence[Bytes]:
+    """Return the frame of `encode_request` in pieces. Large values of the request are among them, and not copied."""
     return _framed(type(request), version, correlation_id, client_id, lambda out: append(out, request, version))
 
 
 def encode_body(
     api: type[Request[Any]], version: int, correlation_id: int, client_id: str | None, body: Bytes
-) -> bytearray:
+) -> bytes:
     """Return a frame as `encode_request` does, around a `body` that is already encoded."""
-    return _framed(api, version, correlation_id, client_id, lambda out: out.extend(body))
+    return b"".join(_framed(api, version, correlation_id, client_id, lambda out: out.extend(body)))
 
 
 def _framed(
@@ -39,8 +45,8 @@ def _framed(
     correlation_id: int,
     client_id: str | None,
     write: Callable[[bytearray], None],
-) -> bytearray:
-    out = bytearray(INT32.size)
+) -> list[Bytes]:
+    out = Pieces(INT32.size)
     out += _HEADER.pack(api.API_KEY, version, correlation_id)
     name = None if client_id is None else encoded_text(client_id)
     append_length(out, None if name is None else len(name), INT16)
@@ -48,11 +54,11 @@ def _framed(
     if api.is_flexible(version):
         out.append(0)
     write(out)
-    size = len(out) - INT32.size
+    size = out.size - INT32.size
     if size > MAX_BYTES:
         raise EncodeError(f"cannot send {api.NAME} v{version}: it has {size} bytes, a frame has at most {MAX_BYTES}")
     INT32.pack_into(out, 0, size)
-    return out
+    return out.pieces()
 
 
 def correlation_id_of(frame: Bytes) -> int:

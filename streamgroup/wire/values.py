@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamgroup.errors import DecodeError, Truncated
+from streamgroup.wire.pieces import LARGE, Pieces
 from streamgroup.wire.primitives import (
     BOOL,
     INT8,
@@ -89,7 +90,10 @@ def writer(type_: str, flexible: bool) -> Write:
             return
         data = encoded_text(value) if is_text else memoryview(value).cast("B")
         length(out, len(data))
-        out += data
+        if len(data) >= LARGE and isinstance(out, Pieces):
+            out.keep(data)
+        else:
+            out += data
 
     return write
 

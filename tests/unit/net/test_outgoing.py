@@ -17,12 +17,12 @@ def test_all_bytes_leave_in_their_order(steps: list[bytes | int]) -> None:
             outgoing.add(step)
             added += step
         else:
-            taken = bytes(outgoing.next()[:step])
+            taken = b"".join(outgoing.next())[:step]
             outgoing.taken(len(taken))
             left += taken
         assert len(outgoing) == len(added) - len(left)
-    while rest := outgoing.next():
-        left += bytes(rest)
+    while rest := b"".join(outgoing.next()):
+        left += rest
         outgoing.taken(len(rest))
     assert left == added
     assert not len(outgoing)
@@ -32,22 +32,24 @@ def test_small_frames_leave_together() -> None:
     outgoing = Outgoing()
     for frame in (b"ab", b"c", b"def"):
         outgoing.add(frame)
-    assert bytes(outgoing.next()) == b"abcdef"
+    assert outgoing.next() == [b"abcdef"]
 
 
 def test_a_large_frame_is_not_copied() -> None:
     outgoing, frame = Outgoing(), bytearray(20_000)
-    outgoing.add(b"small")
-    outgoing.add(frame)
-    outgoing.taken(5)
-    assert outgoing.next().obj is frame
+    outgoing.add(b"small", frame)
+    assert [len(piece) for piece in outgoing.next()] == [5, 20_000], "one call of the system sends both"
+    outgoing.taken(6)
+    (rest,) = outgoing.next()
+    assert rest.obj is frame
+    assert len(rest) == 19_999
 
 
 def test_a_small_frame_joins_one_that_has_left_in_part() -> None:
     outgoing = Outgoing()
     outgoing.add(b"abc")
-    held = outgoing.next()
+    (held,) = outgoing.next()
     outgoing.taken(2)
     outgoing.add(b"def")
-    assert bytes(outgoing.next()) == b"cdef"
+    assert outgoing.next() == [b"cdef"]
     assert bytes(held) == b"abc", "bytes that were handed out do not change"

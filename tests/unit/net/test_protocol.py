@@ -29,7 +29,7 @@ def deliver(protocol: Protocol, data: bytes, piece: int = 1 << 30) -> list[Answe
 
 def drain(protocol: Protocol) -> list[tuple[int, int, int]]:
     """What is to be sent: (API key, version, correlation id) of each request."""
-    data = bytes(protocol.outgoing())
+    data = b"".join(protocol.outgoing())
     protocol.sent(len(data))
     sent = []
     while data:
@@ -83,9 +83,9 @@ def test_any_split_of_the_stream_gives_the_same_answers(piece: int, count: int) 
 def test_a_partial_send_continues_where_it_stopped() -> None:
     protocol = ready()
     protocol.send(EVERYTHING)
-    whole = bytes(protocol.outgoing())
+    whole = b"".join(protocol.outgoing())
     protocol.sent(5)
-    assert bytes(protocol.outgoing()) == whole[5:]
+    assert b"".join(protocol.outgoing()) == whole[5:]
 
 
 @pytest.mark.parametrize("order", [(2, 1), (7,), (1, 1)])

@@ -51,7 +51,7 @@ def hear(speaking: Protocol07, data: bytes) -> list[Answer]:
 def test_versions_are_known_at_once_and_nothing_is_said_before_the_first_request() -> None:
     speaking = protocol()
     assert speaking.versions is not None
-    assert bytes(speaking.outgoing()) == b""
+    assert b"".join(speaking.outgoing()) == b""
     assert speaking.unanswered == ()
 
 
@@ -59,7 +59,7 @@ def test_answers_are_those_of_the_requests_in_their_order() -> None:
     speaking = protocol()
     multi = MultiFetchRequest07((FETCH, FETCH))
     numbers = [speaking.send(request) for request in (FETCH, OFFSETS, multi)]
-    assert bytes(speaking.outgoing()) == FETCH.encode() + OFFSETS.encode() + multi.encode()
+    assert b"".join(speaking.outgoing()) == FETCH.encode() + OFFSETS.encode() + multi.encode()
     responses = [
         FetchResponse07(0, b"abc"),
         OffsetsResponse07((30, 0)),
