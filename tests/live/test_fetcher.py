@@ -222,7 +222,9 @@ def test_a_leader_that_dies_in_the_middle_of_a_read_is_followed_to_its_successor
         leader = task.ranges[0].leader
         assert leader is not None
         fetch = FetchOptions(max_partition_bytes=20_000, poll_timeout_ms=60_000)
-        rows = read(task, options_for(server), fetch)
+        # The leader may be the first broker, so the others must be known from the start.
+        options = ClientOptions(bootstrap_servers=tuple(("127.0.0.1", node.port) for node in server.brokers))
+        rows = read(task, options, fetch)
         found = next(rows)["offset"].to_pylist()
         (node,) = [node for node in server.brokers if node.port == leader.port]
         node.kill()
