@@ -47,7 +47,6 @@ def sink_options(
         "kafka.batch.size": str(_BATCH_BYTES),
         "kafka.linger.ms": str(min(_LINGER_MS, timeout_ms // 4)),
         "kafka.request.timeout.ms": str(max(1, timeout_ms // 2)),
-        "kafka.default.api.timeout.ms": str(timeout_ms),
         "kafka.delivery.timeout.ms": str(timeout_ms),
         "kafka.max.block.ms": str(timeout_ms),
         **properties,
@@ -59,7 +58,8 @@ def sink_options(
     if where.zookeeper:
         given["zookeeper.connect"] = where.zookeeper
     parsed = parse_sink(given)
-    if parsed.client.zookeeper is None:
-        return parsed
-    # With the user and the password, which the texts of options would have to show.
-    return replace(parsed, client=replace(parsed.client, zookeeper=client.zookeeper))
+    timed = replace(parsed.client, default_api_timeout_ms=client.default_api_timeout_ms)
+    if parsed.client.zookeeper is not None:
+        # With the user and the password, which the texts of options would have to show.
+        timed = replace(timed, zookeeper=client.zookeeper)
+    return replace(parsed, client=timed)

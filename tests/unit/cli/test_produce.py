@@ -230,6 +230,17 @@ def test_a_topic_is_made_where_that_is_asked_for(cluster: ScriptedCluster, monke
     assert made == [({"new": 6}, -1)]
 
 
+def test_no_notice_names_an_option_that_the_user_has_not_given(cluster: ScriptedCluster) -> None:
+    assert "ignored" not in run(cluster, stdin=b"a\n").stderr
+    assert "% ignored option kafka.group.id" in run(cluster, "-X", "group.id=g", stdin=b"a\n").stderr
+
+
+def test_a_request_to_the_cluster_takes_no_longer_than_the_user_says() -> None:
+    where = module.Where("127.0.0.1:9092")
+    options = module.sink_options(where, "orders", {}, "none", 700, include_timestamp=False)
+    assert options.client.default_api_timeout_ms == 700
+
+
 def test_quiet_prints_errors_only(cluster: ScriptedCluster) -> None:
     assert run(cluster, "-q", stdin=b"a\n").stderr == ""
     assert "it does not exist" in run(cluster, "-q", topic="absent").stderr
