@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow as pa
 
 from streamgroup.errors import ConfigError
+from streamgroup.options.kinds import TOPIC
 
 CHUNK = 256 * 1024
 """Bytes to read at once. Their records are one batch."""
@@ -23,6 +24,8 @@ PAUSE = b""
 Header = tuple[str, bytes]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIMESTAMP = pa.timestamp("us")
+_MAX_MS = (2**63 - 1) // 1000
+"""The largest timestamp that fits into microseconds of 64 bits."""
 
 
 def chunks(stream: BinaryIO) -> Iterator[bytes]:
@@ -155,14 +158,14 @@ class JsonReader:
         """Return the columns of one object. Raises ValueError."""
         try:
             fields = json.loads(record)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"not a JSON object ({error})") from None
         if not isinstance(fields, dict):
             raise ValueError("not a JSON object")
-        timestamp = _of_type(fields, "ts", int)
+        timestamp = _milliseconds(fields)
         row = {
-            "key": _bytes(_of_type(fields, "key", str), self._constants.empty_is_null),
-            "payload": _bytes(_of_type(fields, "payload", str), self._constants.empty_is_null),
+            "key": _bytes(_of_type(fields, "key", str), "key", self._constants.empty_is_null),
+            "payload": _bytes(_of_type(fields, "payload", str), "payload", self._constants.empty_is_null),
             "headers": self._headers(_of_type(fields, "headers", list)),
             "ts": None if timestamp is None else timestamp * 1000,
         }
@@ -174,8 +177,9 @@ class JsonReader:
         topic = _of_type(fields, "topic", str)
         if not topic:
             raise ValueError("the object has no topic. Add the field 'topic', or name a topic with -t")
-        partition = fields.get("partition")
-        return {"topic": topic, "partition": None if partition is None else self._partition_number(str(partition))}
+        named = fields.get("partition")
+        partition = None if named is None else self._partition_number(str(named))
+        return {"topic": TOPIC.parse(topic), "partition": partition}
 
     def _headers(self, given: list[Any] | None) -> list[dict[str, Any]] | None:
         """Return the headers of a list of names and values in turns, and behind them those of all records."""
@@ -184,7 +188,10 @@ class JsonReader:
         is_list = len(names) == len(values) and all(isinstance(name, str) for name in names)
         if not is_list or not all(value is None or isinstance(value, str) for value in values):
             raise ValueError("the field 'headers' must be a list of names and values in turns")
-        own = [{"key": name, "value": _bytes(value)} for name, value in zip(names, values, strict=True)]
+        own = [
+            {"key": _bytes(name, "headers"), "value": _bytes(value, "headers")}
+            for name, value in zip(names, values, strict=True)
+        ]
         return [*own, *({"key": key, "value": value} for key, value in self._constants.headers)] or None
 
 
@@ -196,5 +203,17 @@ def _of_type(fields: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def _bytes(text: str | None, empty_is_null: bool = False) -> bytes | None:
-    return None if text is None or (empty_is_null and not text) else text.encode("utf-8", "surrogateescape")
+def _milliseconds(fields: dict[str, Any]) -> int | None:
+    milliseconds: int | None = _of_type(fields, "ts", int)
+    if milliseconds is not None and not 0 <= milliseconds <= _MAX_MS:
+        raise ValueError(f"the field 'ts' is {milliseconds}: expected milliseconds since 1970, up to {_MAX_MS}")
+    return milliseconds
+
+
+def _bytes(text: str | None, field: str, empty_is_null: bool = False) -> bytes | None:
+    if text is None or (empty_is_null and not text):
+        return None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the field {field!r} has half of a surrogate pair, which UTF-8 does not have") from None

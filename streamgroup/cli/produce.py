@@ -39,6 +39,8 @@ def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
         key, equals, text = value.partition("=")
         if not equals:
             raise click.BadParameter(f"invalid header {value!r}: expected KEY=VALUE")
+        if not _is_utf8(key):
+            raise click.BadParameter(f"invalid header {value!r}: expected a key in UTF-8")
         headers.append((key, os.fsencode(text)))
     return headers
 
@@ -257,6 +259,14 @@ def _is_partition(name: str, log_format: LogFormat) -> bool:
     try:
         log_format.partition_number(name)
     except ValueError:
+        return False
+    return True
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # Python stands for such bytes of an argument by surrogates
         return False
     return True
 

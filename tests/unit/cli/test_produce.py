@@ -130,11 +130,19 @@ def test_a_topic_of_the_command_line_takes_all_objects(cluster: ScriptedCluster)
     [
         (b"{", "cannot read line 3: not a JSON object"),
         (b"7", "cannot read line 3: not a JSON object"),
+        (b"[" * 100_000, "cannot read line 3: not a JSON object"),
         (b'{"topic":"orders","payload":7}', "cannot read line 3: the field 'payload' must be a string or null"),
         (b'{"topic":"orders","ts":"x"}', "the field 'ts' must be a number of milliseconds or null"),
         (b'{"topic":"orders","headers":["a"]}', "the field 'headers' must be a list of names and values in turns"),
         (b'{"payload":"a"}', "the object has no topic. Add the field 'topic', or name a topic with -t"),
         (b'{"topic":"orders","partition":"x"}', "cannot read line 3: expected a partition number"),
+        (b'{"topic":"orders","ts":-5}', "cannot read line 3: the field 'ts' is -5: expected milliseconds since 1970"),
+        (b'{"topic":"orders","ts":9223372036854776}', "cannot read line 3: the field 'ts' is 9223372036854776"),
+        (b'{"topic":"orders","ts":99999999999999999999}', "cannot read line 3: the field 'ts' is 99999999999999999999"),
+        (b'{"topic":"a b"}', "cannot read line 3: invalid topic name 'a b'"),
+        (b'{"topic":"\\ud800"}', "cannot read line 3: invalid topic name"),
+        (b'{"topic":"orders","key":"\\ud800"}', "cannot read line 3: the field 'key' has half of a surrogate pair"),
+        (b'{"topic":"orders","headers":["\\udcff","v"]}', "the field 'headers' has half of a surrogate pair"),
     ],
 )
 def test_the_objects_before_an_invalid_one_are_written(cluster: ScriptedCluster, line: bytes, said: str) -> None:
@@ -183,6 +191,7 @@ def test_an_absent_file_is_named(cluster: ScriptedCluster, tmp_path: Path) -> No
     ("arguments", "topic"),
     [
         (("-H", "ab"), "orders"),
+        (("-H", "\udcff=b"), "orders"),
         (("-K", ""), "orders"),
         (("-D", ""), "orders"),
         (("-p", "-1"), "orders"),
