@@ -139,10 +139,10 @@ def produce(
     with notices.logging(), StopSignals() as signals, contextlib.ExitStack() as closing:
         with signals.waiting():
             writer = closing.enter_context(RecordWriter(options))
-            _require_topic(writer, create, timeout)
+            number = None if partition is None else _number(partition, writer.log_format)
+            _require_topic(writer, number, create, timeout)
         for note in options.notes:
             notices.say(note)
-        number = None if partition is None else _number(partition, writer.log_format)
         constants = Constants(tuple(headers), number, empty_is_null)
         reader: RecordReader
         if as_json:
@@ -222,8 +222,11 @@ def _worth(writer: RecordWriter) -> str:
     return ". Kafka 0.7 acknowledges nothing: -X verify=true reads records back"
 
 
-def _require_topic(writer: RecordWriter, create: int | None, timeout_ms: int) -> None:
-    """Require that the topic exists, or create it. A producer would wait for it, or have the broker create it."""
+def _require_topic(writer: RecordWriter, partition: int | None, create: int | None, timeout_ms: int) -> None:
+    """Require that the topic exists and has `partition`, or create it.
+
+    A producer would wait for it, or have the broker create it.
+    """
     options: SinkOptions = writer.options
     if options.topic is None:
         return
@@ -239,13 +242,21 @@ def _require_topic(writer: RecordWriter, create: int | None, timeout_ms: int) ->
 
     with contextlib.closing(KafkaCluster(options.client)) as cluster:
         deadline = cluster.deadline(timeout_ms)
-        if options.topic in cluster.snapshot([options.topic], deadline).topics:
-            return
-        if create is None:
+        found = cluster.snapshot([options.topic], deadline).topics.get(options.topic)
+        if found is not None:
+            count = len(found.partitions)
+        elif create is None:
             raise ConfigError(
                 f"cannot write to topic {options.topic!r}: it does not exist. Create it with --create PARTITIONS"
             )
-        admin.create_topics(cluster, {options.topic: create}, deadline, replication_factor=BROKERS_DEFAULT)
+        else:
+            admin.create_topics(cluster, {options.topic: create}, deadline, replication_factor=BROKERS_DEFAULT)
+            count = create
+    if partition is not None and partition >= count:
+        raise ConfigError(
+            f"cannot write to {options.topic}-{partition}: the topic has {count} partitions, from 0 to {count - 1}. "
+            "Correct -p, or add partitions to the topic"
+        )
 
 
 def _number(name: str, log_format: LogFormat) -> int:

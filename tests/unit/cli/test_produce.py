@@ -226,6 +226,13 @@ def test_an_unknown_topic_is_an_error_at_once(cluster: ScriptedCluster) -> None:
     assert cluster.requests == []
 
 
+def test_an_unknown_partition_is_an_error_at_once(cluster: ScriptedCluster) -> None:
+    result = run(cluster, "-p", "3", stdin=b"a")
+    assert result.exit_code == 1
+    assert "cannot write to orders-3: the topic has 3 partitions, from 0 to 2. Correct -p" in result.stderr
+    assert cluster.requests == []
+
+
 def test_a_topic_is_made_where_that_is_asked_for(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[dict[str, int], int]] = []
 
