@@ -19,6 +19,7 @@
     |   +-- DeliveryTimeoutError    no acknowledgement came within delivery.timeout.ms
     |   +-- RecordTooLargeError     one record exceeds a limit of the broker or of the producer
     |   +-- UnknownTopicError       the topic or the partition did not appear within max.block.ms
+    |   +-- NoBrokerError           no broker answered within max.block.ms (a TransportError, too)
     +-- DataLossError               records have been lost
     +-- AuthError
     +-- OffsetStoreError
@@ -160,6 +161,10 @@ class RecordTooLargeError(ProduceError):
 
 class UnknownTopicError(ProduceError):
     """The topic or the partition did not appear in the metadata within max.block.ms."""
+
+
+class NoBrokerError(ProduceError, TransportError):
+    """No broker told the producer about a topic within max.block.ms."""
 
 
 class DataLossError(StreamGroupError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamgroup.errors import (
     DeliveryTimeoutError,
+    NoBrokerError,
     ProduceError,
     RecordTooLargeError,
     UnknownTopicError,
@@ -100,9 +101,14 @@ def _no_topic(topic: str, config: ProducerConfig) -> str:
     )
 
 
-def missing_topic(topic: str, config: ProducerConfig, reason: str) -> UnknownTopicError:
-    """Return the error for a topic that did not appear; `reason` is the last failure of a metadata request."""
-    return UnknownTopicError(_no_topic(topic, config) + (f"; last failure: {reason}" if reason else ""))
+def missing_topic(topic: str, config: ProducerConfig, reason: str) -> ProduceError:
+    """Return the error for a topic that did not appear. `reason`: why no broker answers; empty if one does."""
+    if not reason:
+        return UnknownTopicError(_no_topic(topic, config))
+    return NoBrokerError(
+        f"cannot write topic {topic}: no broker has answered for it within max.block.ms={config.max_block_ms}; last: "
+        f"{reason}. Look whether the brokers of kafka.bootstrap.servers are up, and can be reached from the executors"
+    )
 
 
 def topic_refused(topic: str, code: int, row: CodeReaction) -> ProduceError:

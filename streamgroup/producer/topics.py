@@ -23,8 +23,8 @@ class Topics:
         self._attempts = 0
         self._not_before = float("-inf")
         self._read_at = float("-inf")
-        self.reason = ""
-        """Why the last metadata request failed."""
+        self.reason = "no answer so far"
+        """Why the last metadata request failed. Empty after an answer."""
 
     def get(self, topic: str) -> TopicInfo | None:
         """Return the topic as the last metadata had it; None if they did not have it."""

@@ -8,6 +8,7 @@ from streamgroup.errors import (
     ConfigError,
     DeliveryTimeoutError,
     ErrorCode,
+    NoBrokerError,
     ProduceError,
     RecordTooLargeError,
     UnknownTopicError,
@@ -436,11 +437,29 @@ def test_a_topic_is_found_when_it_has_been_created() -> None:
 def test_a_topic_that_does_not_appear_is_given_up_after_max_block_ms() -> None:
     d = Driver(idempotence=OFF, max_block_ms=2_000)
     d.step(ev.FindTopics(("t",)))
-    d.step(ev.MetadataFailed("no broker answers"))
+    d.metadata()
     (missing,) = [a for a in d.later(2.5) if isinstance(a, ev.TopicMissing)]
     assert isinstance(missing.error, UnknownTopicError)
-    assert "max.block.ms=2000" in str(missing.error)
-    assert "no broker answers" in str(missing.error)
+    assert "max.block.ms=2000. Create it" in str(missing.error)
+
+
+def test_where_no_broker_answers_the_error_does_not_ask_for_a_topic() -> None:
+    d = Driver(idempotence=OFF, max_block_ms=2_000)
+    d.step(ev.FindTopics(("t",)))
+    d.step(ev.MetadataFailed("cannot connect to broker b:9092"))
+    (missing,) = [a for a in d.later(2.5) if isinstance(a, ev.TopicMissing)]
+    assert isinstance(missing.error, NoBrokerError)
+    assert "topic t: no broker has answered for it within max.block.ms=2000" in str(missing.error)
+    assert "cannot connect to broker b:9092. Look whether the brokers" in str(missing.error)
+    assert "Create" not in str(missing.error)
+
+
+def test_where_brokers_are_silent_the_error_does_not_ask_for_a_topic() -> None:
+    d = Driver(idempotence=OFF, max_block_ms=2_000)
+    d.step(ev.FindTopics(("t",)))
+    (missing,) = [a for a in d.later(2.5) if isinstance(a, ev.TopicMissing)]
+    assert isinstance(missing.error, NoBrokerError)
+    assert "last: no answer so far" in str(missing.error)
 
 
 def test_a_partition_that_does_not_exist_fails_after_max_block_ms() -> None:
