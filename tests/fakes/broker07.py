@@ -44,6 +44,11 @@ class OldBroker:
         return Broker(self.node, "127.0.0.1", self.port)
 
     @property
+    def connections(self) -> int:
+        """How many are open: what came by the others is handled."""
+        return self._server.connections
+
+    @property
     def logs(self) -> Any:
         return self._server.logs
 

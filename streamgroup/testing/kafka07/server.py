@@ -56,6 +56,12 @@ class BrokerServer:
     def address(self) -> str:
         return f"{LOOPBACK}:{self.port}"
 
+    @property
+    def connections(self) -> int:
+        """The number of open connections, of which every request that has arrived is handled when they end."""
+        with self._lock:
+            return len(self._connections)
+
     def start(self) -> Self:
         """Accept connections, whose requests wait for `open()`."""
         if self._threads:
