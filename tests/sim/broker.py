@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from streamgroup.errors import ErrorCode as E
-from streamgroup.group.member import Machine
 from streamgroup.group.membership import Membership
+from streamgroup.group.standalone import StandaloneMember
 from streamgroup.model import NO_TOPIC_ID, CommittedOffset, LogRange, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import GroupMode
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -160,7 +160,7 @@ class SimBroker:
 
     # -- as the keeper of the group -----------------------------------------------------------------------------------
 
-    def backend(self, process: Process, network: Network) -> tuple[Machine, GroupLines]:
+    def backend(self, process: Process, network: Network) -> tuple[Membership | StandaloneMember, GroupLines]:
         """What makes a process a member, and what carries that out."""
         if process.settings.mode is not GroupMode.MEMBER:
             return lone_backend(process, network, self)
@@ -187,13 +187,13 @@ class SimBroker:
 
     def is_member(self, process: Process) -> bool:
         """Whether the coordinator knows the member, in whatever generation."""
-        return process.membership.member_id in self.group.members
+        return _member_id(process) in self.group.members
 
     def is_replaced(self, process: Process) -> bool:
         """Whether another process has the place of this one's static member."""
         instance_id = process.query.instance_id
         static = self.group.static_member(instance_id) if instance_id else None
-        return static is not None and static.member_id != process.membership.member_id
+        return static is not None and static.member_id != _member_id(process)
 
     def behind(self) -> list[TopicPartition]:
         """The partitions of which one of the group's stores lacks a commit that the other has: it has one store."""
@@ -226,3 +226,9 @@ def _refusal(request: Any, code: int) -> Any:
             return fetch_answer(GROUP_ID, {}, code)
         case _:
             return type(request).RESPONSE(error_code=code)
+
+
+def _member_id(process: Process) -> str:
+    membership = process.membership
+    assert isinstance(membership, Membership | StandaloneMember), "its group is in ZooKeeper"
+    return membership.member_id

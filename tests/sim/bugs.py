@@ -24,7 +24,9 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.positions import Start
-from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
+from streamgroup.group.userdata import decode_basis
+from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, TopicPartition
+from streamgroup.planning.batch import replay_ranges
 from streamgroup.run import spark_calls
 from streamgroup.run.spark_calls import SparkCalls
 from tests.fakes.coordinator import GroupCoordinator
@@ -179,7 +181,7 @@ def ahead_without_having_asked(stack: ExitStack) -> None:
 
     def proven(checkpoint: Document, run: str, metadata: Any) -> bool:
         same = metadata.lineage == checkpoint.lineage and metadata.run == checkpoint.run
-        return same and metadata.sequence < checkpoint.sequence
+        return bool(same and metadata.sequence < checkpoint.sequence)
 
     replace(stack, positions, "_proven", proven)
 
@@ -202,13 +204,13 @@ def starting_offsets_for_all(stack: ExitStack) -> None:
         stack,
         ledger_module,
         "applies_starting_offsets",
-        lambda checkpoint, founding, generation: checkpoint == positions.INITIAL_DOCUMENT,
+        lambda checkpoint, founding, generation: checkpoint == INITIAL_DOCUMENT,
     )
 
 
 def fresh_initial_offset(stack: ExitStack) -> None:
     """Batch 0 is replayed from what `startingOffsets` means now, not from where it was planned."""
-    real = spark_calls.replay_ranges
+    real = replay_ranges
 
     def replay(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
         ranges = real(document, committed)
@@ -238,7 +240,7 @@ def plan_without_a_lease(stack: ExitStack) -> None:
 
 def replay_only_what_is_held(stack: ExitStack) -> None:
     """R13's filter drops what has moved away."""
-    real_replay, real_ranges = SparkCalls._replay, spark_calls.replay_ranges
+    real_replay, real_ranges = SparkCalls._replay, replay_ranges
     held: set[TopicPartition] = set()
 
     def replay(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
@@ -313,13 +315,13 @@ def release_early(stack: ExitStack) -> None:
 
 def forget_what_a_predecessor_held(stack: ExitStack) -> None:
     """The leader does not tell that partitions are on their way from one member to another."""
-    real = leading.decode_basis
+    real = decode_basis
 
-    def decode_basis(data: Any) -> Any:
+    def without_withheld(data: Any) -> Any:
         basis = real(data)
         return None if basis is None else dataclasses.replace(basis, withheld=0)
 
-    replace(stack, leading, "decode_basis", decode_basis)
+    replace(stack, leading, "decode_basis", without_withheld)
 
 
 _BEYOND, _TWICE, _LOST = words.BEYOND_SUNK, words.DUPLICATE, words.LOST

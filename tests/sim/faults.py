@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from streamgroup.group.events import Lane
 from tests.fakes.zookeeper import Connection, Session
+from tests.sim.network import Line
 from tests.sim.offsets import BrokerCalls
 from tests.sim.registrylines import RegistryLines
 from tests.sim.spark import POINTS, Checkpoint, Directory
@@ -111,7 +112,7 @@ def _move(world: World, query: Query, fault: Fault) -> None:
     for each in world.queries:
         for lane in (Lane.COORDINATOR, Lane.JOIN) if crash and each.process is not None else ():
             line = each.process.line(lane) if each.process is not None else None
-            if line is not None and line.node == node:
+            if isinstance(line, Line) and line.node == node:
                 line.break_("the broker is gone")
 
 

@@ -16,6 +16,7 @@ from streamgroup.run.lineage_check import LOOK_AGAIN_S, identity_of
 from streamgroup.run.lineage_watch import DESCRIBE_TIMEOUT_S
 from streamgroup.wire.consumer import decode_subscription
 from tests.fakes.group import Group, GroupState
+from tests.sim.lines import GroupLines
 from tests.sim.settings import GROUP_ID, Settings
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Lineages:
             broker = self._world.broker
             self._clock.after(3 * process.network.latency(), partial(self._ask_broker, broker, process, task, until))
         else:
+            assert not isinstance(process.lines, GroupLines), "its group is in ZooKeeper"
             process.lines.describe(until, partial(self._answered_by_nodes, process, task))
 
     def _ask_broker(self, broker: SimBroker, process: Process, task: int, until: float) -> None:

@@ -8,6 +8,7 @@ A connection that the process gives up is reset (R18): nothing under way on it a
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -65,7 +66,7 @@ class Network:
         return self._chance.random()
 
 
-class Stalling:
+class Stalling(ABC):
     """A connection that may stall, both ways or for answers alone."""
 
     def __init__(self, network: Network) -> None:
@@ -82,6 +83,10 @@ class Stalling:
 
     def heal(self) -> None:
         self.stalled_until = self.answers_stalled_until = 0.0
+
+    @abstractmethod
+    def break_(self, reason: str) -> None:
+        """The connection breaks by itself: its process hears of it."""
 
 
 class Line(Stalling):
@@ -169,7 +174,6 @@ class Line(Stalling):
             self._process.hear(partial(self._process.answered, self, token, response))
 
     def break_(self, reason: str) -> None:
-        """The connection breaks by itself: the process hears of it."""
         if self.open:
             self.open, self._broken_at = False, self._network.clock.now
             self._process.hear(partial(self._process.broken, self, reason))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from streamgroup.logformat import broker_partition, partition_number
 from streamgroup.model import Dialect, TopicPartition
+
+T = TypeVar("T")
 
 CONSUMERS, BROKERS, TOPICS = "/consumers", "/brokers/ids", "/brokers/topics"
 
@@ -75,7 +78,7 @@ class Nodes:
         return counts
 
 
-def chunk(items: Sequence[str], owners: Sequence[str], owner: str) -> Sequence[str]:
+def chunk(items: Sequence[T], owners: Sequence[str], owner: str) -> Sequence[T]:
     """`ZookeeperConsumerConnector`'s consensus: contiguous chunks, the first owners take one more."""
     each, more = divmod(len(items), len(owners))
     index = owners.index(owner)

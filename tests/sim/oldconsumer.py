@@ -270,7 +270,7 @@ class OldConsumer:
         consumers = yield from self._streams()
         share: dict[TopicPartition, str] = {}
         for topic in self.settings.topics:
-            partitions = yield from self._partitions(topic)
+            partitions: list[TopicPartition] = yield from self._partitions(topic)
             threads = sorted(f"{consumer}-{n}" for consumer, streams in consumers for n in range(streams.get(topic, 0)))
             mine = [f"{self._id}-{n}" for n in range(self.settings.streams)]
             if not set(mine) <= set(threads):

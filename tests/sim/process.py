@@ -20,6 +20,7 @@ from streamgroup.errors import BrokerError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
+from streamgroup.group.member import Machine
 from streamgroup.group.rejoining import rejoin_timeout_s
 from streamgroup.group.table import State
 from streamgroup.model import EARLIEST, INITIAL_DOCUMENT, LATEST, ConfiguredOffsets, Document, LogRange, TopicPartition
@@ -32,12 +33,14 @@ from streamgroup.run.machine import Run
 from tests.sim.boundaries import SimWatcher
 from tests.sim.broker import SimBroker
 from tests.sim.clock import Act, Sleep, Steps, Until
-from tests.sim.network import Line, Network
+from tests.sim.lines import GroupLines
+from tests.sim.network import Line, Network, Stalling
 from tests.sim.planner import SimEvents, SimLogView, SimMember, SimPlanner
 from tests.sim.settings import JOIN_TIMEOUT_S, METADATA_AGE_S, QUESTION_S, Settings
 from tests.sim.silence import SparkSilence
 
 if TYPE_CHECKING:
+    from tests.sim.registrylines import RegistryLines
     from tests.sim.world import Query, World
 
 Value = Mapping[str, Any]
@@ -82,7 +85,9 @@ class Process:
         self.died_at = -1e9
         self.network = Network(world.clock, chance, world.settings.latency_s)
         is_member = world.settings.mode is GroupMode.MEMBER
-        self.ledger = Ledger(world.settings.group_id, self.name, f"lineage-{self.name}", alone=not is_member)
+        self.ledger: Ledger = Ledger(world.settings.group_id, self.name, f"lineage-{self.name}", alone=not is_member)
+        self.membership: Machine
+        self.lines: GroupLines | RegistryLines
         self.membership, self.lines = world.keeper.backend(self, self.network)
         self.member = SimMember(
             self,
@@ -97,7 +102,7 @@ class Process:
         self.logs = SimLogView(self)
         self._events = SimEvents(self)
         self.watcher = SimWatcher(self)
-        self.checks = LogChecks(cast("Any", self.watcher), world.settings.location, lambda: world.clock.now)
+        self.checks: LogChecks = LogChecks(cast("Any", self.watcher), world.settings.location, lambda: world.clock.now)
         self.planner = SimPlanner(self, self.logs, self._events)
         self.run = Run(self._config(), self.member, self.logs, self.planner, self._events)
         self.run.completion.is_announced = lambda: query.settings.listener
@@ -260,9 +265,11 @@ class Process:
             self.post(ev.Tick())
 
     def answered(self, line: Line, token: int, response: Any) -> None:
+        assert isinstance(self.lines, GroupLines)
         self.lines.answered(line, token, response)
 
     def broken(self, line: Line, reason: str) -> None:
+        assert isinstance(self.lines, GroupLines)
         self.lines.broken(line, reason)
 
     def came_late(self) -> None:
@@ -452,5 +459,5 @@ class Process:
         self.network.cut_until = 0.0
         self.lines.heal()
 
-    def line(self, lane: Lane) -> Line | None:
+    def line(self, lane: Lane) -> Stalling | None:
         return self.lines.lines.get(lane)

@@ -375,7 +375,8 @@ class RegistryLines:
 
     def _look(self, action: rv.Look) -> Steps:
         self._befall("Look")
-        sent_at, leaving, event = self._clock.now, self._is_leaving, None
+        sent_at, leaving = self._clock.now, self._is_leaving
+        event: rv.Looked | rv.Unanswered
         try:
             nodes = yield from self._session.read(action.subtrees, self._deadline)
         except Unanswered as reason:

@@ -49,7 +49,7 @@ def _a_real_consumer_joins_a_long_batch(world: World) -> Steps:
 def _a_real_consumer_gives_up(world: World) -> Steps:
     """The same, and the query hears late of its coming: when it releases its partitions nobody waits any more."""
     consumer: OldConsumer = yield from _joins_a_long_batch(world)
-    connected(running(world.queries[0]).line(Lane.COORDINATOR)).stall(5.0)  # type: ignore[arg-type]
+    connected(running(world.queries[0]).line(Lane.COORDINATOR)).stall(5.0)
     consumer.start()
     yield from when(world, lambda: consumer.has_given_up)
 

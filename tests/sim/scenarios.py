@@ -10,7 +10,7 @@ from streamgroup.group.table import State
 from streamgroup.model import TopicPartition
 from tests.fakes.group import GroupState
 from tests.sim.clock import Sleep, Steps
-from tests.sim.network import Line
+from tests.sim.network import Stalling
 from tests.sim.process import Process
 from tests.sim.settings import COOPERATIVE, QuerySettings, Settings
 from tests.sim.world import Query, World
@@ -62,7 +62,7 @@ def _slow_batch_in_flight(world: World, query: Query, seconds: float) -> Steps:
     return process
 
 
-def connected(line: Line | None) -> Line:
+def connected(line: Stalling | None) -> Stalling:
     assert line is not None, "the connection is not there"
     return line
 

@@ -128,7 +128,8 @@ def test_members_that_never_sync_are_put_out() -> None:
     clock, group = a_group()
     only = Client(group)
     only.join()
-    assert group.state is GroupState.COMPLETING
+    before = group.state
+    assert before is GroupState.COMPLETING
     for _ in range(5):
         clock.run_until(clock.now + 4.5)
         if only.member_id in group.members:

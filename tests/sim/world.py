@@ -419,7 +419,8 @@ class World:
             if down and self.keeper.reset({tp: self.logs.record_at(tp, offset) for tp, offset in offsets.items()}):
                 break
             yield Sleep(0.5)
-        for each in (*self.queries, *self.consumers):
+        held: list[Query | OldConsumer] = [*self.queries, *self.consumers]
+        for each in held:
             each.held_down = False
             each.start()
         self._operating = False

@@ -128,7 +128,6 @@ class Wire(Stalling, Connection):
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def break_(self, reason: str) -> None:
-        """The connection breaks by itself."""
         if self.open:
             self.close()
             self.client.hear(partial(self.client.disconnected, self, reason))

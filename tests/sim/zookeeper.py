@@ -30,7 +30,10 @@ class SimZooKeeper(ZooKeeper):
         """When the sessions went on after the servers had been away, or began anew with another leader."""
         self.late_at: dict[Any, float] = {}
         """By client: when the last packet of a connection that it had given up, or died with, renewed its session."""
-        self.written = written  # type: ignore[method-assign]
+        self._tell = written
+
+    def written(self, session: Session | None, operations: Sequence[Operation]) -> None:
+        self._tell(session, operations)
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
