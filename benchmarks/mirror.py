@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import click
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from pyspark.sql import SparkSession
 
@@ -56,10 +56,16 @@ def fresh_topic(server: KafkaServer, topic: str) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
-    while min(p.leader for p in admin.list_topics(topic, timeout=20).topics[topic].partitions.values()) < 0:
+    while (
+        min((p.leader for p in admin.list_topics(topic, timeout=20).topics[topic].partitions.values()), default=-1) < 0
+    ):
         if time.monotonic() > deadline:
             raise SystemExit(f"{topic} has no leaders")
         time.sleep(0.2)
+
+
+_NOT_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
+"""The answers of a broker that has not heard of the topic, or of its leaders."""
 
 
 class Observer:
@@ -93,8 +99,14 @@ class Observer:
         self._seconds = took * self._records / max(1, self._records - first)
 
     def _copied(self) -> int:
+        """Return the records that are there; 0 while a broker does not yet lead the new topic's partitions."""
         wanted = {TopicPartition(self._topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
-        return sum(future.result(20).offset for future in self._admin.list_offsets(wanted).values())
+        try:
+            return sum(future.result(20).offset for future in self._admin.list_offsets(wanted).values())
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET:
+                raise
+            return 0
 
 
 def by_streamgroup(spark: SparkSession, source: KafkaServer, destination: KafkaServer, case: Case, limit: int) -> None:
