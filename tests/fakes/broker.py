@@ -40,6 +40,14 @@ class Late:
 
 
 @dataclass(frozen=True)
+class Held:
+    """Send the response when the event is set."""
+
+    response: Any
+    released: threading.Event
+
+
+@dataclass(frozen=True)
 class Slowly:
     """Send the response in pieces of so many bytes."""
 
@@ -67,6 +75,9 @@ CLOSE = object()
 """Close the connection instead of answering."""
 SILENCE = object()
 """Never answer."""
+
+HOLD_TIMEOUT_S = 120.0
+"""A response that nobody releases is sent after this."""
 
 Handler = Callable[[Any, int], Any]
 
@@ -163,6 +174,9 @@ def _act(what: Any, cls: type[Request[Any]], version: int, correlation_id: int, 
             connected.sendall(data)
         case Late(response, seconds):
             time.sleep(seconds)
+            return _act(response, cls, version, correlation_id, connected)
+        case Held(response, released):
+            released.wait(HOLD_TIMEOUT_S)
             return _act(response, cls, version, correlation_id, connected)
         case Slowly(response, piece):
             data = framed(cls, response, version, correlation_id)

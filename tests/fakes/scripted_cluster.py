@@ -40,7 +40,7 @@ from streamgroup.wire.messages.produce import (
 from streamgroup.wire.messages.producer_id import InitProducerIdRequest, InitProducerIdResponse
 from streamgroup.wire.schema import Request
 from tests.fakes.answers import api_versions, metadata, topic
-from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Late
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Held
 from tests.unit.producer.broker import Era, Partition, Sealed
 from tests.unit.records import reference, reference_sets
 from tests.unit.records.encoder import crc32c
@@ -85,6 +85,7 @@ class _RequestFault:
     kind: str
     appended: bool = True
     seconds: float = 0.0
+    released: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass
@@ -199,9 +200,11 @@ class ScriptedCluster:
         """Never answer, after or instead of the append."""
         self._fault(_RequestFault(node, times, "mute", appended))
 
-    def delay(self, seconds: float, node: int | None = None, *, times: int = 1) -> None:
-        """Answer so many seconds after the append. Requests behind it wait."""
-        self._fault(_RequestFault(node, times, "delay", seconds=seconds))
+    def hold(self, node: int | None = None, *, times: int = 1) -> threading.Event:
+        """Answer when the event that is returned is set. Requests behind it wait."""
+        fault = _RequestFault(node, times, "hold")
+        self._fault(fault)
+        return fault.released
 
     def throttle(self, seconds: float, node: int | None = None, *, times: int = 1) -> None:
         """Ask the client to wait."""
@@ -298,7 +301,7 @@ class ScriptedCluster:
             throttle_time_ms=int(faults["throttle"].seconds * 1000) if "throttle" in faults else 0,
             node_endpoints=tuple(NodeEndpoint(node_id=n, host="127.0.0.1", port=self.brokers[n].port) for n in moved),
         )
-        return Late(response, faults["delay"].seconds) if "delay" in faults else response
+        return Held(response, faults["hold"].released) if "hold" in faults else response
 
     def _on_topic(
         self, node: int, data: TopicProduceData, request: ProduceRequest, version: int

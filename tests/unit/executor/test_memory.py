@@ -20,8 +20,6 @@ BATCH = 4 * MIB
 """Of the Arrow batches that the task gets."""
 BATCHES = 24
 BROKERS = 8
-SILENT_S = 6.0
-"""Long enough for the task to fill `buffer.memory`."""
 MOST = BUFFER + BUFFER // 2 + 6 * BATCH
 """Half of `buffer.memory` more, for batches that are held by a few of their records. And a constant: the batch that the
 task gives, the Python values it was made of, the batch before, the records by partition, and what is encoded."""
@@ -31,11 +29,15 @@ import sys
 import numpy as np
 import pyarrow as pa
 from streamgroup.executor.sink_writer import write
+from streamgroup.model import TopicPartition
 from streamgroup.options.parse_sink import parse_sink
+from streamgroup.producer.machine import Producer
 
-servers, topic, buffer, size, count, brokers, order = sys.argv[1:]
+servers, topic, buffer, size, count, brokers, order, silent = sys.argv[1:]
 options = parse_sink({
     "kafka.bootstrap.servers": servers, "topic": topic, "kafka.buffer.memory": buffer, "kafka.batch.size": "65536",
+    # The brokers answer as soon as they are told to, however slow the machine is.
+    "kafka.request.timeout.ms": "100000", "kafka.delivery.timeout.ms": "200000", "kafka.max.block.ms": "200000",
 })
 ROWS = 1000
 value = int(size) // ROWS
@@ -51,8 +53,25 @@ def batches(count):
     for number in range(count):
         values = pa.array([b"%d/%d/" % (number, row) + b"x" * (value - 20) for row in range(ROWS)], pa.binary())
         yield pa.record_batch({"value": values, "partition": pa.array(partitions)})
+    say_stuck()
+
+said = []
+def say_stuck():
+    if "warm" in said and "stuck" not in said:
+        said.append("stuck")
+        print("stuck", flush=True)
+
+has_room = Producer.has_room.fget
+def look(producer):
+    has = has_room(producer)
+    waiting = sum(producer.queued_bytes(TopicPartition(topic, number)) for number in range(int(silent)))
+    if not has and producer.buffered_bytes == waiting:
+        say_stuck()  # there is no room before a silent broker answers
+    return has
+Producer.has_room = property(look)
 
 write(batches(2), options)
+said.append("warm")
 print("warm", flush=True)
 sys.stdin.readline()
 before = status("VmRSS")
@@ -70,7 +89,7 @@ def test_a_write_holds_little_more_than_buffer_memory(start_cluster: Start, orde
     servers = ",".join(f"{host}:{port}" for host, port in cluster.addresses)
     numbers = [str(each) for each in (BUFFER, BATCH, BATCHES, BROKERS)]
     process = subprocess.Popen(
-        [sys.executable, "-c", WRITE_AND_MEASURE, servers, TOPIC, *numbers, order],
+        [sys.executable, "-c", WRITE_AND_MEASURE, servers, TOPIC, *numbers, order, str(silent)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -81,10 +100,12 @@ def test_a_write_holds_little_more_than_buffer_memory(start_cluster: Start, orde
         assert process.stdout is not None
         assert process.stdin is not None
         assert process.stdout.readline() == "warm\n"
-        for node in range(silent):
-            cluster.delay(SILENT_S, node)
+        released = [cluster.hold(node) for node in range(silent)]
         process.stdin.write("\n")
         process.stdin.flush()
+        assert process.stdout.readline() == "stuck\n", "it waits for the silent brokers, or has read all batches"
+        for each in released:
+            each.set()
         grown, records = map(int, process.stdout.readline().split())
     assert records == BATCHES * 1000
     assert grown < MOST, f"{grown / MIB:.1f} MiB"
