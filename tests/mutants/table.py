@@ -36,17 +36,20 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Table:
-    """All rows, and the rules that no code implements yet with the reason for it."""
+    """All rows."""
 
     mutants: tuple[Mutant, ...]
     not_built: dict[str, str]
+    """The rules that no code implements yet, with the reason for it."""
+    promises: dict[str, str]
+    """What the pages promise beside the rules, by the names that stand for a rule in a row."""
 
 
 def read_table(path: Path = TABLE) -> Table:
     """Return the rows of `table.toml`. Raises TypeError for a row with other keys than those of `Mutant`."""
     document = tomllib.loads(path.read_text())
     rows = (Mutant(**{**row, "suites": tuple(row["suites"])}) for row in document["mutant"])
-    return Table(tuple(rows), document["not_built"])
+    return Table(tuple(rows), document["not_built"], document["promises"])
 
 
 def problem_of(mutant: Mutant, root: Path = ROOT) -> str | None:
