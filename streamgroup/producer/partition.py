@@ -62,9 +62,10 @@ class PartitionQueue:
         self.next_sequence = 0
         self.confirmed_at = float("-inf")
         """When the broker acknowledged a batch under this identity."""
-        self.surplus = 0
-        """The offset less the sequence number of the batch that was acknowledged last. Records of others raise it.
-        Where it falls, the log lacks records before that batch."""
+        self.surplus: float = 0
+        """The offset less the sequence number of the last batch that was acknowledged with none outstanding before it,
+        or with proof of those. Records of others raise it. Where it falls, the log lacks records. Infinite for the log
+        of a topic that was created anew: no batch of it has been acknowledged yet."""
         self.resetting = False
         """Whether the sequence is broken, and the partition waits for another identity."""
 
@@ -130,7 +131,10 @@ class PartitionQueue:
             return
         self.exists = True
         no_epoch = UNKNOWN_EPOCH in (info.leader_epoch, self.leader_epoch)
-        if no_epoch or info.leader_epoch >= self.leader_epoch or is_another_topic(self.topic_id, topic_id):
+        is_recreated = is_another_topic(self.topic_id, topic_id)
+        if is_recreated:  # the log is another one, and its broker accepts any batch as the first one
+            self.confirmed_at, self.surplus = float("-inf"), float("inf")
+        if no_epoch or info.leader_epoch >= self.leader_epoch or is_recreated:
             self.leader, self.leader_epoch, self.topic_id = info.leader, info.leader_epoch, topic_id
 
     def moved_to(self, leader: int, leader_epoch: int) -> bool:
@@ -202,12 +206,15 @@ class PartitionQueue:
         """
         before = self.outstanding[: self.outstanding.index(batch)]
         surplus = self.surplus if offset < 0 else offset - batch.base_sequence
-        if self.identity != NO_IDENTITY and surplus >= self.surplus:
+        proves = self.identity != NO_IDENTITY and self.surplus <= surplus < float("inf")
+        if proves:
             # A broker that knows the producer appends a batch only behind the one before it. One that has lost all it
             # knew appends any batch, but then the log has too little room before this one (if nobody else writes).
             for earlier in before:
                 earlier.followed |= earlier.doubtful
-        self.surplus, self.confirmed_at = surplus, now
+        if proves or not before:  # else the batches before this one may be missing, and no later one may prove them
+            self.surplus = surplus
+        self.confirmed_at = now
         appended = [b for b in before if b.state is BatchState.UNRECOGNIZED and b.followed]
         for each in (*appended, batch):
             self.remove(each)

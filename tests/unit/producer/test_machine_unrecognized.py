@@ -170,6 +170,54 @@ def test_a_batch_without_room_in_the_log_is_not_delivered_later_either() -> None
     assert d.only(ev.Failed).error.maybe_written
 
 
+def test_a_batch_without_room_in_the_log_is_not_proven_by_those_that_follow_without_a_gap() -> None:
+    d = Driver().ready().confirmed()
+    d.append(1, 1, 1)
+    d.answer(ErrorCode.REQUEST_TIMED_OUT)
+    d.answer(0, first_offset=-2)
+    d.answer(0, first_offset=-2)
+    d.later(LATER_S)
+    d.answer(REFUSED)
+    assert d.only(ev.Failed).error.maybe_written
+    assert not resolved(d)
+
+
+def created_anew() -> Driver:
+    """Two batches are in flight when the metadata shows that their topic was created anew."""
+    d = Driver().ready()
+    d.metadata(0, 1, topic_id="first")
+    d.confirmed()
+    d.append(1, 1)
+    d.metadata(0, 1, topic_id="second")
+    return d
+
+
+def test_to_a_topic_that_was_created_anew_the_first_batch_goes_alone() -> None:
+    """The new log knows nothing of the producer, so it would accept a later batch before the first."""
+    d = created_anew()
+    d.append(1)
+    assert not d.all(ev.Send)
+    d.answer(ErrorCode.UNKNOWN_TOPIC_ID)
+    d.answer(ErrorCode.UNKNOWN_TOPIC_ID)
+    d.metadata(0, 1, topic_id="second")
+    d.later(LATER_S)
+    for sequence in (1, 2, 3):
+        assert [batch.base_sequence for send in d.sent.values() for batch in send.batches] == [sequence]
+        d.answer(0, first_offset=-1)
+        assert resolved(d) == [(sequence, sequence - 1)]
+
+
+@pytest.mark.parametrize("code", [0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER])
+def test_the_log_of_a_topic_that_was_created_anew_proves_no_earlier_batch(code: int) -> None:
+    """Old versions of Produce name the topic, so a batch that was in flight may reach the new log first."""
+    d = created_anew()
+    d.answer(ErrorCode.REQUEST_TIMED_OUT)
+    d.answer(code, first_offset=99)
+    d.later(LATER_S)
+    d.answer(REFUSED)
+    assert d.only(ev.Failed).error.maybe_written
+
+
 def test_a_batch_of_which_every_attempt_was_refused_is_not_delivered_with_a_later_one() -> None:
     d = Driver().ready().confirmed()
     d.append(1, 1)
