@@ -63,6 +63,7 @@ class TaskProducer:
     def begin(self) -> None:
         """Begin a task. Connections that have ended meanwhile are noticed."""
         self.written = Written()
+        self._producer.begin_task()
         self._turn(0.0)
 
     @property

@@ -95,6 +95,11 @@ class Producer:
         """Whether `buffer.memory` leaves room. The shell appends only then; batches stop lingering without room."""
         return self._buffered < self._config.buffer_memory
 
+    def begin_task(self) -> None:
+        """Begin another task. Topics may have been created anew since the last one."""
+        for queue in self._partitions.values():
+            queue.doubt_the_log()
+
     def topic(self, name: str) -> TopicInfo | None:
         """Return the topic as the last metadata had it."""
         return self._topics.get(name)

@@ -34,6 +34,7 @@ class PartitionQueue:
     __slots__ = (
         "confirmed_at",
         "exists",
+        "first_goes_alone",
         "identity",
         "leader",
         "leader_epoch",
@@ -62,10 +63,12 @@ class PartitionQueue:
         self.next_sequence = 0
         self.confirmed_at = float("-inf")
         """When the broker acknowledged a batch under this identity."""
+        self.first_goes_alone = False
+        """Whether nothing may follow the next batch before it is acknowledged: the log may be another one by now."""
         self.surplus: float = 0
         """The offset less the sequence number of the last batch that was acknowledged with none outstanding before it,
-        or with proof of those. Records of others raise it. Where it falls, the log lacks records. Infinite for the log
-        of a topic that was created anew: no batch of it has been acknowledged yet."""
+        or with proof of those. Records of others raise it. Where it falls, the log lacks records. Infinite where
+        the log may be another one, and has not acknowledged a batch yet."""
         self.resetting = False
         """Whether the sequence is broken, and the partition waits for another identity."""
 
@@ -132,10 +135,14 @@ class PartitionQueue:
         self.exists = True
         no_epoch = UNKNOWN_EPOCH in (info.leader_epoch, self.leader_epoch)
         is_recreated = is_another_topic(self.topic_id, topic_id)
-        if is_recreated:  # the log is another one, and its broker accepts any batch as the first one
-            self.confirmed_at, self.surplus = float("-inf"), float("inf")
+        if is_recreated:
+            self.doubt_the_log()
         if no_epoch or info.leader_epoch >= self.leader_epoch or is_recreated:
             self.leader, self.leader_epoch, self.topic_id = info.leader, info.leader_epoch, topic_id
+
+    def doubt_the_log(self) -> None:
+        """Take nothing for granted that the log had: it may be another one, whose broker accepts any batch first."""
+        self.first_goes_alone, self.surplus = True, float("inf")
 
     def moved_to(self, leader: int, leader_epoch: int) -> bool:
         """Follow a leader that an answer names (KIP-951). Return False where the answer knows nothing newer."""
@@ -164,7 +171,8 @@ class PartitionQueue:
                 return batch if first and state is BatchState.RETRY and batch.retry_at <= now else None
             first = False
             may_follow = may_follow and not batch.doubtful
-        if not may_follow or (self.outstanding and now - self.confirmed_at > CONFIRMED_FOR_S):
+        goes_alone = self.first_goes_alone or now - self.confirmed_at > CONFIRMED_FOR_S
+        if not may_follow or (self.outstanding and goes_alone):
             return None
         return self._next_queued(limit)
 
@@ -214,7 +222,7 @@ class PartitionQueue:
                 earlier.followed |= earlier.doubtful
         if proves or not before:  # else the batches before this one may be missing, and no later one may prove them
             self.surplus = surplus
-        self.confirmed_at = now
+        self.confirmed_at, self.first_goes_alone = now, False
         appended = [b for b in before if b.state is BatchState.UNRECOGNIZED and b.followed]
         for each in (*appended, batch):
             self.remove(each)

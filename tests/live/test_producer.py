@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException, Message
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamgroup.driver.write_plan import plan_write
 from streamgroup.errors import (
@@ -20,9 +21,10 @@ from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.testing import KafkaServer, Proxy
 from tests.conftest import MakeTopic
-from tests.old_kafka import java_consume, number, stored
+from tests.old_kafka import java_consume, librdkafka, number, stored
 from tests.read_back import read_back
 from tests.servers import OLD, address_of, each_of
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.usefixtures("fresh_process")]
 
@@ -188,3 +190,44 @@ def test_too_few_replicas_are_an_error_at_the_end_of_the_delivery_timeout(
     options = options_for(kafka11, topic, delivery_timeout_ms="1500", request_timeout_ms="1000", linger_ms="0")
     with pytest.raises(DeliveryTimeoutError, match=r"NOT_ENOUGH_REPLICAS"):
         write([pa.record_batch({"value": pa.array([b"x"])})], options)
+
+
+@pytest.mark.parametrize("server", ["kafka11", "kafka39", "kafka41"])
+def test_a_topic_that_is_created_anew_between_two_tasks_gets_every_record(
+    server: str, make_topic: MakeTopic, request: pytest.FixtureRequest
+) -> None:
+    """The producer of the first task still knows the topic as it was, and is ready to have several requests in flight.
+
+    The new log would take any batch as the first one of this producer.
+    """
+    kafka: KafkaServer = request.getfixturevalue(server)
+    topic, batch = make_topic(kafka, PARTITIONS), rows(RECORDS)
+    options = options_for(kafka, topic, batch_size="1000")
+    write([batch], options)
+    for _ in range(3):
+        recreate(kafka, topic)
+        assert write([batch.slice(n, 100) for n in range(0, RECORDS, 100)], options).records == RECORDS
+        found = read_back(kafka, topic)
+        for partition in range(PARTITIONS):
+            assert contents(found[partition]) == expected(batch, partition)
+
+
+def recreate(kafka: KafkaServer, topic: str) -> None:
+    """Delete the topic, and create it when its name is free."""
+    admin = AdminClient(librdkafka(kafka))
+    admin.delete_topics([topic], operation_timeout=20)[topic].result(20)
+
+    def is_created() -> bool:
+        try:
+            admin.create_topics([NewTopic(topic, PARTITIONS, 1)], operation_timeout=20)[topic].result(20)
+        except KafkaException:
+            return False
+        return True
+
+    wait_until(is_created, "the name is free again", 30)
+
+    def has_leaders() -> bool:
+        partitions = admin.list_topics(topic, timeout=20).topics[topic].partitions.values()
+        return len(partitions) == PARTITIONS and all(partition.leader >= 0 for partition in partitions)
+
+    wait_until(has_leaders, "the topic has leaders", 30)

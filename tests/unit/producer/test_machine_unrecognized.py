@@ -207,6 +207,16 @@ def test_to_a_topic_that_was_created_anew_the_first_batch_goes_alone() -> None:
         assert resolved(d) == [(sequence, sequence - 1)]
 
 
+def test_the_first_batch_of_a_task_goes_alone() -> None:
+    """Without topic ids nobody tells that the topic was created anew since the last task."""
+    d = Driver().ready().confirmed()
+    d.producer.begin_task()
+    d.append(1, 1, 1)
+    assert d.numbers() == [(7, 0, 1)]
+    d.answer(0)
+    assert d.numbers() == [(7, 0, 2), (7, 0, 3)]
+
+
 @pytest.mark.parametrize("code", [0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER])
 def test_the_log_of_a_topic_that_was_created_anew_proves_no_earlier_batch(code: int) -> None:
     """Old versions of Produce name the topic, so a batch that was in flight may reach the new log first."""
