@@ -1,13 +1,17 @@
-"""The records of a topic as librdkafka reads them."""
+"""The records of a topic as librdkafka reads them, and as this project's source does."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from streamgroup.driver.batch import plan_batch
+from streamgroup.executor.fetcher import read
+from streamgroup.options.parse import parse_source
 from streamgroup.testing import KafkaServer
 from tests.old_kafka import librdkafka
 from tests.waiting import soon
@@ -37,3 +41,18 @@ def read_back(
                 assert message.error() is None, message.error()
                 found[message.partition()].append(message)
     return found
+
+
+def read_by_the_source(topic: str, **options: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+    """Return key and value of all records of each partition, as `spark.read` plans and reads them.
+
+    `options` name the brokers, with `__` for the points in their names.
+    """
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    parsed = parse_source({"subscribe": topic, "startingOffsets": "earliest", **given}, streaming=False)
+    found = defaultdict(list)
+    for task in plan_batch(parsed):
+        for batch in read(task, parsed.client, parsed.fetch):
+            for row in batch.select(["partition", "key", "value"]).to_pylist():
+                found[row["partition"]].append((row["key"], row["value"]))
+    return dict(found)

@@ -14,12 +14,9 @@ import pyarrow as pa
 import pytest
 
 from streamgroup.cluster.interface import Cluster, open_cluster
-from streamgroup.driver.batch import plan_batch
-from streamgroup.executor.fetcher import read
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.logformat import KAFKA07_LOG, broker_partition, partition_number
 from streamgroup.model import ClusterSnapshot, TopicPartition
-from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.producer.kafka07 import Kafka07Config
 from streamgroup.producer.kafka07_events import MessageSet
@@ -27,6 +24,7 @@ from streamgroup.producer.partitioners import Partitioner, ProducerTopic
 from streamgroup.records.encode import RecordColumns
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.wire.kafka07 import message_set07
+from tests.read_back import read_by_the_source
 from tests.waiting import soon, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -90,14 +88,8 @@ def a_set(topic: str, partition: int, values: Sequence[bytes], movable: bool = F
 
 def values_of(kafka: Kafka07Server, topic: str) -> dict[int, list[bytes]]:
     """What the source reads, by partition."""
-    given = {"zookeeper.connect": kafka.zookeeper_connect, "subscribe": topic, "startingOffsets": "earliest"}
-    parsed = parse_source(given, streaming=False)
-    found: dict[int, list[bytes]] = defaultdict(list)
-    for task in plan_batch(parsed):
-        for batch in read(task, parsed.client, parsed.fetch):
-            for row in batch.select(["partition", "value"]).to_pylist():
-                found[row["partition"]].append(row["value"])
-    return dict(found)
+    found = read_by_the_source(topic, zookeeper__connect=kafka.zookeeper_connect)
+    return {partition: [value for _, value in rows if value is not None] for partition, rows in found.items()}
 
 
 def create(kafka: Kafka07Server, cluster: Cluster, topic: str) -> ClusterSnapshot:

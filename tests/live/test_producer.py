@@ -1,4 +1,4 @@
-"""The producer of a task against real brokers: what it writes is read back by librdkafka and by Java."""
+"""The producer of a task against real brokers: librdkafka, this project's source and Java read back what it writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamgroup.options.types import SinkOptions
 from streamgroup.testing import KafkaServer, Proxy
 from tests.conftest import MakeTopic
 from tests.old_kafka import java_consume, librdkafka, number, stored
-from tests.read_back import read_back
+from tests.read_back import read_back, read_by_the_source
 from tests.servers import OLD, address_of, each_of
 from tests.waiting import wait_until
 
@@ -67,7 +67,7 @@ def expected(batch: pa.RecordBatch, partition: int) -> list[tuple[bytes | None, 
 @pytest.mark.parametrize("count", [RECORDS, pytest.param(10 * RECORDS, marks=pytest.mark.long)])
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_written_is_read_back_by_librdkafka(
+def test_what_is_written_is_read_back_by_librdkafka_and_by_the_source(
     kafka: KafkaServer, make_topic: MakeTopic, codec: str, acks: str, count: int
 ) -> None:
     topic, batch = make_topic(kafka, PARTITIONS), rows(count)
@@ -82,8 +82,10 @@ def test_what_is_written_is_read_back_by_librdkafka(
     written = write([batch.slice(0, 700), batch.slice(700)], options)
     assert written.records == count
     found = read_back(kafka, topic, len(first) + count)
+    by_the_source = read_by_the_source(topic, kafka__bootstrap__servers=kafka.bootstrap_servers)
     for partition in range(PARTITIONS):
         assert contents(found[partition]) == expected(first, partition) + expected(batch, partition)
+        assert by_the_source[partition] == contents(found[partition])
         if acks != "0":
             where = written.partitions[next(tp for tp in written.partitions if tp.partition == partition)]
             assert (where.first_offset, where.last_offset) == (1, count // PARTITIONS)
@@ -91,14 +93,21 @@ def test_what_is_written_is_read_back_by_librdkafka(
     assert (stored(kafka, topic).magic, stored(kafka, topic).codec) == (magic, list(CODECS).index(codec))
 
 
-def test_the_versions_own_console_consumer_reads_what_is_written(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+@pytest.mark.parametrize("count", [RECORDS, pytest.param(10 * RECORDS, marks=pytest.mark.long)])
+def test_the_versions_own_console_consumer_reads_what_is_written(
+    kafka: KafkaServer, make_topic: MakeTopic, count: int
+) -> None:
     codecs = [codec for codec, since in CODECS.items() if number(kafka) >= since]
+    kinds = [(codec, acks) for codec in codecs for acks in ("all", "1", "0")]
     topic = make_topic(kafka)
-    values = [f"{codec} {n}" for codec in codecs for n in range(50)]
-    for codec in codecs:
-        batch = pa.record_batch({"value": pa.array([value for value in values if value.startswith(f"{codec} ")])})
-        write([batch], options_for(kafka, topic, compression_type=codec))
-    assert java_consume(kafka, topic, len(values)) == values
+    for codec, acks in kinds:
+        values = pa.array([f"{codec} {acks} {n}" for n in range(count)])
+        write([pa.record_batch({"value": values})], options_for(kafka, topic, compression_type=codec, acks=acks))
+    found = java_consume(kafka, topic, len(kinds) * count)
+    for codec, acks in kinds:
+        written = f"{codec} {acks} "
+        numbers = [int(value.removeprefix(written)) for value in found if value.startswith(written)]
+        assert numbers == list(range(count)), written
 
 
 def test_timestamps_and_headers_arrive(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
