@@ -88,8 +88,10 @@ test-mutants: $(STAMP) ## break each rule in a copy of the code: its tests must 
 test-sanitizers: $(STAMP) ## the tests of records with the compiled kernel under gcc's sanitizers
 	$(BIN)/python -m tests.sanitizers
 
-bench: $(STAMP) ## beside Spark's own connector, one run, alternating pairs
+bench: $(STAMP) ## reads, writes and the smallest micro-batch beside Spark's own connector, in alternating pairs
 	$(BIN)/python -m benchmarks.batch_read
+	$(BIN)/python -m benchmarks.batch_write
+	$(BIN)/python -m benchmarks.micro_batch_write
 
 format: $(STAMP) ## let ruff lay out the code and mend what it can
 	$(BIN)/ruff check --fix .
