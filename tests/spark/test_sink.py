@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from streamgroup.testing import KafkaServer
@@ -79,6 +79,25 @@ def test_a_stream_from_topic_to_topic_goes_on_where_it_stopped(
     load.send(100)
     run()
     assert sorted(values(spark, kafka41, target)) == sorted(load.sent)
+
+
+def test_a_stream_in_update_mode_is_written_batch_by_batch(
+    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    """PySpark refuses the mode for every sink in Python, before this one is asked."""
+    topic = make_topic(kafka41)
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 6).option("numPartitions", 1).load()
+    counts = rows.selectExpr("CAST(value % 2 AS STRING) AS key").groupBy("key").count()
+    updates = counts.selectExpr("key", "CAST(count AS STRING) AS value").writeStream.outputMode("update")
+    updates = updates.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(processingTime="0 seconds")
+    refused = updates.format("streamgroup").option("topic", topic).start()
+    with pytest.raises(StreamingQueryException, match="streamgroup does not support Update mode"):
+        refused.awaitTermination(60)
+    updates = updates.option("checkpointLocation", str(tmp_path / "another"))
+    query = updates.foreachBatch(lambda frame, _: save(frame, kafka41, topic=topic)).start()
+    wait_until(lambda: len(values(spark, kafka41, topic)) >= 4, "two batches are written", 90)
+    query.stop()
+    assert values(spark, kafka41, topic)[:4] == ["3", "3", "6", "6"]
 
 
 @pytest.mark.parametrize(
