@@ -65,11 +65,6 @@ class RecordWriter:
         """The records that are delivered so far."""
         return self._producer.written
 
-    @property
-    def notes(self) -> list[str]:
-        """Sentences for the user, such as that the broker has no producer ids."""
-        return self._producer.notes if isinstance(self._producer, TaskProducer) else []
-
     def write(self, batch: pa.RecordBatch) -> None:
         """Hand a batch to the producer. Raises ProduceError, which may be that of an earlier batch, and EncodeError."""
         if self._refreshed is not None and self._changed.is_set():

@@ -194,7 +194,7 @@ def _send(
                     advance(len(batch))
             writer.flush()
     finally:
-        for note in writer.notes:
+        for note in sorted(writer.written.notes):
             notices.say(note)
         if notices.verbosity:
             to = "their topics" if topic is None else topic

@@ -19,7 +19,7 @@ from types import FrameType
 from streamgroup.driver.application.control import ControlServer, directory, is_listened
 from streamgroup.driver.application.parent import EndedWatch, StoppedWatch, find_jvm
 from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.stderr import StderrHandler
+from streamgroup.driver.stderr import log_to_stderr
 from streamgroup.options.types import SourceOptions
 
 log = logging.getLogger("streamgroup")
@@ -31,7 +31,7 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 def start_coordinator(options: SourceOptions) -> Coordinator:
     """Make the coordinator of this process's query; install its signal handlers, JVM watch and control channel."""
-    _log_to_stderr()
+    log_to_stderr()
     _leave_process_group()
     jvm = _find_jvm()
     coordinator = Coordinator(options, home=directory(jvm))
@@ -123,14 +123,3 @@ def _watch_jvm(coordinator: Coordinator, channel: ControlServer, jvm: int) -> No
         for handler in log.handlers:
             handler.flush()
         os._exit(1)
-
-
-def _log_to_stderr() -> None:
-    """Log to stderr, which Spark copies to the driver's, unless logging is configured."""
-    if log.handlers or logging.getLogger().handlers:
-        return
-    handler = StderrHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s streamgroup: %(message)s", "%y/%m/%d %H:%M:%S"))
-    log.addHandler(handler)
-    log.setLevel(os.environ.get("STREAMGROUP_LOG_LEVEL", "INFO").upper())
-    log.propagate = False

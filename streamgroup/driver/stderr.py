@@ -1,4 +1,4 @@
-"""Writes the coordinator's log to stderr without blocking the threads that log.
+"""Writes the log of a process in the driver to stderr without blocking the threads that log.
 
 Spark's JVM copies the stderr of a Python process to its own. If the JVM is stopped, or its terminal is halted by
 Ctrl-S, the pipe is full after 64 KiB. A thread that writes to it would then block while it holds the coordinator's
@@ -13,11 +13,24 @@ import select
 import threading
 from collections import deque
 
+log = logging.getLogger("streamgroup")
+
 STDERR = 2
 MOST_WAITING = 1000
 """Lines that may wait for the reader; further ones are dropped and counted."""
 FLUSH_TIMEOUT_S = 0.5
 """How long the ending process waits for the reader: a coordinator must leave its group and end within a second."""
+
+
+def log_to_stderr() -> None:
+    """Log to stderr, which Spark copies to the driver's, unless logging is configured."""
+    if log.handlers or logging.getLogger().handlers:
+        return
+    handler = StderrHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s streamgroup: %(message)s", "%y/%m/%d %H:%M:%S"))
+    log.addHandler(handler)
+    log.setLevel(os.environ.get("STREAMGROUP_LOG_LEVEL", "INFO").upper())
+    log.propagate = False
 
 
 class StderrHandler(logging.Handler):

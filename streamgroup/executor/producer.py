@@ -55,14 +55,12 @@ class TaskProducer:
         self._flushed = True
         self.written = Written()
         """The records, bytes and offsets that brokers have acknowledged to this task so far."""
-        self.notes: list[str] = []
-        """Sentences for the log, such as that the broker has no producer ids."""
 
     # -- the task's calls ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Begin a task. Connections that have ended meanwhile are noticed."""
-        self.written = Written()
+        self.written = Written(notes=set(self.written.notes))
         self._producer.begin_task()
         self._turn(0.0)
 
@@ -172,7 +170,7 @@ class TaskProducer:
             case ev.Flushed():
                 self._flushed = True
             case ev.NotIdempotent(reason):
-                self.notes.append(f"this task writes without idempotence: {reason}")
+                self.written.notes.add(f"this task writes without idempotence: {reason}")
             case _:
                 self._ask_brokers(action)
 

@@ -25,6 +25,8 @@ class Written:
     """The records, bytes and offsets that a task has written, by partition."""
 
     partitions: dict[TopicPartition, PartitionWritten] = field(default_factory=dict)
+    notes: set[str] = field(default_factory=set)
+    """Sentences for the log, such as that the broker has no producer ids."""
 
     @property
     def records(self) -> int:
@@ -47,6 +49,7 @@ class Written:
 
     def merge(self, other: Written) -> None:
         """Add what another task has written."""
+        self.notes |= other.notes
         for partition, part in other.partitions.items():
             each = self.partitions.setdefault(partition, PartitionWritten())
             each.records += part.records

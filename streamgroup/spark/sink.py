@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from streamgroup.driver.stderr import log_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.executor.written import Written
 from streamgroup.options.types import SinkOptions
@@ -47,8 +49,6 @@ def check_write(schema: StructType, options: SinkOptions) -> None:
     """Check the columns of a query that is to be written. Raises ConfigError."""
     columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     check_columns(columns, options.topic, include_timestamp=options.include_timestamp)
-    for note in options.notes:
-        log.info("%s", note)
     exempt_modules()
 
 
@@ -91,16 +91,31 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> Written:
     return total
 
 
-def _report(messages: Sequence[WriterCommitMessage | None]) -> None:
+def _report(messages: Sequence[WriterCommitMessage | None], level: int) -> None:
     exempt_modules()
     total = _total(messages)
-    log.info("wrote %d records (%d bytes) to %d partitions", total.records, total.bytes, len(total.partitions))
+    _say(total.notes)
+    words = "wrote %d records (%d bytes) to %d partitions"
+    log.log(level, words, total.records, total.bytes, len(total.partitions))
+
+
+def _say(notes: Iterable[str]) -> None:
+    """Log each sentence once in this process, which Spark keeps for the batches of a stream."""
+    log_to_stderr()
+    for note in sorted(notes):
+        _say_once(note)
+
+
+@lru_cache(1000)
+def _say_once(note: str) -> None:
+    log.info("%s", note)
 
 
 class GroupBatchWriter(DataSourceArrowWriter):
     """The writer of `df.write`. Spark pickles it into the tasks."""
 
     def __init__(self, options: SinkOptions) -> None:
+        _say(options.notes)
         self._task = planned(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -109,7 +124,7 @@ class GroupBatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what was written. The records are in Kafka already."""
-        _report(messages)
+        _report(messages, logging.INFO)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what was written before the write failed. Kafka keeps those: writing again repeats them."""
@@ -132,6 +147,7 @@ class GroupStreamWriter(DataSourceStreamArrowWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for the tasks, with the brokers that are registered now. Raises WriteNotPlanned."""
+        _say(self._options.notes)
         if self._task is None:
             try:
                 self._task = planned(self._options)
@@ -145,8 +161,8 @@ class GroupStreamWriter(DataSourceStreamArrowWriter):
         return _write(iterator, self._task)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Log what was written. The records are in Kafka already."""
-        _report(messages)
+        """Log what was written, at the level DEBUG. The records are in Kafka already."""
+        _report(messages, logging.DEBUG)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log what was written before the batch failed. Kafka keeps those; the next run repeats the batch."""
@@ -154,6 +170,7 @@ class GroupStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _warn_of_abort(messages: Sequence[WriterCommitMessage | None]) -> None:
+    log_to_stderr()
     total = _total(messages)
     if total.records:
         log.warning(

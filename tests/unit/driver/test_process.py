@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -47,38 +45,6 @@ def test_sigterm_unwinds_once_and_ctrl_c_is_the_drivers(monkeypatch: pytest.Monk
         assert coordinator.stop in registered, "where the signal comes before the runner has called it"
         for close in registered:
             close()  # type: ignore[operator]
-
-
-@contextmanager
-def no_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
-    """A process where nobody has set up logging, with a logger of its own."""
-    with monkeypatch.context() as patched:  # pytest's own handlers are back before it takes them away
-        made = logging.Logger("streamgroup")
-        patched.setattr(process, "log", made)
-        patched.setattr(logging.getLogger(), "handlers", [])
-        yield made
-
-
-def test_the_log_goes_to_stderr_once_in_the_level_that_was_asked_for(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("STREAMGROUP_LOG_LEVEL", "warning")
-    with no_logging(monkeypatch) as logger:
-        process._log_to_stderr()
-        process._log_to_stderr()
-        logger.info("not this")
-        logger.warning("this")
-        logger.handlers[0].flush()
-    lines = capfd.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].endswith("WARNING streamgroup: this")
-
-
-def test_logging_that_is_set_up_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with no_logging(monkeypatch) as logger:
-        logging.getLogger().addHandler(logging.NullHandler())
-        process._log_to_stderr()
-    assert logger.handlers == []
 
 
 ORPHAN = """

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -145,3 +145,35 @@ def test_heartbeats_go_on_while_nobody_reads_stderr_and_the_last_lines_are_writt
     assert numbers == sorted(numbers)
     assert any("log messages were dropped" in line for line in logged)
     assert "the last words" in "".join(logged)
+
+
+@contextmanager
+def no_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
+    """A process where nobody has set up logging, with a logger of its own."""
+    with monkeypatch.context() as patched:  # pytest's own handlers are back before it takes them away
+        made = logging.Logger("streamgroup")
+        patched.setattr(stderr, "log", made)
+        patched.setattr(logging.getLogger(), "handlers", [])
+        yield made
+
+
+def test_the_log_goes_to_stderr_once_in_the_level_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STREAMGROUP_LOG_LEVEL", "warning")
+    with no_logging(monkeypatch) as logger:
+        stderr.log_to_stderr()
+        stderr.log_to_stderr()
+        logger.info("not this")
+        logger.warning("this")
+        logger.handlers[0].flush()
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].endswith("WARNING streamgroup: this")
+
+
+def test_logging_that_is_set_up_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with no_logging(monkeypatch) as logger:
+        logging.getLogger().addHandler(logging.NullHandler())
+        stderr.log_to_stderr()
+    assert logger.handlers == []

@@ -155,7 +155,7 @@ def test_a_broker_without_producer_ids_is_written_to_without_idempotence(
     assert cluster.values(TOPIC, 0) == VALUES
     assert [each.producer_id for each in cluster.log(TOPIC, 0)] == [-1]
     assert cluster.brokers[0].connections == 1
-    assert [note.split(":")[0] for note in producer.notes] == ["this task writes without idempotence"]
+    assert [note.split(":")[0] for note in producer.written.notes] == ["this task writes without idempotence"]
 
 
 def test_a_broker_without_producer_ids_is_refused_where_idempotence_is_required(

@@ -28,6 +28,7 @@ def test_a_batch_without_an_offset_leaves_the_known_ones() -> None:
 
 def test_tasks_are_merged_by_partition() -> None:
     one, other, unknown = Written(), Written(), Written()
+    one.notes.add("seen by one")
     one.add(HERE, 2, 20, 5)
     other.add(HERE, 1, 10, 0)
     other.add(THERE, 1, 7, 3)
@@ -36,4 +37,5 @@ def test_tasks_are_merged_by_partition() -> None:
     for each in (unknown, one, other):
         total.merge(each)
     assert total.partitions == {HERE: PartitionWritten(4, 40, 0, 6), THERE: PartitionWritten(1, 7, 3, 3)}
+    assert total.notes == {"seen by one"}
     assert one.partitions == {HERE: PartitionWritten(2, 20, 5, 6)}

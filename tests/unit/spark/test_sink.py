@@ -1,8 +1,10 @@
-"""When the writers look for brokers in ZooKeeper, and what they carry into the tasks."""
+"""When the writers look for brokers in ZooKeeper, what they carry into the tasks, and what they log."""
 
 from __future__ import annotations
 
+import logging
 import pickle
+from collections.abc import Callable
 
 import pytest
 from pyspark import cloudpickle
@@ -10,11 +12,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_streamgroup import DefaultSource
 from streamgroup.errors import TransportError
-from streamgroup.model import ClusterSnapshot
+from streamgroup.executor.written import Written
+from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.types import SinkOptions
 from streamgroup.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.spark import sink
-from streamgroup.spark.sink import TaskOptions
+from streamgroup.spark.sink import RecordsWritten, TaskOptions
 
 ROWS = StructType([StructField("value", StringType())])
 WRITE = {
@@ -71,3 +74,60 @@ def test_brokers_that_are_not_found_are_an_error_that_pyspark_shows(monkeypatch:
     writer = DefaultSource(dict(WRITE)).streamWriter(ROWS, overwrite=False)
     with pytest.raises(pickle.PickleError, match=r"^no brokers in ZooKeeper$"):
         cloudpickle.dumps(writer)
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+PLAIN = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[int, str]]]:
+    """Levels and lines of the log since the last call, in a process that has said nothing yet."""
+    sink._say_once.cache_clear()
+    caplog.set_level(logging.DEBUG, "streamgroup")
+
+    def lines() -> list[tuple[int, str]]:
+        found = [(record.levelno, record.getMessage()) for record in caplog.records]
+        caplog.clear()
+        return found
+
+    return lines
+
+
+Said = Callable[[], list[tuple[int, str]]]
+
+
+def of_a_task(records: int, partition: int, *notes: str) -> RecordsWritten:
+    written = Written(notes=set(notes))
+    written.add(TopicPartition("t", partition), records, 10 * records, 0)
+    return RecordsWritten(written)
+
+
+def test_a_batch_write_logs_what_its_options_cause_and_what_it_has_written(said: Said) -> None:
+    for _ in range(2):
+        writer = DefaultSource({**PLAIN, "kafka.acks": "1"}).writer(ROWS, overwrite=False)
+    assert said() == [(logging.INFO, "idempotence is off, because kafka.acks is 1: a retry may repeat records")]
+    old = "this task writes without idempotence: the broker has no producer ids"
+    writer.commit([of_a_task(3, 0, old), None, of_a_task(4, 1, old)])
+    assert said() == [(logging.INFO, old), (logging.INFO, "wrote 7 records (70 bytes) to 2 partitions")]
+
+
+def test_a_stream_logs_what_its_options_cause_once_and_counts_for_debugging_only(said: Said) -> None:
+    for _ in range(2):
+        cloudpickle.dumps(DefaultSource({**PLAIN, "kafka.acks": "1"}).streamWriter(ROWS, overwrite=False))
+    writer = DefaultSource({**PLAIN, "kafka.acks": "1"}).streamWriter(ROWS, overwrite=False)
+    assert [line for _, line in said()] == ["idempotence is off, because kafka.acks is 1: a retry may repeat records"]
+    writer.commit([of_a_task(3, 0)], batchId=0)
+    assert said() == [(logging.DEBUG, "wrote 3 records (30 bytes) to 1 partitions")]
+
+
+def test_a_write_that_fails_warns_of_the_records_that_stay_in_kafka(said: Said) -> None:
+    batch = DefaultSource(dict(PLAIN)).writer(ROWS, overwrite=False)
+    stream = DefaultSource(dict(PLAIN)).streamWriter(ROWS, overwrite=False)
+    batch.abort([None, of_a_task(3, 0)])
+    stream.abort([of_a_task(3, 0), None], batchId=7)
+    warning = "the write has failed after 3 records were written, which stay in Kafka: writing again repeats them"
+    assert said() == [(logging.WARNING, warning)] * 2
+    batch.abort([None])
+    assert said() == []
