@@ -111,7 +111,7 @@ def read_columns(
     """Return the columns of an Arrow batch whose schema `check_columns` has accepted. Keys and values are not copied.
 
     `now_ms` is the timestamp of the records, in milliseconds since 1970, where no column gives it. Raises EncodeError,
-    which names the row, for a null topic, a header without a key, or a timestamp before 1970.
+    which names the row, for a null or empty topic, a header without a key, or a timestamp before 1970.
     """
     value = _binary(_column(batch, "value"))
     assert value is not None
@@ -147,6 +147,11 @@ def _topics(batch: pa.RecordBatch, first_row: int) -> pa.Array:
         raise EncodeError(
             f"cannot write row {first_row + _first(pc.is_null(topics))} of the task: null topic present in the data. "
             "Use the option 'topic' for setting a default topic"
+        )
+    empty = pc.equal(pc.binary_length(topics), 0)
+    if pc.any(empty).as_py():  # brokers leave such a topic out of their metadata, and the task would wait for it
+        raise EncodeError(
+            f"cannot write row {first_row + _first(empty)} of the task: its topic is empty. Correct the column 'topic'"
         )
     return topics
 

@@ -121,6 +121,12 @@ def test_the_option_wins_over_the_column_topic() -> None:
     assert read_columns(source, topic="option", now_ms=NOW).topic == "option"
 
 
+def test_an_empty_topic_fails_and_its_row_is_named() -> None:
+    source = pa.RecordBatch.from_pydict({"value": ["a", "b"], "topic": ["orders", ""]})
+    with pytest.raises(EncodeError, match=r"cannot write row 10001 of the task: its topic is empty\. Correct"):
+        read_columns(source, topic=None, now_ms=NOW, first_row=10_000)
+
+
 def test_a_null_topic_fails_and_its_row_is_named() -> None:
     source = pa.RecordBatch.from_pydict({"value": ["a", "b"], "topic": ["orders", None]})
     with pytest.raises(EncodeError, match=r"cannot write row 10001 of the task: null topic present in the data\. Use"):
