@@ -25,6 +25,9 @@ _OTHERS = {"failondataloss": "failOnDataLoss"}
 """The options of the source besides Kafka's that `-X` takes, in lower case."""
 
 
+_LOOK = "To see the topics of the cluster and their partitions, run: streamgroup topics --describe"
+
+
 class NoSuchPartition(StreamGroupError):
     """A topic or partition of the command line does not exist."""
 
@@ -117,7 +120,7 @@ def partitions_of(wanted: Collection[Wanted], snapshot: ClusterSnapshot) -> list
                 missing.append(f"topic {one.topic!r} has no partition {one.partition}")
             found.add(TopicPartition(one.topic, number))
     if missing:
-        raise NoSuchPartition("; ".join(dict.fromkeys(missing)))
+        raise NoSuchPartition(f"{'; '.join(dict.fromkeys(missing))}. {_LOOK}")
     return sorted(found)
 
 

@@ -151,7 +151,11 @@ def test_brokers_that_do_not_answer_are_an_error(cluster: FakeCluster) -> None:
 
 def test_a_topic_that_does_not_exist_is_an_error(cluster: FakeCluster) -> None:
     result = consume("-t", "no", "-e")
-    assert (result.exit_code, result.stderr) == (1, "Error: topic 'no' does not exist\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: topic 'no' does not exist. To see the topics of the cluster and their partitions, run: streamgroup "
+        "topics --describe\n",
+    )
 
 
 @pytest.mark.parametrize(
