@@ -150,6 +150,17 @@ def test_brokers_are_found_in_zookeeper(old_kafka: KafkaServer, make_topic: Make
     assert found == [expected(batch, partition) for partition in range(PARTITIONS)]
 
 
+@pytest.mark.parametrize("version", ["0.8.2.2", "4.1.1"])
+def test_a_topic_that_the_broker_creates_is_waited_for(version: str) -> None:
+    batch = pa.record_batch({"value": pa.array([b"%d" % n for n in range(100)])})
+    with KafkaServer(version, config={"auto.create.topics.enable": True, "num.partitions": 3}) as server:
+        written = write([batch], options_for(server, "unheard-of"))
+        found = read_back(server, "unheard-of")
+    assert written.records == 100
+    assert len(found) == 3
+    assert sorted(int(message.value()) for log in found for message in log) == list(range(100))
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
