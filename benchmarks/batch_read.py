@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import click
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from benchmarks.pairs import PARTITIONS, compare, show
+from benchmarks.topics import create_topic
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.jars import resolve
 
@@ -57,8 +57,7 @@ def connector_jars() -> str:
 
 def fill(server: KafkaServer, case: Case, records: int) -> None:
     """Write the records of one case; values compress as well as text."""
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
-    admin.create_topics([NewTopic(case.topic, PARTITIONS, 1)], operation_timeout=20)[case.topic].result(20)
+    create_topic(server, case.topic)
     producer = Producer(
         {
             "bootstrap.servers": server.bootstrap_servers,

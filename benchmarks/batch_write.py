@@ -14,13 +14,15 @@ import time
 from dataclasses import dataclass, field
 
 import click
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.batch_read import session
-from benchmarks.pairs import PARTITIONS, SIDES, compare, show
+from benchmarks.pairs import SIDES, compare, show
+from benchmarks.topics import create_topic
 from streamgroup.testing import KafkaServer
 
+RETENTION = {"retention.bytes": str(64 << 20), "segment.bytes": str(32 << 20)}
+"""The topics keep little of what is written."""
 TUNED = {"kafka.batch.size": "524288", "kafka.linger.ms": "20"}
 
 
@@ -65,18 +67,10 @@ def write(frame: DataFrame, sink: str, server: KafkaServer, case: Case) -> float
     return time.perf_counter() - began
 
 
-def create_topic(server: KafkaServer, topic: str) -> None:
-    """Create a topic that keeps little of what is written."""
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
-    config = {"retention.bytes": str(64 << 20), "segment.bytes": str(32 << 20)}
-    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)]).values():
-        future.result(20)
-
-
 def measure(frame: DataFrame, server: KafkaServer, case: Case, records: int, pairs: int) -> dict[str, object]:
     """Return the times of `pairs` alternating pairs after a warm-up pair."""
     for sink in SIDES:
-        create_topic(server, case.topic(sink))
+        create_topic(server, case.topic(sink), RETENTION)
     return compare(case.name, lambda sink: write(frame, sink, server, case), records, pairs)
 
 

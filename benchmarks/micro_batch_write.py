@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.batch_read import session
-from benchmarks.batch_write import create_topic
+from benchmarks.topics import create_topic
 from streamgroup.testing import KafkaServer
 
 PHASES = ("latestOffset", "queryPlanning", "getBatch", "walCommit", "addBatch", "commitOffsets", "triggerExecution")

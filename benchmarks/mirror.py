@@ -16,17 +16,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import KafkaError, KafkaException
 from pyspark.sql import SparkSession
 
 import streamgroup
 from benchmarks.batch_read import Case, fill, session
-from benchmarks.pairs import PARTITIONS, compare, show
+from benchmarks.pairs import compare, show
+from benchmarks.topics import admin_client, create_topic, end_offsets
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import load
 from streamgroup.jobs.mirror.query import mirror
@@ -42,28 +42,6 @@ TIMEOUT_S = 600.0
 _runs = itertools.count()
 
 
-def fresh_topic(server: KafkaServer, topic: str) -> None:
-    """Create the topic anew."""
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
-    with suppress(KafkaException):
-        admin.delete_topics([topic], operation_timeout=20)[topic].result(20)
-    deadline = time.monotonic() + 30
-    while True:  # the name is free when the broker has deleted the logs
-        try:
-            admin.create_topics([NewTopic(topic, PARTITIONS, 1)], operation_timeout=20)[topic].result(20)
-            break
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-    while (
-        min((p.leader for p in admin.list_topics(topic, timeout=20).topics[topic].partitions.values()), default=-1) < 0
-    ):
-        if time.monotonic() > deadline:
-            raise SystemExit(f"{topic} has no leaders")
-        time.sleep(0.2)
-
-
 _NOT_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
 """The answers of a broker that has not heard of the topic, or of its leaders."""
 
@@ -72,7 +50,7 @@ class Observer:
     """Looks at the ends of a topic's logs until they hold all records."""
 
     def __init__(self, server: KafkaServer, topic: str, records: int) -> None:
-        self._admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+        self._admin = admin_client(server)
         self._topic = topic
         self._records = records
         self._thread = threading.Thread(target=self._observe, daemon=True)
@@ -100,9 +78,8 @@ class Observer:
 
     def _copied(self) -> int:
         """Return the records that are there; 0 while a broker does not yet lead the new topic's partitions."""
-        wanted = {TopicPartition(self._topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
         try:
-            return sum(future.result(20).offset for future in self._admin.list_offsets(wanted).values())
+            return end_offsets(self._admin, self._topic)
         except KafkaException as error:
             if error.args[0].code() not in _NOT_YET:
                 raise
@@ -154,7 +131,7 @@ def mirror_maker(source: KafkaServer, destination: KafkaServer, topic: str) -> I
 def run(side: str, spark: SparkSession, clusters: tuple[KafkaServer, KafkaServer], case: Case, records: int) -> float:
     """Return the seconds that one side takes to copy all records."""
     source, destination = clusters
-    fresh_topic(destination, case.topic)
+    create_topic(destination, case.topic)
     observer = Observer(destination, case.topic, records)
     if side == "streamgroup":
         by_streamgroup(spark, source, destination, case, max(1, records // 4))
