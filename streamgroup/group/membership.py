@@ -70,8 +70,7 @@ class Membership(BrokerMachine):
     def can_plan(self) -> bool:
         """Whether the partitions held may be planned.
 
-        In STABLE they may until a rebalance is announced. A cooperative member goes on while the group rebalances
-        (R25).
+        In STABLE they may until a rebalance is announced. A cooperative member goes on during the rebalance (R25).
         """
         return not self.rebalance_wanted if self._state is State.STABLE else self._assignment.can_plan
 
@@ -345,10 +344,8 @@ class Membership(BrokerMachine):
             self._fail(DecodeError(f"group {self._config.group_id}, generation {self._generation}: {error}"))
             return
         if given.foreign:
-            self._note(
-                WARNING,
-                f"not read: topics that the leader assigned and this member has not subscribed to: {given.foreign}",
-            )
+            foreign = f"topics that the leader assigned and this member has not subscribed to: {given.foreign}"
+            self._note(WARNING, f"not read: {foreign}")
         self._assigned(given.partitions, given.basis)
 
     def _assigned(self, partitions: tuple[TopicPartition, ...], basis: AssignmentBasis | None) -> None:
@@ -540,14 +537,12 @@ _UNJOINED, _FINDING, _JOINING, _SYNCING = State.UNJOINED, State.FINDING, State.J
 _STABLE, _LEAVING, _LEFT, _FATAL = State.STABLE, State.LEAVING, State.LEFT, State.FATAL
 _NOT_STABLE = tuple(state for state in State if state is not _STABLE)
 _AGAIN = (_FINDING, _JOINING)
-
-
 _IN_ALL = tuple(State)
 
 Membership.TABLE = table_of(
     chain(
         on(ev.Start, (_UNJOINED, _LEFT), Membership._start, _FINDING),  # LEFT: it comes back as a new member (R27)
-        on(ev.Identified, tuple(state for state in State if state is not _STABLE), Membership._identified),
+        on(ev.Identified, _NOT_STABLE, Membership._identified),
         on(ev.Identified, (_STABLE,), Membership._identified, *_AGAIN),
         on(ev.Subscribed, (_UNJOINED, _FINDING, _JOINING, _SYNCING), Membership._subscribed),
         on(ev.Subscribed, (_STABLE,), Membership._subscribed, *_AGAIN),
@@ -595,14 +590,7 @@ Membership.TABLE = table_of(
     # Each step looks at the timers, so `Tick` has nothing to do. After another rebalance the next assignment says anew
     # which partitions are to be given up, so a late `RevocationCompleted` means nothing.
     ignored=(
-        ev.Tick,
-        ev.Stop,
-        ev.Subscribed,
-        ev.MetadataRefreshed,
-        ev.CoordinatorGone,
-        ev.CommitAccepted,
-        ev.CommitRefused,
-        ev.RevocationCompleted,
-        ev.Settled,
+        *(ev.Tick, ev.Stop, ev.Subscribed, ev.MetadataRefreshed, ev.CoordinatorGone),
+        *(ev.CommitAccepted, ev.CommitRefused, ev.RevocationCompleted, ev.Settled),
     ),
 )

@@ -112,6 +112,11 @@ class ProducerBatch:
     def __repr__(self) -> str:
         return f"ProducerBatch({self.partition}, {self.count} records, {self.state.value}, {self.base_sequence})"
 
+    @property
+    def maybe_written(self) -> bool:
+        """Whether a broker may have the batch, or get it by the attempt under way."""
+        return self.doubtful or self.state is BatchState.IN_FLIGHT
+
     def add(self, payload: Payload) -> None:
         """Append `payload` to the batch."""
         self.payloads.append(payload)

@@ -10,7 +10,7 @@ from streamgroup.errors import (
     UnknownTopicError,
     error_of,
 )
-from streamgroup.producer.batch import BatchState, ProducerBatch
+from streamgroup.producer.batch import ProducerBatch
 from streamgroup.producer.config import ProducerConfig
 from streamgroup.producer.reactions import CodeReaction, Reaction, reaction_to
 from streamgroup.wire.messages.produce import PartitionProduceResponse
@@ -68,13 +68,12 @@ def too_large(batch: ProducerBatch, row: CodeReaction, limit: int | None) -> Rec
 
 def timed_out(batch: ProducerBatch, config: ProducerConfig, waits_for: str) -> DeliveryTimeoutError:
     """Return the error for a batch whose delivery.timeout.ms has passed; `waits_for` is the cause if it knows none."""
-    maybe_written = batch.doubtful or batch.state is BatchState.IN_FLIGHT
     cause = batch.cause or waits_for
     message = (
         f"{_what(batch)}: not acknowledged within delivery.timeout.ms={config.delivery_timeout_ms} after "
-        f"{batch.attempts} attempts; last: {cause}{_outcome(maybe_written)}. {_timeout_advice(batch)}"
+        f"{batch.attempts} attempts; last: {cause}{_outcome(batch.maybe_written)}. {_timeout_advice(batch)}"
     )
-    return DeliveryTimeoutError(message, batch.code, maybe_written)
+    return DeliveryTimeoutError(message, batch.code, batch.maybe_written)
 
 
 def _timeout_advice(batch: ProducerBatch) -> str:
@@ -119,8 +118,9 @@ def topic_refused(topic: str, code: int, row: CodeReaction) -> ProduceError:
 
 def abandoned(batch: ProducerBatch, reason: str) -> ProduceError:
     """Return the error for a batch that the application has given up."""
-    maybe_written = batch.doubtful or batch.state is BatchState.IN_FLIGHT
-    return ProduceError(f"{_what(batch)}: given up: {reason}{_outcome(maybe_written)}", batch.code, maybe_written)
+    return ProduceError(
+        f"{_what(batch)}: given up: {reason}{_outcome(batch.maybe_written)}", batch.code, batch.maybe_written
+    )
 
 
 def out_of_reach(batch: ProducerBatch) -> ProduceError:

@@ -209,8 +209,7 @@ class Producer:
         for partition, queue in list(self._active.items()):
             if partition.topic == topic:
                 for batch in list(queue):
-                    maybe_written = batch.doubtful or batch.state is BatchState.IN_FLIGHT
-                    self._fail(queue, batch, ProduceError(error.message, error.code, maybe_written))
+                    self._fail(queue, batch, ProduceError(error.message, error.code, batch.maybe_written))
 
     def _metadata_failed(self, event: ev.MetadataFailed) -> None:
         self._topics.failed(event.reason, self._now)
@@ -311,8 +310,7 @@ class Producer:
     def _fail_all(self, error: ProduceError) -> None:
         for queue in list(self._active.values()):
             for batch in list(queue):
-                maybe_written = batch.doubtful or batch.state is BatchState.IN_FLIGHT
-                self._fail(queue, batch, type(error)(error.message, error.code, maybe_written))
+                self._fail(queue, batch, type(error)(error.message, error.code, batch.maybe_written))
 
     def _fail_for_good(self, error: ProduceError) -> None:
         self._fatal = error
