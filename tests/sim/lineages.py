@@ -142,9 +142,11 @@ class Lineages:
         process.post(io.QuestionFailed(task, TransportError(reason)))
 
     def _rivals_in(self, group: GroupDescription, process: Process) -> dict[str, bool]:
-        """The runs that go before this one; True: it lives, or has lived within the last session, and is not refused.
+        """The runs that go before this one; True: it lives, or has lived within the last session, and was not refused
+        because of this one.
 
-        A dead one counts from the first description that has it: no process sees that its session began anew.
+        A dead one counts from the first description that has it: no process sees that its session began anew. One that
+        was refused because of a third run is a member until Spark calls, so this one may be refused because of it.
         """
         ledger, rivals = process.ledger, {}
         for member in group.members:
@@ -152,16 +154,16 @@ class Lineages:
             if other is None or other.lineage != ledger.lineage or other.run == ledger.run:
                 continue
             if other.admitted or other.run < ledger.run:
-                rivals[other.run] = self._has_lived(other.run)
+                rivals[other.run] = self._has_lived(other.run, process)
         return rivals
 
-    def _has_lived(self, run: str) -> bool:
+    def _has_lived(self, run: str, process: Process) -> bool:
         since = self._clock.now - self._world.settings.session_s - JITTER_S
         is_new = self._sessions_renewed_at >= since
         return any(
             p.ledger.run == run
             and (p.alive or is_new or max(p.died_at, self._late_at(p)) >= since)
-            and not is_refusal(p.failure)
+            and not (is_refusal(p.failure) and f"run {process.ledger.run};" in str(p.failure))
             for p in self.processes
         )
 
