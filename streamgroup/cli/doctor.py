@@ -23,6 +23,7 @@ from streamgroup.cli._cluster import EITHER, Where, client_options, cluster_opti
 from streamgroup.cli._group_stores import opened_store
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.cluster.interface import open_cluster
+from streamgroup.counting import counted
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupState
 from streamgroup.net.connection import Connection
@@ -160,7 +161,10 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
 def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[Verdict, str]:
     partitions = [info for topic in snapshot.topics.values() for info in topic.partitions]
     led = sum(info.leader in snapshot.brokers for info in partitions)
-    seen = f"{len(snapshot.brokers)} brokers, {len(snapshot.topics)} topics, {len(partitions)} partitions"
+    seen = ", ".join(
+        counted(len(all_of), noun)
+        for all_of, noun in ((snapshot.brokers, "broker"), (snapshot.topics, "topic"), (partitions, "partition"))
+    )
     if led == len(partitions):
         return Verdict.OK, seen
     return Verdict.WARN, f"{seen}, {len(partitions) - led} of them without a leader. Queries wait until they have one"
@@ -241,8 +245,8 @@ def of_groups(options: ClientOptions, names: Iterable[str]) -> Iterator[Finding]
                 ends = store.log_ends(commits, deadline)
                 lag = sum(max(0, ends[tp] - commit.offset) for tp, commit in commits.items() if tp in ends)
                 text = (
-                    f"{group.state}, {len(group.members)} members, {len(commits)} partitions committed, lag "
-                    f"{lag}, stored at {store.coordinator(name, deadline)}"
+                    f"{group.state}, {counted(len(group.members), 'member')}, commits of "
+                    f"{counted(len(commits), 'partition')}, lag {lag}, stored at {store.coordinator(name, deadline)}"
                 )
                 verdict = Verdict.WARN if group.is_rebalancing else Verdict.OK
                 yield Finding(subject, verdict, text)

@@ -16,6 +16,7 @@ from streamgroup.cli._cluster import Where, cluster_options_without_z
 from streamgroup.cli._kcat import notice_options, parsed
 from streamgroup.cli._output import Notices, StopSignals
 from streamgroup.cli._produce_options import parse_properties, sink_options
+from streamgroup.counting import counted
 from streamgroup.errors import ConfigError
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 
@@ -199,7 +200,9 @@ def _send(
         if notices.verbosity:
             to = "their topics" if topic is None else topic
             seconds = time.monotonic() - began
-            click.echo(f"{writer.written.records} records to {to} in {seconds:.1f} s{_worth(writer)}", err=True)
+            click.echo(
+                f"{counted(writer.written.records, 'record')} to {to} in {seconds:.1f} s{_worth(writer)}", err=True
+            )
 
 
 def _write(writer: RecordWriter, records: list[bytes], reader: RecordReader, first: int) -> None:
@@ -254,8 +257,8 @@ def _require_topic(writer: RecordWriter, partition: int | None, create: int | No
             count = create
     if partition is not None and partition >= count:
         raise ConfigError(
-            f"cannot write to {options.topic}-{partition}: the topic has {count} partitions, from 0 to {count - 1}. "
-            "Correct -p, or add partitions to the topic"
+            f"cannot write to {options.topic}-{partition}: the topic has {counted(count, 'partition')}, from 0 "
+            f"to {count - 1}. Correct -p, or add partitions to the topic"
         )
 
 

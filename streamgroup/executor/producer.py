@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
+from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, DeliveryTimeoutError, EncodeError, StreamGroupError
 from streamgroup.executor.produce_links import ProduceLinks
 from streamgroup.executor.record_slices import RecordSlices
@@ -123,7 +124,7 @@ class TaskProducer:
         if not self._producer.has_room:
             raise DeliveryTimeoutError(
                 f"no room in buffer.memory={self._options.buffer_memory} within max.block.ms="
-                f"{self._options.max_block_ms}: {self._producer.unresolved} batches wait for the brokers. Look whether "
+                f"{self._options.max_block_ms}: {counted(self._producer.unresolved, 'unresolved batch')}. Look whether "
                 "they keep up, or raise kafka.buffer.memory or kafka.max.block.ms"
             )
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from streamgroup.counting import counted
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import Broker, TopicInfo, TopicPartition
 
@@ -294,13 +295,13 @@ class Assigned:
 
     def line(self, group_id: str) -> str:
         """Return the log line about this assignment, without the values that the leader did not tell."""
-        what = f"{len(self.partitions)} partitions"
+        what = counted(len(self.partitions), "partition")
         if self.total is not None:
-            what = f"{len(self.partitions)} of {self.total} partitions"
+            what = f"{len(self.partitions)} of {counted(self.total, 'partition')}"
         where = f"through {self.keeper}" if self.keeper else f"generation {self.generation}"
         line = f"joined {group_id}{' ' if self.keeper else ', '}{where}, {what}"
         if self.members is not None:
-            line += f", {self.members - 1} other member{'' if self.members == 2 else 's'}"
+            line += f", {counted(self.members - 1, 'other member')}"
         return f"{line}: {self._changes()}" if self.cooperative else line
 
     def _changes(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from streamgroup.counting import counted
 from streamgroup.errors import error_of
 from streamgroup.group import events as ev
 from streamgroup.group.commit_parts import Offsets, PartSize
@@ -469,7 +470,7 @@ class Member:
         if not self._part_size.shrink(sent.part, certain=refusal.verdict is Verdict.TOO_LARGE):
             return False
         name = error_of(refusal.code).name
-        refused = f"the broker refused a commit of {len(sent.part)} partitions in one request ({name})"
+        refused = f"the broker refused a commit of {counted(len(sent.part), 'partition')} in one request ({name})"
         smaller = f"sending at most {self._part_size.most} bytes a request from now on"
         actions.append(ev.Note(ev.INFO, f"group {self.ledger.group}: {refused}; {smaller}"))
         return True

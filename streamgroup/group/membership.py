@@ -17,6 +17,7 @@ from itertools import chain
 from typing import ClassVar
 
 from streamgroup.backoff import Random
+from streamgroup.counting import counted
 from streamgroup.errors import DecodeError, ErrorCode, FencedError, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
@@ -108,9 +109,9 @@ class Membership(BrokerMachine):
             self._send(Purpose.LEAVE, build, LEAVE_TIMEOUT_MS)
             return
         if instance_id is not None and self._assignment.held:
-            wait = f"wait for it, {self._session_ms / 1000:g} s (session.timeout.ms) at most"
-            held = f"{len(self._assignment.held)} partitions {wait}"
-            self._note(INFO, f"static member {instance_id} stays in the group: {held}")
+            wait = f"until it is back, {self._session_ms / 1000:g} s (session.timeout.ms) at most"
+            held = counted(len(self._assignment.held), "partition")
+            self._note(INFO, f"static member {instance_id} stays in the group with {held} {wait}")
         self._left()
 
     def _leave_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
@@ -378,10 +379,12 @@ class Membership(BrokerMachine):
             self._wait.since = self._now
         self._set_rejoin_due()
         if change.withheld:
-            self._want(f"the others wait for {len(change.withheld)} partitions that this member claimed and has lost")
+            lost = counted(len(change.withheld), "partition")
+            self._want(f"the others wait for {lost} that this member claimed and has lost")
         elif restarted and self._assignment.cooperative and withheld:
             # In a stable group its return moves nothing, and nobody gets what its predecessor was to give up.
-            self._want(f"the others wait for {withheld} partitions that this member's predecessor may have held")
+            theirs = counted(withheld, "partition")
+            self._want(f"the others wait for {theirs} that this member's predecessor may have held")
         elif self._topics != self._joined_topics:
             self._want("the subscription has changed")
 

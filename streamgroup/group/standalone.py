@@ -22,6 +22,7 @@ from itertools import chain
 from typing import ClassVar, get_args
 
 from streamgroup.backoff import Random
+from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.broker_machine import BrokerMachine
@@ -182,7 +183,7 @@ class StandaloneMember(BrokerMachine):
         more = f" and {len(topics) - _TOPICS_NAMED} more topics" if len(topics) > _TOPICS_NAMED else ""
         group = self._config.group_id
         commits = f"commits to group {group} without joining" if group else "commits nothing"
-        return f"{'now ' if again else ''}reads {len(partitions)} partitions of {named}{more}, {commits}"
+        return f"{'now ' if again else ''}reads {counted(len(partitions), 'partition')} of {named}{more}, {commits}"
 
     # -- the coordinator ----------------------------------------------------------------------------------------------
 

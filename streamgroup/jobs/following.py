@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamgroup.counting import counted
 from streamgroup.errors import DrainedError, StreamGroupError
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.signals import StopRequest
@@ -114,7 +115,7 @@ def line_of(progress: Mapping[str, Any]) -> str:
     seconds = int(progress.get("batchDuration") or progress["durationMs"].get("triggerExecution", 0)) / 1000
     rate = f" ({rows / seconds:.0f} rows/s)" if seconds > 0 else ""
     lag = lag_of(progress)
-    return f"batch {progress['batchId']}: {rows} rows in {seconds:.1f} s{rate}" + (
+    return f"batch {progress['batchId']}: {counted(rows, 'row')} in {seconds:.1f} s{rate}" + (
         "" if lag is None else f", lag {lag}"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamgroup.counting import counted
 from streamgroup.errors import (
     DeliveryTimeoutError,
     NoBrokerError,
@@ -19,9 +20,8 @@ _MOST_RECORDS_NAMED = 3
 
 
 def _what(batch: ProducerBatch) -> str:
-    records = "1 record" if batch.count == 1 else f"{batch.count} records"
     where = f" at broker {batch.node}" if batch.node >= 0 else ""
-    return f"could not write {records} ({batch.size} bytes) to {batch.partition}{where}"
+    return f"could not write {counted(batch.count, 'record')} ({batch.size} bytes) to {batch.partition}{where}"
 
 
 def _outcome(maybe_written: bool) -> str:
@@ -87,7 +87,7 @@ def unknown_partition(batch: ProducerBatch, config: ProducerConfig, partitions: 
     if partitions is None:
         return UnknownTopicError(f"{_what(batch)}: {_no_topic(batch.partition.topic, config)}")
     return UnknownTopicError(
-        f"{_what(batch)}: topic {batch.partition.topic} has {partitions} partitions, and partition "
+        f"{_what(batch)}: topic {batch.partition.topic} has {counted(partitions, 'partition')}, and partition "
         f"{batch.partition.partition} did not appear within max.block.ms={config.max_block_ms}. Correct the column "
         f"'partition', or add partitions to the topic"
     )

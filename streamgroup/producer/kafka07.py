@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, ProduceError, RecordTooLargeError, UnknownTopicError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition, partition_number
 from streamgroup.model import ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
@@ -141,8 +142,9 @@ def require_partition(snapshot: ClusterSnapshot, tp: TopicPartition) -> None:
     theirs = [] if info is None else [p.partition for p in info.partitions if p.leader == broker]
     if theirs and tp.partition not in theirs:
         raise UnknownTopicError(
-            f"cannot write to {name} (partition {tp.partition}): broker {broker} has {len(theirs)} partitions of the "
-            "topic. Correct the column 'partition', or raise num.partitions in the broker's server.properties"
+            f"cannot write to {name} (partition {tp.partition}): broker {broker} has "
+            f"{counted(len(theirs), 'partition')} of the topic. Correct the column 'partition', or raise "
+            "num.partitions in the broker's server.properties"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamgroup.counting import counted
 from streamgroup.errors import DeliveryTimeoutError, ProduceError
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.producer.kafka07 import Kafka07Config
@@ -11,8 +12,7 @@ _AGAIN = ". The broker may have the records: writing them again may duplicate th
 
 
 def _what(each: MessageSet) -> str:
-    records = "1 record" if each.count == 1 else f"{each.count} records"
-    return f"could not write {records} ({each.size} bytes) to {KAFKA07_LOG.name(each.partition)}"
+    return f"could not write {counted(each.count, 'record')} ({each.size} bytes) to {KAFKA07_LOG.name(each.partition)}"
 
 
 def unconfirmed(each: MessageSet) -> ProduceError:

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from streamgroup.counting import counted
 from streamgroup.errors import EncodeError, UnknownPartition
 from streamgroup.model import TopicPartition
 from streamgroup.producer.columns import Longs, SinkColumns, stable_order
@@ -101,8 +102,8 @@ def _wrong_partition(topic: ProducerTopic, number: int, row: int) -> EncodeError
             "leave it null for the partitioner"
         )
     return UnknownPartition(
-        f"{what}: the topic has {count} partitions, from {topic.numbers[0]} to {topic.numbers[-1]}. Correct the column "
-        "'partition', or add partitions to the topic",
+        f"{what}: the topic has {counted(count, 'partition')}, from {topic.numbers[0]} to {topic.numbers[-1]}. "
+        "Correct the column 'partition', or add partitions to the topic",
         topic.name,
     )
 

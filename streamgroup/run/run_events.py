@@ -15,6 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from streamgroup.counting import counted
 from streamgroup.errors import FencedError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import INFO, WARNING
@@ -130,7 +131,8 @@ class RunEvents:
         self._report(Kind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
 
     def _lost(self, reason: str) -> None:
-        words = f"{self._who}generation {self._generation} is lost ({reason}), {self._held} partitions: rejoining"
+        held = counted(self._held, "partition")
+        words = f"{self._who}generation {self._generation} is lost ({reason}), {held}: rejoining"
         self._report(Kind.FENCE, WARNING, words, reason, count=self._held)
         self._held = 0
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from streamgroup.counting import counted
 from streamgroup.driver.stderr import log_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.executor.written import Written
@@ -95,8 +96,8 @@ def _report(messages: Sequence[WriterCommitMessage | None], level: int) -> None:
     exempt_modules()
     total = _total(messages)
     _say(total.notes)
-    words = "wrote %d records (%d bytes) to %d partitions"
-    log.log(level, words, total.records, total.bytes, len(total.partitions))
+    records, partitions = counted(total.records, "record"), counted(len(total.partitions), "partition")
+    log.log(level, "wrote %s (%d bytes) to %s", records, total.bytes, partitions)
 
 
 def _say(notes: Iterable[str]) -> None:

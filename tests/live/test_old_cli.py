@@ -186,7 +186,7 @@ def of_eve(kafka08: KafkaServer) -> Iterator[str]:
     [
         (("topics", "--list"), ""),
         (("groups", "--list"), "hers"),
-        (("doctor", "--group", "hers"), "Empty, 0 members, 1 partitions committed"),
+        (("doctor", "--group", "hers"), "Empty, 0 members, commits of 1 partition"),
     ],
 )
 def test_nodes_of_a_user_are_read_with_his_credentials_and_not_without(

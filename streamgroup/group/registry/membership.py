@@ -25,6 +25,7 @@ from itertools import chain
 from typing import Any, ClassVar, get_args
 
 from streamgroup.backoff import Random
+from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import INFO, WARNING
@@ -282,7 +283,9 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
     def _reconcile_partitions(self, view: View) -> None:
         mine, wanted = self._seen.mine, self._seen.wanted
         if self._state is State.STABLE and not self._held <= mine & wanted:
-            if not self._may_give_up(view, f"{len(self._held - (mine & wanted))} partitions fall to others"):
+            if not self._may_give_up(
+                view, f"others get {counted(len(self._held - (mine & wanted)), 'partition')} of this member"
+            ):
                 return
         elif self.rebalance_wanted:  # the partitions held fall to this member again
             self._wait.reason = None

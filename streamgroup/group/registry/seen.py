@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from streamgroup.counting import counted
 from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.registration import Registration
@@ -122,8 +123,8 @@ class Seen:
         keepers = sorted(owned & view.consumers.keys())
         if not keepers:
             return None
-        more = f" and {len(keepers) - 1} others" if len(keepers) > 1 else ""
-        text = f"{len(missing)} partitions that fall to this member are still owned by {keepers[0]}{more}"
+        more = f" and {counted(len(keepers) - 1, 'other')}" if len(keepers) > 1 else ""
+        text = f"still owned by {keepers[0]}{more}: {counted(len(missing), 'partition')} of this member"
         return f"{text}: claimed as soon as they are released"
 
     def lingering(self, view: View, missing: frozenset[TopicPartition], paths: GroupPaths) -> Iterator[str]:

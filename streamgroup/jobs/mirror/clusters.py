@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 from streamgroup.cluster.admin import create_topics
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
+from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.jobs.mirror.columns import Abilities
 from streamgroup.jobs.mirror.config import MirrorConfig
@@ -89,7 +90,7 @@ class Clusters:
             return destination  # Kafka 0.7 creates a topic when it is written
         counts = {theirs: len(source.topics[ours].partitions) for ours, theirs in missing.items()}
         if not self._config.create:
-            wanted = ", ".join(f"{name!r} ({count} partitions)" for name, count in sorted(counts.items()))
+            wanted = ", ".join(f"{name!r} ({counted(count, 'partition')})" for name, count in sorted(counts.items()))
             raise ConfigError(
                 f"the destination has no topic {wanted}. Create it, or let the mirror do it: [topics] create = true"
             )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from streamgroup.counting import counted
 from streamgroup.errors import ConfigError
 from streamgroup.logformat import LogFormat
 
@@ -93,7 +94,7 @@ class Side:
     log_format: LogFormat
 
     def __str__(self) -> str:
-        return f"{self.name!r} ({len(self.partitions)} partitions)"
+        return f"{self.name!r} ({counted(len(self.partitions), 'partition')})"
 
 
 def plan_topic(source: Side, destination: Side, wanted: Placement, before: TopicPlan | None = None) -> TopicPlan:

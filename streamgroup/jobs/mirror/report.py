@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from streamgroup.counting import counted
+
 _MODULUS = 1 << 64
 
 
@@ -95,32 +97,36 @@ def differences(rows: Sequence[Comparison]) -> list[str]:
 
 def _sentences(row: Comparison) -> list[str]:
     found = [
-        (row.lost, row.first_lost, "{n} records of {source} are lost, the first at {at} of the source"),
+        (
+            row.lost,
+            row.first_lost,
+            "{destination} lacks {n} of {source}, the first at {at} of the source",
+        ),
         (
             row.behind,
             row.first_behind,
-            "{n} records at the end of {source} are not in {destination} yet, the first at {at} of the source. If the "
+            "{destination} does not have {n} at the end of {source} yet, the first at {at} of the source. If the "
             "mirror has stopped, they are lost",
         ),
         (
             row.extra,
             row.first_extra,
-            "{n} records of {destination} are not in {source}, the first at {at} of the destination. Another producer "
-            "has written them, or the source has deleted its own",
+            "{destination} has {n} that {source} lacks, the first at {at} of the destination. Another producer has "
+            "written them, or the source has deleted its own",
         ),
         (
             row.disordered,
             row.first_disordered,
-            "{n} records of {source} come too early in {destination}, the first is at {at} of the source",
+            "{destination} has {n} of {source} too early, the first is at {at} of the source",
         ),
         (
             row.retimed,
             row.first_retimed,
-            "{n} records of {source} have another timestamp in {destination}, the first is at {at} of the source",
+            "{destination} has {n} of {source} with another timestamp, the first is at {at} of the source",
         ),
     ]
     sentences = [
-        text.format(n=count, source=row.source, destination=row.destination, at=first)
+        text.format(n=counted(count, "record"), source=row.source, destination=row.destination, at=first)
         for count, first, text in found
         if count
     ]

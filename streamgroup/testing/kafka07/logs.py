@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from streamgroup.counting import counted
 from streamgroup.errors import StreamGroupError
 from streamgroup.testing.kafka07.config import BrokerConfig
 from streamgroup.testing.kafka07.log import Log
@@ -102,4 +103,6 @@ class Logs:
             raise IllegalTopic(f"{topic[:_LONGEST_TOPIC]!r} is not a valid topic name")
         if not 0 <= partition < self._config.partitions_of(topic):
             count = self._config.partitions_of(topic)
-            raise WrongPartition(f"invalid partition {partition}: {topic} has {count} partitions on this broker")
+            raise WrongPartition(
+                f"invalid partition {partition}: {topic} has {counted(count, 'partition')} on this broker"
+            )

@@ -91,7 +91,7 @@ def test_partitions_without_a_leader_are_warned_of() -> None:
     snapshot = ClusterSnapshot({1: Broker(1, "one", 9092)}, {"orders": topic})
     verdict, text = module._of_snapshot(snapshot)
     assert verdict is Verdict.WARN
-    assert text.startswith("1 brokers, 1 topics, 2 partitions, 1 of them without a leader")
+    assert text.startswith("1 broker, 1 topic, 2 partitions, 1 of them without a leader")
 
 
 def test_verbose_shows_the_versions_of_each_api(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def test_a_dynamic_member_leaves_and_a_static_one_stays() -> None:
 
     static = Driver(instance_id="i").stable(tps("t", 0))
     static.step(ev.Stop())
-    assert "static member i stays in the group: 1 partitions wait for it, 45 s" in static.notes()
+    assert "static member i stays in the group with 1 partition until it is back, 45 s" in static.notes()
     assert static.actions[-1] == ev.Left()
     assert not static.has(ev.Send)
 

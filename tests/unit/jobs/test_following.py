@@ -47,7 +47,7 @@ def test_the_lag_is_of_the_partitions_held(latest: object, lag: int | None) -> N
 
 
 def test_a_duration_of_zero_causes_no_division_by_zero() -> None:
-    assert line_of(progress(0, rows=1, batchDuration=0)) == "batch 0: 1 rows in 0.0 s"
+    assert line_of(progress(0, rows=1, batchDuration=0)) == "batch 0: 1 row in 0.0 s"
 
 
 def test_an_older_spark_tells_the_duration_elsewhere() -> None:

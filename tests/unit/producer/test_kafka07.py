@@ -88,7 +88,7 @@ def test_a_broker_without_the_topic_may_have_any_partition() -> None:
     ("where", "expected"),
     [
         (tp(1, 0), r"events 1-0 \(partition 10000\): broker 1 is not registered in ZooKeeper, but 0, 2"),
-        (tp(2, 1), r"events 2-1 \(partition 20001\): broker 2 has 1 partitions of the topic"),
+        (tp(2, 1), r"events 2-1 \(partition 20001\): broker 2 has 1 partition of the topic"),
         (TopicPartition("events", -1), "is not registered"),
     ],
 )

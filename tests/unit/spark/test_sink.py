@@ -119,7 +119,7 @@ def test_a_stream_logs_what_its_options_cause_once_and_counts_for_debugging_only
     writer = DefaultSource({**PLAIN, "kafka.acks": "1"}).streamWriter(ROWS, overwrite=False)
     assert [line for _, line in said()] == ["idempotence is off, because kafka.acks is 1: a retry may repeat records"]
     writer.commit([of_a_task(3, 0)], batchId=0)
-    assert said() == [(logging.DEBUG, "wrote 3 records (30 bytes) to 1 partitions")]
+    assert said() == [(logging.DEBUG, "wrote 3 records (30 bytes) to 1 partition")]
 
 
 def test_a_write_that_fails_warns_of_the_records_that_stay_in_kafka(said: Said) -> None:

@@ -227,7 +227,7 @@ def test_what_falls_to_others_is_released_at_the_boundary_of_the_batch() -> None
     assert a.machine.may_commit  # what sinks is committed before it is released
     assert b.held == frozenset()
     assert b.last(ev.Assigned).withheld == 3
-    assert f"3 partitions that fall to this member are still owned by {a.id}" in b.notes()
+    assert f"still owned by {a.id}: 3 partitions of this member" in b.notes()
     a.step(ev.Idle())
     assert a.last(ev.Joining).abandoned is False
     assert not a.machine.may_commit

@@ -37,25 +37,25 @@ def test_repeated_records_are_not_a_difference() -> None:
     [
         (
             replace(EQUAL, lost=1, first_lost=AT),
-            "1 records of orders-0 are lost, the first at partition 0, offset 6 of the source",
+            "copy-0 lacks 1 record of orders-0, the first at partition 0, offset 6 of the source",
         ),
         (
             replace(EQUAL, behind=2, first_behind=AT),
-            "2 records at the end of orders-0 are not in copy-0 yet, the first at partition 0, offset 6 of the source. "
-            "If the mirror has stopped, they are lost",
+            "copy-0 does not have 2 records at the end of orders-0 yet, the first at partition 0, offset 6 of the "
+            "source. If the mirror has stopped, they are lost",
         ),
         (
             replace(EQUAL, extra=2, first_extra=AT),
-            "2 records of copy-0 are not in orders-0, the first at partition 0, offset 6 of the destination. Another "
+            "copy-0 has 2 records that orders-0 lacks, the first at partition 0, offset 6 of the destination. Another "
             "producer has written them, or the source has deleted its own",
         ),
         (
             replace(EQUAL, disordered=1, first_disordered=AT),
-            "1 records of orders-0 come too early in copy-0, the first is at partition 0, offset 6 of the source",
+            "copy-0 has 1 record of orders-0 too early, the first is at partition 0, offset 6 of the source",
         ),
         (
             replace(EQUAL, retimed=1, first_retimed=AT),
-            "1 records of orders-0 have another timestamp in copy-0, the first is at partition 0, offset 6 of the "
+            "copy-0 has 1 record of orders-0 with another timestamp, the first is at partition 0, offset 6 of the "
             "source",
         ),
         (
