@@ -16,13 +16,18 @@ from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, Kind
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 
+PORT = 9092
+"""Of a broker whose port the command line does not name."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FOR = "for Kafka before 0.9 and for groups of old consumers"
 EITHER = f"--bootstrap-server, or --zookeeper {_FOR}"
 """The options of which a command needs one."""
 _BROKERS = click.option(
-    "-b", "--bootstrap-server", metavar="HOST:PORT", help="Addresses of some brokers, separated by commas."
+    "-b",
+    "--bootstrap-server",
+    metavar="HOST[:PORT]",
+    help="Addresses of some brokers, separated by commas. The port is 9092 where none is given.",
 )
 _USER = (
     click.option("--zookeeper-username", metavar="NAME", help="User for ZooKeeper's digest authentication."),
@@ -56,6 +61,16 @@ def cluster_options_without_z(command: Command) -> Command:
     return _with_cluster(command, "--zookeeper")
 
 
+def with_ports(servers: str) -> str:
+    """Return `servers` with the port 9092 behind each host that has none, as kcat takes them."""
+    return ",".join(_with_port(server.strip()) for server in servers.split(","))
+
+
+def _with_port(server: str) -> str:
+    host = server.rpartition("]")[2] if server.startswith("[") else server  # the address of IPv6 has colons
+    return server if not server or ":" in host else f"{server}:{PORT}"
+
+
 def _with_cluster(command: Command, *zookeeper_names: str) -> Command:
     zookeeper_option = click.option(
         *zookeeper_names, metavar="HOST:PORT/CHROOT", help=f"Addresses of the ZooKeeper servers, {_FOR}."
@@ -72,7 +87,8 @@ def _with_cluster(command: Command, *zookeeper_names: str) -> Command:
     ) -> Any:
         username = _parsed("--zookeeper-username", TEXT, zookeeper_username)
         password = _parsed("--zookeeper-password", SECRET, zookeeper_password)
-        return command(*args, where=Where(bootstrap_server, zookeeper, username, password), **others)
+        brokers = None if bootstrap_server is None else with_ports(bootstrap_server)
+        return command(*args, where=Where(brokers, zookeeper, username, password), **others)
 
     decorated = cast("Command", with_cluster)
     for option in reversed((_BROKERS, zookeeper_option, *_USER)):

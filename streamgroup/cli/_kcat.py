@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import click
@@ -12,6 +13,28 @@ from streamgroup.cli._output import Notices
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
+
+
+class KcatCommand(click.Command):
+    """A command whose wrong usage has exit code 1, as in kcat, instead of click's 2."""
+
+    def make_context(self, *args: Any, **others: Any) -> click.Context:
+        with _usage_is_1():
+            return super().make_context(*args, **others)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _usage_is_1():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_is_1() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        error.exit_code = 1  # type: ignore[misc]
+        raise
+
 
 _QUIET = click.option("-q", "--quiet", is_flag=True, help="Print no notices on standard error, only errors.")
 _VERBOSE = click.option("-v", "--verbose", count=True, help="Print more notices; -vv prints still more.")

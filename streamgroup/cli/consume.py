@@ -17,21 +17,21 @@ from streamgroup.cli._consume_options import (
     parse_topics,
     source_options,
 )
-from streamgroup.cli._kcat import notice_options, parsed
+from streamgroup.cli._kcat import KcatCommand, notice_options, parsed
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals, quiet_when_closed
 
 
-@click.command()
+@click.command(cls=KcatCommand)
 @cluster_options
 @click.option(
     "-t",
     "--topic",
     "topics",
     multiple=True,
-    required=True,
     metavar="TOPIC[:PARTITION]",
-    help="Topic to read, or one partition of it; repeatable.",
+    help="Topic to read, or one partition of it; repeatable. With -G topics may also follow all options.",
 )
+@click.argument("more_topics", metavar="[TOPIC]...", nargs=-1)
 @click.option(
     "-p",
     "--partition",
@@ -84,6 +84,7 @@ def consume(
     *,
     where: Where,
     topics: tuple[str, ...],
+    more_topics: tuple[str, ...],
     partition: str | None,
     offsets: tuple[str, ...],
     count: int | None,
@@ -104,7 +105,11 @@ def consume(
     """
     from streamgroup.cli._record_format import record_format  # noqa: PLC0415  (loads Arrow, which no help text needs)
 
-    wanted = parsed("-t", lambda: parse_topics(topics, partition))
+    if more_topics and group is None:
+        raise click.UsageError(f"unexpected argument {more_topics[0]!r}: without -G a topic is given by -t")
+    if not topics and not more_topics:
+        raise click.UsageError("name a topic with -t")
+    wanted = parsed("-t", lambda: parse_topics((*topics, *more_topics), partition))
     bounds = parsed("-o", lambda: parse_bounds(offsets))
     given = parsed("-X", lambda: parse_properties(properties))
     printed = parsed(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from streamgroup.cli._cluster import Where, cluster_options_without_z
-from streamgroup.cli._kcat import notice_options, parsed
+from streamgroup.cli._kcat import KcatCommand, notice_options, parsed
 from streamgroup.cli._output import Notices, StopSignals
 from streamgroup.cli._produce_options import parse_properties, sink_options
 from streamgroup.counting import counted
@@ -46,7 +46,7 @@ def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     return headers
 
 
-@click.command()
+@click.command(cls=KcatCommand)
 @cluster_options_without_z
 @click.option("-t", "--topic", help="Topic to write to. Required without -J.  [default with -J: each object's own]")
 @click.option(

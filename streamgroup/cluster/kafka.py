@@ -440,7 +440,8 @@ class Retry:
             before = self._earlier if now >= self._deadline else ""  # the deadline may have ended this attempt early
             raise TransportError(
                 f"no {self._what} from cluster {self._cluster} after {self._attempts} attempts "
-                f"in {now - self._began:.1f} s; last error: {cause}{before}"
+                f"in {now - self._began:.1f} s; last error: {cause}{before}. "
+                "Check that its brokers run, and that this machine reaches them"
             ) from (cause if isinstance(cause, Exception) else None)
         self._earlier = f"; error before: {cause}"
         self._sleep(wait)

@@ -154,7 +154,7 @@ def test_a_group_goes_on_where_it_has_printed(kafka41: KafkaServer, make_topic: 
     produce(kafka41, topic, range(20), partitions=3)
     where = ("-b", kafka41.bootstrap_servers, "-t", topic)
     first = printed(*where, "-G", f"g-{topic}", "-o", "beginning", "-c", "7").split()
-    second = printed(*where, "-G", f"g-{topic}", "-c", "1").split()
+    second = printed(*where[:2], "-c", "1", "-G", f"g-{topic}", topic).split()
     stored = printed(*where, "-X", f"group.id=g-{topic}", "-o", "stored", "-e").split()
     rest = printed(*where, "-G", f"g-{topic}", "-e").split()
     assert (len(first), len(second), sorted(stored)) == (7, 1, sorted(rest))

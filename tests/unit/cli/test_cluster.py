@@ -118,3 +118,23 @@ def test_one_wording_says_what_zookeeper_is_for(command: tuple[str, ...]) -> Non
 
 def test_what_was_given_shows_no_password() -> None:
     assert "hunter2" not in repr(Where("broker:9092", "zk1:2181", "eve", Secret("hunter2")))
+
+
+@pytest.mark.parametrize(
+    ("given", "complete"),
+    [
+        ("broker:1", "broker:1"),
+        ("broker", "broker:9092"),
+        ("b1, b2:7,b3", "b1:9092,b2:7,b3:9092"),
+        ("[::1]", "[::1]:9092"),
+        ("[::1]:5", "[::1]:5"),
+        ("", ""),
+    ],
+)
+def test_the_port_of_a_broker_is_9092_where_none_is_given(given: str, complete: str) -> None:
+    assert named.with_ports(given) == complete
+
+
+def test_a_broker_without_a_port_is_asked_at_9092(asked: list[ClientOptions]) -> None:
+    run("topics", "--list", "-b", "broker-1")
+    assert [options.bootstrap_servers for options in asked] == [(("broker-1", 9092),)]

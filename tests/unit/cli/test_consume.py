@@ -168,14 +168,20 @@ def test_a_topic_that_does_not_exist_is_an_error(cluster: FakeCluster) -> None:
         (("-c", "0"), "Invalid value for '-c'"),
         (("-o", "stored"), "-o stored needs the group"),
         (("-X", "group.id=g"), "group.id needs -o stored"),
+        (("orders",), "unexpected argument 'orders': without -G a topic is given by -t"),
         (("-G", "g", "-p", "1"), "the group assigns the partitions"),
         (("-G", "g", "-o", "5"), "cannot start a group at an offset"),
     ],
 )
-def test_wrong_usage_has_exit_code_2(cluster: FakeCluster, arguments: tuple[str, ...], reason: str) -> None:
+def test_wrong_usage_has_exit_code_1(cluster: FakeCluster, arguments: tuple[str, ...], reason: str) -> None:
     result = consume("-t", "orders", *arguments)
-    assert result.exit_code == 2
+    assert result.exit_code == 1, "as in kcat"
     assert reason in " ".join(result.stderr.split())
+
+
+def test_a_topic_is_required(cluster: FakeCluster) -> None:
+    result = consume("-G", "g")
+    assert (result.exit_code, "name a topic with -t" in result.stderr) == (1, True)
 
 
 def test_an_unknown_property_is_an_error_with_the_nearest(cluster: FakeCluster) -> None:

@@ -259,9 +259,9 @@ def test_arguments_that_contradict_each_other_are_refused(store: FakeStore, argu
 
 
 def test_an_invalid_bootstrap_server_is_explained() -> None:
-    result = CliRunner().invoke(module.groups, ["-b", "broker", "--list"])
+    result = CliRunner().invoke(module.groups, ["-b", "broker:many", "--list"])
     assert isinstance(result.exception, ConfigError)
-    assert "invalid broker address 'broker'" in str(result.exception)
+    assert "invalid broker address 'broker:many'" in str(result.exception)
 
 
 # -- the tables --------------------------------------------------------------------------------------------------------
