@@ -82,14 +82,20 @@ class EncodeError(StreamGroupError):
 
 
 class UnknownPartition(EncodeError):
-    """A row names a partition that `topic` does not have. The topic may have it after a refresh of the metadata."""
+    """A row names a partition that `topic` does not have. The topic may have it after a refresh of the metadata.
 
-    def __init__(self, message: str, topic: str) -> None:
-        super().__init__(message)
-        self.topic = topic
+    `row` counts from 0 in the task; `partitions` says which ones the topic has.
+    """
 
-    def __reduce__(self) -> tuple[type[UnknownPartition], tuple[str, str]]:
-        return type(self), (str(self), self.topic)
+    def __init__(self, row: int, topic: str, partition: int, partitions: str) -> None:
+        self.row, self.topic, self.partition, self.partitions = row, topic, partition, partitions
+        super().__init__(
+            f"cannot write row {row} of the task to partition {partition} of topic {topic}: the topic has "
+            f"{partitions}. Correct the column 'partition', or add partitions to the topic"
+        )
+
+    def __reduce__(self) -> tuple[type[UnknownPartition], tuple[int, str, int, str]]:
+        return type(self), (self.row, self.topic, self.partition, self.partitions)
 
 
 class BrokerError(StreamGroupError):

@@ -17,7 +17,7 @@ from streamgroup.cli._kcat import KcatCommand, notice_options, parsed
 from streamgroup.cli._output import Notices, StopSignals
 from streamgroup.cli._produce_options import parse_properties, sink_options
 from streamgroup.counting import counted
-from streamgroup.errors import ConfigError
+from streamgroup.errors import ConfigError, UnknownPartition
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 
 if TYPE_CHECKING:
@@ -206,11 +206,17 @@ def _send(
 
 
 def _write(writer: RecordWriter, records: list[bytes], reader: RecordReader, first: int) -> None:
-    """Write records. Raises InvalidRecord for one that cannot be read, after those before it are delivered."""
+    """Write records. Raises InvalidRecord for one that cannot be written, after those before it are delivered."""
     from streamgroup.cli._produce_input import InvalidRecord  # noqa: PLC0415
 
     try:
-        writer.write(reader.read(records, first))
+        batch = reader.read(records, first)
+        try:
+            writer.write(batch)
+        except UnknownPartition as error:
+            what = f"topic {error.topic} has {error.partitions}, and none {error.partition}"
+            reason = f"{what}. Correct the field 'partition', or add partitions to the topic"
+            raise InvalidRecord(error.row + 1, error.row + 1 - first, reason) from None
     except InvalidRecord as error:
         if error.index:
             writer.write(reader.read(records[: error.index], first))

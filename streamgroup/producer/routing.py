@@ -94,18 +94,14 @@ def _given(columns: SinkColumns, topic: ProducerTopic, rows: Longs | None) -> pa
 
 
 def _wrong_partition(topic: ProducerTopic, number: int, row: int) -> EncodeError:
-    what = f"cannot write row {row} of the task to partition {number} of topic {topic.name}"
     count = len(topic.numbers)
     if number < 0:
         return EncodeError(
-            f"{what}: a partition is never negative, and the topic has {count}. Correct the column 'partition', or "
-            "leave it null for the partitioner"
+            f"cannot write row {row} of the task to partition {number} of topic {topic.name}: a partition is never "
+            f"negative, and the topic has {count}. Correct the column 'partition', or leave it null for the partitioner"
         )
-    return UnknownPartition(
-        f"{what}: the topic has {counted(count, 'partition')}, from {topic.numbers[0]} to {topic.numbers[-1]}. "
-        "Correct the column 'partition', or add partitions to the topic",
-        topic.name,
-    )
+    partitions = f"{counted(count, 'partition')}, from {topic.numbers[0]} to {topic.numbers[-1]}"
+    return UnknownPartition(row, topic.name, number, partitions)
 
 
 def _chosen(columns: SinkColumns, of_topic: _TopicRows, partitioner: Partitioner, sizes: Longs) -> Ints:

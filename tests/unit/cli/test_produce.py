@@ -128,20 +128,28 @@ def test_a_topic_of_the_command_line_takes_all_objects(cluster: ScriptedCluster)
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"{", "cannot read line 3: not a JSON object"),
-        (b"7", "cannot read line 3: not a JSON object"),
-        (b"[" * 100_000, "cannot read line 3: not a JSON object"),
-        (b'{"topic":"orders","payload":7}', "cannot read line 3: the field 'payload' must be a string or null"),
+        (b"{", "cannot write line 3: not a JSON object"),
+        (b"7", "cannot write line 3: not a JSON object"),
+        (b"[" * 100_000, "cannot write line 3: not a JSON object"),
+        (b'{"topic":"orders","payload":7}', "cannot write line 3: the field 'payload' must be a string or null"),
         (b'{"topic":"orders","ts":"x"}', "the field 'ts' must be a number of milliseconds or null"),
         (b'{"topic":"orders","headers":["a"]}', "the field 'headers' must be a list of names and values in turns"),
         (b'{"payload":"a"}', "the object has no topic. Add the field 'topic', or name a topic with -t"),
-        (b'{"topic":"orders","partition":"x"}', "cannot read line 3: expected a partition number"),
-        (b'{"topic":"orders","ts":-5}', "cannot read line 3: the field 'ts' is -5: expected milliseconds since 1970"),
-        (b'{"topic":"orders","ts":9223372036854776}', "cannot read line 3: the field 'ts' is 9223372036854776"),
-        (b'{"topic":"orders","ts":99999999999999999999}', "cannot read line 3: the field 'ts' is 99999999999999999999"),
-        (b'{"topic":"a b"}', "cannot read line 3: invalid topic name 'a b'"),
-        (b'{"topic":"\\ud800"}', "cannot read line 3: invalid topic name"),
-        (b'{"topic":"orders","key":"\\ud800"}', "cannot read line 3: the field 'key' has half of a surrogate pair"),
+        (b'{"topic":"orders","partition":"x"}', "cannot write line 3: expected a partition number"),
+        (
+            b'{"topic":"orders","partition":9}',
+            "cannot write line 3: topic orders has 3 partitions, from 0 to 2, and none 9. Correct the field",
+        ),
+        (b'{"topic":"orders","partition":-1}', "cannot write line 3: expected a partition number"),
+        (b'{"topic":"orders","ts":-5}', "cannot write line 3: the field 'ts' is -5: expected milliseconds since 1970"),
+        (b'{"topic":"orders","ts":9223372036854776}', "cannot write line 3: the field 'ts' is 9223372036854776"),
+        (
+            b'{"topic":"orders","ts":99999999999999999999}',
+            "cannot write line 3: the field 'ts' is 9999999999999999",
+        ),
+        (b'{"topic":"a b"}', "cannot write line 3: invalid topic name 'a b'"),
+        (b'{"topic":"\\ud800"}', "cannot write line 3: invalid topic name"),
+        (b'{"topic":"orders","key":"\\ud800"}', "cannot write line 3: the field 'key' has half of a surrogate pair"),
         (b'{"topic":"orders","headers":["\\udcff","v"]}', "the field 'headers' has half of a surrogate pair"),
     ],
 )
@@ -177,7 +185,7 @@ def test_silent_brokers_are_given_up(cluster: ScriptedCluster) -> None:
 def test_the_lines_before_an_invalid_line_are_delivered(cluster: ScriptedCluster) -> None:
     result = run(cluster, "-p", "0", "-K", ":", stdin=b"a:1\nb\nc:2\n")
     assert result.exit_code == 1
-    assert "cannot read line 2: no ':' after the key. The lines before it were sent" in result.stderr
+    assert "cannot write line 2: no ':' after the key. The lines before it were sent" in result.stderr
     assert cluster.values("orders", 0) == [b"1"]
 
 

@@ -62,6 +62,6 @@ def test_a_line_becomes_a_record(line: bytes, delimiter: bytes | None, key: byte
 
 
 def test_a_line_without_the_delimiter_is_named_with_its_place() -> None:
-    with pytest.raises(InvalidRecord, match=r"cannot read line 8: no ':' after the key") as raised:
+    with pytest.raises(InvalidRecord, match=r"cannot write line 8: no ':' after the key") as raised:
         TextReader(Constants(), b":").read([b"a:b", b"abc"], 7)
     assert raised.value.index == 1
