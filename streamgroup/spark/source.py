@@ -156,7 +156,9 @@ class GroupBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks of this read."""
         from streamgroup.driver.batch import plan_batch  # noqa: PLC0415  (tasks do not plan)
+        from streamgroup.driver.stderr import log_to_stderr  # noqa: PLC0415
 
+        log_to_stderr()
         # Without any partition Spark would create one of its own, so an empty read has one empty task.
         return [TaskPartition(task) for task in plan_batch(self._options) or [FetchTask(())]]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from streamgroup.driver import stderr
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import LimitOptions
@@ -102,3 +104,14 @@ def test_a_batch_read_of_nothing_is_one_task_of_nothing(monkeypatch: pytest.Monk
     (partition,) = StreamGroupDataSource(GIVEN).reader(row_schema(False)).partitions()
     assert isinstance(partition, TaskPartition)
     assert partition.task == FetchTask(())
+
+
+def test_the_plan_of_a_batch_read_is_logged_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has set up logging in the process where Spark plans a batch read."""
+    with monkeypatch.context() as patched:  # pytest's own handlers are back before it takes them away
+        logger = logging.Logger("streamgroup")
+        patched.setattr(stderr, "log", logger)
+        patched.setattr(logging.getLogger(), "handlers", [])
+        patched.setattr("streamgroup.driver.batch.plan_batch", lambda options: [])
+        StreamGroupDataSource(GIVEN).reader(row_schema(False)).partitions()
+    assert [type(handler) for handler in logger.handlers] == [stderr.StderrHandler]
