@@ -71,8 +71,12 @@ def java_produce(
     return of
 
 
-def java_consume(server: KafkaServer, topic: str, count: int) -> list[str]:
-    """The values of `count` records from the beginning, by the version's own consumer: before 0.10 the old one."""
+def java_consume(server: KafkaServer, topic: str, count: int, *printed: str) -> list[str]:
+    """`count` records from the beginning, by the version's own consumer: before 0.10 the old one.
+
+    Each is its value. Before it, with tabs between them, stand the fields of `printed`: timestamp, partition, headers,
+    key, always in this order.
+    """
     old = number(server) < (0, 10)
     where = ("--zookeeper", server.zookeeper_connect) if old else ("--bootstrap-server", server.bootstrap_servers)
     said = run_tool(
@@ -80,6 +84,7 @@ def java_consume(server: KafkaServer, topic: str, count: int) -> list[str]:
         "kafka.tools.ConsoleConsumer" if number(server) < (3, 9) else "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *(*where, "--topic", topic, "--from-beginning", "--max-messages", str(count)),
         *(("--new-consumer",) if (0, 10) <= number(server) < (0, 10, 1) else ()),
+        *(argument for field in printed for argument in ("--property", f"print.{field}=true")),
     )
     return said.split("\n")[:-1]
 

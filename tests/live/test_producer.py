@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamgroup.driver.write_plan import plan_write
@@ -32,6 +35,8 @@ RECORDS = 2_000
 CODECS = {"none": (0, 8), "gzip": (0, 8), "snappy": (0, 8), "lz4": (0, 8, 2), "zstd": (2, 1)}
 """The codecs and the first Kafka that has each."""
 PARTITIONS = 2
+NOON_MS = 1_700_000_000_000
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 old_kafka = each_of(*OLD)
@@ -97,24 +102,54 @@ def test_what_is_written_is_read_back_by_librdkafka_and_by_the_source(
 def test_the_versions_own_console_consumer_reads_what_is_written(
     kafka: KafkaServer, make_topic: MakeTopic, count: int
 ) -> None:
+    """It prints what it can: keys, since 0.10 timestamps, since 2.7 headers and partitions."""
+    has_timestamps, has_headers = number(kafka) >= (0, 10), number(kafka) >= (2, 7)
     codecs = [codec for codec, since in CODECS.items() if number(kafka) >= since]
     kinds = [(codec, acks) for codec in codecs for acks in ("all", "1", "0")]
     topic = make_topic(kafka)
     for codec, acks in kinds:
-        values = pa.array([f"{codec} {acks} {n}" for n in range(count)])
-        write([pa.record_batch({"value": values})], options_for(kafka, topic, compression_type=codec, acks=acks))
-    found = java_consume(kafka, topic, len(kinds) * count)
+        columns = {
+            "key": pa.array([None if n % 3 == 0 else f"k{n}" for n in range(count)]),
+            "value": pa.array([f"{codec} {acks} {n}" for n in range(count)]),
+            "timestamp": pa.array([(NOON_MS + n) * 1000 for n in range(count)], pa.timestamp("us", "UTC")),
+            "headers": pa.array([[{"key": "n", "value": b"%d" % n}] for n in range(count)], HEADERS),
+        }
+        left_out = {"timestamp": has_timestamps, "headers": has_headers}
+        batch = pa.record_batch({name: column for name, column in columns.items() if left_out.get(name, True)})
+        options = options_for(kafka, topic, compression_type=codec, acks=acks)
+        write([batch], replace(options, include_timestamp=has_timestamps))
+    printed = ("timestamp",) * has_timestamps + ("partition", "headers") * has_headers
+    found = java_consume(kafka, topic, len(kinds) * count, *printed, "key")
     for codec, acks in kinds:
         written = f"{codec} {acks} "
-        numbers = [int(value.removeprefix(written)) for value in found if value.startswith(written)]
-        assert numbers == list(range(count)), written
+        lines = [line for line in found if line.rpartition("\t")[2].startswith(written)]
+        for n, line in enumerate(lines):
+            fields = [f"CreateTime:{NOON_MS + n}"] * has_timestamps + ["Partition:0", f"n:{n}"] * has_headers
+            assert line.split("\t") == [*fields, "null" if n % 3 == 0 else f"k{n}", f"{written}{n}"]
+        assert len(lines) == count, written
+
+
+def test_a_topic_may_replace_the_timestamps_by_those_of_its_broker(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    if number(kafka) < (0, 10):
+        return  # its messages have no timestamps
+    topic = make_topic(kafka, config={"message.timestamp.type": "LogAppendTime"})
+    began_ms = time.time_ns() // 1_000_000
+    times = pa.array([NOON_MS * 1000] * 5, pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"value": pa.array([b"%d" % n for n in range(5)]), "timestamp": times})
+    write([batch], replace(options_for(kafka, topic), include_timestamp=True))
+    (found,) = read_back(kafka, topic, 5)
+    assert [message.value() for message in found] == [b"%d" % n for n in range(5)]
+    ended_ms = time.time_ns() // 1_000_000
+    kinds, stamps = zip(*(message.timestamp() for message in found), strict=True)
+    assert set(kinds) == {TIMESTAMP_LOG_APPEND_TIME}
+    assert all(began_ms <= stamp <= ended_ms for stamp in stamps)
 
 
 def test_timestamps_and_headers_arrive(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
     topic = make_topic(kafka41)
     headers = pa.array(
         [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, []],
-        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+        HEADERS,
     )
     times = pa.array([1_700_000_000_123_456, None, 5_000], pa.timestamp("us", "UTC"))
     batch = pa.record_batch({"value": pa.array([b"1", b"2", b"3"]), "headers": headers, "timestamp": times})
