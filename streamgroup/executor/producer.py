@@ -12,6 +12,7 @@ from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, DeliveryTimeoutError, EncodeError, StreamGroupError
 from streamgroup.executor.produce_links import ProduceLinks
 from streamgroup.executor.record_slices import RecordSlices
+from streamgroup.executor.task_clock import TaskClock
 from streamgroup.executor.written import Written
 from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions
@@ -43,9 +44,9 @@ class TaskProducer:
         self, client: ClientOptions, options: ProducerOptions, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options = options
-        self._clock = clock
+        self._clock = TaskClock(clock)
         self._producer = Producer(_config(client, options), random.Random())
-        self._links = ProduceLinks(client, self._sealed, clock)
+        self._links = ProduceLinks(client, self._sealed, self._clock)
         self._encoders: dict[RecordFormat, Encoder] = {}
         self._format = RecordFormat.V2
         self._events: deque[ev.Event] = deque()
@@ -78,6 +79,7 @@ class TaskProducer:
         known = self._producer.topic(name)
         if known is not None and not again:
             return known
+        self._clock.resume()
         self._found.pop(name, None)
         self._step(ev.FindTopics((name,), again))
         self._run(lambda: name in self._found)
@@ -92,14 +94,18 @@ class TaskProducer:
 
         Raises the ProduceError of a batch that has failed, which may be one of an earlier call.
         """
+        self._clock.resume()
         self._raise_failure()
         for part in _parts(payloads):
             self._make_room()
             self._step(ev.Append(part))
             self._turn(0.0)
+        if self._producer.unresolved:
+            self._clock.pause()
 
     def flush(self) -> None:
         """Send everything and wait until each batch is acknowledged. Raises ProduceError for one that failed."""
+        self._clock.resume()
         self._raise_failure()
         self._flushed = False
         self._step(ev.Flush())

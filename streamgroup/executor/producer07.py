@@ -18,6 +18,7 @@ from typing import Self
 
 from streamgroup.backoff import Random
 from streamgroup.errors import EncodeError, ProduceError, RecordTooLargeError, StreamGroupError
+from streamgroup.executor.task_clock import TaskClock
 from streamgroup.executor.written import Written
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import ClusterSnapshot, Dialect, TopicInfo, TopicPartition
@@ -70,9 +71,9 @@ class Kafka07TaskProducer:
         """`snapshot` has the registered brokers, and the topics. `refresh` reads them again where a broker is away."""
         self._config = config
         self._refresh = refresh
-        self._clock = clock
+        self._clock = TaskClock(clock)
         self._machine = Kafka07Producer(config, snapshot, chance or random.Random())
-        self._poller = Poller(options, clock, Dialect.KAFKA07)
+        self._poller = Poller(options, self._clock, Dialect.KAFKA07)
         self._handles: dict[int, Handle] = {}
         self._connected: set[Handle] = set()
         self._tokens: dict[tuple[Handle, int], int] = {}
@@ -139,6 +140,7 @@ class Kafka07TaskProducer:
         new = tuple(sets)
         for each in new:
             self.require(each.partition)
+        self._clock.resume()
         if self._machine.idle:
             self._serve(0)  # a connection may have ended since it was used last
         self._step(Append07(new))
@@ -147,12 +149,15 @@ class Kafka07TaskProducer:
         while self._machine.buffered > self._config.buffer_memory:
             self._serve(None)
             self._raise_error()
+        if not self._machine.idle:
+            self._clock.pause()
 
     def flush(self) -> None:
         """Wait until every message set is delivered. Raises the error of any set that failed.
 
         With `verify` it waits until the brokers have flushed, which takes seconds: see `Kafka07Config.verify_wait_ms`.
         """
+        self._clock.resume()
         while not self._machine.idle:
             self._serve(None)
             self._raise_error()

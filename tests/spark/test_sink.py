@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
+from tests.read_back import read_back
+from tests.spark.retried_write import ROWS
+from tests.spark.submitting import ROOT
 from tests.spark.support import Load, Streams
 from tests.waiting import wait_until
 
@@ -59,6 +65,23 @@ def test_the_column_topic_names_the_topic_unless_the_option_does(
     save(frame, kafka41)
     save(frame, kafka41, topic=three)
     assert [values(spark, kafka41, topic) for topic in (one, two, three)] == [["a", "c"], ["b"], ["a", "b", "c"]]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+def test_a_task_that_spark_runs_again_loses_nothing_and_repeats_what_it_had_written(
+    kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(kafka41)
+    argv = [sys.executable, "-m", "tests.spark.retried_write", kafka41.bootstrap_servers, topic]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    ran = subprocess.run(argv, check=False, cwd=ROOT, env=environment, timeout=200, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    (found,) = read_back(kafka41, topic)
+    numbers = [int(message.value()) for message in found]
+    first_attempt = len(numbers) - ROWS
+    assert first_attempt > 0
+    assert numbers == [*range(first_attempt), *range(ROWS)]
 
 
 def test_a_stream_from_topic_to_topic_goes_on_where_it_stopped(

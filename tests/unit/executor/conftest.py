@@ -1,5 +1,6 @@
 """The executor is tested against the same scripted brokers as the connections."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,9 +51,10 @@ def open_producer() -> Iterator[Callable[..., TaskProducer]]:
     opened: list[TaskProducer] = []
 
     def make(cluster: ScriptedCluster, **others: Any) -> TaskProducer:
+        clock = others.pop("clock", time.monotonic)
         client = {name: value for name, value in others.items() if name in CLIENT_OPTIONS}
         rest = {name: value for name, value in others.items() if name not in CLIENT_OPTIONS}
-        opened.append(TaskProducer(client_of(cluster, **client), producer_options(**rest)))
+        opened.append(TaskProducer(client_of(cluster, **client), producer_options(**rest), clock))
         return opened[-1]
 
     yield make

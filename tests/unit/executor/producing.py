@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,17 @@ from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions
 from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
 from tests.fakes.scripted_cluster import ScriptedCluster
+
+
+class SkippingClock:
+    """Monotonic seconds that can be moved ahead."""
+
+    def __init__(self) -> None:
+        self.skipped = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.skipped
+
 
 TOPIC = "orders"
 ENCODER = Encoder(RecordFormat.V2, "none", None)

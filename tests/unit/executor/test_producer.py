@@ -26,7 +26,7 @@ from streamgroup.records.encode import RecordColumns
 from streamgroup.wire.messages.produce import ProduceRequest
 from streamgroup.wire.messages.producer_id import InitProducerIdRequest
 from tests.fakes.scripted_cluster import ScriptedCluster
-from tests.unit.executor.producing import TOPIC, payload, placed, write
+from tests.unit.executor.producing import TOPIC, SkippingClock, payload, placed, write
 from tests.waiting import wait_until
 
 Start = Callable[..., ScriptedCluster]
@@ -54,6 +54,21 @@ def test_payloads_of_one_batch_are_one_record_batch(start_cluster: Start, open_p
     producer.flush()
     (appended,) = cluster.log(TOPIC, 0)
     assert list(appended.values) == VALUES
+
+
+def test_rows_may_come_slowly(start_cluster: Start, open_producer: Open) -> None:
+    """While the task waits for rows, nobody sends a batch or reads the answer to one."""
+    cluster, clock = start_cluster(), SkippingClock()
+    producer = open_producer(cluster, clock=clock)
+    producer.append([placed(b"not sent yet")])
+    clock.skipped += 3_600
+    write(producer, placed(b"next"))
+    producer.append([placed(b"sent")])
+    wait_until(lambda: b"sent" in cluster.values(TOPIC, 0), "the broker has answered")
+    clock.skipped += 3_600
+    write(producer, placed(b"last"))
+    assert cluster.values(TOPIC, 0) == [b"not sent yet", b"next", b"sent", b"last"]
+    assert len(cluster.requests) == 3, "no request has timed out"
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

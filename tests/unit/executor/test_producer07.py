@@ -30,6 +30,7 @@ from streamgroup.testing.proxy import Proxy
 from streamgroup.wire.kafka07 import OffsetsResponse07, Request07, message_set07
 from streamgroup.wire.versions import BrokerVersions
 from tests.fakes.broker07 import TOPIC, OldBroker, tp, values
+from tests.unit.executor.producing import SkippingClock
 from tests.waiting import wait_until
 
 Start = Callable[..., OldBroker]
@@ -65,9 +66,12 @@ def producer() -> Iterator[Callable[..., Kafka07TaskProducer]]:
     """Open a producer `(snapshot, **config)`."""
     opened: list[Kafka07TaskProducer] = []
 
-    def make(where: ClusterSnapshot, refresh: Any = None, **config: Any) -> Kafka07TaskProducer:
+    def make(
+        where: ClusterSnapshot, refresh: Any = None, clock: Callable[[], float] = time.monotonic, **config: Any
+    ) -> Kafka07TaskProducer:
         settings = Kafka07Config(**{**QUICK, **config})
-        opened.append(Kafka07TaskProducer(where, settings, OPTIONS, refresh=refresh, chance=random.Random(1)))
+        chance = random.Random(1)
+        opened.append(Kafka07TaskProducer(where, settings, OPTIONS, refresh=refresh, chance=chance, clock=clock))
         return opened[-1]
 
     yield make
@@ -104,6 +108,18 @@ def test_a_producer_is_used_for_one_task_after_the_other(start: Start, producer:
         broker.produce(0, b"other")
     other = message_set07([b"other"])
     assert log_of(broker, tp(0, 0)).split(other) == [message_set07([v]) for v in (b"a", b"b", b"c")] + [b""]
+
+
+@both
+def test_rows_may_come_slowly(start: Start, producer: Open, verify: bool) -> None:
+    """While the task waits for rows, nobody takes a set's log end, and nobody hears that it was read."""
+    broker, clock = start(), SkippingClock()
+    writer = producer(snapshot(broker), verify=verify, clock=clock)
+    for value in (b"a", b"b", b"c"):
+        writer.append([a_set(tp(0, 0), value)])
+        clock.skipped += 3_600
+    writer.flush()
+    assert log_of(broker, tp(0, 0)) == message_set07([b"a", b"b", b"c"])
 
 
 @both
