@@ -22,6 +22,9 @@ class Key:
     required: bool = False
 
 
+_MOST = 32_767
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"expected a text in quotes, not {_named(value)}")
@@ -44,6 +47,12 @@ def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 86_400:
         raise ValueError(f"expected a number of seconds above 0 and up to 86400, not {_named(value)}")
     return float(value)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MOST:
+        raise ValueError(f"expected a whole number from 1 to {_MOST}, not {_named(value)}")
+    return value
 
 
 def _options(value: object) -> dict[str, str]:
@@ -90,6 +99,7 @@ TEXT = Kind("text", _text)
 FLAG = Kind("true or false", _flag)
 TEXTS = Kind("list of texts", _texts)
 SECONDS = Kind("seconds", _seconds)
+COUNT = Kind("number", _count)
 OPTIONS = Kind("table", _options)
 
 COMMON: Mapping[str, tuple[Key, ...]] = {

@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(240)]
 
 PARTITIONS = 2
 RECORDS = 600
+FIRST_THAT_CREATES = (0, 10, 1)
+"""Before, brokers have no CreateTopics."""
 FIRST_WITH_TIMESTAMPS, FIRST_WITH_HEADERS = (0, 10), (0, 11)
 SETTINGS = """\
 [source]
@@ -50,7 +52,13 @@ available_now = true
 
 @pytest.mark.parametrize(
     "version",
-    ["kafka08", pytest.param("kafka010", marks=pytest.mark.long), pytest.param("kafka11", marks=pytest.mark.long)],
+    [
+        "kafka08",
+        pytest.param("kafka09", marks=pytest.mark.long),
+        pytest.param("kafka010", marks=pytest.mark.long),
+        pytest.param("kafka11", marks=pytest.mark.long),
+        pytest.param("kafka39", marks=pytest.mark.long),
+    ],
 )
 def test_a_current_kafka_is_mirrored_to_an_old_one(
     *,
@@ -64,10 +72,13 @@ def test_a_current_kafka_is_mirrored_to_an_old_one(
     old_kafka: KafkaServer = request.getfixturevalue(version)
     records = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
     records.send(RECORDS, key=b"k", headers=[("h", b"1"), ("h", None)])
-    make_topic(old_kafka, PARTITIONS, name=records.topic)
+    creates = "[topics]\ncreate = true\nreplication_factor = 1\n"
+    if number(old_kafka) < FIRST_THAT_CREATES:
+        creates = ""
+        make_topic(old_kafka, PARTITIONS, name=records.topic)
     file = tmp_path / "mirror.toml"
     servers = {"source": kafka41.bootstrap_servers, "destination": old_kafka.bootstrap_servers}
-    file.write_text(SETTINGS.format(topic=records.topic, home=tmp_path, **servers))
+    file.write_text(SETTINGS.format(topic=records.topic, home=tmp_path, **servers) + creates)
     config = load(file, None, {})
     files, said = HadoopFiles(spark), list[str]()
     with closing(Clusters(config)) as clusters:

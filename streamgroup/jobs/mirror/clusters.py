@@ -96,11 +96,12 @@ class Clusters:
             )
         deadline = self._destination.deadline()
         try:
-            create_topics(kafka_of(self._destination, deadline), counts, deadline, replication_factor=_BROKERS_DEFAULT)
+            factor = self._config.replication_factor or _BROKERS_DEFAULT
+            create_topics(kafka_of(self._destination, deadline), counts, deadline, replication_factor=factor)
         except StreamGroupError as error:
             raise ConfigError(
-                f"cannot create topics at the destination: {error}. Create them with its own tools (brokers before 2.4 "
-                "need a replication factor)"
+                f"cannot create topics at the destination: {error}. Brokers before 2.4 need [topics] "
+                "replication_factor. Before 0.10.1 topics are created in ZooKeeper only: use the brokers' own tools"
             ) from error
         log.info("created topics at the destination: %s", ", ".join(sorted(counts)))
         return self._snapshot_of_destination({*destination.topics, *counts})

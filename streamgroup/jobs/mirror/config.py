@@ -66,6 +66,8 @@ class MirrorConfig:
     placements: Placements = field(default_factory=Placements)
     renaming: Renaming = field(default_factory=Renaming)
     create: bool = False
+    replication_factor: int | None = None
+    """That of topics which the mirror creates. None: the brokers' default."""
     trigger: Trigger = field(default_factory=Trigger)
     stop: Stop = field(default_factory=Stop)
     verify_source: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -112,6 +114,7 @@ class _Reader(JobFileReader):
             placements=placements,
             renaming=renaming,
             create=values["topics"].get("create", False),
+            replication_factor=values["topics"].get("replication_factor"),
             trigger=Trigger(**values["trigger"]),
             stop=Stop(**values["stop"]),
             verify_source=values["verify"].get(SOURCE, {}),

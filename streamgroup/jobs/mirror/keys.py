@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamgroup.jobs.keys import COMMON, FLAG, OPTIONS, TEXT, Key
+from streamgroup.jobs.keys import COMMON, COUNT, FLAG, OPTIONS, TEXT, Key
 
 SOURCE, DESTINATION = "source", "destination"
 """The sections with the options of the read and of the write."""
@@ -28,6 +28,11 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
         Key("partitions", TEXT, "`keep`, `hash` or `auto` (the default)."),
         Key("partitions_of", OPTIONS, "The same for single topics, by their names at the source."),
         Key("create", FLAG, "Create missing topics at the destination, with as many partitions as at the source."),
+        Key(
+            "replication_factor",
+            COUNT,
+            "Replicas of each partition of a created topic. Brokers before 2.4 need it; later ones have a default.",
+        ),
     ),
     "rename": (
         Key("prefix", TEXT, "A text before the name."),

@@ -47,6 +47,12 @@ def test_a_start_of_its_own_is_kept(tmp_path: Path) -> None:
     assert "startingOffsets" not in config.source
 
 
+@pytest.mark.parametrize("given", ["0", "32768", "1.5", "true", '"3"'])
+def test_a_replication_factor_is_a_whole_number_above_0(tmp_path: Path, given: str) -> None:
+    with pytest.raises(ConfigError, match=r"\[topics\] replication_factor: expected a whole number from 1 to 32767"):
+        read(tmp_path, LEAST + f"[topics]\nreplication_factor = {given}\n")
+
+
 def test_every_key_arrives(tmp_path: Path) -> None:
     config = read(
         tmp_path,
@@ -56,6 +62,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         partitions = "hash"
         partitions_of = { "a.b" = "keep" }
         create = true
+        replication_factor = 2
         [rename]
         prefix = "p-"
         match = "(x)"
@@ -78,7 +85,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
     assert config.placements.of("a.b") is Placement.KEEP
     assert config.placements.of("other") is Placement.HASH
     assert config.renaming == Renaming({"a.b": "c"}, "(x)", r"\1", "p-")
-    assert config.create
+    assert (config.create, config.replication_factor) == (True, 2)
     assert (config.checkpoint, config.member) == ("c/m", "m")
     assert (config.trigger, config.stop) == (Trigger(once=True), Stop(2.0))
     assert config.spark == SparkSettings("it", {"spark.x": "3"})
