@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 from kazoo.security import CREATOR_ALL_ACL
 
 from streamgroup.cli.main import main
+from streamgroup.counting import counted
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.testing.zookeeper_mode import zookeeper_client
@@ -263,4 +264,5 @@ def test_every_release_is_shown_with_its_topics_and_a_group_that_has_committed(
     findings = {row["check"]: row for row in rows("doctor", *where, "--group", group)["findings"]}
     assert findings["broker 0"]["found"].endswith(f" speaks {SPEAKS[name]}")
     assert findings[f"group {group}"]["verdict"] == "ok"
-    assert f"Empty, 0 members, {len(commits)} partitions committed, lag 1" in findings[f"group {group}"]["found"]
+    found = f"Empty, 0 members, commits of {counted(len(commits), 'partition')}, lag 1"
+    assert found in findings[f"group {group}"]["found"]
