@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamgroup.testing import KafkaServer, java_tool
@@ -35,7 +36,14 @@ def run_tool(server: KafkaServer, main_class: str, *arguments: str, stdin: str =
     with tempfile.TemporaryFile() as file:
         file.write(stdin.encode())
         file.seek(0)
-        ran = subprocess.run(argv, stdin=file, capture_output=True, timeout=TOOL_TIMEOUT_S, check=False)
+        try:
+            ran = subprocess.run(argv, stdin=file, capture_output=True, timeout=TOOL_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired as expired:
+            out, err = (each or b"" for each in (expired.stdout, expired.stderr))
+            lines = out.splitlines()
+            pytest.fail(
+                f"{main_class} ran for {TOOL_TIMEOUT_S} s and printed {len(lines)} lines, {lines[-1:]}; {err!r}"
+            )
     said = ran.stderr.decode(errors="replace")
     assert not check or ran.returncode == 0, f"{main_class}: {said[-3000:]}"
     return ran.stdout.decode()

@@ -119,6 +119,8 @@ def defaults(brokers: int) -> dict[str, str]:
         "auto.create.topics.enable": "false",
         "default.replication.factor": replicas,
         "min.insync.replicas": "1",
+        # Records with timestamps of last year would be deleted some minutes after they were written.
+        "log.retention.hours": "-1",
         "num.partitions": "1",
         "offsets.topic.num.partitions": "4",
         "offsets.topic.replication.factor": replicas,

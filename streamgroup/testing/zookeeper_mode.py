@@ -62,6 +62,8 @@ _SINCE: Sequence[tuple[tuple[int, ...], Mapping[str, str]]] = (
             "auto.create.topics.enable": "false",
             "delete.topic.enable": "true",
             "min.insync.replicas": "1",
+            # Records with timestamps of last year would be deleted some minutes after they were written.
+            "log.retention.hours": "-1",
             "num.partitions": "1",
             "offsets.topic.num.partitions": "4",
             "controlled.shutdown.enable": "true",

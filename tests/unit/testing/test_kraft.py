@@ -47,6 +47,11 @@ def test_config_overrides_the_defaults() -> None:
     assert (values["num.partitions"], values["log.retention.ms"]) == ("7", "1")
 
 
+def test_records_with_old_timestamps_are_kept() -> None:
+    """A broker that deleted them lost the records of a test which wrote timestamps of 2023."""
+    assert kraft.defaults(1)["log.retention.hours"] == "-1"
+
+
 @pytest.mark.parametrize("key", sorted(kraft.RESERVED))
 def test_reserved_properties_are_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=key):
