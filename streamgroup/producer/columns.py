@@ -121,7 +121,7 @@ def read_columns(
         key=_binary(_column(batch, "key")),
         value=value,
         timestamp_ms=np.full(len(value), now_ms, np.int64) if times is None else _times(times, now_ms, first_row),
-        headers=None if headers is None or headers.null_count == len(headers) else _headers(headers, first_row),
+        headers=None if headers is None else _headers(headers, first_row),
         topic=_topics(batch, first_row) if topic is None else topic,
         partition=_column(batch, "partition"),
         first_row=first_row,
@@ -169,9 +169,11 @@ def _times(times: pa.Array, now_ms: int, first_row: int) -> Longs:
     return milliseconds
 
 
-def _headers(headers: pa.Array, first_row: int) -> pa.Array:
-    """Return the headers with the names of their fields in lower case."""
+def _headers(headers: pa.Array, first_row: int) -> pa.Array | None:
+    """Return the headers with the names of their fields in lower case, or None if no record has any."""
     structs = headers.flatten()
+    if not len(structs):
+        return None
     keyless = pc.is_null(structs)
     if structs.type.num_fields:
         keyless = pc.or_(keyless, pc.is_null(structs.field(0)))

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from streamgroup.jobs.mirror.columns import TIMESTAMP, Abilities, columns_of, literal, partition_of, place_of, topic_of
+from streamgroup.jobs.mirror.columns import (
+    HEADERS,
+    TIMESTAMP,
+    Abilities,
+    columns_of,
+    literal,
+    partition_of,
+    place_of,
+    topic_of,
+)
 from streamgroup.jobs.mirror.plan import Placement, Plan, TopicPlan
 
 KEEP, HASH = Placement.KEEP, Placement.HASH
@@ -47,7 +56,7 @@ def test_keys_place_records_and_the_partition_those_without_a_key() -> None:
 @pytest.mark.parametrize(
     ("common", "columns"),
     [
-        (Abilities(), ["key", f"{TIMESTAMP} AS timestamp", "headers"]),
+        (Abilities(), ["key", f"{TIMESTAMP} AS timestamp", f"{HEADERS} AS headers"]),
         (Abilities(headers=False), ["key", f"{TIMESTAMP} AS timestamp"]),
         (Abilities(timestamps=False, headers=False), ["key"]),
         (Abilities(keys=False, timestamps=False, headers=False), []),
