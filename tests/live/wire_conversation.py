@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Producer
 
+from streamgroup.errors import ErrorCode
 from streamgroup.model import TopicPartition
 from streamgroup.testing import KafkaServer
 from streamgroup.wire import consumer
 from streamgroup.wire.frames import decode_response, encode_request
-from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets, produce, producer_id
+from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets, produce, producer_id, sasl
 from streamgroup.wire.messages.offsets import offset_fetch_request
 from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
@@ -88,7 +89,7 @@ class Conversation:
 
 
 def converse(server: KafkaServer) -> Conversation:
-    """The whole conversation. Every answer but those of dead versions has no error."""
+    """The whole conversation. Every answer has no error, but those of dead versions and of SASL on this listener."""
     talk = Conversation(server)
     topic, topic_id = create(talk, 0)
     write_transactions(talk.bootstrap_servers, topic)
@@ -102,6 +103,7 @@ def converse(server: KafkaServer) -> Conversation:
         read_log(talk, round_, topic, topic_id)
         write(talk, round_, topic, topic_id)
         live_in_group(talk, round_, f"group-{round_}", topic)
+        authenticate(talk, round_)
     talk.socket.close()
     return talk
 
@@ -299,6 +301,14 @@ def administrate(talk: Conversation, round_: int, name: str) -> None:
         admin.DescribeGroupsRequest(groups=(name,)), talk.at(admin.DescribeGroupsRequest, round_)
     ).groups
     assert (described.error_code, described.group_state, len(described.members)) == (0, "Stable", 1)
+
+
+def authenticate(talk: Conversation, round_: int) -> None:
+    """SaslHandshake, SaslAuthenticate: the listener is PLAINTEXT, so the broker refuses both."""
+    shake, proof = sasl.SaslHandshakeRequest(mechanism="PLAIN"), sasl.SaslAuthenticateRequest(auth_bytes=b"\0user\0pw")
+    for request in (shake, proof):
+        answer = talk.ask(request, talk.at(type(request), round_))
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
 def record(release: str) -> None:
