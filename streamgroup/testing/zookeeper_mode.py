@@ -62,8 +62,6 @@ _SINCE: Sequence[tuple[tuple[int, ...], Mapping[str, str]]] = (
             "auto.create.topics.enable": "false",
             "delete.topic.enable": "true",
             "min.insync.replicas": "1",
-            # Records with timestamps of last year would be deleted some minutes after they were written.
-            "log.retention.hours": "-1",
             "num.partitions": "1",
             "offsets.topic.num.partitions": "4",
             "controlled.shutdown.enable": "true",
@@ -78,6 +76,13 @@ _SINCE: Sequence[tuple[tuple[int, ...], Mapping[str, str]]] = (
         },
     ),
     ((0, 9), {"group.min.session.timeout.ms": "1000"}),
+    (
+        (0, 10),
+        {
+            # Records with timestamps of last year would be deleted some minutes after they were written.
+            "log.retention.hours": "-1",
+        },
+    ),
     (
         (0, 11),
         {
