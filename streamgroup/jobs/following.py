@@ -22,6 +22,9 @@ POLL_S = 0.5
 """How long the main thread waits in the JVM. Between waits Python handles signals and the job reports batches."""
 _DRAINED = re.compile(rf"{DrainedError.__module__}\.{DrainedError.__name__}: (.+)")
 
+_ENDED_COMMAND = re.compile(r"ExitCodeException exitCode=(130|143)\b")
+"""A command that SIGINT or SIGTERM has ended: 128 and the number of the signal."""
+
 
 def trigger_options(trigger: Trigger) -> dict[str, Any]:
     """Return the arguments of `DataStreamWriter.trigger`."""
@@ -37,7 +40,8 @@ def follow(query: Any, stop: StopRequest, say: Say, has_changed: Callable[[], bo
 
     `has_changed` says whether it must; it is called between two waits. Return whether the query still runs.
 
-    Raises StreamingQueryException if the query failed. A drain by another process is not a failure.
+    Raises StreamingQueryException if the query failed. A drain by another process is not a failure, nor is a signal
+    to the whole process group, which ends the commands that Hadoop runs at that moment.
     """
     reporter = Reporter()
     ended = False
@@ -46,6 +50,11 @@ def follow(query: Any, stop: StopRequest, say: Say, has_changed: Callable[[], bo
             ended = bool(query.awaitTermination(POLL_S))
         except StreamingQueryException as error:
             said = drained_by(error)
+            if said is None and stop and is_of_a_signal(error):
+                said = (
+                    f"{stop.name} has ended a command of Hadoop too, and with it the query: the last batch may be "
+                    "repeated. Send the signal to spark-submit alone"
+                )
             if said is None:
                 raise
             say(said)
@@ -65,6 +74,15 @@ def drained_by(error: Exception) -> str | None:
     """
     found = _DRAINED.search(str(error))
     return None if found is None else found[1].strip()
+
+
+def is_of_a_signal(error: Exception) -> bool:
+    """Return whether a query has failed because a signal ended a command that Hadoop ran for it.
+
+    Hadoop runs commands such as chmod for each file of a checkpoint. Spark passes their exit code on in the stack trace
+    alone.
+    """
+    return _ENDED_COMMAND.search(getattr(error, "_stackTrace", None) or "") is not None
 
 
 def finish_on_signal(query: StreamingQuery, signal_name: str, timeout_s: float, say: Say) -> None:

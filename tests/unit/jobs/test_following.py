@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
-from streamgroup.jobs.following import Reporter, lag_of, line_of
+from streamgroup.jobs.following import Reporter, follow, is_of_a_signal, lag_of, line_of
 from streamgroup.model import Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
 
@@ -73,3 +74,60 @@ def test_only_a_new_batch_with_rows_is_worth_a_look() -> None:
         False,
         True,
     ]
+
+
+class Failed(StreamingQueryException):
+    """A query's failure as PySpark passes it on."""
+
+    def __init__(self, trace: str) -> None:
+        Exception.__init__(self, "terminated with exception: ")
+        self._stackTrace = trace
+
+    def __str__(self) -> str:
+        return "terminated with exception: "
+
+
+class FailedQuery:
+    """A query that has failed."""
+
+    def __init__(self, trace: str) -> None:
+        self.error = Failed(trace)
+
+    def awaitTermination(self, _: float) -> bool:  # noqa: N802  (Spark's name)
+        raise self.error
+
+
+KILLED = "...StreamingQueryException: \nCaused by: ExitCodeException exitCode=143: \n\tat org.apache.hadoop.util.Shell"
+
+
+class Stop:
+    """A stop that is requested while the query is waited for."""
+
+    name = "SIGTERM"
+
+    def __init__(self, *, requested: bool) -> None:
+        self.looks = iter([False, requested])
+
+    def __bool__(self) -> bool:
+        return next(self.looks)
+
+
+def test_a_signal_that_ends_a_command_of_hadoop_stops_the_job() -> None:
+    said: list[str] = []
+    stop: Any = Stop(requested=True)
+    assert not follow(FailedQuery(KILLED), stop, said.append)
+    (line,) = said
+    assert line.startswith("SIGTERM has ended a command of Hadoop too, and with it the query: the last batch may be")
+
+
+@pytest.mark.parametrize(
+    ("trace", "requested"), [(KILLED, False), ("ExitCodeException exitCode=1: x", True), ("", True)]
+)
+def test_any_other_failure_is_a_failure(trace: str, requested: bool) -> None:
+    stop: Any = Stop(requested=requested)
+    with pytest.raises(StreamingQueryException):
+        follow(FailedQuery(trace), stop, print)
+
+
+def test_an_error_without_a_trace_is_of_no_signal() -> None:
+    assert not is_of_a_signal(ValueError(KILLED))
