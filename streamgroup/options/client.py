@@ -22,7 +22,7 @@ def ignored(names: str, why: str) -> tuple[Option, ...]:
     return tuple(Option(PREFIX + name, scope=Scope.NONE, why=why) for name in names.split())
 
 
-CLIENT: tuple[Option, ...] = (
+_CONNECTION: tuple[Option, ...] = (
     used(
         "bootstrap.servers",
         "Addresses of some brokers, separated by commas; the client asks them for all others. Write an IPv6 address in "
@@ -38,7 +38,7 @@ CLIENT: tuple[Option, ...] = (
     ),
     used(
         "security.protocol",
-        "Protocol of the connection to the brokers. Only PLAINTEXT is supported.",
+        "Protocol of the connection to the brokers. SSL encrypts it with TLS. SASL is not supported yet.",
         kinds.SECURITY,
         "client.security_protocol",
     ),
@@ -87,6 +87,101 @@ CLIENT: tuple[Option, ...] = (
     ),
 )
 
+_TLS: tuple[Option, ...] = (
+    used(
+        "ssl.enabled.protocols",
+        "Versions of TLS that the client offers.",
+        kinds.TLS_VERSIONS,
+        "tls.enabled_protocols",
+    ),
+    used(
+        "ssl.protocol",
+        "The newest version of TLS to use. Set TLSv1.2 for brokers that fail with TLS 1.3.",
+        kinds.TLS_VERSION,
+        "tls.protocol",
+    ),
+    used(
+        "ssl.cipher.suites",
+        "Cipher suites that are allowed, by their names in Java, separated by commas. Suites of TLS 1.3 are all "
+        "offered if one of them is listed; a broker that chooses an unlisted one is refused. By default those that "
+        "OpenSSL enables.",
+        kinds.CIPHER_SUITES,
+        "tls.cipher_suites",
+    ),
+    used(
+        "ssl.endpoint.identification.algorithm",
+        "How the client verifies that a broker's certificate is valid for its host name. An empty value switches the "
+        "verification off, and the log warns.",
+        kinds.ENDPOINT_IDENTIFICATION,
+        "tls.endpoint_identification",
+    ),
+    used(
+        "ssl.truststore.type",
+        "Format of the trusted certificates. PKCS12 files are also read with `jks`. JKS files are refused, with the "
+        "command that converts them.",
+        kinds.STORE_TYPE,
+        "tls.truststore_type",
+    ),
+    used(
+        "ssl.truststore.location",
+        "Path of the file with the certificates to trust. It must exist on the driver and on each executor. By default "
+        "the client trusts what the operating system trusts.",
+        kinds.TEXT,
+        "tls.truststore_location",
+    ),
+    used(
+        "ssl.truststore.password",
+        "Password of the PKCS12 file, or a reference to it: `env:NAME` or `file:/path`.",
+        kinds.SECRET,
+        "tls.truststore_password",
+    ),
+    used(
+        "ssl.truststore.certificates",
+        "The certificates to trust as PEM, in place of a file. May be a reference: `env:NAME` or `file:/path`.",
+        kinds.SECRET,
+        "tls.truststore_certificates",
+    ),
+    used(
+        "ssl.keystore.type",
+        "Format of the client's key and certificate, as in `kafka.ssl.truststore.type`.",
+        kinds.STORE_TYPE,
+        "tls.keystore_type",
+    ),
+    used(
+        "ssl.keystore.location",
+        "Path of the file with the client's private key and certificate chain, for brokers that demand a client "
+        "certificate. It must exist on the driver and on each executor.",
+        kinds.TEXT,
+        "tls.keystore_location",
+    ),
+    used(
+        "ssl.keystore.password",
+        "Password of the PKCS12 file, or a reference to it: `env:NAME` or `file:/path`.",
+        kinds.SECRET,
+        "tls.keystore_password",
+    ),
+    used(
+        "ssl.keystore.key",
+        "The client's private key as PEM, in place of a file. Prefer a reference: `env:NAME` or `file:/path`.",
+        kinds.SECRET,
+        "tls.keystore_key",
+    ),
+    used(
+        "ssl.keystore.certificate.chain",
+        "The client's certificate as PEM, followed by those of its authorities. Belongs to `kafka.ssl.keystore.key`.",
+        kinds.SECRET,
+        "tls.keystore_certificate_chain",
+    ),
+    used(
+        "ssl.key.password",
+        "Password of the private key where it is encrypted PEM, or a reference to it: `env:NAME` or `file:/path`.",
+        kinds.SECRET,
+        "tls.key_password",
+    ),
+)
+
+CLIENT: tuple[Option, ...] = (*_CONNECTION, *_TLS)
+
 CLIENT_REFUSED: tuple[Option, ...] = (
     refused(
         "config.providers",
@@ -97,9 +192,18 @@ CLIENT_REFUSED: tuple[Option, ...] = (
         "an interceptor is a Java class, which Python cannot run, and it could change the records. Change them in the "
         "query instead",
     ),
+    refused(
+        "ssl.engine.factory.class",
+        "the engine is a Java class, which Python cannot run. Set the other options of 'kafka.ssl.' instead",
+    ),
+    refused(
+        "security.providers",
+        "the providers are Java classes, which Python cannot run. TLS is that of OpenSSL",
+    ),
 )
 
-PLAIN = "only PLAINTEXT connections are supported"
+_NO_SASL = "connections with SASL are not supported yet"
+_OPENSSL = "TLS is that of OpenSSL, which has no such setting"
 JAVA = "the property concerns the internals of the Java client"
 
 CLIENT_IGNORED: tuple[Option, ...] = (
@@ -120,12 +224,8 @@ CLIENT_IGNORED: tuple[Option, ...] = (
         JAVA,
     ),
     *ignored(
-        "security.providers ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm "
-        "ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain "
-        "ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider "
-        "ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates "
-        "ssl.truststore.location ssl.truststore.password ssl.truststore.type",
-        PLAIN,
+        "ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm",
+        _OPENSSL,
     ),
     *ignored(
         "sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd "
@@ -146,6 +246,6 @@ CLIENT_IGNORED: tuple[Option, ...] = (
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url "
         "sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope "
         "sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url",
-        PLAIN,
+        _NO_SASL,
     ),
 )

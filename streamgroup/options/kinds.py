@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 from streamgroup.logformat import partition_number
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
+from streamgroup.options.cipher_suites import openssl_name
 from streamgroup.options.secrets import Secret
+from streamgroup.options.tls import PEM, PLAINTEXT, SSL
 from streamgroup.options.types import GroupMode, Isolation, OffsetsStorage
 
 INT_MAX = 2**31 - 1
@@ -369,8 +371,43 @@ ZSTD_LEVEL = _level(-131_072, 22, 3)
 PARTITIONER = choice({name: name for name in _PARTITIONERS})
 PARTITIONER_CLASS = Kind("Java class", _partitioner_class)
 TOPIC = Kind("text", lambda text: _topic(_text(text)))
-_NOT_ENCRYPTED = "is not supported yet. Use a PLAINTEXT listener"
+
+# -- security ----------------------------------------------------------------------------------------------------------
+
+_NO_SASL = "is not supported yet: TLS is, SASL is missing. Use a listener with SSL or PLAINTEXT"
 SECURITY = choice(
-    {"plaintext": "PLAINTEXT"},
-    {name: f"{name.upper()} {_NOT_ENCRYPTED}" for name in ("ssl", "sasl_plaintext", "sasl_ssl")},
+    {"plaintext": PLAINTEXT, "ssl": SSL},
+    {name: f"{name.upper()} {_NO_SASL}" for name in ("sasl_plaintext", "sasl_ssl")},
 )
+_VERSIONS = {"tlsv1.2": "TLSv1.2", "tlsv1.3": "TLSv1.3"}
+_INSECURE = dict.fromkeys(
+    ("ssl", "sslv2", "sslv3", "tlsv1", "tlsv1.1"), "the version is insecure. Use TLSv1.2 or TLSv1.3"
+)
+TLS_VERSION = choice(_VERSIONS, _INSECURE)
+
+
+def _tls_versions(text: str) -> tuple[str, ...]:
+    versions = tuple(dict.fromkeys(TLS_VERSION.parse(entry) for entry in _entries(text)))
+    if not versions:
+        raise ValueError("expected one or both of TLSv1.2, TLSv1.3")
+    return versions
+
+
+def _cipher_suites(text: str) -> tuple[str, ...]:
+    suites = tuple(dict.fromkeys(openssl_name(entry) for entry in _entries(text)))
+    if not suites:
+        raise ValueError("expected at least one cipher suite, for example TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384")
+    return suites
+
+
+def _endpoint_identification(text: str) -> str:
+    word = text.strip().lower()
+    if word not in ("https", ""):
+        raise ValueError("expected https, or an empty value to switch the verification of host names off")
+    return word
+
+
+TLS_VERSIONS = Kind("list", _tls_versions)
+CIPHER_SUITES = Kind("list", _cipher_suites)
+ENDPOINT_IDENTIFICATION = Kind("`https` or empty", _endpoint_identification)
+STORE_TYPE = choice({"jks": "JKS", "pkcs12": "PKCS12", "pem": PEM})

@@ -11,6 +11,7 @@ from streamgroup.options.client import PREFIX
 from streamgroup.options.rows import Effect, Option, Scope
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.settings_reader import SettingsReader, nearest, together
+from streamgroup.options.tls import PLAINTEXT, TlsOptions, contradictions, warnings
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 
 _EXCERPT = 300
@@ -112,7 +113,19 @@ class OptionsReader(SettingsReader[Option]):
                 f"({client.retry_backoff_ms}): every backoff is {client.retry_backoff_ms} ms"
             )
             client = dataclasses.replace(client, retry_backoff_max_ms=client.retry_backoff_ms)
-        return dataclasses.replace(client, zookeeper=registry)
+        return dataclasses.replace(client, zookeeper=registry, tls=self._tls(client.security_protocol))
+
+    def _tls(self, security_protocol: str) -> TlsOptions | None:
+        """Return how to secure the connections. Without TLS its options are ignored, as in Java."""
+        if security_protocol == PLAINTEXT:
+            unused = sorted(o.name for o in self.rows.values() if o.target.startswith("tls.") and o.name in self.given)
+            if unused:
+                self.ignored.setdefault("kafka.security.protocol is PLAINTEXT, which has no TLS", []).extend(unused)
+            return None
+        options: TlsOptions = self.section("tls", TlsOptions)
+        self.problems += contradictions(options)
+        self.notes += warnings(options)
+        return options
 
     def all_notes(self) -> tuple[str, ...]:
         """Return the sentences for the log: one for each reason for which options are ignored, and the other notes."""

@@ -7,6 +7,7 @@ from enum import Enum, Flag, auto
 from typing import Any
 
 from streamgroup.options.kinds import TEXT, Kind
+from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
@@ -93,6 +94,7 @@ class Option:
 
 SECTIONS: dict[str, Any] = {
     "client": ClientOptions,
+    "tls": TlsOptions,
     "fetch": FetchOptions,
     "limits": LimitOptions,
     "split": SplitOptions,

@@ -12,6 +12,8 @@ HIDDEN = "*****"
 
 _MARKS = ("password", "passphrase", "secret", "jaas", "credential", "token")
 _PREFIXES = ("ssl.keystore.key", "ssl.keystore.certificate", "ssl.truststore.")
+_SHOWN = ("ssl.truststore.location", "ssl.truststore.type")
+"""Names that have a secret prefix and hold no secret."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -26,6 +28,12 @@ class Secret:
 
     def __repr__(self) -> str:
         return HIDDEN
+
+    @property
+    def file(self) -> str | None:
+        """The path of the file that holds the secret; None if the value is not a reference to a file."""
+        kind, _, name = self.value.partition(":")
+        return name if kind == "file" else None
 
     def reveal(self, option: str) -> str:
         """Return the secret, read from this process's environment or from a file if the value is a reference.
@@ -53,5 +61,5 @@ class Secret:
 
 def is_secret(name: str) -> bool:
     """Return whether the value of an option may be secret. Unknown options count too: users misspell secret ones."""
-    lower = name.lower()
-    return any(mark in lower for mark in _MARKS) or lower.removeprefix("kafka.").startswith(_PREFIXES)
+    lower = name.lower().removeprefix("kafka.")
+    return any(mark in lower for mark in _MARKS) or (lower.startswith(_PREFIXES) and lower not in _SHOWN)

@@ -11,6 +11,7 @@ from enum import Enum
 
 from streamgroup.model import ConfiguredOffsets, TopicPartition
 from streamgroup.options.secrets import Secret
+from streamgroup.options.tls import TlsOptions
 from streamgroup.remediation import OffsetLocation, StoredIn
 
 
@@ -47,6 +48,8 @@ class ClientOptions:
     receive_buffer_bytes: int = -1
     send_buffer_bytes: int = -1
     max_frame_bytes: int = 100 * 1024 * 1024
+    tls: TlsOptions | None = None
+    """How to secure the connections; None if `security_protocol` has no TLS."""
     zookeeper: ZooKeeperOptions | None = None
     """Where brokers and groups register before Kafka 0.9. `bootstrap_servers` may be empty if it is set."""
 

@@ -96,6 +96,23 @@ EXAMPLES = {
     "kafka.bootstrap.servers": ("b1:1, [::1]:2,,b1:1", (("b1", 1), ("::1", 2))),
     "kafka.client.id": ("me", "me"),
     "kafka.security.protocol": ("plaintext", "PLAINTEXT"),
+    "kafka.ssl.enabled.protocols": ("TLSv1.3", ("TLSv1.3",)),
+    "kafka.ssl.protocol": ("tlsv1.2", "TLSv1.2"),
+    "kafka.ssl.cipher.suites": (
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, TLS_AES_128_GCM_SHA256",
+        ("ECDHE-RSA-AES256-GCM-SHA384", "TLS_AES_128_GCM_SHA256"),
+    ),
+    "kafka.ssl.endpoint.identification.algorithm": ("", ""),
+    "kafka.ssl.truststore.type": ("pkcs12", "PKCS12"),
+    "kafka.ssl.truststore.location": ("/t.p12", "/t.p12"),
+    "kafka.ssl.truststore.password": ("env:T", Secret("env:T")),
+    "kafka.ssl.truststore.certificates": ("file:/ca.pem", Secret("file:/ca.pem")),
+    "kafka.ssl.keystore.type": ("pem", "PEM"),
+    "kafka.ssl.keystore.location": ("/k.p12", "/k.p12"),
+    "kafka.ssl.keystore.password": ("env:K", Secret("env:K")),
+    "kafka.ssl.keystore.key": ("env:KEY", Secret("env:KEY")),
+    "kafka.ssl.keystore.certificate.chain": ("env:CHAIN", Secret("env:CHAIN")),
+    "kafka.ssl.key.password": ("env:P", Secret("env:P")),
     "kafka.request.timeout.ms": ("40000", 40_000),
     "kafka.default.api.timeout.ms": ("70000", 70_000),
     "kafka.socket.connection.setup.timeout.ms": ("5", 5),
@@ -132,7 +149,27 @@ EXAMPLES = {
 }
 IN_ZOOKEEPER = {"zookeeper.connect": "zk1", "zookeeper.username": "bob", "zookeeper.password": "p"}
 STORED = {"zookeeper.connect": "zk1", "kafka.offsets.storage": "kafka"}
-NEEDS = {"zookeeper": IN_ZOOKEEPER, "kafka.dual.commit.enabled": STORED}
+WITH_TLS = {"kafka.security.protocol": "SSL"}
+TRUST_IN_PEM = {**WITH_TLS, "kafka.ssl.truststore.type": "PEM"}
+STORES = {**WITH_TLS, "kafka.ssl.truststore.location": "/t.p12", "kafka.ssl.keystore.location": "/k.p12"}
+KEY_IN_PEM = {
+    **WITH_TLS,
+    "kafka.ssl.keystore.type": "PEM",
+    "kafka.ssl.keystore.key": "env:KEY",
+    "kafka.ssl.keystore.certificate.chain": "env:CHAIN",
+}
+NEEDS = {
+    "zookeeper": IN_ZOOKEEPER,
+    "kafka.dual.commit.enabled": STORED,
+    "tls": WITH_TLS,
+    "kafka.ssl.truststore.password": {**STORES, "kafka.ssl.keystore.password": "env:K"},
+    "kafka.ssl.truststore.certificates": TRUST_IN_PEM,
+    "kafka.ssl.keystore.location": {**WITH_TLS, "kafka.ssl.keystore.password": "env:K"},
+    "kafka.ssl.keystore.password": STORES,
+    "kafka.ssl.keystore.key": KEY_IN_PEM,
+    "kafka.ssl.keystore.certificate.chain": KEY_IN_PEM,
+    "kafka.ssl.key.password": KEY_IN_PEM,
+}
 """What must be given beside an option, or the options of a section, for it to mean something."""
 
 
@@ -142,7 +179,7 @@ def test_a_value_reaches_its_field(name: str) -> None:
     section, _, field = OPTIONS[name.lower()].target.partition(".")
     needed = NEEDS.get(name) or NEEDS.get(section) or {}
     options = parse_source({**STREAM, **needed, name: text}, streaming=True)
-    sections = {"source": options, "zookeeper": options.client.zookeeper}
+    sections = {"source": options, "zookeeper": options.client.zookeeper, "tls": options.client.tls}
     assert getattr(sections.get(section) or getattr(options, section), field) == value
 
 

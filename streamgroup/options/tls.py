@@ -1,0 +1,140 @@
+"""The options of TLS (`kafka.ssl.*`) as values, and the checks of their combinations.
+
+No value here is key material that has been read: files are read and references to secrets are followed where a
+connection is opened, in the driver and in each executor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamgroup.options.cipher_suites import TLS13
+from streamgroup.options.secrets import Secret
+
+PEM = "PEM"
+"""The type of stores that are text. The other types, JKS and PKCS12, are told apart by the bytes of the file."""
+PLAINTEXT = "PLAINTEXT"
+SSL = "SSL"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """How to secure the connections to the brokers. Names and defaults are those of Java's clients."""
+
+    enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    protocol: str = "TLSv1.3"
+    """The newest version to use, even if `enabled_protocols` has a newer one."""
+    cipher_suites: tuple[str, ...] | None = None
+    """OpenSSL's names of the allowed suites. None allows those that OpenSSL enables by default."""
+    endpoint_identification: str = "https"
+    """Empty switches the verification of host names off."""
+    truststore_type: str = "JKS"
+    truststore_location: str | None = None
+    truststore_password: Secret | None = None
+    truststore_certificates: Secret | None = None
+    keystore_type: str = "JKS"
+    keystore_location: str | None = None
+    keystore_password: Secret | None = None
+    keystore_key: Secret | None = None
+    keystore_certificate_chain: Secret | None = None
+    key_password: Secret | None = None
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions of TLS to offer, in the spelling of `enabled_protocols`; none if the options exclude all."""
+        suites = self.cipher_suites
+        allowed = {"TLSv1.2", "TLSv1.3"} if self.protocol == "TLSv1.3" else {"TLSv1.2"}
+        if suites is not None and TLS13.isdisjoint(suites):
+            allowed.discard("TLSv1.3")
+        if suites is not None and TLS13.issuperset(suites):
+            allowed.discard("TLSv1.2")
+        return tuple(version for version in self.enabled_protocols if version in allowed)
+
+    @property
+    def has_truststore(self) -> bool:
+        """Return whether the options name trusted certificates, which replace those of the operating system."""
+        return self.truststore_location is not None or self.truststore_certificates is not None
+
+    @property
+    def has_keystore(self) -> bool:
+        """Return whether the options name a certificate that identifies this client."""
+        return self.keystore_location is not None or self.keystore_key is not None
+
+
+def contradictions(options: TlsOptions) -> list[str]:
+    """Return the problems of options that exclude or require each other, as in Kafka's DefaultSslEngineFactory."""
+    return [*_of_versions(options), *_of_truststore(options), *_of_keystore(options)]
+
+
+def warnings(options: TlsOptions) -> list[str]:
+    """Return sentences for the log about settings that weaken the connection or have no effect."""
+    found = []
+    if not options.endpoint_identification:
+        found.append(
+            "host names of brokers are not verified, because kafka.ssl.endpoint.identification.algorithm is empty: any "
+            "server with a trusted certificate can pose as a broker"
+        )
+    if options.key_password is not None and not options.has_keystore:
+        found.append("ignored option kafka.ssl.key.password: no key store is set")
+    return found
+
+
+def _of_versions(options: TlsOptions) -> list[str]:
+    if options.versions:
+        return []
+    return [
+        "no version of TLS is left by kafka.ssl.enabled.protocols, kafka.ssl.protocol and kafka.ssl.cipher.suites: "
+        "each suite belongs to TLS 1.2 or to TLS 1.3. Make them agree, or leave them out"
+    ]
+
+
+def _of_truststore(options: TlsOptions) -> list[str]:
+    problems = []
+    is_pem, location = options.truststore_type == PEM, options.truststore_location
+    if options.truststore_certificates is not None:
+        if not is_pem:
+            problems.append(_needs_pem("truststore.certificates", "truststore"))
+        if location is not None:
+            problems.append(_excludes("truststore.certificates", "truststore.location"))
+    if options.truststore_password is not None:
+        if is_pem:
+            problems.append("cannot use kafka.ssl.truststore.password: PEM has no password. Remove the option")
+        elif location is None:
+            problems.append(_needs("truststore.password", "truststore.location"))
+    return problems
+
+
+def _of_keystore(options: TlsOptions) -> list[str]:
+    problems = []
+    is_pem, location = options.keystore_type == PEM, options.keystore_location
+    key, chain = options.keystore_key, options.keystore_certificate_chain
+    if key is not None or chain is not None:
+        if not is_pem:
+            problems.append(_needs_pem("keystore.key", "keystore"))
+        if key is None:
+            problems.append(_needs("keystore.certificate.chain", "keystore.key"))
+        if chain is None:
+            problems.append(_needs("keystore.key", "keystore.certificate.chain"))
+        if location is not None:
+            problems.append(_excludes("keystore.key", "keystore.location"))
+    if is_pem and options.keystore_password is not None:
+        problems.append(
+            "cannot use kafka.ssl.keystore.password: in PEM only the key has a password. Set kafka.ssl.key.password"
+        )
+    elif not is_pem and location is not None and options.keystore_password is None:
+        problems.append(_needs("keystore.location", "keystore.password"))
+    elif not is_pem and location is None and options.keystore_password is not None:
+        problems.append(_needs("keystore.password", "keystore.location"))
+    return problems
+
+
+def _needs_pem(name: str, store: str) -> str:
+    return f"cannot use kafka.ssl.{name}: it holds PEM. Set kafka.ssl.{store}.type=PEM"
+
+
+def _needs(name: str, other: str) -> str:
+    return f"kafka.ssl.{name} requires kafka.ssl.{other}. Set both"
+
+
+def _excludes(name: str, other: str) -> str:
+    return f"kafka.ssl.{name} and kafka.ssl.{other} exclude each other. Remove one of them"
