@@ -22,6 +22,7 @@
     |   +-- NoBrokerError           no broker answered within max.block.ms (a TransportError, too)
     +-- DataLossError               records have been lost
     +-- AuthError
+    |   +-- TlsError                the TLS handshake failed for a reason that no retry mends
     +-- OffsetStoreError
 
 The table of Kafka's error codes gives, for each code, its meaning, whether a retry may succeed, and the data to refresh
@@ -179,6 +180,10 @@ class DataLossError(StreamGroupError):
 
 class AuthError(StreamGroupError):
     """The broker rejected the credentials."""
+
+
+class TlsError(AuthError):
+    """The TLS handshake failed: client and broker do not trust each other, or share no version or cipher suite."""
 
 
 class OffsetStoreError(StreamGroupError):

@@ -57,7 +57,7 @@ def open_cluster(options: ClientOptions, on_change: Callable[[], None] | None = 
         return KafkaCluster(options)
     from streamgroup.cluster.registry_reader import RegistryReader  # noqa: PLC0415  (loads kazoo, which few clusters need)
 
-    return RegisteredCluster(options, RegistryReader(options.zookeeper, on_change))
+    return RegisteredCluster(options, RegistryReader(options.zookeeper, on_change, options.security_protocol))
 
 
 def kafka_of(cluster: Cluster, deadline: float) -> KafkaCluster:

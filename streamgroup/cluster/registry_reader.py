@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from streamgroup.errors import ConfigError, DecodeError, TransportError
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
+from streamgroup.options.tls import PLAINTEXT
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.wire.registrations import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
 from streamgroup.znodes import SubtreeRead, ZNode
@@ -33,8 +34,12 @@ class RegisteredBrokers:
 class RegistryReader:
     """Reads registrations. One thread uses it; another thread calls `on_change` when something read has changed."""
 
-    def __init__(self, options: ZooKeeperOptions, on_change: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, options: ZooKeeperOptions, on_change: Callable[[], None] | None = None, protocol: str = PLAINTEXT
+    ) -> None:
+        """`protocol` is the security protocol of the listeners to find; brokers before 0.9 have one listener."""
         self._on_change = on_change
+        self._protocol = protocol
         self._session = Session(options, self._on_session_event)
         self._warned: frozenset[str] = frozenset()
         self.where = self._session.where
@@ -51,7 +56,7 @@ class RegistryReader:
                 f"no brokers in {self.where}: node {BROKERS} does not exist. Check that zookeeper.connect has the "
                 "servers and the chroot of the brokers' own zookeeper.connect (0.7: zk.connect)"
             )
-        read, invalid = read_brokers(nodes)
+        read, invalid = read_brokers(nodes, self._protocol)
         self._warn_once(invalid)
         if not read:
             raise TransportError(
@@ -71,7 +76,7 @@ class RegistryReader:
             else [SubtreeRead(f"{TOPICS}/{name}") for name in topics if is_node_name(name)]
         )
         nodes = self.read([SubtreeRead(BROKERS), *wanted], deadline)
-        read, invalid = read_brokers(nodes)
+        read, invalid = read_brokers(nodes, self._protocol)
         registered = one_cluster(read, self.where) if read else RegisteredBrokers(Dialect.KAFKA07, {})
         if registered.dialect is not Dialect.KAFKA07:
             raise ConfigError(
@@ -110,13 +115,13 @@ class RegistryReader:
 # -- decoding of nodes -------------------------------------------------------------------------------------------------
 
 
-def read_brokers(nodes: Mapping[str, ZNode]) -> tuple[ReadBrokers, list[str]]:
+def read_brokers(nodes: Mapping[str, ZNode], protocol: str = PLAINTEXT) -> tuple[ReadBrokers, list[str]]:
     """Return the brokers with their dialects, and the errors of invalid registrations, which count as offline."""
     read: ReadBrokers = {}
     invalid = []
     for name, node in _below(BROKERS, nodes):
         try:
-            read[read_broker(name, node.data)] = dialect_of(node.data)
+            read[read_broker(name, node.data, protocol)] = dialect_of(node.data)
         except DecodeError as error:
             invalid.append(f"{error}. Its partitions are not read until the node is corrected")
     return read, invalid

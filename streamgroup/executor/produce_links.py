@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroup.cluster.metadata import topic_of, wants_rebootstrap
-from streamgroup.errors import ErrorCode, UnsupportedVersionError
+from streamgroup.errors import AuthError, ConfigError, ErrorCode, UnsupportedVersionError
 from streamgroup.model import Broker
 from streamgroup.net.poller import Broken, Connected, Handle, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
@@ -122,7 +122,10 @@ class ProduceLinks:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None) -> list[ev.Event]:
-        """Send and receive until there are events, or `timeout` seconds have passed. Return the events."""
+        """Send and receive until there are events, or `timeout` seconds have passed. Return the events.
+
+        Raises AuthError or ConfigError for a broker to which no retry connects.
+        """
         if self._events:
             timeout = 0.0
         elif self._questions:
@@ -137,6 +140,8 @@ class ProduceLinks:
                     self._connected(handle)
                 case ResponseReceived(handle, correlation_id, response, version):
                     self._received(handle, correlation_id, response, version)
+                case Broken(error=AuthError() | ConfigError() as error):
+                    raise error  # no retry mends it
                 case Broken(handle, error):
                     self._broken(handle, str(error))
         self._note_written()

@@ -177,6 +177,8 @@ class Connection:
 
 def _wait(link: Link, seconds: float) -> None:
     """Wait until `link` can be advanced, at most `seconds`."""
+    if link.pending:
+        return
     if link.fileno is None:
         link.resolution.wait(seconds)
         return
@@ -186,6 +188,8 @@ def _wait(link: Link, seconds: float) -> None:
 
 
 def _readable(link: Link) -> bool:
+    if link.pending:
+        return True
     poll = select.poll()
     poll.register(link.fileno or -1, select.POLLIN)
     return bool(poll.poll(0))

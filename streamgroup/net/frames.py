@@ -88,5 +88,5 @@ class FrameReader:
 def _hint(size: int) -> str:
     """Return a hint at the server that sends such a length, if it is not a Kafka broker."""
     if size >> 24 in _TLS_RECORDS:
-        return ". The server looks like a TLS listener"
+        return ". The server looks like a TLS listener: set kafka.security.protocol=SSL, or check the port"
     return ". The server speaks HTTP, not Kafka: check the port" if size == _HTTP else ""

@@ -73,8 +73,14 @@ _API_VERSIONS_V3 = HandshakeRequest(
 
 NOT_A_BROKER_HINT = (
     "It may be Kafka 0.7 (then set 'zookeeper.connect' instead of 'kafka.bootstrap.servers'), a listener with TLS or "
-    "SASL, a broker at its connection limit, or another kind of server"
+    "SASL (then set 'kafka.security.protocol'), a broker at its connection limit, or another kind of server"
 )
+
+NOT_TLS_HINT = (
+    "It may be a listener without TLS (then set kafka.security.protocol=PLAINTEXT), a broker that starts, stops or is "
+    "at its connection limit, or another kind of server"
+)
+"""The usual causes of a server that ends the connection in the TLS handshake, or says nothing."""
 
 
 class Handshake:

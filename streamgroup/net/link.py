@@ -1,8 +1,8 @@
 """A non-blocking connection: a socket that carries a `Protocol`.
 
-`advance` performs every step: name look-up, connecting to each address in turn within the setup timeout, handshake and
-traffic. The handshake may take several connections to the same address. The owner of the link waits until it can be
-advanced: `Connection` waits for one link, `Poller` for many.
+`advance` performs every step: name look-up, connecting to each address in turn within the setup timeout, TLS where the
+options ask for it, handshake and traffic. The handshake may take several connections to the same address. The owner of
+the link waits until it can be advanced: `Connection` waits for one link, `Poller` for many.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import errno
 import os
 import select
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
@@ -19,10 +18,12 @@ from typing import Any, Final
 
 from streamgroup.errors import DecodeError, StreamGroupError, TransportError
 from streamgroup.model import Dialect
-from streamgroup.net.handshake import NOT_A_BROKER_HINT, PROBE_AFTER_S
+from streamgroup.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PROBE_AFTER_S
 from streamgroup.net.protocol import Answer, Protocol
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.net.resolve import Address, Resolution
+from streamgroup.net.transport import PlainTransport, Transport
+from streamgroup.options.tls import PLAINTEXT, TlsOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.kafka07 import Request07
 from streamgroup.wire.schema import Request
@@ -30,9 +31,6 @@ from streamgroup.wire.versions import BrokerVersions
 
 _READS = 32
 """Reads per `advance` at most, so that one link does not starve the others of its thread."""
-_RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER on with 0 s: closing discards unsent bytes and sends RST."""
-
 
 AnyRequest = Request[Any] | Request07
 """A request of either dialect; a connection takes only requests of its own."""
@@ -49,7 +47,10 @@ class Phase(Enum):
 
     RESOLVING = auto()
     CONNECTING = auto()
+    TLS = auto()
+    """The handshake of TLS; a plaintext link passes it at once."""
     HANDSHAKE = auto()
+    """The handshake of Kafka's protocol."""
     READY = auto()
     CLOSED = auto()
 
@@ -75,6 +76,7 @@ class Link:
         dialect: Dialect = Dialect.KAFKA,
     ) -> None:
         self.peer = f"{host}:{port}"
+        self._host = host
         self.phase = Phase.RESOLVING
         self._options = options
         self._protocol = PROTOCOLS[dialect](self.peer, options.client_id, options.max_frame_bytes)
@@ -84,6 +86,8 @@ class Link:
         self._set_up = False
         self._causes: list[str] = []
         self._socket: socket.socket | None = None
+        """The socket while it connects; afterwards `_transport` has it."""
+        self._transport: Transport | None = None
         self.resolution = Resolution(host, port, notify)
 
     @property
@@ -106,14 +110,21 @@ class Link:
     @property
     def fileno(self) -> int | None:
         """The descriptor of the socket; None before it is opened and after it is closed."""
+        if self._transport is not None:
+            return self._transport.fileno
         return None if self._socket is None else self._socket.fileno()
 
     @property
     def interest(self) -> int:
         """The events to poll the descriptor for."""
-        if self.phase is Phase.CONNECTING:
+        if self._transport is None:
             return select.POLLOUT
-        return select.POLLIN | select.POLLOUT if self._protocol.unsent else select.POLLIN
+        return self._transport.interest(self.phase is not Phase.TLS and bool(self._protocol.unsent))
+
+    @property
+    def pending(self) -> bool:
+        """True if `advance` can read at once although the descriptor may not be readable: TLS has decrypted bytes."""
+        return self._transport is not None and self._transport.pending
 
     @property
     def due(self) -> float | None:
@@ -138,6 +149,8 @@ class Link:
                 self._resolve(now)
             if self.phase is Phase.CONNECTING:
                 self._connect(now)
+            if self.phase is Phase.TLS:
+                self._secure(now)
             if self.phase is Phase.HANDSHAKE:
                 self._shake_hands(now, answers)
             elif self.phase is Phase.READY:
@@ -169,12 +182,12 @@ class Link:
     def close(self, *, reset: bool) -> None:
         """Close the connection with FIN, or with RST, so that no request in transit takes effect later (R18)."""
         self.phase = Phase.CLOSED
-        if self._socket is None:
-            return
-        if reset:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self._socket.close()
-        self._socket = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._transport is not None:
+            self._transport.close(reset=reset)
+            self._transport = None
 
     def _resolve(self, now: float) -> None:
         if not self.resolution.done:
@@ -223,11 +236,36 @@ class Link:
             # TCP lets a socket connect to itself if the port is free and in the ephemeral range.
             code, remote = errno.ECONNREFUSED, None
         if code == 0 and remote is not None:
-            self.phase = Phase.HANDSHAKE
-            self._attempt_until = min(self._setup_until, now + PROBE_AFTER_S)
+            self._transport = self._transport_over(self._socket)
+            self._socket = None
+            self.phase = Phase.TLS
+            self._attempt_until = self._setup_until
         elif code or now >= self._attempt_until:
             self._abandon_address(os.strerror(code or errno.ETIMEDOUT))
             self._next_address(now)
+
+    def _transport_over(self, connected: socket.socket) -> Transport:
+        if self._options.security_protocol == PLAINTEXT:
+            return PlainTransport(connected)
+        # Most tasks never need it, and start faster without importing it.
+        from streamgroup.net.tls.transport import TlsTransport  # noqa: PLC0415
+
+        return TlsTransport(connected, self.peer, self._host, self._options.tls or TlsOptions())
+
+    def _secure(self, now: float) -> None:
+        """Go on with the handshake of TLS; without TLS it is done."""
+        assert self._transport is not None
+        try:
+            is_done = self._transport.shake_hands()
+        except OSError as error:
+            raise self._connection_lost(error) from error
+        if is_done:
+            self.phase = Phase.HANDSHAKE
+            self._attempt_until = min(self._setup_until, now + PROBE_AFTER_S)
+        elif now >= self._setup_until:
+            raise TransportError(
+                f"no response from broker {self.peer} to the TLS handshake within {self._setup_seconds}. {NOT_TLS_HINT}"
+            )
 
     def _open_socket(self, address: Address) -> socket.socket:
         opened = socket.socket(address.family, socket.SOCK_STREAM)
@@ -281,38 +319,46 @@ class Link:
         if not self._connect_to(self._current_address, self._setup_until):
             raise TransportError(f"cannot connect to broker {self.peer}: {'; '.join(self._causes)}")
         self._connect(now)
+        if self.phase is Phase.TLS:
+            self._secure(now)
         if self.phase is Phase.HANDSHAKE:
             self._shake_hands(now, answers)
 
     def _write(self) -> None:
-        assert self._socket is not None
+        assert self._transport is not None
         while outgoing := self._protocol.outgoing():
             try:
-                self._protocol.sent(self._socket.sendmsg(outgoing))
-            except BlockingIOError:
-                return
+                count = self._transport.send(outgoing)
             except OSError as error:
                 raise self._connection_lost(error) from error
+            if not count:
+                return
+            self._protocol.sent(count)
 
     def _read(self, answers: list[Answer]) -> None:
         """Receive until a response is complete or the socket has no bytes."""
-        assert self._socket is not None
+        assert self._transport is not None
         before = len(answers)
         for _ in range(_READS):
             space = self._protocol.space()
             try:
-                count = self._socket.recv_into(space)
-            except BlockingIOError:
-                return
+                count = self._transport.receive_into(space)
             except OSError as error:
                 raise self._connection_lost(error) from error
+            if count is None:
+                return
             if count == 0:
                 raise _HangUp(f"broker {self.peer} {self._protocol.describe_eof()}")
             self._protocol.received(count, answers)
             if len(answers) > before or count < len(space):
                 return
 
-    def _connection_lost(self, error: OSError) -> TransportError:
+    def _connection_lost(self, error: OSError) -> StreamGroupError:
+        """Return the error of a lost connection, or that of a refusal which came before the connection was READY."""
+        assert self._transport is not None
+        refusal = None if self.phase is Phase.READY else self._transport.refusal(error)
+        if refusal is not None:
+            return refusal
         kind = _HangUp if isinstance(error, ConnectionError) else TransportError
         pending = f"pending: {self.describe_pending() or 'nothing'}{self._protocol.ENDED_BY}"
         return kind(f"lost the connection to broker {self.peer}: {error}; {pending}")
@@ -322,4 +368,4 @@ class Link:
         return f"{self._options.connection_setup_timeout_ms / 1000:g} s (socket.connection.setup.timeout.ms)"
 
 
-_SETTING_UP = frozenset({Phase.RESOLVING, Phase.CONNECTING, Phase.HANDSHAKE})
+_SETTING_UP = frozenset({Phase.RESOLVING, Phase.CONNECTING, Phase.TLS, Phase.HANDSHAKE})

@@ -147,7 +147,9 @@ class Poller:
         self._waker.close()
 
     def _left(self, now: float, until: float | None) -> float | None:
-        """Return the seconds until `until`, or until the next connection setup is due."""
+        """Return the seconds until `until`, or until the next connection setup is due; 0 if a link can read at once."""
+        if any(link.pending for link in self._links.values()):
+            return 0.0
         times = [link.due for link in self._links.values() if link.due is not None]
         if until is not None:
             times.append(until)
@@ -194,8 +196,8 @@ class Poller:
 
 
 def _has_work(link: Link) -> bool:
-    """Return whether `link` may advance without a socket event: its name is looked up, or it has bytes to send."""
-    return link.fileno is None or bool(link.interest & select.POLLOUT)
+    """Return whether `link` may advance without a socket event: it has a look-up, decrypted bytes, or bytes to send."""
+    return link.fileno is None or link.pending or bool(link.interest & select.POLLOUT)
 
 
 def _is_due(link: Link, now: float) -> bool:

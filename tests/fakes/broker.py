@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -84,11 +85,17 @@ Handler = Callable[[Any, int], Any]
 
 @dataclass
 class FakeBroker:
-    """Listens on a port of its own. `handlers[request class]` is a callable `(request, version) -> what to do`."""
+    """Listens on a port of its own. `handlers[request class]` is a callable `(request, version) -> what to do`.
+
+    With the context `tls` the listener speaks TLS.
+    """
 
     handlers: dict[type[Request[Any]], Handler]
+    tls: ssl.SSLContext | None = None
     requests: list[tuple[str, int, Any]] = field(default_factory=list)
     connections: int = 0
+    refused: list[OSError] = field(default_factory=list)
+    """The errors of failed TLS handshakes."""
     resets: int = 0
     ends: int = 0
 
@@ -118,7 +125,8 @@ class FakeBroker:
         """Close all connections."""
         for connected in self._sockets:
             with contextlib.suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
+                # Not SSLSocket's own, which would break the thread that reads.
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     def _note(self, **counts: int) -> None:
         with self._changed:
@@ -131,11 +139,17 @@ class FakeBroker:
             while True:
                 connected, _ = self._listener.accept()
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._sockets.append(connected)
                 self._note(connections=1)
                 threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
 
-    def _serve(self, connected: socket.socket) -> None:
+    def _serve(self, accepted: socket.socket) -> None:
+        try:
+            connected = accepted if self.tls is None else self.tls.wrap_socket(accepted, server_side=True)
+        except OSError as error:
+            self.refused.append(error)
+            accepted.close()
+            return
+        self._sockets.append(connected)
         with connected:
             try:
                 for frame in _frames(connected):

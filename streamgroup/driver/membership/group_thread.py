@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from streamgroup.driver.membership.executor import RunInbox
-from streamgroup.errors import StreamGroupError, TransportError, UnsupportedVersionError
+from streamgroup.errors import AuthError, ConfigError, StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.group.member import MemberAction
@@ -126,6 +126,8 @@ class GroupThread:
                     if answered is not None and self._due.pop(answered[0].token, None) is not None:
                         yield ev.RequestAnswered(answered[0].token, event.response, answered[1])
                 case Broken():
+                    if isinstance(event.error, AuthError | ConfigError):  # no retry mends it
+                        self._inbox.post(ThreadFailed(event.error))
                     yield from self._broken(lane, str(event.error))
         yield from self._overdue(now)
 

@@ -1,3 +1,4 @@
+import ssl
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -5,6 +6,7 @@ import pytest
 
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions
+from tests.certificates import Authority
 from tests.fakes.broker import FakeBroker
 
 
@@ -20,8 +22,8 @@ def broker() -> Iterator[Callable[..., FakeBroker]]:
     """Starts a fake broker; all are stopped at the end."""
     brokers: list[FakeBroker] = []
 
-    def start(handlers: dict[Any, Any]) -> FakeBroker:
-        brokers.append(FakeBroker(handlers))
+    def start(handlers: dict[Any, Any], tls: ssl.SSLContext | None = None) -> FakeBroker:
+        brokers.append(FakeBroker(handlers, tls))
         return brokers[-1]
 
     yield start
@@ -39,3 +41,8 @@ def options() -> Callable[..., ClientOptions]:
         return ClientOptions(bootstrap_servers=servers, **{**shorter, **others})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def authority() -> Authority:
+    return Authority()

@@ -1,0 +1,268 @@
+"""Reads the certificates to trust, and the client's own key and certificates, from PEM and PKCS12.
+
+Errors are ConfigErrors, which name the option, this machine, the file and the cause. They never show a password or a
+part of a key.
+"""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from streamgroup.errors import ConfigError
+from streamgroup.net.tls.pem import Block, blocks_of
+from streamgroup.options.secrets import Secret
+from streamgroup.options.tls import PEM, TlsOptions
+
+T = TypeVar("T")
+
+_JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+"""The first bytes of Java's own formats, JKS and JCEKS."""
+_DER = b"\x30"
+"""The first byte of a PKCS12 store, as of every DER sequence."""
+_BEGIN = b"-----BEGIN "
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Identity:
+    """The client's private key and its certificate chain, both as PEM. `repr` shows neither."""
+
+    origin: str
+    """The option and the file that they come from, for messages."""
+    pem: bytes
+
+    def __repr__(self) -> str:
+        return f"Identity({self.origin})"
+
+
+class _Origin(NamedTuple):
+    """Where material comes from: the option without its prefix `kafka.ssl.`, and the file if there is one."""
+
+    option: str
+    path: str | None = None
+
+    def __str__(self) -> str:
+        file = "" if self.path is None else f", file {self.path}"
+        return f"option kafka.ssl.{self.option} on host {socket.gethostname()}{file}"
+
+    @property
+    def type_option(self) -> str:
+        return f"kafka.ssl.{self.option.partition('.')[0]}.type"
+
+    def problem(self, what: str, cause: str, next_step: str) -> ConfigError:
+        return ConfigError(f"cannot use {what} of {self}: {cause}. {next_step}")
+
+
+_TRUST = "the trusted certificates"
+_CERTIFICATE = "the client certificate"
+_KEY = "the private key"
+
+
+def trusted_certificates(options: TlsOptions) -> bytes | None:
+    """Return the certificates to trust, one after the other in DER; None where the operating system's are trusted.
+
+    Raises ConfigError.
+    """
+    if options.truststore_certificates is not None:
+        origin = _Origin("truststore.certificates")
+        text = options.truststore_certificates.reveal("kafka.ssl.truststore.certificates")
+        certificates = _certificates(blocks_of(text), origin, _TRUST)
+    elif options.truststore_location is not None:
+        origin = _Origin("truststore.location", options.truststore_location)
+        data = _read(origin, _TRUST)
+        if _is_pem(data, options.truststore_type, origin, _TRUST):
+            certificates = _certificates(blocks_of(data.decode("utf-8", "replace")), origin, _TRUST)
+        else:
+            store = _pkcs12(data, options.truststore_password, "truststore.password", origin, _TRUST)
+            certificates = [entry.certificate for entry in (store.cert, *store.additional_certs) if entry is not None]
+    else:
+        return None
+    if not certificates:
+        raise origin.problem(_TRUST, "there is no certificate in it", "Import the authority's certificate")
+    return b"".join(certificate.public_bytes(serialization.Encoding.DER) for certificate in certificates)
+
+
+def client_identity(options: TlsOptions, now: datetime) -> Identity | None:
+    """Return the client's key and certificates; None without a key store. `now` has a time zone.
+
+    Raises ConfigError, also if the certificate has expired or does not belong to the key.
+    """
+    if options.keystore_key is not None and options.keystore_certificate_chain is not None:
+        origin = _Origin("keystore.certificate.chain")
+        key_origin = _Origin("keystore.key")
+        keys = blocks_of(options.keystore_key.reveal("kafka.ssl.keystore.key"))
+        chain_text = options.keystore_certificate_chain.reveal("kafka.ssl.keystore.certificate.chain")
+        key = _private_key(keys, options.key_password, key_origin)
+        chain = _certificates(blocks_of(chain_text), origin, _CERTIFICATE)
+    elif options.keystore_location is not None:
+        origin = _Origin("keystore.location", options.keystore_location)
+        key, chain = _from_file(options, origin)
+    else:
+        return None
+    if not chain:
+        raise origin.problem(_CERTIFICATE, "there is no certificate in it", "Add the certificate of the key")
+    _check(key, chain[0], origin, now)
+    key_pem: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    chain_pem = b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in chain)
+    return Identity(str(origin), key_pem + chain_pem)
+
+
+def _from_file(options: TlsOptions, origin: _Origin) -> tuple[Any, list[x509.Certificate]]:
+    data = _read(origin, _CERTIFICATE)
+    if _is_pem(data, options.keystore_type, origin, _CERTIFICATE):
+        blocks = blocks_of(data.decode("utf-8", "replace"))
+        key = _private_key(blocks, options.key_password, origin)
+        return key, _certificates(blocks, origin, _CERTIFICATE)
+    store = _pkcs12(data, options.keystore_password, "keystore.password", origin, _CERTIFICATE)
+    _check_key_password(options, origin)
+    if store.key is None:
+        raise origin.problem(_KEY, "there is no private key in it", "Import the key with its certificate")
+    chain = [entry.certificate for entry in (store.cert, *store.additional_certs) if entry is not None]
+    return store.key, chain
+
+
+def _check_key_password(options: TlsOptions, origin: _Origin) -> None:
+    """Refuse a key with a password of its own, which Java's PKCS12 does not have either."""
+    if options.key_password is None or options.keystore_password is None:
+        return
+    of_key = options.key_password.reveal("kafka.ssl.key.password")
+    if of_key != options.keystore_password.reveal("kafka.ssl.keystore.password"):
+        raise origin.problem(
+            _KEY,
+            "kafka.ssl.key.password differs from kafka.ssl.keystore.password, and PKCS12 has one password",
+            "Leave kafka.ssl.key.password out",
+        )
+
+
+def _read(origin: _Origin, what: str) -> bytes:
+    assert origin.path is not None
+    try:
+        data = Path(origin.path).read_bytes()
+    except OSError as error:
+        raise origin.problem(
+            what,
+            error.strerror or type(error).__name__,
+            "The file must exist on the driver and on each executor, readable for the user of Spark",
+        ) from None
+    if not data:
+        raise origin.problem(what, "the file is empty", "Write the store again")
+    return data
+
+
+def _is_pem(data: bytes, declared: str, origin: _Origin, what: str) -> bool:
+    """Return whether a file is PEM, and not PKCS12. Raises ConfigError for another format than the declared one.
+
+    Java takes PKCS12 for `JKS`, and its keytool has written PKCS12 into `.jks` files since Java 9.
+    """
+    if data.startswith(_JKS):
+        raise origin.problem(what, "the file is a JKS store, which only Java reads", _conversion(origin))
+    has_pem, is_pem = _BEGIN in data, declared == PEM
+    if has_pem is is_pem and (has_pem or data.startswith(_DER)):
+        return is_pem
+    if has_pem:
+        raise origin.problem(what, f"the file is PEM, not {declared}", f"Set {origin.type_option}=PEM")
+    if data.startswith(_DER):
+        return_to = f"Set {origin.type_option}=PKCS12"
+        raise origin.problem(what, "the file is not PEM; it looks like PKCS12", return_to)
+    raise origin.problem(what, f"the format is unknown: neither PEM nor PKCS12 (declared {declared})", "Check the path")
+
+
+def _conversion(origin: _Origin) -> str:
+    """Return the commands and options that replace a JKS store. keytool asks for the passwords."""
+    assert origin.path is not None
+    source, target = Path(origin.path), Path(origin.path).with_suffix(".p12")
+    return (
+        f"Convert it: keytool -importkeystore -srckeystore {shlex.quote(str(source))} -srcstoretype JKS -destkeystore "
+        f"{shlex.quote(str(target))} -deststoretype PKCS12. Then set kafka.ssl.{origin.option}={target}"
+    )
+
+
+def _pkcs12(data: bytes, password: Secret | None, option: str, origin: _Origin, what: str) -> Any:
+    revealed = None if password is None else password.reveal(f"kafka.ssl.{option}").encode()
+    try:
+        return pkcs12.load_pkcs12(data, revealed)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        if _parses(lambda: x509.load_der_x509_certificate(data)):
+            raise origin.problem(
+                what,
+                "the file is one certificate in DER, not a PKCS12 store",
+                f"Convert it: openssl x509 -inform der -in {shlex.quote(str(origin.path))}, and set "
+                f"{origin.type_option}=PEM",
+            ) from None
+        if isinstance(error, UnsupportedAlgorithm):
+            raise origin.problem(
+                what, "its encryption is not supported", "Write the store again with keytool of Java 17 or later"
+            ) from None
+        cause = "wrong password, or a damaged file" if revealed is not None else "it has a password"
+        raise origin.problem(what, cause, f"Check kafka.ssl.{option}") from None
+
+
+def _certificates(blocks: list[Block], origin: _Origin, what: str) -> list[x509.Certificate]:
+    """Return the certificates in `blocks`. Blocks of other kinds are left to the caller."""
+    try:
+        return [x509.load_der_x509_certificate(block.decoded()) for block in blocks if block.is_certificate]
+    except ValueError as error:
+        raise origin.problem(what, f"damaged certificate: {_line(error)}", "Write the PEM again") from None
+
+
+def _private_key(blocks: list[Block], password: Secret | None, origin: _Origin) -> Any:
+    block = next((block for block in blocks if block.is_private_key), None)
+    if block is None:
+        raise origin.problem(_KEY, "there is no private key in it", "Add the block BEGIN PRIVATE KEY")
+    is_encrypted = "ENCRYPTED" in block.label or "ENCRYPTED" in block.body
+    if is_encrypted and password is None:
+        raise origin.problem(_KEY, "it is encrypted, and no password is set", "Set kafka.ssl.key.password")
+    revealed = password.reveal("kafka.ssl.key.password").encode() if is_encrypted and password is not None else None
+    try:
+        return serialization.load_pem_private_key(block.canonical(), revealed)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # The cause is left out, since it may quote the key.
+        if is_encrypted:
+            raise origin.problem(_KEY, "wrong password, or a damaged key", "Check kafka.ssl.key.password") from None
+        raise origin.problem(_KEY, "the key is damaged or of an unknown kind", "Write it as PKCS8") from None
+
+
+def _check(key: Any, certificate: x509.Certificate, origin: _Origin, now: datetime) -> None:
+    """Raise ConfigError if `certificate` is not that of `key`, or is not valid at `now`."""
+    encoding = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    if certificate.public_key().public_bytes(*encoding) != key.public_key().public_bytes(*encoding):
+        raise origin.problem(
+            _CERTIFICATE,
+            f"the first certificate ({_name(certificate)}) does not belong to the private key",
+            "Put the certificate of the key first, its authorities behind it",
+        )
+    since, until = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > until:
+        cause = f"the certificate of {_name(certificate)} has expired on {until:%Y-%m-%d %H:%M} UTC"
+        raise origin.problem(_CERTIFICATE, cause, "Renew it")
+    if now < since:
+        cause = f"the certificate of {_name(certificate)} is not valid before {since:%Y-%m-%d %H:%M} UTC"
+        raise origin.problem(_CERTIFICATE, cause, "Check the clock of this machine")
+
+
+def _name(certificate: x509.Certificate) -> str:
+    return certificate.subject.rfc4514_string() or "an empty subject"
+
+
+def _parses(parse: Callable[[], object]) -> bool:
+    try:
+        parse()
+    except ValueError:
+        return False
+    return True
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

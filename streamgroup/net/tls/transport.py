@@ -1,0 +1,158 @@
+"""TLS over one connected socket, by Python's `ssl` without waiting.
+
+OpenSSL may want to write in order to read (a key update) and the other way round; `interest` tells the poll which. It
+decrypts whole records, of up to 16 KiB, so bytes may be left inside it while the descriptor is not readable: `pending`.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+
+from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.net.handshake import NOT_TLS_HINT
+from streamgroup.net.tls.contexts import CONTEXTS, Contexts
+from streamgroup.net.tls.refusals import refusal, suite_refusal, tls_error
+from streamgroup.net.transport import Transport
+from streamgroup.options.tls import TlsOptions
+
+_RECORDS = 256
+"""Records for one call of `receive_into` at most, 4 MiB, so that one connection does not starve the others."""
+
+_ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""How `ssl` reports a connection that is over, besides ConnectionError."""
+
+
+class TlsTransport(Transport):
+    """TLS to `host`, whose name the broker's certificate must have. `peer` is `host:port`, for messages.
+
+    Raises ConfigError for key material that cannot be used.
+    """
+
+    _socket: ssl.SSLSocket
+
+    def __init__(
+        self, connected: socket.socket, peer: str, host: str, options: TlsOptions, contexts: Contexts = CONTEXTS
+    ) -> None:
+        self._peer, self._options = peer, options
+        # Certificates have names without the final dot of DNS, and addresses of IPv6 without a zone.
+        self._host = host.partition("%")[0].removesuffix(".")
+        self._awaited = select.POLLOUT
+        """The events that the handshake waits for; later those that reading waits for."""
+        self._sends_when_readable = False
+        self._failure: OSError | None = None
+        """An error that came behind received bytes; the next call raises it."""
+        context = contexts.get(options)
+        try:
+            self._socket = context.wrap_socket(connected, server_hostname=self._host, do_handshake_on_connect=False)
+        except OSError as error:
+            raise TransportError(f"lost the connection to broker {peer} before the TLS handshake: {error}") from error
+        except ValueError as error:  # OpenSSL takes no empty name and none that begins with a dot
+            raise tls_error(peer, f"invalid host name {host!r}: {error}", "Correct advertised.listeners") from error
+
+    def shake_hands(self) -> bool:
+        try:
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            self._awaited = select.POLLIN
+            return False
+        except ssl.SSLWantWriteError:
+            self._awaited = select.POLLOUT
+            return False
+        except (ConnectionError, *_ENDS) as error:
+            raise TransportError(
+                f"broker {self._peer} closed the connection in the TLS handshake: {error}. {NOT_TLS_HINT}"
+            ) from error
+        self._awaited = select.POLLIN
+        self._check_suite()
+        return True
+
+    def interest(self, has_unsent: bool) -> int:
+        if has_unsent and not self._sends_when_readable:
+            return self._awaited | select.POLLOUT
+        return self._awaited
+
+    @property
+    def pending(self) -> bool:
+        return self._failure is not None or self._socket.pending() > 0
+
+    def send(self, pieces: Sequence[memoryview]) -> int:
+        """Send piece by piece, since TLS has no way to gather them. OpenSSL takes a record of each at a time.
+
+        A refused write must be repeated with the same bytes, which may have moved and may have more behind them: the
+        caller sends the first unsent bytes again.
+        """
+        sent = 0
+        self._sends_when_readable = False
+        try:
+            for piece in pieces:
+                at = 0
+                while at < len(piece):
+                    count = self._socket.send(piece[at:])
+                    at += count
+                    sent += count
+        except ssl.SSLWantWriteError:
+            return sent
+        except ssl.SSLWantReadError:
+            self._sends_when_readable = True
+            return sent
+        except (ConnectionError, *_ENDS) as error:
+            raise self._lost(error) from error
+        return sent
+
+    def receive_into(self, space: memoryview) -> int | None:
+        if self._failure is not None:
+            raise self._failure
+        received = 0
+        self._awaited = select.POLLIN
+        try:
+            for _ in range(_RECORDS):
+                count = self._socket.recv_into(space[received:])
+                received += count
+                if not count or received == len(space):
+                    break
+        except ssl.SSLWantReadError:
+            return received or None
+        except ssl.SSLWantWriteError:
+            self._awaited = select.POLLOUT
+            return received or None
+        except OSError as error:
+            failure = ConnectionResetError(str(error)) if isinstance(error, _ENDS) else error
+            if not received:
+                raise failure from error
+            self._failure = failure
+        return received
+
+    def close(self, *, reset: bool) -> None:
+        """Close the connection, with close_notify before a FIN."""
+        if not reset:
+            with suppress(OSError, ValueError):  # it does not wait for the broker's own
+                self._socket.unwrap()
+        super().close(reset=reset)
+
+    def refusal(self, error: OSError) -> StreamGroupError | None:
+        return refusal(error, self._peer, self._host, self._options)
+
+    def _check_suite(self) -> None:
+        """Refuse a suite that the options do not list: Python offers all suites of TLS 1.3."""
+        allowed, chosen = self._options.cipher_suites, self._socket.cipher()
+        if allowed is not None and chosen is not None and chosen[0] not in allowed:
+            raise suite_refusal(self._peer, chosen[0])
+
+    def _lost(self, error: OSError) -> OSError:
+        """Return the alert that the broker has sent before it closed the connection, or else `error`.
+
+        With TLS 1.3 a broker refuses the client's certificate only after the client has begun to send.
+        """
+        try:
+            self._socket.recv(1)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, *_ENDS):
+            pass
+        except ssl.SSLError as alert:
+            return alert
+        except OSError:
+            pass
+        return error if isinstance(error, ConnectionError) else ConnectionResetError(str(error))

@@ -1,0 +1,94 @@
+"""The bytes of one connected socket, which is never waited for: plain here, encrypted in `tls/transport.py`."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from streamgroup.errors import StreamGroupError
+
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER on with 0 s: closing discards unsent bytes and sends RST."""
+
+
+class Transport(ABC):
+    """One connected, non-blocking socket. Its methods raise OSError where the connection is lost."""
+
+    _socket: socket.socket
+
+    @property
+    def fileno(self) -> int:
+        """The descriptor of the socket."""
+        return self._socket.fileno()
+
+    def close(self, *, reset: bool) -> None:
+        """Close the connection with FIN, or with RST, so that no bytes in transit take effect later."""
+        if reset:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._socket.close()
+
+    @abstractmethod
+    def shake_hands(self) -> bool:
+        """Go on with the handshake of the transport, and return whether it is done.
+
+        Raises a StreamGroupError for a failed handshake that no retry mends.
+        """
+
+    @abstractmethod
+    def interest(self, has_unsent: bool) -> int:
+        """Return the events to poll the descriptor for. `has_unsent` says that there are bytes to send."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> bool:
+        """True if `receive_into` has bytes at once although the descriptor may not be readable."""
+
+    @abstractmethod
+    def send(self, pieces: Sequence[memoryview]) -> int:
+        """Send the first bytes of `pieces`, and return their number; 0 if the socket takes none now."""
+
+    @abstractmethod
+    def receive_into(self, space: memoryview) -> int | None:
+        """Receive into `space`, and return the number of bytes; 0 at the end of the stream, None if there are none yet.
+
+        Fewer bytes than `space` holds mean that the rest has not arrived, or that it is the turn of other connections.
+        """
+
+    @abstractmethod
+    def refusal(self, error: OSError) -> StreamGroupError | None:
+        """Return the error for `error`, which came before the first response, if no retry mends it."""
+
+
+class PlainTransport(Transport):
+    """TCP without encryption."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    def shake_hands(self) -> bool:
+        return True
+
+    def interest(self, has_unsent: bool) -> int:
+        return select.POLLIN | select.POLLOUT if has_unsent else select.POLLIN
+
+    @property
+    def pending(self) -> bool:
+        return False
+
+    def send(self, pieces: Sequence[memoryview]) -> int:
+        try:
+            return self._socket.sendmsg(pieces)
+        except BlockingIOError:
+            return 0
+
+    def receive_into(self, space: memoryview) -> int | None:
+        try:
+            return self._socket.recv_into(space)
+        except BlockingIOError:
+            return None
+
+    def refusal(self, error: OSError) -> StreamGroupError | None:
+        return None
