@@ -255,11 +255,7 @@ class Link:
     def _secure(self, now: float) -> None:
         """Go on with the handshake of TLS; without TLS it is done."""
         assert self._transport is not None
-        try:
-            is_done = self._transport.shake_hands()
-        except OSError as error:
-            raise self._connection_lost(error) from error
-        if is_done:
+        if self._transport.shake_hands():
             self.phase = Phase.HANDSHAKE
             self._attempt_until = min(self._setup_until, now + PROBE_AFTER_S)
         elif now >= self._setup_until:

@@ -15,7 +15,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Transport(ABC):
-    """One connected, non-blocking socket. Its methods raise OSError where the connection is lost."""
+    """One connected, non-blocking socket. `send` and `receive_into` raise OSError if the connection is lost."""
 
     _socket: socket.socket
 
@@ -34,7 +34,7 @@ class Transport(ABC):
     def shake_hands(self) -> bool:
         """Go on with the handshake of the transport, and return whether it is done.
 
-        Raises a StreamGroupError for a failed handshake that no retry mends.
+        Raises TransportError if the connection is lost, and another StreamGroupError where no retry mends the failure.
         """
 
     @abstractmethod

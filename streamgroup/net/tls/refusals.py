@@ -72,8 +72,8 @@ def refusal(error: OSError, peer: str, host: str, options: TlsOptions) -> TlsErr
         cause, next_step = _distrust(error, host, options)
     elif isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
         return None
-    elif isinstance(error, ssl.SSLError) and error.reason not in _TRANSIENT:
-        cause, next_step = _of_reason(error.reason or str(error), options)
+    elif isinstance(error, ssl.SSLError) and (reason := getattr(error, "reason", None) or str(error)) not in _TRANSIENT:
+        cause, next_step = _of_reason(reason, options)
     else:
         return None
     return tls_error(peer, cause, next_step)

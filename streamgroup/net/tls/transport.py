@@ -19,6 +19,8 @@ from streamgroup.net.tls.refusals import refusal, suite_refusal, tls_error
 from streamgroup.net.transport import Transport
 from streamgroup.options.tls import TlsOptions
 
+_RECORD = 16 * 1024
+"""The most bytes of one record. Larger writes would tell of their progress only at their end."""
 _RECORDS = 256
 """Records for one call of `receive_into` at most, 4 MiB, so that one connection does not starve the others."""
 
@@ -62,10 +64,9 @@ class TlsTransport(Transport):
         except ssl.SSLWantWriteError:
             self._awaited = select.POLLOUT
             return False
-        except (ConnectionError, *_ENDS) as error:
-            raise TransportError(
-                f"broker {self._peer} closed the connection in the TLS handshake: {error}. {NOT_TLS_HINT}"
-            ) from error
+        except OSError as error:
+            lost = f"lost the connection to broker {self._peer} in the TLS handshake: {error}. {NOT_TLS_HINT}"
+            raise self.refusal(error) or TransportError(lost) from error
         self._awaited = select.POLLIN
         self._check_suite()
         return True
@@ -80,10 +81,10 @@ class TlsTransport(Transport):
         return self._failure is not None or self._socket.pending() > 0
 
     def send(self, pieces: Sequence[memoryview]) -> int:
-        """Send piece by piece, since TLS has no way to gather them. OpenSSL takes a record of each at a time.
+        """Send record by record, since TLS has no way to gather pieces.
 
-        A refused write must be repeated with the same bytes, which may have moved and may have more behind them: the
-        caller sends the first unsent bytes again.
+        OpenSSL insists that a refused write is repeated with the same bytes. They may have moved and may have more
+        behind them, so it is enough that the caller begins with the first unsent byte.
         """
         sent = 0
         self._sends_when_readable = False
@@ -91,7 +92,7 @@ class TlsTransport(Transport):
             for piece in pieces:
                 at = 0
                 while at < len(piece):
-                    count = self._socket.send(piece[at:])
+                    count = self._socket.send(piece[at : at + _RECORD])
                     at += count
                     sent += count
         except ssl.SSLWantWriteError:

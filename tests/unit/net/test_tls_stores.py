@@ -1,0 +1,301 @@
+"""Reading key stores and trust stores."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from streamgroup.errors import ConfigError
+from streamgroup.net.tls.memory_file import readable_path
+from streamgroup.net.tls.pem import blocks_of
+from streamgroup.net.tls.stores import client_identity, trusted_certificates
+from streamgroup.options.secrets import Secret
+from streamgroup.options.tls import TlsOptions
+from tests.certificates import DAY, Authority, Issued
+
+NOW = datetime.now(UTC)
+HOST = socket.gethostname()
+
+
+@pytest.fixture(scope="module")
+def issued(authority: Authority) -> Issued:
+    return authority.issue(name="client")
+
+
+def trust(location: Path | str | None = None, kind: str = "JKS", password: str | None = None, **others: Any) -> Any:
+    path = None if location is None else str(location)
+    secret = None if password is None else Secret(password)
+    return trusted_certificates(
+        TlsOptions(truststore_type=kind, truststore_location=path, truststore_password=secret, **others)
+    )
+
+
+def identity(location: Path | None = None, kind: str = "PKCS12", password: str | None = "pw", **others: Any) -> Any:
+    path = None if location is None else str(location)
+    secret = None if password is None or kind == "PEM" else Secret(password)
+    options = TlsOptions(keystore_type=kind, keystore_location=path, keystore_password=secret, **others)
+    return client_identity(options, NOW)
+
+
+def inline(key: str, chain: str, **others: Any) -> Any:
+    return identity(kind="PEM", keystore_key=Secret(key), keystore_certificate_chain=Secret(chain), **others)
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def der(*certificates: x509.Certificate) -> bytes:
+    return b"".join(each.public_bytes(serialization.Encoding.DER) for each in certificates)
+
+
+def cause(*parts: str) -> str:
+    """Return the pattern of an error with these parts in this order."""
+    return "(?s:.*)".join(map(re.escape, parts))
+
+
+# -- certificates to trust -----------------------------------------------------------------------------------------
+
+
+def test_without_a_trust_store_the_system_decides() -> None:
+    assert trust() is None
+    assert identity() is None
+
+
+def test_all_certificates_of_a_pem_file_are_trusted(authority: Authority, tmp_path: Path) -> None:
+    other = Authority("other")
+    file = written(tmp_path / "ca.pem", f"# die Behörde\n{authority.pem}and another one:\n{other.pem}")
+    assert trust(file, "PEM") == der(authority.certificate, other.certificate)
+
+
+def test_pem_may_stand_in_the_option_or_behind_a_reference(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = der(authority.certificate)
+    file = written(tmp_path / "ca.pem", authority.pem)
+    monkeypatch.setenv("CA", authority.pem)
+    for text in (authority.pem, authority.pem.replace("\n", " "), f"file:{file}", "env:CA"):
+        assert trust(kind="PEM", truststore_certificates=Secret(text)) == expected
+
+
+@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+@pytest.mark.parametrize("password", ["pw", None])
+def test_the_certificates_of_a_pkcs12_file_are_trusted(
+    kind: str, password: str | None, authority: Authority, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "trust.jks", authority.truststore(password))
+    assert trust(file, kind, password) == der(authority.certificate)
+
+
+@pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
+def test_the_stores_of_keytool_are_read_or_refused_with_a_command_that_works(
+    kind: str, authority: Authority, tmp_path: Path
+) -> None:
+    ca, store = written(tmp_path / "ca.pem", authority.pem), tmp_path / "my trust.jks"
+    keytool("-importcert", "-noprompt", "-alias", "ca", "-file", ca, "-keystore", store, "-storetype", kind)
+    if kind == "JKS":
+        with pytest.raises(ConfigError, match=cause(str(store), "is a JKS store", "Convert it: keytool ")) as caught:
+            trust(store, password=PASSWORD)
+        command = str(caught.value).partition("Convert it: ")[2].partition(". Then set ")[0]
+        assert PASSWORD not in str(caught.value)
+        passwords = f" -srcstorepass {PASSWORD} -deststorepass {PASSWORD}"
+        subprocess.run(command + passwords, shell=True, check=True, capture_output=True)
+        assert str(caught.value).endswith(f"Then set kafka.ssl.truststore.location={tmp_path / 'my trust.p12'}")
+        store = tmp_path / "my trust.p12"
+    assert trust(store, password=PASSWORD) == der(authority.certificate)
+
+
+PASSWORD = "changeit"
+
+
+def keytool(*arguments: str | Path) -> None:
+    subprocess.run(["keytool", *map(str, arguments), "-storepass", PASSWORD], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "why"),
+    [
+        (b"", "PEM", ("the file is empty",)),
+        (b"hello", "PEM", ("the format is unknown",)),
+        (b"hello", "JKS", ("the format is unknown",)),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "PEM", ("damaged certificate",)),
+        (b"-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----", "PEM", ("is not valid base64",)),
+        (b"-----BEGIN X-----\nAAAA\n-----END X-----", "PEM", ("there is no certificate in it",)),
+        (b"-----BEGIN X-----", "PKCS12", ("the file is PEM, not PKCS12", "Set kafka.ssl.truststore.type=PEM")),
+        (b"0\x82\0\1x", "PEM", ("looks like PKCS12", "Set kafka.ssl.truststore.type=PKCS12")),
+        (b"0\x82\0\1x", "JKS", ("wrong password, or a damaged file", "Check kafka.ssl.truststore.password")),
+        (b"\xce\xce\xce\xce", "PEM", ("is a JKS store", "keytool -importkeystore")),
+    ],
+)
+def test_a_file_of_another_format_is_refused(content: bytes, kind: str, why: tuple[str, ...], tmp_path: Path) -> None:
+    file = written(tmp_path / "store", content)
+    start = f"cannot use the trusted certificates of option kafka.ssl.truststore.location on host {HOST}, file {file}: "
+    with pytest.raises(ConfigError, match=cause(start, *why)):
+        trust(file, kind, "secret")
+
+
+def test_a_certificate_in_der_is_refused_with_the_command_that_converts_it(
+    authority: Authority, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "ca.der", der(authority.certificate))
+    with pytest.raises(ConfigError, match=cause("one certificate in DER", "openssl x509 -inform der", "type=PEM")):
+        trust(file, password="pw")
+
+
+def test_a_missing_file_is_named_with_its_option_and_the_host(tmp_path: Path) -> None:
+    where = f"kafka.ssl.truststore.location on host {HOST}, file {tmp_path}/none: No such file or directory. "
+    with pytest.raises(ConfigError, match=cause(where, "on the driver and on each executor")):
+        trust(tmp_path / "none")
+
+
+def test_a_directory_and_a_file_without_permission_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="Is a directory"):
+        trust(tmp_path)
+
+    def denied(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(ConfigError, match="Permission denied"):
+        trust(tmp_path / "secret")
+
+
+@pytest.mark.parametrize(("password", "why"), [("wrong", "wrong password"), (None, "it has a password")])
+def test_a_wrong_password_is_named_and_not_shown(
+    password: str | None, why: str, authority: Authority, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "trust.p12", authority.truststore("right"))
+    with pytest.raises(ConfigError, match=cause(why, "Check kafka.ssl.truststore.password")) as caught:
+        trust(file, "PKCS12", password)
+    assert "right" not in str(caught.value)
+    assert "wrong." not in str(caught.value)
+
+
+def test_a_reference_that_leads_nowhere_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"option kafka\.ssl\.truststore\.certificates: .*'NOTHING' is not set"):
+        trust(kind="PEM", truststore_certificates=Secret("env:NOTHING"))
+
+
+# -- the client's own certificate ----------------------------------------------------------------------------------
+
+
+def test_a_key_and_its_chain_come_from_pkcs12(tmp_path: Path) -> None:
+    root = Authority("root")
+    issued = Authority("intermediate", parent=root).issue()
+    file = written(tmp_path / "key.p12", issued.pkcs12("pw"))
+    assert identity(file).pem.decode() == issued.key_pem() + issued.certificate_pem
+    assert repr(identity(file)) == f"Identity(option kafka.ssl.keystore.location on host {HOST}, file {file})"
+
+
+def test_a_key_and_its_chain_come_from_a_pem_file_in_any_order(issued: Issued, tmp_path: Path) -> None:
+    for content in (issued.key_pem() + issued.certificate_pem, issued.certificate_pem + issued.key_pem()):
+        file = written(tmp_path / "key.pem", content)
+        assert identity(file, "PEM").pem.decode() == issued.key_pem() + issued.certificate_pem
+
+
+def test_an_encrypted_key_needs_its_password(issued: Issued, tmp_path: Path) -> None:
+    file = written(tmp_path / "key.pem", issued.key_pem("secret") + issued.certificate_pem)
+    found = identity(file, "PEM", key_password=Secret("secret"))
+    assert found.pem.decode() == issued.key_pem() + issued.certificate_pem
+    with pytest.raises(ConfigError, match=cause("it is encrypted, and no password is set. Set kafka.ssl.key.password")):
+        identity(file, "PEM")
+    with pytest.raises(ConfigError, match=cause("wrong password, or a damaged key. Check kafka.ssl.key.password")):
+        identity(file, "PEM", key_password=Secret("other"))
+
+
+def test_a_password_that_the_key_does_not_need_is_not_used(issued: Issued) -> None:
+    assert inline(issued.key_pem(), issued.certificate_pem, key_password=Secret("x")) is not None
+
+
+def test_a_key_in_openssls_old_format_is_read(issued: Issued) -> None:
+    old = issued.key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.BestAvailableEncryption(b"secret"),
+    ).decode()
+    assert "Proc-Type: 4,ENCRYPTED" in old
+    assert inline(old, issued.certificate_pem, key_password=Secret("secret")) is not None
+
+
+def test_a_key_in_the_options_may_stand_on_one_line(issued: Issued) -> None:
+    key, chain = (text.replace("\n", " ") for text in (issued.key_pem(), issued.certificate_pem))
+    assert inline(key, chain).pem.decode() == issued.key_pem() + issued.certificate_pem
+
+
+def test_a_key_without_its_parts_is_refused(issued: Issued, authority: Authority, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=cause("option kafka.ssl.keystore.key on host", "no private key in it")):
+        inline(issued.certificate_pem, issued.certificate_pem)
+    with pytest.raises(ConfigError, match=cause("keystore.certificate.chain on host", "no certificate in it")):
+        inline(issued.key_pem(), issued.key_pem())
+    with pytest.raises(ConfigError, match="there is no private key in it"):
+        identity(written(tmp_path / "trust.p12", authority.truststore("pw")))
+
+
+def test_a_damaged_key_is_refused_and_not_shown(issued: Issued) -> None:
+    lines = issued.key_pem().splitlines()
+    lines[1] = "AAAA" + lines[1][4:]
+    with pytest.raises(ConfigError, match="the key is damaged or of an unknown kind") as caught:
+        inline("\n".join(lines), issued.certificate_pem)
+    assert lines[2] not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_a_certificate_of_another_key_is_refused(issued: Issued, authority: Authority) -> None:
+    with pytest.raises(ConfigError, match=cause("the first certificate (CN=broker) does not belong to the private")):
+        inline(issued.key_pem(), authority.issue().certificate_pem)
+
+
+def test_a_certificate_out_of_its_time_is_refused(authority: Authority, tmp_path: Path) -> None:
+    old = authority.issue(since=NOW - 3 * DAY, until=NOW - DAY, name="old")
+    file = written(tmp_path / "old.p12", old.pkcs12("pw"))
+    with pytest.raises(ConfigError, match=cause(str(file), f"CN=old has expired on {NOW - DAY:%Y-%m-%d %H:%M} UTC")):
+        identity(file)
+    new = authority.issue(since=NOW + DAY, until=NOW + 2 * DAY)
+    with pytest.raises(ConfigError, match=cause("is not valid before", "Check the clock of this machine")):
+        inline(new.key_pem(), new.certificate_pem)
+
+
+def test_a_key_with_a_password_of_its_own_is_refused_in_pkcs12(issued: Issued, tmp_path: Path) -> None:
+    file = written(tmp_path / "key.p12", issued.pkcs12("pw"))
+    assert identity(file, key_password=Secret("pw")) is not None
+    with pytest.raises(ConfigError, match=r"kafka\.ssl\.key\.password differs from kafka\.ssl\.keystore\.password"):
+        identity(file, key_password=Secret("other"))
+
+
+# -- PEM and memory ------------------------------------------------------------------------------------------------
+
+
+def test_blocks_have_canonical_lines() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    for spelled in (text, text.replace("\n", " "), text.replace("\n", "\r\n"), f"Bag Attributes: x\n{text}"):
+        (block,) = blocks_of(spelled)
+        assert block.canonical().decode() == text
+        assert block.is_private_key
+
+
+@pytest.mark.parametrize("on_linux", [True, False])
+def test_bytes_have_a_path_that_ends_with_its_use(on_linux: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not on_linux:
+        monkeypatch.delattr(os, "memfd_create")
+    with readable_path(b"secret") as path:
+        assert Path(path).read_bytes() == b"secret"
+        if on_linux:
+            assert os.readlink(path).startswith("/memfd:"), "never on a disk"
+        else:
+            assert os.stat(path).st_mode & 0o777 == 0o600
+            assert os.stat(Path(path).parent).st_mode & 0o777 == 0o700
+    assert not Path(path).exists()
