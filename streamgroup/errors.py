@@ -21,8 +21,9 @@
     |   +-- UnknownTopicError       the topic or the partition did not appear within max.block.ms
     |   +-- NoBrokerError           no broker answered within max.block.ms (a TransportError, too)
     +-- DataLossError               records have been lost
-    +-- AuthError
+    +-- AuthError                   client and server do not accept each other; never retried
     |   +-- TlsError                the TLS handshake failed for a reason that no retry mends
+    |   +-- AuthenticationError     an exchange of SASL failed, on either side
     +-- OffsetStoreError
 
 The table of Kafka's error codes gives, for each code, its meaning, whether a retry may succeed, and the data to refresh
@@ -184,6 +185,13 @@ class AuthError(StreamGroupError):
 
 class TlsError(AuthError):
     """The TLS handshake failed: client and broker do not trust each other, or share no version or cipher suite."""
+
+
+class AuthenticationError(AuthError):
+    """An exchange of SASL failed: the broker rejected the client, or the client does not trust the broker.
+
+    Never retried: a broker may lock an account after several attempts with the same credentials.
+    """
 
 
 class OffsetStoreError(StreamGroupError):

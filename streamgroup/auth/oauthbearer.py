@@ -1,0 +1,71 @@
+"""SASL OAUTHBEARER (RFC 7628): a bearer token, with the extensions of KIP-342."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from streamgroup.auth.mechanism import Exchange, Mechanism
+from streamgroup.errors import AuthenticationError
+
+OAUTHBEARER = "OAUTHBEARER"
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""A bearer token (RFC 6750). Java's broker accepts no other."""
+_EXTENSION_NAME = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+_SEPARATOR = "\x01"
+_GIVE_UP = b"\x01"
+"""The answer to an error challenge, after which the broker ends the exchange (RFC 7628, section 3.2.3)."""
+_ERROR_FIELDS = ("status", "scope", "openid-configuration")
+
+
+class OAuthBearerMechanism(Mechanism):
+    """OAUTHBEARER with the token `token`. `extensions` are names and values for the broker, in their order."""
+
+    def __init__(self, peer: str, token: str, extensions: Mapping[str, str] | None = None) -> None:
+        super().__init__(OAUTHBEARER, peer, secrets=(token,))
+        if not _TOKEN.fullmatch(token):
+            raise self.error(
+                "the token is empty or has a character that a bearer token must not have",
+                "Check the answer of the token endpoint",
+            )
+        pairs = [f"auth=Bearer {token}"]
+        for name, value in (extensions or {}).items():
+            if not _EXTENSION_NAME.fullmatch(name) or name == "auth":
+                raise self.error(
+                    f"invalid name {name!r} of a SASL extension",
+                    "Name it with letters only, and not 'auth', in kafka.sasl.jaas.config",
+                )
+            if not _EXTENSION_VALUE.fullmatch(value):
+                raise self.error(
+                    f"invalid value of the SASL extension {name}",
+                    "Write printable ASCII characters in kafka.sasl.jaas.config",
+                )
+            pairs.append(f"{name}={value}")
+        self._message = _SEPARATOR.join(["n,,", *pairs, "", ""]).encode()
+        self._problem = ""
+
+    def rejected(self, reason: str) -> AuthenticationError:
+        """Return the error of a broker that rejects the token, with what the broker's error challenge said before."""
+        return super().rejected("; ".join(filter(None, (self._problem, reason))))
+
+    def _exchange(self) -> Exchange:
+        challenge = yield self._message
+        if not challenge:
+            return  # the broker accepts the token; it proves nothing about itself, as TLS does that
+        self._problem = _problem_in(self._text(challenge))
+        yield _GIVE_UP
+        raise self.rejected("")  # even if the broker now reports success
+
+
+def _problem_in(text: str) -> str:
+    """Return the known fields of a broker's error, a JSON object, or the text if it is something else."""
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(answer, dict):
+        return text
+    return ", ".join(f"{field} {answer[field]}" for field in _ERROR_FIELDS if isinstance(answer.get(field), str))

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from streamgroup.auth.oauthbearer import OAuthBearerMechanism
+from streamgroup.errors import AuthenticationError
+from tests.unit.auth.vectors import java_rows
+
+PEER = "broker-1:9092"
+ROWS = java_rows("OAUTHBEARER")
+
+
+def after_first(token: str = "hunter2") -> OAuthBearerMechanism:
+    mechanism = OAuthBearerMechanism(PEER, token)
+    mechanism.first()
+    return mechanism
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row['token']}-{i}" for i, row in enumerate(ROWS)])
+def test_every_byte_is_that_of_java(row: dict[str, Any]) -> None:
+    if row["messages"] is None:
+        with pytest.raises(AuthenticationError, match=r"invalid (name|value)"):
+            OAuthBearerMechanism(PEER, row["token"], row["extensions"])
+    else:
+        assert [OAuthBearerMechanism(PEER, row["token"], row["extensions"]).first().decode()] == row["messages"]
+
+
+@pytest.mark.parametrize("token", ["", "hunter2\x01", "hunter2 x", "=hunter2", "hunter2é", "hunter2\n"])
+def test_a_token_that_no_broker_accepts(token: str) -> None:
+    with pytest.raises(AuthenticationError, match=r"bearer token must not have\. Check the answer") as caught:
+        OAuthBearerMechanism(PEER, token)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_invalid_extension_shows_no_value() -> None:
+    with pytest.raises(AuthenticationError, match="invalid value of the SASL extension logicalCluster") as caught:
+        OAuthBearerMechanism(PEER, "token", {"logicalCluster": "hunter2\x01"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_empty_answer_is_success() -> None:
+    mechanism = after_first()
+    assert not mechanism.done
+    assert mechanism.next(b"") is None
+    assert mechanism.done
+
+
+def test_an_error_challenge_is_answered_and_explained() -> None:
+    problem = {
+        "status": "invalid_token",
+        "scope": "kafka:read kafka:write",
+        "openid-configuration": "https://id.example.com/.well-known/openid-configuration",
+        "more": "other",
+    }
+    mechanism = after_first()
+    assert mechanism.next(json.dumps(problem).encode()) == b"\x01"
+    assert not mechanism.done
+    assert str(mechanism.rejected("SASL authentication failed")) == (
+        f"cannot authenticate to broker {PEER} by SASL OAUTHBEARER: the broker rejected the credentials: status "
+        "invalid_token, scope kafka:read kafka:write, openid-configuration "
+        "https://id.example.com/.well-known/openid-configuration; SASL authentication failed. Check the credentials in "
+        "kafka.sasl.jaas.config"
+    )
+
+
+@pytest.mark.parametrize("answer", [b"", b"\x01", b"more"])
+def test_no_answer_makes_a_success_of_an_error_challenge(answer: bytes) -> None:
+    mechanism = after_first()
+    assert mechanism.next(b'{"status":"invalid_token"}') == b"\x01"
+    with pytest.raises(AuthenticationError, match="rejected the credentials: status invalid_token"):
+        mechanism.next(answer)
+    assert not mechanism.done
+
+
+@pytest.mark.parametrize(
+    ("challenge", "shown"),
+    [
+        (b"go away", "credentials: go away. Check"),
+        (b'"go away"', 'credentials: "go away". Check'),
+        (b"[" * 60_000, "credentials: [[["),
+        (b"9" * 5_000, "credentials: 999"),
+        (b"NaN", "credentials: NaN. Check"),
+        (b"{}", "credentials. Check"),
+        (b'{"status": 5, "scope": null}', "credentials. Check"),
+        (
+            b'{"status": "a\\u0007\\nb"}',
+            "credentials: status a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}b. Check",
+        ),
+        (b'{"status": "hunter2 is bad"}', "credentials: status ***** is bad. Check"),
+        (b'{"status": "h\\u0075nter2 is bad"}', "credentials: status ***** is bad. Check"),
+        (b"Bearer hunter2", "credentials: Bearer *****. Check"),
+    ],
+)
+def test_any_error_challenge_is_shown_short_and_without_the_token(challenge: bytes, shown: str) -> None:
+    mechanism = after_first()
+    assert mechanism.next(challenge) == b"\x01"
+    message = str(mechanism.rejected(""))
+    assert shown in message
+    assert "hunter2" not in message
+    assert len(message) < 600
+
+
+@pytest.mark.parametrize("challenge", [b"\xff", b"x" * 65_537])
+def test_an_unreadable_challenge_ends_the_exchange(challenge: bytes) -> None:
+    mechanism = after_first()
+    with pytest.raises(AuthenticationError, match=r"not valid UTF-8|65537 bytes"):
+        mechanism.next(challenge)
+    assert not mechanism.done
