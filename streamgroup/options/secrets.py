@@ -59,6 +59,11 @@ class Secret:
         return self.value
 
 
+def is_reference(text: str) -> bool:
+    """Return whether the value of a secret refers to an environment variable or a file."""
+    return text.startswith(("env:", "file:"))
+
+
 def is_secret(name: str) -> bool:
     """Return whether the value of an option may be secret. Unknown options count too: users misspell secret ones."""
     lower = name.lower().removeprefix("kafka.")

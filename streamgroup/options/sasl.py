@@ -1,0 +1,280 @@
+"""The options of SASL (`sasl.*`) as frozen values: the mechanism and the credentials in `sasl.jaas.config`.
+
+Names and meanings are those of Java's client. Three differences:
+
+- `password` and `clientSecret` may be references, `env:NAME` or `file:/path`, which are followed where a connection
+  opens.
+- A login module must be the one of the mechanism. Java accepts some others by accident.
+- There is no JAAS file, ZooKeeper's or the JVM's: `sasl.jaas.config` must be set.
+
+As in Java, options of a login module that are not named here have no effect.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from streamgroup.errors import ConfigError
+from streamgroup.options.jaas import LoginModule, parse_jaas
+from streamgroup.options.secrets import Secret, is_reference
+
+PLAIN = "PLAIN"
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
+GSSAPI = "GSSAPI"
+"""Java's default of `sasl.mechanism`."""
+
+Pairs = tuple[tuple[str, str], ...]
+
+_JAAS = "sasl.jaas.config"
+_MECHANISM = "sasl.mechanism"
+_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+_SERVICE = "sasl.kerberos.service.name"
+_UNSECURED = "unsecuredLogin"
+_SHADED = "kafkashaded."
+"""The prefix of Kafka's classes on Databricks, whose configurations users bring along."""
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthOptions:
+    """How to get a token for OAUTHBEARER: from a token endpoint, from a file, or unsecured for tests."""
+
+    token_endpoint_url: str = field(default="", repr=False)
+    """`https:` or `http:` for the grant type client_credentials, `file:` for a file with the token. Empty if the token
+    is unsecured."""
+    client_id: str = ""
+    client_secret: Secret | None = None
+    scope: str = ""
+    """The scope to ask for; empty asks for none."""
+    extensions: Pairs = field(default=(), repr=False)
+    """Names and values that the client sends beside the token (KIP-342)."""
+    unsecured_claims: Pairs = field(default=(), repr=False)
+    """The claims of an unsecured token, among them `sub`. Empty if there is a token endpoint."""
+    unsecured_lifetime_s: int = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosOptions:
+    """Where GSSAPI gets its ticket: from a keytab or from a ticket cache."""
+
+    service_name: str
+    """The primary of the brokers' principals: `kafka` in `kafka/broker-1.example.com@EXAMPLE.COM`."""
+    principal: str = ""
+    """The client's principal; empty for that of the ticket cache."""
+    use_keytab: bool = False
+    keytab: str = ""
+    """The path of the keytab; empty for the default of krb5.conf."""
+    use_ticket_cache: bool = False
+    ticket_cache: str = ""
+    """The path of the ticket cache; empty for the default of krb5.conf."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaslOptions:
+    """The SASL mechanism and its credentials.
+
+    `username` and `password` are set for PLAIN and SCRAM, `oauth` for OAUTHBEARER, `kerberos` for GSSAPI.
+    """
+
+    mechanism: str
+    username: str = ""
+    password: Secret | None = None
+    token_auth: bool = False
+    """SCRAM: whether `username` is the id of a delegation token and `password` its HMAC."""
+    oauth: OAuthOptions | None = None
+    kerberos: KerberosOptions | None = None
+
+
+def sasl_options(settings: Mapping[str, str], prefix: str) -> SaslOptions:
+    """Return the options of SASL among `settings`, whose names begin with `prefix`: `kafka.` for Spark's options.
+
+    Raises ConfigError, which names the option to write and shows no value.
+    """
+    mechanism = settings.get(f"{prefix}{_MECHANISM}", GSSAPI).strip()
+    if mechanism not in _MECHANISMS:
+        raise ConfigError(
+            f"invalid value for option {prefix}{_MECHANISM}: expected one of {', '.join(_MECHANISMS)}. Set one that "
+            "the brokers have in sasl.enabled.mechanisms"
+        )
+    classes, build = _MECHANISMS[mechanism]
+    config = settings.get(f"{prefix}{_JAAS}", "")
+    example = f"{classes[0]} required {_EXAMPLES[mechanism]};"
+    if not config.strip():
+        raise ConfigError(f"cannot use {prefix}{_MECHANISM}: option {prefix}{_JAAS} is not set. Set it to: {example}")
+    if is_reference(config.strip()):
+        raise ConfigError(
+            f"invalid value for option {prefix}{_JAAS}: a reference may stand for a password only, not for the whole "
+            f"value. Set it to, for example: {example}"
+        )
+    try:
+        module = parse_jaas(config)
+    except ValueError as error:
+        raise ConfigError(f"invalid value for option {prefix}{_JAAS}: {error}") from None
+    if module.name.removeprefix(_SHADED) not in classes:
+        raise ConfigError(
+            f"invalid value for option {prefix}{_JAAS}: its login module does not fit {prefix}{_MECHANISM}, which "
+            f"needs {' or '.join(classes)}. Correct one of the two options"
+        )
+    return build(_Source(settings, prefix, mechanism, module))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Source:
+    """Where the values come from: the options of the login module, and the settings beside it."""
+
+    settings: Mapping[str, str]
+    prefix: str
+    mechanism: str
+    module: LoginModule
+
+    def option(self, name: str) -> str:
+        """Return an option of the login module, empty if it is missing."""
+        value = self.module.options.get(name, "")
+        return value.value if isinstance(value, Secret) else value
+
+    def switch(self, name: str) -> bool:
+        """Return whether an option of the login module is true, as Java reads it."""
+        return self.option(name).lower() == "true"
+
+    def setting(self, name: str) -> str:
+        """Return a setting without the spaces around it, empty if it is missing."""
+        return self.settings.get(self.prefix + name, "").strip()
+
+    def begin_with(self, start: str) -> Pairs:
+        """Return names, without `start`, and values of the options of the login module that begin with it."""
+        names = sorted(name for name in self.module.options if name.startswith(start))
+        return tuple((name.removeprefix(start), self.option(name)) for name in names)
+
+    def missing(self, text: str) -> ConfigError:
+        """Return the error of an option of the login module that is missing. `text` is what to write there."""
+        return self.invalid(f"the login module has no {text.partition('=')[0]}", f"Write {text}")
+
+    def invalid(self, cause: str, next_step: str) -> ConfigError:
+        return ConfigError(f"invalid value for option {self.prefix}{_JAAS}: {cause}. {next_step}")
+
+
+def _plain(source: _Source) -> SaslOptions:
+    username, password = source.option("username"), source.option("password")
+    if not username:
+        raise source.missing('username="..."')
+    if not password:
+        raise source.missing('password="..."')
+    return SaslOptions(source.mechanism, username, Secret(password))
+
+
+def _scram(source: _Source) -> SaslOptions:
+    return dataclasses.replace(_plain(source), token_auth=source.switch("tokenauth"))
+
+
+def _oauth(source: _Source) -> SaslOptions:
+    url = source.setting(_ENDPOINT)
+    unsecured = any(name.startswith(_UNSECURED) for name in source.module.options)
+    if bool(url) == unsecured:
+        raise ConfigError(
+            f"cannot get a token for {source.prefix}{_MECHANISM}=OAUTHBEARER: "
+            + (
+                f"both {source.prefix}{_ENDPOINT} and options {_UNSECURED}... are set. Remove the latter"
+                if unsecured
+                else f"option {source.prefix}{_ENDPOINT} is not set. Set it to the URL of the token endpoint"
+            )
+        )
+    return SaslOptions(source.mechanism, oauth=_unsecured(source) if unsecured else _from_endpoint(source, url))
+
+
+def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
+    extensions = source.begin_with("extension_")
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:
+        scheme = ""
+    if scheme == "file":
+        return OAuthOptions(url, extensions=extensions)
+    if scheme not in ("http", "https"):
+        raise ConfigError(
+            f"invalid value for option {source.prefix}{_ENDPOINT}: expected a URL of https:, http: or file:. Set the "
+            "URL of the token endpoint, or of a file with the token"
+        )
+    # Since Kafka 4.1 options of their own stand before those of the login module.
+    credentials = "sasl.oauthbearer.client.credentials.client"
+    client_id = source.setting(f"{credentials}.id") or source.option("clientId").strip()
+    secret = source.setting(f"{credentials}.secret") or source.option("clientSecret").strip()
+    if not client_id or not secret:
+        name, word = ("secret", "clientSecret") if client_id else ("id", "clientId")
+        raise ConfigError(
+            f"cannot get a token from {source.prefix}{_ENDPOINT}: there is no client {name}. Set "
+            f'{source.prefix}{credentials}.{name}, or write {word}="..." in {source.prefix}{_JAAS}'
+        )
+    scope = source.setting("sasl.oauthbearer.scope") or source.option("scope").strip()
+    return OAuthOptions(url, client_id, Secret(secret), scope, extensions)
+
+
+def _unsecured(source: _Source) -> OAuthOptions:
+    claims = source.begin_with(f"{_UNSECURED}StringClaim_")
+    for name in source.module.options:
+        if name.startswith((f"{_UNSECURED}NumberClaim_", f"{_UNSECURED}ListClaim_", f"{_UNSECURED}PrincipalClaimName")):
+            raise source.invalid(
+                "an unsecured token has string claims only, and the principal is its claim 'sub'",
+                f"Remove the other options {_UNSECURED}...",
+            )
+    if not dict(claims).get("sub"):
+        raise source.missing(f'{_UNSECURED}StringClaim_sub="..."')
+    lifetime = source.option(f"{_UNSECURED}LifetimeSeconds") or str(OAuthOptions().unsecured_lifetime_s)
+    if not (lifetime.isascii() and lifetime.isdigit() and len(lifetime) <= 9 and int(lifetime)):
+        raise source.invalid(
+            f"{_UNSECURED}LifetimeSeconds is not a positive number of seconds",
+            f'Write {_UNSECURED}LifetimeSeconds="3600"',
+        )
+    return OAuthOptions(
+        extensions=source.begin_with(f"{_UNSECURED}Extension_"),
+        unsecured_claims=claims,
+        unsecured_lifetime_s=int(lifetime),
+    )
+
+
+def _kerberos(source: _Source) -> SaslOptions:
+    services = {source.option("serviceName"), source.setting(_SERVICE)} - {""}
+    if len(services) > 1:
+        raise source.invalid(f"serviceName differs from option {source.prefix}{_SERVICE}", "Remove one of the two")
+    if not services:
+        raise ConfigError(
+            f"cannot use {source.prefix}{_MECHANISM}=GSSAPI: option {source.prefix}{_SERVICE} is not set. Set it to "
+            "the primary of the brokers' principals, mostly 'kafka'"
+        )
+    keytab, cache, principal = source.option("keyTab"), source.option("ticketCache"), source.option("principal").strip()
+    use_keytab, use_cache = source.switch("useKeyTab"), source.switch("useTicketCache")
+    if not (use_keytab or use_cache):
+        raise source.invalid(
+            "the login module uses neither a keytab nor a ticket cache, and nobody can type a password",
+            'Write useKeyTab=true keyTab="/path" principal="...", or useTicketCache=true',
+        )
+    for path, used, name, switch in (
+        (keytab, use_keytab, "keyTab", "useKeyTab"),
+        (cache, use_cache, "ticketCache", "useTicketCache"),
+    ):
+        if path and not used:
+            raise source.invalid(f"{name} has no effect without {switch}", f"Write {switch}=true, or remove {name}")
+    if use_keytab and not principal:
+        raise source.missing('principal="..."')
+    kerberos = KerberosOptions(services.pop(), principal, use_keytab, keytab, use_cache, cache)
+    return SaslOptions(source.mechanism, kerberos=kerberos)
+
+
+_KAFKA = "org.apache.kafka.common.security"
+_Build = Callable[[_Source], SaslOptions]
+_MECHANISMS: Mapping[str, tuple[tuple[str, ...], _Build]] = {
+    PLAIN: ((f"{_KAFKA}.plain.PlainLoginModule",), _plain),
+    **dict.fromkeys(SCRAM, ((f"{_KAFKA}.scram.ScramLoginModule",), _scram)),
+    OAUTHBEARER: ((f"{_KAFKA}.oauthbearer.OAuthBearerLoginModule",), _oauth),
+    GSSAPI: (
+        ("com.sun.security.auth.module.Krb5LoginModule", "com.ibm.security.auth.module.Krb5LoginModule"),
+        _kerberos,
+    ),
+}
+_EXAMPLES = {
+    **dict.fromkeys((PLAIN, *SCRAM), 'username="..." password="..."'),
+    OAUTHBEARER: 'clientId="..." clientSecret="..."',
+    GSSAPI: 'useKeyTab=true keyTab="/path" principal="..."',
+}

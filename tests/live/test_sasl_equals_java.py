@@ -1,0 +1,41 @@
+"""The reading of sasl.jaas.config and the messages of SASL, against the Java client's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamgroup.options.jaas import parse_jaas
+from tests.live.java.cases import RELEASES
+from tests.live.java.write_sasl_vectors import (
+    STORED_CONFIGS,
+    VECTORS,
+    ask_about_jaas,
+    ask_about_messages,
+    lines,
+)
+from tests.unit.options.jaas_cases import as_row, expected_of, random_configs
+
+pytestmark = pytest.mark.live
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_stored_answers_are_those_of_java(release: str) -> None:
+    assert lines(ask_about_jaas(release, STORED_CONFIGS)) == (VECTORS / "jaas.jsonl").read_text()
+    assert lines(ask_about_messages(release)) == (VECTORS / "messages.jsonl").read_text()
+
+
+def test_java_reads_ten_thousand_other_configurations_alike() -> None:
+    rows = ask_about_jaas(RELEASES[-1], random_configs(10_000, seed=8))
+    refused = [row for row in rows if "refused" in row]
+    assert 1_000 < len(refused) < 9_000
+    for row in rows:
+        assert ours(row["config"]) == expected_of(row), row["config"]
+
+
+def ours(config: str) -> dict[str, Any] | None:
+    try:
+        return as_row(parse_jaas(config))
+    except ValueError:
+        return None

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import pickle
+import random
+import re
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.options.sasl import KerberosOptions, OAuthOptions, SaslOptions, sasl_options
+from streamgroup.options.secrets import Secret
+from tests.unit.options.jaas_cases import random_configs
+
+SECURITY = "org.apache.kafka.common.security"
+PLAIN = f"{SECURITY}.plain.PlainLoginModule"
+SCRAM = f"{SECURITY}.scram.ScramLoginModule"
+OAUTH = f"{SECURITY}.oauthbearer.OAuthBearerLoginModule"
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
+URL = "https://id.example.com/token"
+SECRET = "hunter2"
+
+
+def read(mechanism: str | None, module: str, options: str, **settings: str) -> SaslOptions:
+    """Options of a read, with `_` in place of `.` in the names of other settings."""
+    given = {f"kafka.{name.replace('_', '.')}": value for name, value in settings.items()}
+    if mechanism is not None:
+        given["kafka.sasl.mechanism"] = mechanism
+    return sasl_options({**given, "kafka.sasl.jaas.config": f"{module} required {options};"}, "kafka.")
+
+
+def oauth(options: str = "", url: str = URL, **settings: str) -> OAuthOptions:
+    found = read("OAUTHBEARER", OAUTH, options, sasl_oauthbearer_token_endpoint_url=url, **settings)
+    assert found.oauth is not None
+    return found.oauth
+
+
+def kerberos(options: str, service: str = "kafka", mechanism: str | None = "GSSAPI") -> KerberosOptions:
+    found = read(mechanism, KRB5, options, sasl_kerberos_service_name=service)
+    assert found.kerberos is not None
+    return found.kerberos
+
+
+# -- accepted ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [PLAIN, f"kafkashaded.{PLAIN}"])
+def test_plain_has_a_user_and_a_password(module: str) -> None:
+    found = read(" PLAIN ", module, 'username="alice" password="hunter2" user_alice="of a broker"')
+    assert found == SaslOptions("PLAIN", "alice", Secret("hunter2"))
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize(("option", "token_auth"), [("", False), ("tokenauth=TRUE", True), ("tokenauth=yes", False)])
+def test_scram_may_use_a_delegation_token(mechanism: str, option: str, token_auth: bool) -> None:
+    found = read(mechanism, SCRAM, f'username="id" password="hmac==" {option}')
+    assert found == SaslOptions(mechanism, "id", Secret("hmac=="), token_auth=token_auth)
+
+
+def test_a_password_may_be_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    found = read("PLAIN", PLAIN, 'username="alice" password="env:KAFKA_PASSWORD"')
+    assert found.password is not None
+    assert found.password.reveal("kafka.sasl.jaas.config") == "hunter2"
+
+
+def test_names_without_a_prefix_are_those_of_a_properties_file() -> None:
+    settings = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{PLAIN} required username=a password=b;"}
+    assert sasl_options(settings, "") == SaslOptions("PLAIN", "a", Secret("b"))
+
+
+def test_oauth_gets_a_token_with_client_credentials() -> None:
+    options = 'clientId="id" clientSecret="hunter2" scope="a b" extension_logicalCluster="lkc" extension_a="1"'
+    assert oauth(options) == OAuthOptions(
+        URL, "id", Secret("hunter2"), "a b", extensions=(("a", "1"), ("logicalCluster", "lkc"))
+    )
+
+
+def test_options_of_kafka_4_1_stand_before_those_of_the_login_module() -> None:
+    found = oauth(
+        'clientId="old" clientSecret="old" scope="old"',
+        sasl_oauthbearer_client_credentials_client_id="id",
+        sasl_oauthbearer_client_credentials_client_secret="hunter2",
+        sasl_oauthbearer_scope="new",
+    )
+    assert found == OAuthOptions(URL, "id", Secret("hunter2"), "new")
+
+
+def test_a_file_with_a_token_needs_no_client() -> None:
+    assert oauth("extension_a=b", url="file:///run/token") == OAuthOptions(
+        "file:///run/token", extensions=(("a", "b"),)
+    )
+
+
+def test_an_unsecured_token_has_its_claims() -> None:
+    options = 'unsecuredLoginStringClaim_sub="alice" unsecuredLoginStringClaim_scope=s unsecuredLoginExtension_a="b"'
+    found = read("OAUTHBEARER", OAUTH, f'{options} unsecuredLoginLifetimeSeconds="60"').oauth
+    assert found == OAuthOptions(
+        extensions=(("a", "b"),), unsecured_claims=(("scope", "s"), ("sub", "alice")), unsecured_lifetime_s=60
+    )
+
+
+def test_kerberos_takes_a_keytab() -> None:
+    found = kerberos('useKeyTab=true storeKey=true keyTab="/etc/a.keytab" principal="alice@EXAMPLE.COM"')
+    assert found == KerberosOptions("kafka", "alice@EXAMPLE.COM", use_keytab=True, keytab="/etc/a.keytab")
+
+
+def test_kerberos_takes_a_ticket_cache_and_is_the_default_mechanism() -> None:
+    found = kerberos('useTicketCache=True ticketCache="/tmp/krb5cc" serviceName="kafka"', mechanism=None)
+    assert found == KerberosOptions("kafka", use_ticket_cache=True, ticket_cache="/tmp/krb5cc")
+    assert kerberos("useTicketCache=true serviceName=broker", service="").service_name == "broker"
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    (
+        "scram-sha-256",
+        SCRAM,
+        "username=a password=hunter2",
+        "kafka.sasl.mechanism: expected one of PLAIN, SCRAM-SHA-256",
+    ),
+    ("AWS_MSK_IAM", "software.amazon.msk.auth.iam.IAMLoginModule", "", "kafka.sasl.mechanism: expected one of"),
+    ("", PLAIN, "username=a password=hunter2", "kafka.sasl.mechanism: expected one of"),
+    ("PLAIN", SCRAM, "username=a password=hunter2", f"does not fit kafka.sasl.mechanism, which needs {PLAIN}"),
+    ("SCRAM-SHA-512", PLAIN, "username=a password=hunter2", f"which needs {SCRAM}"),
+    ("GSSAPI", PLAIN, "username=a password=hunter2", f"which needs {KRB5} or com.ibm"),
+    ("OAUTHBEARER", "com.example.hunter2", "", f"which needs {OAUTH}"),
+    ("PLAIN", PLAIN, "password=hunter2", 'the login module has no username. Write username="..."'),
+    ("PLAIN", PLAIN, 'username="" password=hunter2', "the login module has no username"),
+    ("PLAIN", PLAIN, "user=hunter2", "the login module has no username"),
+    ("PLAIN", PLAIN, "username=hunter2", 'the login module has no password. Write password="..."'),
+    ("SCRAM-SHA-256", SCRAM, "username=hunter2 password=''", "the login module has no password"),
+    ("PLAIN", PLAIN, "username=a password=hunter2!", "is not of the form name="),
+    ("OAUTHBEARER", OAUTH, "clientId=a clientSecret=hunter2", "kafka.sasl.oauthbearer.token.endpoint.url is not set"),
+    ("OAUTHBEARER", OAUTH, "unsecuredLoginStringClaim_x=hunter2", 'Write unsecuredLoginStringClaim_sub="..."'),
+    ("OAUTHBEARER", OAUTH, "unsecuredLoginStringClaim_sub=a unsecuredLoginListClaim_x=hunter2", "string claims only"),
+    (
+        "OAUTHBEARER",
+        OAUTH,
+        "unsecuredLoginStringClaim_sub=a unsecuredLoginLifetimeSeconds=hunter2",
+        'Write unsecuredLoginLifetimeSeconds="3600"',
+    ),
+    ("GSSAPI", KRB5, "useTicketCache=true", "kafka.sasl.kerberos.service.name is not set"),
+    ("GSSAPI", KRB5, "serviceName=kafka", "uses neither a keytab nor a ticket cache"),
+    ("GSSAPI", KRB5, "serviceName=kafka useKeyTab=true", 'the login module has no principal. Write principal="..."'),
+    (
+        "GSSAPI",
+        KRB5,
+        "serviceName=kafka useTicketCache=true keyTab=hunter2",
+        "keyTab has no effect without useKeyTab. Write useKeyTab=true, or remove keyTab",
+    ),
+    (
+        "GSSAPI",
+        KRB5,
+        "serviceName=kafka useKeyTab=true principal=a ticketCache=hunter2",
+        "ticketCache has no effect without useTicketCache",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mechanism", "module", "options", "problem"), REFUSED)
+def test_a_problem_names_the_option_to_write_and_no_value(
+    mechanism: str, module: str, options: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)) as caught:
+        read(mechanism, module, options)
+    message = str(caught.value)
+    assert SECRET not in message
+    assert "kafka.sasl." in message
+    assert re.search(r"\. (Set|Write|Correct|Remove|Put) \w", message)
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "problem"),
+    [
+        ("", {"url": URL}, "there is no client id. Set kafka.sasl.oauthbearer.client.credentials.client.id"),
+        (
+            "clientId=a",
+            {"url": URL},
+            "there is no client secret. Set kafka.sasl.oauthbearer.client.credentials.client.s",
+        ),
+        ("", {"url": SECRET}, "token.endpoint.url: expected a URL of https:, http: or file:"),
+        ("", {"url": f"ftp://{SECRET}"}, "token.endpoint.url: expected a URL of https:, http: or file:"),
+        ("", {"url": f"https://[{SECRET}"}, "token.endpoint.url: expected a URL of https:, http: or file:"),
+        ("unsecuredLoginStringClaim_sub=hunter2", {"url": URL}, "Remove the latter"),
+    ],
+)
+def test_problems_of_the_token_endpoint(options: str, settings: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)) as caught:
+        oauth(options, **settings)
+    assert SECRET not in str(caught.value)
+
+
+def test_two_service_names_contradict() -> None:
+    with pytest.raises(ConfigError, match=r"serviceName differs from option kafka\.sasl\.kerberos\.service\.name"):
+        kerberos("useTicketCache=true serviceName=broker")
+
+
+@pytest.mark.parametrize("config", [None, "", " \n"])
+def test_without_a_jaas_config_the_error_shows_one(config: str | None) -> None:
+    settings = {"sasl.mechanism": "PLAIN"} | ({} if config is None else {"sasl.jaas.config": config})
+    with pytest.raises(
+        ConfigError, match=rf'sasl\.jaas\.config is not set\. Set it to: {PLAIN} required username="\.\.\." pass'
+    ):
+        sasl_options(settings, "")
+
+
+@pytest.mark.parametrize("config", ["env:JAAS", " file:/run/jaas.conf"])
+def test_a_reference_stands_for_a_password_only(config: str) -> None:
+    with pytest.raises(ConfigError, match=r"a reference may stand for a password only.*password=\"\.\.\.\";"):
+        sasl_options({"sasl.mechanism": "PLAIN", "sasl.jaas.config": config}, "")
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+SHOWN = [
+    read("PLAIN", PLAIN, "username=alice password=hunter2"),
+    read("SCRAM-SHA-512", SCRAM, "username=alice password=hunter2 tokenauth=true"),
+    read(
+        "OAUTHBEARER",
+        OAUTH,
+        "clientId=a clientSecret=hunter2 extension_x=hunter2",
+        sasl_oauthbearer_token_endpoint_url="https://user:hunter2@id.example.com/token",
+    ),
+    read("OAUTHBEARER", OAUTH, "unsecuredLoginStringClaim_sub=hunter2"),
+    read("GSSAPI", KRB5, "serviceName=kafka useTicketCache=true"),
+]
+
+
+@pytest.mark.parametrize("options", SHOWN, ids=lambda options: options.mechanism)
+def test_options_show_no_secret_and_travel_to_tasks(options: SaslOptions) -> None:
+    assert SECRET not in f"{options} {options!r}"
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert hash(options) == hash(pickle.loads(pickle.dumps(options)))
+
+
+def test_any_text_is_read_or_refused_without_its_values() -> None:
+    chance = random.Random(9)
+    pairs = (("PLAIN", PLAIN), ("SCRAM-SHA-256", SCRAM), ("OAUTHBEARER", OAUTH), ("GSSAPI", KRB5))
+    read_ones = 0
+    for config in random_configs(10_000, seed=10):
+        mechanism, module = chance.choice(pairs)
+        wanted = chance.choice(("username", "clientId", "serviceName", "unsecuredLoginStringClaim_sub"))
+        text = config.replace("org.x.Module", module).replace("name=", f"{wanted}=").replace("k=", "password=")
+        text = text.replace("x", SECRET).replace("word", SECRET)
+        try:
+            found = sasl_options({"sasl.mechanism": mechanism, "sasl.jaas.config": text}, "")
+        except ConfigError as error:
+            refusal = str(error)
+        else:
+            assert found.mechanism == mechanism
+            read_ones += 1
+            continue
+        assert SECRET not in refusal, text
+        assert refusal.isprintable(), text
+    assert 50 < read_ones < 9_000
