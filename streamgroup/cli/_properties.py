@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from streamgroup.options.client import PREFIX
+from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import Option
 
 

@@ -27,7 +27,6 @@ from streamgroup.errors import BrokerError, ConfigError, DecodeError, TransportE
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
-from streamgroup.options.tls import PLAINTEXT, SSL
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, coordinator_request, read_coordinator
@@ -53,11 +52,6 @@ class KafkaCluster:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        if options.security_protocol not in (PLAINTEXT, SSL):
-            raise ConfigError(
-                f"unsupported kafka.security.protocol={options.security_protocol}: TLS is supported, SASL is missing. "
-                "Use a listener with SSL or PLAINTEXT"
-            )
         if not options.bootstrap_servers:
             raise ConfigError("invalid kafka.bootstrap.servers: it is empty. Set at least one host:port")
         self.options = options

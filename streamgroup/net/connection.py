@@ -98,6 +98,7 @@ class Connection:
         once are sent during `receive`. Raises UnsupportedVersionError.
         """
         link = self._open_link()
+        link.check_session(self._clock())
         correlation_id = link.send(request, version, ceiling)
         link.flush()
         return correlation_id
@@ -178,6 +179,9 @@ class Connection:
 def _wait(link: Link, seconds: float) -> None:
     """Wait until `link` can be advanced, at most `seconds`."""
     if link.pending:
+        return
+    if link.credentials is not None:
+        link.credentials.wait(seconds)
         return
     if link.fileno is None:
         link.resolution.wait(seconds)

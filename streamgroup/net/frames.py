@@ -9,7 +9,7 @@ from __future__ import annotations
 from streamgroup.errors import DecodeError, TooLarge
 
 _LENGTH = 4
-_SMALLEST = 4
+SMALLEST = 4
 """The size of a correlation id, which every response has."""
 _READ_BUFFER = 64 * 1024
 _TLS_RECORDS = range(20, 24)
@@ -20,11 +20,12 @@ _HTTP = int.from_bytes(b"HTTP", "big")
 class FrameReader:
     """Bytes in, frames out: write at most `len(space())` bytes into `space()`, then pass their number to `received`."""
 
-    __slots__ = ("_begin", "_buffer", "_end", "_filled", "_frame", "_max", "_smallest")
+    __slots__ = ("_begin", "_buffer", "_end", "_filled", "_frame", "_max", "smallest")
 
-    def __init__(self, max_bytes: int, smallest: int = _SMALLEST) -> None:
+    def __init__(self, max_bytes: int, smallest: int = SMALLEST) -> None:
         self._max = max_bytes
-        self._smallest = smallest
+        self.smallest = smallest
+        """Bytes that a frame has at least."""
         self._buffer = memoryview(bytearray(_READ_BUFFER))
         self._begin = self._end = 0
         self._frame: memoryview | None = None
@@ -80,8 +81,8 @@ class FrameReader:
     def _checked(self, size: int) -> int:
         if size > self._max:
             raise TooLarge(f"invalid frame of {size} bytes: the limit is {self._max}{_hint(size)}")
-        if size < self._smallest:
-            raise DecodeError(f"invalid frame of {size} bytes: a response has at least {self._smallest}")
+        if size < self.smallest:
+            raise DecodeError(f"invalid frame of {size} bytes: a response has at least {self.smallest}")
         return size
 
 

@@ -1,8 +1,9 @@
 """A non-blocking connection: a socket that carries a `Protocol`.
 
 `advance` performs every step: name look-up, connecting to each address in turn within the setup timeout, TLS where the
-options ask for it, handshake and traffic. The handshake may take several connections to the same address. The owner of
-the link waits until it can be advanced: `Connection` waits for one link, `Poller` for many.
+options ask for it, handshake with SASL where they ask for it, and traffic. The handshake may take several connections
+to the same address. The owner of the link waits until it can be advanced: `Connection` waits for one link, `Poller` for
+many.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from streamgroup.errors import DecodeError, StreamGroupError, TransportError
 from streamgroup.model import Dialect
@@ -29,8 +30,14 @@ from streamgroup.wire.kafka07 import Request07
 from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
 
+if TYPE_CHECKING:
+    from streamgroup.net.sasl.credentials import Credentials
+
 _READS = 32
 """Reads per `advance` at most, so that one link does not starve the others of its thread."""
+
+_SESSION_PART = 0.85
+"""The part of a session's lifetime after which the client authenticates again. Java takes 0.85 to 0.95 (KIP-368)."""
 
 AnyRequest = Request[Any] | Request07
 """A request of either dialect; a connection takes only requests of its own."""
@@ -50,7 +57,7 @@ class Phase(Enum):
     TLS = auto()
     """The handshake of TLS; a plaintext link passes it at once."""
     HANDSHAKE = auto()
-    """The handshake of Kafka's protocol."""
+    """The handshake of Kafka's protocol, and the exchange of SASL."""
     READY = auto()
     CLOSED = auto()
 
@@ -79,7 +86,13 @@ class Link:
         self._host = host
         self.phase = Phase.RESOLVING
         self._options = options
-        self._protocol = PROTOCOLS[dialect](self.peer, options.client_id, options.max_frame_bytes)
+        sasl = {} if options.sasl is None else {"authenticates": True}
+        self._protocol = PROTOCOLS[dialect](self.peer, options.client_id, options.max_frame_bytes, **sasl)
+        self._notify = notify
+        self._credentials: Credentials | None = None
+        """Those of the exchange that begins as soon as they are there."""
+        self._session_until: float | None = None
+        """When the client authenticates again, because the broker ends the session later."""
         self._setup_until = self._attempt_until = now + options.connection_setup_timeout_ms / 1000
         self._addresses: deque[Address] = deque()
         self._current_address: Address | None = None
@@ -123,13 +136,20 @@ class Link:
 
     @property
     def pending(self) -> bool:
-        """True if `advance` can read at once although the descriptor may not be readable: TLS has decrypted bytes."""
+        """True if `advance` has work although the descriptor may not be readable: decrypted bytes, or credentials."""
+        if self._credentials is not None and self._credentials.done:
+            return True
         return self._transport is not None and self._transport.pending
 
     @property
+    def credentials(self) -> Credentials | None:
+        """The credentials to wait for before `advance` can do anything; None if it waits for the socket."""
+        return self._credentials
+
+    @property
     def due(self) -> float | None:
-        """When to call `advance` even without a socket event; None once READY."""
-        return self._attempt_until if self.phase in _SETTING_UP else None
+        """When to call `advance` even without a socket event; None once READY, unless the session with SASL ends."""
+        return self._attempt_until if self.phase in _SETTING_UP else self._session_until
 
     def send(self, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
         """Queue a request and return its correlation id. `advance` sends it."""
@@ -137,6 +157,12 @@ class Link:
             raise TransportError(f"cannot send {name_of(request)} to broker {self.peer}: the connection is closed")
         number: int = self._protocol.send(request, version, ceiling)
         return number
+
+    def check_session(self, now: float) -> None:
+        """Let requests wait for another exchange of SASL if the session ends soon, or has ended on an idle link."""
+        if self._session_until is not None and now >= self._session_until:
+            self._session_until = None
+            self._protocol.expire()
 
     def advance(self, now: float, answers: list[Answer]) -> None:
         """Do everything that is possible without waiting, and append received responses to `answers`.
@@ -156,6 +182,8 @@ class Link:
             elif self.phase is Phase.READY:
                 self._write()
                 self._read(answers)
+                self.check_session(now)
+                self._authenticate(now)
         except StreamGroupError as error:
             self._fail(error)
             raise
@@ -188,6 +216,7 @@ class Link:
         if self._transport is not None:
             self._transport.close(reset=reset)
             self._transport = None
+        self._credentials = self._session_until = None
 
     def _resolve(self, now: float) -> None:
         if not self.resolution.done:
@@ -285,26 +314,52 @@ class Link:
         try:
             self._write()
             self._read(answers)
+            self._authenticate(now)
         except StreamGroupError as error:
-            self._set_up = self._protocol.versions is not None
+            self._set_up = self._protocol.is_ready
             if self._set_up or not isinstance(error, _HangUp):
                 raise
             if not self._protocol.on_hang_up():
                 raise TransportError(f"broker {self.peer} {self._protocol.describe_eof()}") from error
             self._shake_hands_again(now, answers)
             return
-        self._set_up = self._protocol.versions is not None
+        self._set_up = self._protocol.is_ready
         if self._set_up:
             self.phase = Phase.READY
-            self._write()  # the requests that were queued until the versions were known
-        elif now >= self._setup_until:
+            self._write()  # the requests that were queued until now
+        elif now >= self._setup_until and self._credentials is not None:
             raise TransportError(
-                f"no response from broker {self.peer} to the ApiVersions handshake within {self._setup_seconds}; "
+                f"cannot authenticate to broker {self.peer} by SASL: there was no token within {self._setup_seconds}. "
+                "Check that this machine reaches the token endpoint"
+            )
+        elif now >= self._setup_until:
+            what = "ApiVersions handshake" if self._protocol.versions is None else "exchange of SASL"
+            raise TransportError(
+                f"no response from broker {self.peer} to the {what} within {self._setup_seconds}; "
                 f"pending: {self.describe_pending()}. {NOT_A_BROKER_HINT}"
             )
         elif now >= self._attempt_until:
             self._attempt_until = min(self._setup_until, now + PROBE_AFTER_S)
             self._protocol.on_handshake_timeout()
+
+    def _authenticate(self, now: float) -> None:
+        """Begin an exchange of SASL if one is due and its credentials are there. After one, note the session's end."""
+        if self._protocol.wants_mechanism:
+            if self._credentials is None:
+                self._credentials = self._new_credentials()
+            if self._credentials.done:
+                credentials, self._credentials = self._credentials, None
+                self._protocol.authenticate(credentials.mechanism())
+                self._write()
+        elif self._protocol.is_ready and self._session_until is None and self._protocol.session_lifetime_ms:
+            self._session_until = now + _SESSION_PART * self._protocol.session_lifetime_ms / 1000
+
+    def _new_credentials(self) -> Credentials:
+        # Most tasks never need it, and start faster without importing it.
+        from streamgroup.net.sasl.credentials import Credentials  # noqa: PLC0415
+
+        assert self._options.sasl is not None
+        return Credentials(self._options.sasl, self._options.tls or TlsOptions(), self.peer, self._notify)
 
     def _shake_hands_again(self, now: float, answers: list[Answer]) -> None:
         """Continue the handshake on another connection to the same address."""

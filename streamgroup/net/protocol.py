@@ -6,6 +6,10 @@ negotiated the versions in which to write them. If the broker closes the connect
 whether the handshake continues on another connection; the queue is kept. A broker answers the requests of a connection
 in order. A response with another correlation id than the next one means that the stream is corrupt.
 
+A protocol that `authenticates` queues requests until the broker has accepted the client, too: hand it a mechanism
+whenever `wants_mechanism` is true. After `expire` it finishes the requests that are sent, and wants a mechanism again
+(KIP-368).
+
 After an exception the connection is unusable: close or reset it.
 """
 
@@ -15,8 +19,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any, ClassVar, NamedTuple
 
+from streamgroup.auth.mechanism import Mechanism
 from streamgroup.errors import DecodeError
-from streamgroup.net.frames import FrameReader
+from streamgroup.net.authentication import Authentication, SaslRequest
+from streamgroup.net.frames import SMALLEST, FrameReader
 from streamgroup.net.handshake import ALL_HANDSHAKE_REQUESTS, NOT_A_BROKER_HINT, Handshake, HandshakeRequest
 from streamgroup.net.outgoing import Outgoing
 from streamgroup.wire.frames import correlation_id_of, decode_response, encode_body, request_pieces
@@ -64,6 +70,21 @@ class FramedStream(ABC):
     def __init__(self, peer: str) -> None:
         self.peer = peer
 
+    @property
+    def is_ready(self) -> bool:
+        """True if requests are sent at once."""
+        return True
+
+    @property
+    def wants_mechanism(self) -> bool:
+        """True if the requests wait for an exchange of SASL, which can begin."""
+        return False
+
+    @property
+    def session_lifetime_ms(self) -> int:
+        """Milliseconds after which the broker ends the session that the last exchange began; 0 for never."""
+        return 0
+
     def outgoing(self) -> list[memoryview]:
         """Return the bytes to send next, in pieces; pass the number of sent bytes to `sent`. Empty if all are sent."""
         return self._out.next()
@@ -106,8 +127,15 @@ class FramedStream(ABC):
 class Protocol(FramedStream):
     """The state of one connection: queued and in-flight requests, outgoing bytes, the partial incoming frame."""
 
-    def __init__(self, peer: str, client_id: str, max_frame_bytes: int) -> None:
+    _authentication: Authentication | None
+    _sasl_sent: tuple[int, SaslRequest] | None
+    """The correlation id and the request of the exchange, None behind a token without a header."""
+
+    def __init__(self, peer: str, client_id: str, max_frame_bytes: int, *, authenticates: bool = False) -> None:
         super().__init__(peer)
+        self._authenticates = authenticates
+        self._silent_ends = 0
+        """Connections that the broker has closed in place of an answer to a SASL token."""
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes
         self._next_id = 0
@@ -125,12 +153,43 @@ class Protocol(FramedStream):
         return self._handshake.versions
 
     @property
+    def is_ready(self) -> bool:
+        """True if the versions are known, and the broker has accepted the client."""
+        return self.versions is not None and self._is_authenticated
+
+    @property
+    def wants_mechanism(self) -> bool:
+        """True if `authenticate` can be called, and must be for the queued requests to be sent."""
+        return (
+            self.versions is not None
+            and not self._is_authenticated
+            and self._authentication is None
+            and not self._in_flight
+        )
+
+    @property
+    def session_lifetime_ms(self) -> int:
+        return self._session_lifetime_ms
+
+    def authenticate(self, mechanism: Mechanism) -> None:
+        """Begin an exchange of SASL. Raises AuthenticationError if the broker cannot do it."""
+        assert self.versions is not None
+        self._authentication = Authentication(mechanism, self.versions)
+        self._send_sasl(self._authentication.first())
+
+    def expire(self) -> None:
+        """Queue the requests from now on until the broker has accepted the client once more."""
+        self._is_authenticated = not self._authenticates
+
+    @property
     def unanswered(self) -> tuple[int, ...]:
         """The correlation ids of all requests without a response, queued ones included, the oldest first."""
         return tuple(a.correlation_id for a in self._in_flight) + tuple(w.correlation_id for w in self._queued)
 
     def describe_pending(self) -> str:
         asked = [f"{request} (correlation id {correlation_id})" for correlation_id, request in self._handshake_sent]
+        if self._authentication is not None:
+            asked.append(f"SASL {self._authentication.name}")
         asked += [str(a) for a in self._in_flight] + [f"{w.request.NAME} (not yet sent)" for w in self._queued]
         return ", ".join(asked)
 
@@ -140,25 +199,30 @@ class Protocol(FramedStream):
         Raises UnsupportedVersionError if there is no common version; during the handshake `received` raises it.
         """
         correlation_id = self._next_correlation_id()
-        if self.versions is None:
+        if not self.is_ready:
             self._queued.append(_Queued(correlation_id, request, version, ceiling))
         else:
             self._write(correlation_id, request, version, ceiling)
         return correlation_id
 
     def on_hang_up(self) -> bool:
-        """Handle the end of the connection before the versions are known. Return whether to connect again.
+        """Handle the end of the connection before `is_ready`. Return whether to connect again.
 
-        `outgoing` then holds the first bytes of the new connection.
+        `outgoing` then holds the first bytes of the new connection. Raises AuthenticationError if the broker has
+        ended two connections in place of an answer to a SASL token: one may be the end of a broker that stops.
         """
-        going_on = self._handshake.on_hang_up()
-        if going_on:
-            self._begin()
-        return going_on
+        if self._authentication is not None and self._authentication.is_raw:
+            self._silent_ends += 1
+            if self._silent_ends > 1:
+                raise self._authentication.on_silent_end()
+        elif self.versions is not None or not self._handshake.on_hang_up():
+            return False
+        self._begin()
+        return True
 
     def on_handshake_timeout(self) -> None:
         """Handle PROBE_AFTER_S without a response to the handshake: pipeline a probe."""
-        more = self._handshake.pipelined_probe()
+        more = None if self.versions is not None else self._handshake.pipelined_probe()
         if more is not None:
             self._send_handshake(more)
 
@@ -180,6 +244,10 @@ class Protocol(FramedStream):
         """Reset the state for a new connection and queue its first requests."""
         self._reader = FrameReader(self._max_frame_bytes)
         self._out = Outgoing()
+        self._authentication = None
+        self._sasl_sent = None
+        self._session_lifetime_ms = 0
+        self._is_authenticated = not self._authenticates
         self._handshake_sent: deque[tuple[int, HandshakeRequest]] = deque()
         for request in self._handshake.first_requests():
             self._send_handshake(request)
@@ -196,7 +264,7 @@ class Protocol(FramedStream):
         return taken
 
     def _write_queued(self) -> None:
-        while self._queued and self.versions is not None:
+        while self._queued and self.is_ready:
             self._write(*self._queued[0])
             self._queued.popleft()
 
@@ -209,10 +277,13 @@ class Protocol(FramedStream):
             self._in_flight.append(_InFlight(correlation_id, type(request), version))
 
     def _on_frame(self, frame: memoryview, answers: list[Answer]) -> None:
-        correlation_id = correlation_id_of(frame)
         if self._handshake_sent:
-            self._on_handshake_frame(correlation_id, frame)
+            self._on_handshake_frame(correlation_id_of(frame), frame)
             return
+        if self._authentication is not None:
+            self._on_sasl_frame(self._authentication, frame)
+            return
+        correlation_id = correlation_id_of(frame)
         if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
             raise self._unexpected(correlation_id, str(self._in_flight[0]) if self._in_flight else "none")
         asked = self._in_flight[0]
@@ -249,3 +320,38 @@ class Protocol(FramedStream):
         if more is not None:
             self._send_handshake(more)
         self._write_queued()
+
+    def _send_sasl(self, what: SaslRequest | bytes) -> None:
+        if isinstance(what, bytes):
+            self._reader.smallest = 0  # a token may be empty
+            self._sasl_sent = None
+            self._out.add(len(what).to_bytes(4, "big") + what)
+            return
+        correlation_id = self._next_correlation_id()
+        self._out.add(*request_pieces(what.request, what.version, correlation_id, self._client_id))
+        self._sasl_sent = correlation_id, what
+
+    def _on_sasl_frame(self, authentication: Authentication, frame: memoryview) -> None:
+        """Handle an answer of the exchange: continue it, or write the queued requests after its end."""
+        if self._sasl_sent is None:
+            answer = authentication.on_token(bytes(frame))
+        else:
+            expected, sent = self._sasl_sent
+            correlation_id = correlation_id_of(frame)
+            if correlation_id != expected:
+                raise self._unexpected(correlation_id, f"{sent} (correlation id {expected})")
+            answer = authentication.on_response(self._sasl_response(sent, frame))
+        if answer is not None:
+            self._send_sasl(answer)
+        if authentication.done:
+            self._authentication = None
+            self._reader.smallest = SMALLEST
+            self._session_lifetime_ms = authentication.session_lifetime_ms
+            self._is_authenticated = True
+            self._write_queued()
+
+    def _sasl_response(self, sent: SaslRequest, frame: memoryview) -> Any:
+        try:
+            return decode_response(type(sent.request), sent.version, frame)[1]
+        except DecodeError as error:
+            raise type(error)(f"invalid response from broker {self.peer} to {sent}: {error}") from error

@@ -1,26 +1,11 @@
-"""The properties that Java's consumer and producer share as `kafka.*`, and the rows of which such tables consist."""
+"""The properties that Java's consumer and producer share as `kafka.*`."""
 
 from __future__ import annotations
 
 from streamgroup.options import kinds
-from streamgroup.options.rows import Effect, Option, Scope
-
-PREFIX = "kafka."
-
-
-def used(
-    name: str, doc: str, kind: kinds.Kind, target: str = "", *, default: str = "", scope: Scope = Scope.ALL
-) -> Option:
-    return Option(PREFIX + name, doc, kind, target, default, scope)
-
-
-def refused(name: str, why: str) -> Option:
-    return Option(PREFIX + name, scope=Scope.NONE, elsewhere=Effect.REFUSED, why=why)
-
-
-def ignored(names: str, why: str) -> tuple[Option, ...]:
-    return tuple(Option(PREFIX + name, scope=Scope.NONE, why=why) for name in names.split())
-
+from streamgroup.options.client_sasl import SASL, SASL_IGNORED, SASL_REFUSED
+from streamgroup.options.properties import ignored, refused, used
+from streamgroup.options.rows import Option
 
 _CONNECTION: tuple[Option, ...] = (
     used(
@@ -180,7 +165,7 @@ _TLS: tuple[Option, ...] = (
     ),
 )
 
-CLIENT: tuple[Option, ...] = (*_CONNECTION, *_TLS)
+CLIENT: tuple[Option, ...] = (*_CONNECTION, *_TLS, *SASL)
 
 CLIENT_REFUSED: tuple[Option, ...] = (
     refused(
@@ -200,9 +185,9 @@ CLIENT_REFUSED: tuple[Option, ...] = (
         "security.providers",
         "the providers are Java classes, which Python cannot run. TLS is that of OpenSSL",
     ),
+    *SASL_REFUSED,
 )
 
-_NO_SASL = "connections with SASL are not supported yet"
 _OPENSSL = "TLS is that of OpenSSL, which has no such setting"
 JAVA = "the property concerns the internals of the Java client"
 
@@ -227,25 +212,5 @@ CLIENT_IGNORED: tuple[Option, ...] = (
         "ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm",
         _OPENSSL,
     ),
-    *ignored(
-        "sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd "
-        "sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter "
-        "sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class "
-        "sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds "
-        "sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter "
-        "sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism "
-        "sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud "
-        "sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss "
-        "sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds "
-        "sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file "
-        "sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase "
-        "sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id "
-        "sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds "
-        "sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode "
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms "
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url "
-        "sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope "
-        "sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url",
-        _NO_SASL,
-    ),
+    *SASL_IGNORED,
 )

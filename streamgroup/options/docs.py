@@ -160,14 +160,17 @@ _SCOPES = {
 }
 
 
+_OWN = ("group.", "sasl.")
+
+
 def render() -> str:
     """Return the text of docs/options.md, which has the options of reads."""
     options = (*SOURCE, *ZOOKEEPER, *KAFKA)
     return "\n".join(
         (
             _INTRODUCTION,
-            _used("Spark's options", [o for o in SOURCE if not o.name.startswith("group.")]),
-            _used("streamgroup's own options", [o for o in SOURCE if o.name.startswith("group.")]),
+            _used("Spark's options", [o for o in SOURCE if not o.name.startswith(_OWN)]),
+            _used("streamgroup's own options", [o for o in SOURCE if o.name.startswith(_OWN)]),
             _used("ZooKeeper's options", ZOOKEEPER),
             _used("Kafka's properties", KAFKA),
             _by_reason("Refused", options, Effect.REFUSED),

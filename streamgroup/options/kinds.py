@@ -16,7 +16,7 @@ from streamgroup.logformat import partition_number
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from streamgroup.options.cipher_suites import openssl_name
 from streamgroup.options.secrets import Secret
-from streamgroup.options.tls import PEM, PLAINTEXT, SSL
+from streamgroup.options.tls import PEM, PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
 from streamgroup.options.types import GroupMode, Isolation, OffsetsStorage
 
 INT_MAX = 2**31 - 1
@@ -374,11 +374,20 @@ TOPIC = Kind("text", lambda text: _topic(_text(text)))
 
 # -- security ----------------------------------------------------------------------------------------------------------
 
-_NO_SASL = "is not supported yet: TLS is, SASL is missing. Use a listener with SSL or PLAINTEXT"
-SECURITY = choice(
-    {"plaintext": PLAINTEXT, "ssl": SSL},
-    {name: f"{name.upper()} {_NO_SASL}" for name in ("sasl_plaintext", "sasl_ssl")},
-)
+SECURITY = choice({name.lower(): name for name in (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)})
+_KAFKA_HANDLERS = "org.apache.kafka.common.security.oauthbearer."
+
+
+def _login_handler(text: str) -> str:
+    name = text.strip().removeprefix("kafkashaded.")
+    if not name.startswith(_KAFKA_HANDLERS):
+        raise ValueError(
+            "it names a Java class, which Python cannot run. For tokens of a cloud set sasl.tokenProvider instead"
+        )
+    return name
+
+
+LOGIN_HANDLER = Kind("a class of Kafka's", _login_handler)
 _VERSIONS = {"tlsv1.2": "TLSv1.2", "tlsv1.3": "TLSv1.3"}
 _INSECURE = dict.fromkeys(
     ("ssl", "sslv2", "sslv3", "tlsv1", "tlsv1.1"), "the version is insecure. Use TLSv1.2 or TLSv1.3"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 
 from streamgroup.options import kinds
-from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED, ignored, refused, used
+from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.old_producers import BYTES_ALREADY, OLD_PRODUCERS
+from streamgroup.options.properties import ignored, refused, used
 from streamgroup.options.rows import Option, Scope
 
 _NON_NEGATIVE = kinds.integer(0)

@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from streamgroup.errors import ConfigError
 from streamgroup.options import kinds
-from streamgroup.options.client import PREFIX
+from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import Effect, Option, Scope
-from streamgroup.options.secrets import is_secret
+from streamgroup.options.sasl import TOKEN_PROVIDER, SaslOptions, sasl_options
+from streamgroup.options.secrets import Secret, is_secret
 from streamgroup.options.settings_reader import SettingsReader, nearest, together
-from streamgroup.options.tls import PLAINTEXT, TlsOptions, contradictions, warnings
+from streamgroup.options.tls import SASL_PLAINTEXT, SASL_SSL, SSL, TlsOptions, contradictions, warnings
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 
 _EXCERPT = 300
@@ -113,19 +115,43 @@ class OptionsReader(SettingsReader[Option]):
                 f"({client.retry_backoff_ms}): every backoff is {client.retry_backoff_ms} ms"
             )
             client = dataclasses.replace(client, retry_backoff_max_ms=client.retry_backoff_ms)
-        return dataclasses.replace(client, zookeeper=registry, tls=self._tls(client.security_protocol))
+        protocol = client.security_protocol
+        return dataclasses.replace(client, zookeeper=registry, tls=self._tls(protocol), sasl=self._sasl(protocol))
 
-    def _tls(self, security_protocol: str) -> TlsOptions | None:
+    def _tls(self, protocol: str) -> TlsOptions | None:
         """Return how to secure the connections. Without TLS its options are ignored, as in Java."""
-        if security_protocol == PLAINTEXT:
-            unused = sorted(o.name for o in self.rows.values() if o.target.startswith("tls.") and o.name in self.given)
-            if unused:
-                self.ignored.setdefault("kafka.security.protocol is PLAINTEXT, which has no TLS", []).extend(unused)
+        if protocol not in (SSL, SASL_SSL):
+            self._ignore_for(protocol, "TLS", f"{PREFIX}ssl.")
             return None
         options: TlsOptions = self.section("tls", TlsOptions)
         self.problems += contradictions(options)
         self.notes += warnings(options)
         return options
+
+    def _sasl(self, protocol: str) -> SaslOptions | None:
+        """Return how to authenticate. Without SASL its options are ignored, as in Java."""
+        if protocol not in (SASL_PLAINTEXT, SASL_SSL):
+            self._ignore_for(protocol, "SASL", f"{PREFIX}sasl.")
+            return None
+        try:
+            settings = {name: v.value if isinstance(v, Secret) else str(v) for name, v in self.values.items()}
+            options = sasl_options(settings, PREFIX, settings.get(TOKEN_PROVIDER, ""))
+        except ConfigError as error:
+            self.problems.append(str(error))
+            return None
+        if options.sends_secret and protocol == SASL_PLAINTEXT:
+            self.notes.append(
+                f"kafka.security.protocol is SASL_PLAINTEXT: with {options.mechanism} everybody on the way can read "
+                "the credentials. Use SASL_SSL"
+            )
+        return options
+
+    def _ignore_for(self, protocol: str, what: str, start: str) -> None:
+        """Note the used options with names that begin with `start`, which have no effect in `protocol`."""
+        used = (row.name for row in self.rows.values() if row.effect(self.scope) is Effect.USED)
+        names = sorted(name for name in used if name.startswith(start) and name in self.given)
+        if names:
+            self.ignored.setdefault(f"kafka.security.protocol is {protocol}, which has no {what}", []).extend(names)
 
     def all_notes(self) -> tuple[str, ...]:
         """Return the sentences for the log: one for each reason for which options are ignored, and the other notes."""

@@ -27,6 +27,9 @@ OAUTHBEARER = "OAUTHBEARER"
 GSSAPI = "GSSAPI"
 """Java's default of `sasl.mechanism`."""
 
+TOKEN_PROVIDER = "sasl.tokenProvider"
+"""The option for a function that returns tokens. Java has no such thing, so it has no prefix."""
+
 Pairs = tuple[tuple[str, str], ...]
 
 _JAAS = "sasl.jaas.config"
@@ -40,7 +43,7 @@ _SHADED = "kafkashaded."
 
 @dataclass(frozen=True, slots=True)
 class OAuthOptions:
-    """How to get a token for OAUTHBEARER: from a token endpoint, from a file, or unsecured for tests."""
+    """How to get a token for OAUTHBEARER: from a token endpoint, a file or a function, or unsecured for tests."""
 
     token_endpoint_url: str = field(default="", repr=False)
     """`https:` or `http:` for the grant type client_credentials, `file:` for a file with the token. Empty if the token
@@ -51,6 +54,10 @@ class OAuthOptions:
     """The scope to ask for; empty asks for none."""
     extensions: Pairs = field(default=(), repr=False)
     """Names and values that the client sends beside the token (KIP-342)."""
+    header_urlencode: bool = False
+    """Whether client id and secret are percent-encoded for the endpoint, as RFC 6749 says."""
+    provider: str = ""
+    """`module:function` that returns a token, or a token and its end in milliseconds since 1970. Empty for none."""
     unsecured_claims: Pairs = field(default=(), repr=False)
     """The claims of an unsecured token, among them `sub`. Empty if there is a token endpoint."""
     unsecured_lifetime_s: int = 3_600
@@ -87,11 +94,17 @@ class SaslOptions:
     oauth: OAuthOptions | None = None
     kerberos: KerberosOptions | None = None
 
+    @property
+    def sends_secret(self) -> bool:
+        """Return whether whoever reads the connection can use what the client sends."""
+        return self.mechanism in (PLAIN, OAUTHBEARER)
 
-def sasl_options(settings: Mapping[str, str], prefix: str) -> SaslOptions:
+
+def sasl_options(settings: Mapping[str, str], prefix: str, token_provider: str = "") -> SaslOptions:
     """Return the options of SASL among `settings`, whose names begin with `prefix`: `kafka.` for Spark's options.
 
-    Raises ConfigError, which names the option to write and shows no value.
+    `token_provider` is the function that returns tokens for OAUTHBEARER, empty for none. Raises ConfigError, which
+    names the option to write and shows no value.
     """
     mechanism = settings.get(f"{prefix}{_MECHANISM}", GSSAPI).strip()
     if mechanism not in _MECHANISMS:
@@ -101,6 +114,8 @@ def sasl_options(settings: Mapping[str, str], prefix: str) -> SaslOptions:
         )
     classes, build = _MECHANISMS[mechanism]
     config = settings.get(f"{prefix}{_JAAS}", "")
+    if mechanism == OAUTHBEARER and not config.strip():
+        config = f"{classes[0]} required;"  # the credentials are in options of their own
     example = f"{classes[0]} required {_EXAMPLES[mechanism]};"
     if not config.strip():
         raise ConfigError(f"cannot use {prefix}{_MECHANISM}: option {prefix}{_JAAS} is not set. Set it to: {example}")
@@ -118,7 +133,7 @@ def sasl_options(settings: Mapping[str, str], prefix: str) -> SaslOptions:
             f"invalid value for option {prefix}{_JAAS}: its login module does not fit {prefix}{_MECHANISM}, which "
             f"needs {' or '.join(classes)}. Correct one of the two options"
         )
-    return build(_Source(settings, prefix, mechanism, module))
+    return build(_Source(settings, prefix, mechanism, module, token_provider.strip()))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -129,6 +144,7 @@ class _Source:
     prefix: str
     mechanism: str
     module: LoginModule
+    provider: str
 
     def option(self, name: str) -> str:
         """Return an option of the login module, empty if it is missing."""
@@ -170,6 +186,8 @@ def _scram(source: _Source) -> SaslOptions:
 
 
 def _oauth(source: _Source) -> SaslOptions:
+    if source.provider:
+        return SaslOptions(source.mechanism, oauth=_from_provider(source, source.provider))
     url = source.setting(_ENDPOINT)
     unsecured = any(name.startswith(_UNSECURED) for name in source.module.options)
     if bool(url) == unsecured:
@@ -182,6 +200,18 @@ def _oauth(source: _Source) -> SaslOptions:
             )
         )
     return SaslOptions(source.mechanism, oauth=_unsecured(source) if unsecured else _from_endpoint(source, url))
+
+
+def _from_provider(source: _Source, provider: str) -> OAuthOptions:
+    module, _, function = provider.partition(":")
+    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise ConfigError(
+            f"invalid value for option {TOKEN_PROVIDER}: expected module:function, for example "
+            "my_company.tokens:for_kafka"
+        )
+    if source.setting(_ENDPOINT):
+        raise ConfigError(f"cannot use {TOKEN_PROVIDER} beside {source.prefix}{_ENDPOINT}. Remove one of the two")
+    return OAuthOptions(provider=provider, extensions=source.begin_with("extension_"))
 
 
 def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
@@ -208,7 +238,8 @@ def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
             f'{source.prefix}{credentials}.{name}, or write {word}="..." in {source.prefix}{_JAAS}'
         )
     scope = source.setting("sasl.oauthbearer.scope") or source.option("scope").strip()
-    return OAuthOptions(url, client_id, Secret(secret), scope, extensions)
+    encodes = source.setting("sasl.oauthbearer.header.urlencode").lower() == "true"
+    return OAuthOptions(url, client_id, Secret(secret), scope, extensions, header_urlencode=encodes)
 
 
 def _unsecured(source: _Source) -> OAuthOptions:

@@ -12,8 +12,11 @@ HIDDEN = "*****"
 
 _MARKS = ("password", "passphrase", "secret", "jaas", "credential", "token")
 _PREFIXES = ("ssl.keystore.key", "ssl.keystore.certificate", "ssl.truststore.")
-_SHOWN = ("ssl.truststore.location", "ssl.truststore.type")
-"""Names that have a secret prefix and hold no secret."""
+_SHOWN = (
+    *("ssl.truststore.location", "ssl.truststore.type", "sasl.tokenprovider"),
+    *("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.credentials.client.id"),
+)
+"""Names that look as if they were of secrets."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,4 +70,4 @@ def is_reference(text: str) -> bool:
 def is_secret(name: str) -> bool:
     """Return whether the value of an option may be secret. Unknown options count too: users misspell secret ones."""
     lower = name.lower().removeprefix("kafka.")
-    return any(mark in lower for mark in _MARKS) or (lower.startswith(_PREFIXES) and lower not in _SHOWN)
+    return (any(mark in lower for mark in _MARKS) or lower.startswith(_PREFIXES)) and lower not in _SHOWN

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from streamgroup.options import kinds
+from streamgroup.options.client_sasl import TOKEN_ROW
 from streamgroup.options.rows import Option, Scope
 from streamgroup.options.source import SOURCE
 from streamgroup.options.zookeeper import CONNECT, ZOOKEEPER
@@ -60,8 +61,9 @@ SINK: tuple[Option, ...] = (
     *(
         Option(option.name, scope=Scope.NONE, why="the option is for reads")
         for option in SOURCE
-        if option.name != "includeHeaders"
+        if option.name not in ("includeHeaders", TOKEN_ROW.name)
     ),
+    dataclasses.replace(TOKEN_ROW, scope=Scope.WRITE),
 )
 
 _DOCS = {

@@ -6,6 +6,7 @@ Names, meanings and defaults are those of Spark's Kafka source.
 from __future__ import annotations
 
 from streamgroup.options import kinds
+from streamgroup.options.client_sasl import TOKEN_ROW
 from streamgroup.options.rows import Effect, Option, Scope
 
 _ENDLESS = "a stream has no end. Remove the option, or use it in a batch read"
@@ -229,6 +230,7 @@ SOURCE: tuple[Option, ...] = (
         "group.max_silence_ms",
         scope=Scope.MEMBER,
     ),
+    TOKEN_ROW,
 )
 
 HINTS: dict[str, str] = {

@@ -15,6 +15,8 @@ PEM = "PEM"
 """The type of stores that are text. The other types, JKS and PKCS12, are told apart by the bytes of the file."""
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
+SASL_PLAINTEXT = "SASL_PLAINTEXT"
+SASL_SSL = "SASL_SSL"
 
 
 @dataclass(frozen=True, slots=True)

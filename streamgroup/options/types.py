@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.model import ConfiguredOffsets, TopicPartition
+from streamgroup.options.sasl import SaslOptions
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from streamgroup.remediation import OffsetLocation, StoredIn
@@ -50,6 +51,8 @@ class ClientOptions:
     max_frame_bytes: int = 100 * 1024 * 1024
     tls: TlsOptions | None = None
     """How to secure the connections; None if `security_protocol` has no TLS."""
+    sasl: SaslOptions | None = None
+    """How to authenticate to the brokers; None if `security_protocol` has no SASL."""
     zookeeper: ZooKeeperOptions | None = None
     """Where brokers and groups register before Kafka 0.9. `bootstrap_servers` may be empty if it is set."""
 

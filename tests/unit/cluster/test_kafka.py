@@ -86,11 +86,6 @@ class Two:
         return asked_for(metadata(self.ports, topic("orders", *self.lead)))(request)
 
 
-def test_only_plaintext_is_supported(options: Options) -> None:
-    with pytest.raises(ConfigError, match=r"kafka\.security\.protocol=SASL_SSL"):
-        KafkaCluster(options(security_protocol="SASL_SSL"))
-
-
 def test_without_bootstrap_servers_there_is_no_cluster(options: Options) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers"):
         KafkaCluster(replace(options(), bootstrap_servers=()))

@@ -216,7 +216,6 @@ def test_an_option_that_spark_refuses_is_refused(name: str, streaming: bool) -> 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("kafka.security.protocol", "SASL_SSL"),
         ("kafka.group.protocol", "consumer"),
         ("kafka.partition.assignment.strategy", "range,sticky"),
         ("kafka.partition.assignment.strategy", "org.apache.kafka.clients.consumer.StickyAssignor"),

@@ -113,7 +113,7 @@ def test_acks(text: str, acks: int) -> None:
         ("kafka.compression.lz4.level", "18", "expected an integer from 1 to 17"),
         ("kafka.compression.zstd.level", "23", "expected an integer from -131072 to 22"),
         ("kafka.max.in.flight.requests.per.connection", "0", "expected an integer from 1"),
-        ("kafka.security.protocol", "SASL_SSL", "SASL_SSL is not supported yet: TLS is, SASL is missing. Use"),
+        ("kafka.security.protocol", "TLS", "expected plaintext or ssl or sasl_plaintext or sasl_ssl"),
         ("partitioner", "fnv1a", "expected default or sticky"),
         ("topic", "a b", "invalid topic name 'a b'"),
         ("topic", " ", "expected a text that is not empty"),
@@ -267,7 +267,7 @@ def test_a_property_that_would_break_a_guarantee_is_refused(name: str, why: str)
         ("kafka.transaction.timeout.ms", "a write uses no transactions"),
         ("kafka.partitioner.availability.timeout.ms", "a partition counts as available while it has a leader"),
         ("kafka.metric.reporters", "the property concerns the internals of the Java client"),
-        ("kafka.sasl.jaas.config", "connections with SASL are not supported yet"),
+        ("kafka.sasl.jaas.config", "kafka.security.protocol is PLAINTEXT, which has no SASL"),
         ("kafka.ssl.provider", "TLS is that of OpenSSL, which has no such setting"),
     ],
 )

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.options.client import PREFIX
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.kinds import SECRET
 from streamgroup.options.old_consumers import OLD_CONSUMERS
 from streamgroup.options.old_producers import OLD_PRODUCERS
 from streamgroup.options.producer import PRODUCER
+from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import SECTIONS, Option, Scope, default_of
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.sink import SINK, SINK_HINTS, SINK_ZOOKEEPER
@@ -132,7 +132,7 @@ def test_the_defaults_of_used_properties_are_javas(name: str) -> None:
 
 
 def test_every_option_of_spark_has_its_row() -> None:
-    ours = {option.name for option in SOURCE if option.name.startswith("group.")} | {"includeInnerIndex"}
+    ours = {option.name for option in SOURCE if option.name.startswith(("group.", "sasl."))} | {"includeInnerIndex"}
     assert {option.name for option in SOURCE} - ours == SPARK
 
 

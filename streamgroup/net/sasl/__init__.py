@@ -1,0 +1,1 @@
+"""What the mechanisms of `auth/` need from outside: passwords, tokens, tickets."""

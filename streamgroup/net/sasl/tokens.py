@@ -1,0 +1,226 @@
+"""Bearer tokens for OAUTHBEARER, from a token endpoint, a file or a function.
+
+A token is kept until four fifths of its life have passed, as Java's login does, and all connections of the process use
+it. A token from a file is read for each connection: whoever writes the file renews it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamgroup.auth.unsecured_token import unsecured_token
+from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.options.sasl import OAuthOptions
+from streamgroup.options.secrets import HIDDEN
+
+TIMEOUT_S = 10.0
+"""Seconds that a token endpoint may take to connect, and again for each part of its answer."""
+RENEWED_AFTER = 0.8
+"""The part of a token's life after which the next connection gets a new one (sasl.login.refresh.window.factor)."""
+_MOST_BYTES = 1 << 20
+_OFTEN_TRANSIENT = (408, 429, 500, 502, 503, 504)
+"""HTTP statuses after which the same question may be answered later."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Token:
+    """A bearer token. Times are seconds since 1970."""
+
+    value: str
+    renewed_at: float
+    """When the next connection gets a new one."""
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
+class Tokens:
+    """The tokens of this process, by their options. May be used by several threads; each token is asked for once."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._locks: dict[OAuthOptions, threading.Lock] = {}
+        self._kept: dict[OAuthOptions, Token] = {}
+
+    def get(self, options: OAuthOptions, context: Callable[[], ssl.SSLContext]) -> str:
+        """Return a token, which may take as long as its source does. `context` is for a token endpoint with https.
+
+        Raises AuthenticationError or ConfigError if no retry can help, TransportError otherwise.
+        """
+        with self._lock:
+            lock = self._locks.setdefault(options, threading.Lock())
+        with lock:
+            kept = self._kept.get(options)
+            now = self._clock()
+            if kept is None or now >= kept.renewed_at:
+                try:
+                    kept = self._kept[options] = new_token(options, now, context)
+                except TransportError:
+                    if kept is None or now >= _expiry_of(kept.value, now):
+                        raise
+            return kept.value
+
+
+TOKENS = Tokens()
+"""The tokens of this process."""
+
+
+def new_token(options: OAuthOptions, now: float, context: Callable[[], ssl.SSLContext]) -> Token:
+    """Return a new token. `now` is in seconds since 1970. Raises as `Tokens.get`."""
+    if options.provider:
+        return _provided(options.provider, now)
+    if options.unsecured_claims:
+        value = unsecured_token(dict(options.unsecured_claims), now, options.unsecured_lifetime_s)
+        return Token(value, now + RENEWED_AFTER * options.unsecured_lifetime_s)
+    parts = urllib.parse.urlsplit(options.token_endpoint_url)
+    if parts.scheme == "file":
+        return Token(_read(Path(urllib.request.url2pathname(parts.path))), now)
+    return _granted(options, parts, now, context)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(
+            f"cannot read the token for SASL OAUTHBEARER: file {path}: {cause}. Correct "
+            "kafka.sasl.oauthbearer.token.endpoint.url, or the permissions of the file, on each machine that connects"
+        ) from None
+
+
+def _provided(provider: str, now: float) -> Token:
+    """Return the token of `module:function`: a text, or a text and its end in milliseconds since 1970."""
+    module, _, name = provider.partition(":")
+    what = f"cannot get a token for SASL OAUTHBEARER from {provider}"
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"{what}: {error}. Install its package for the driver and the executors, or correct sasl.tokenProvider"
+        ) from None
+    try:
+        found: Any = function()
+    except StreamGroupError:
+        raise
+    except Exception as error:
+        # Its text is left out: it may hold what the function signs with.
+        raise TransportError(
+            f"{what}: the function raised {type(error).__name__}. Call it by itself to see why"
+        ) from None
+    value, end_ms = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    if not isinstance(value, str) or not (end_ms is None or isinstance(end_ms, int | float)):
+        raise ConfigError(f"{what}: the function must return a text, or a text and milliseconds since 1970")
+    end = _expiry_of(value, now) if end_ms is None else end_ms / 1000
+    return Token(value, now + RENEWED_AFTER * max(0.0, end - now))
+
+
+def _granted(
+    options: OAuthOptions, parts: urllib.parse.SplitResult, now: float, context: Callable[[], ssl.SSLContext]
+) -> Token:
+    """Return the token that an endpoint grants for the credentials of the client (RFC 6749, section 4.4)."""
+    where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    what = f"cannot get a token for SASL OAUTHBEARER from {where}"
+    form = {"grant_type": "client_credentials"} | ({"scope": options.scope} if options.scope else {})
+    request = urllib.request.Request(
+        options.token_endpoint_url,
+        urllib.parse.urlencode(form).encode(),
+        {
+            "Accept": "application/json",
+            "Authorization": f"Basic {_basic(options)}",
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+    )
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    if parts.scheme == "https":
+        handlers.append(urllib.request.HTTPSHandler(context=context()))
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_S) as response:
+            body = response.read(_MOST_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        with error:
+            said = _oauth_error(error.read(_MOST_BYTES))
+        cause = f"{what}: HTTP status {error.code}{said}"
+        if error.code in _OFTEN_TRANSIENT:
+            raise TransportError(f"{cause}. A retry may succeed") from None
+        raise AuthenticationError(f"{cause}. Check the client id, the client secret and the scope") from None
+    except ssl.SSLCertVerificationError as error:
+        raise _untrusted(what, error) from None
+    except OSError as error:  # URLError and TimeoutError are among them
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise _untrusted(what, reason) from None
+        raise TransportError(f"{what}: {reason}. Check that this machine reaches the token endpoint") from None
+    return _token_in(body, what, now)
+
+
+def _basic(options: OAuthOptions) -> str:
+    """Return the credentials of the client for HTTP. Java encodes them as RFC 6749 says only if told so."""
+    secret = "" if options.client_secret is None else options.client_secret.reveal("clientSecret")
+    pair = (options.client_id, secret)
+    if options.header_urlencode:
+        pair = (urllib.parse.quote_plus(pair[0]), urllib.parse.quote_plus(pair[1]))
+    return base64.b64encode(":".join(pair).encode()).decode()
+
+
+def _untrusted(what: str, error: ssl.SSLCertVerificationError) -> AuthenticationError:
+    return AuthenticationError(
+        f"{what}: its certificate is not trusted: {error.verify_message}. Set kafka.ssl.truststore.* to "
+        "a store with its authority"
+    )
+
+
+def _oauth_error(body: bytes) -> str:
+    """Return the fields of an error answer (RFC 6749, section 5.2); empty if it is something else."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(answer, dict):
+        return ""
+    said = [str(answer[field])[:200] for field in ("error", "error_description") if answer.get(field)]
+    return f" ({': '.join(said)})" if said else ""
+
+
+def _token_in(body: bytes, what: str, now: float) -> Token:
+    try:
+        answer = json.loads(body)
+        value = answer["access_token"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        value = None
+    if not isinstance(value, str) or not value:
+        raise AuthenticationError(f"{what}: its answer has no access_token. Check that the URL is a token endpoint's")
+    lifetime = answer.get("expires_in")
+    end = now + lifetime if isinstance(lifetime, int | float) and not isinstance(lifetime, bool) else None
+    return Token(value, now + RENEWED_AFTER * max(0.0, (_expiry_of(value, now) if end is None else end) - now))
+
+
+def _expiry_of(token: str, now: float) -> float:
+    """Return the time `exp` of a JWT in seconds since 1970; `now` if the token has none."""
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+        end = claims["exp"]
+    except (ValueError, RecursionError, IndexError, KeyError, TypeError, binascii.Error):
+        return now
+    return float(end) if isinstance(end, int | float) and not isinstance(end, bool) else now
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Another host must not get the credentials of the client."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None

@@ -1,0 +1,238 @@
+"""Tokens for OAUTHBEARER, from a token endpoint on the loopback, from files and from functions."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import AuthenticationError, ConfigError, TransportError
+from streamgroup.net.sasl.tokens import Tokens
+from streamgroup.options.sasl import OAuthOptions
+from streamgroup.options.secrets import Secret
+
+NOW = 1_000_000.0
+
+
+class Endpoint(ThreadingHTTPServer):
+    """A token endpoint that gives `answers` in turn, the last one for ever, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[tuple[int, Any]] = []
+        self.asked: list[tuple[str, str]] = []
+        self.headers: dict[str, str] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/token"
+
+    def options(self, **others: Any) -> OAuthOptions:
+        return OAuthOptions(self.url, "me", Secret("s3cr+t"), **others)
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Endpoint
+
+    def do_POST(self) -> None:
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.asked.append((self.headers["Authorization"], form))
+        status, answer = self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0]
+        body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def no_tls() -> Any:
+    raise AssertionError("no TLS is needed")
+
+
+def get(options: OAuthOptions, tokens: Tokens | None = None) -> str:
+    return (tokens or Tokens(Clock())).get(options, no_tls)
+
+
+def jwt(**claims: Any) -> str:
+    return "e30." + base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=") + ".sig"
+
+
+def test_an_endpoint_is_asked_as_the_rfc_says(endpoint: Endpoint) -> None:
+    endpoint.answers = [(200, {"access_token": "tok", "expires_in": 60})]
+    assert get(endpoint.options(scope="a b")) == "tok"
+    ((authorization, form),) = endpoint.asked
+    assert authorization == "Basic " + base64.b64encode(b"me:s3cr+t").decode()
+    assert urllib.parse.parse_qs(form) == {"grant_type": ["client_credentials"], "scope": ["a b"]}
+
+
+def test_credentials_are_encoded_where_the_option_says_so(endpoint: Endpoint) -> None:
+    endpoint.answers = [(200, {"access_token": "tok"})]
+    get(endpoint.options(header_urlencode=True))
+    assert endpoint.asked[0][0] == "Basic " + base64.b64encode(b"me:s3cr%2Bt").decode()
+
+
+@pytest.mark.parametrize("answer", [{"access_token": "1", "expires_in": 100}, {"access_token": jwt(exp=NOW + 100)}])
+def test_a_token_is_used_for_four_fifths_of_its_life(endpoint: Endpoint, answer: dict[str, Any]) -> None:
+    endpoint.answers = [(200, answer), (200, {"access_token": "2", "expires_in": 100})]
+    tokens = Tokens(clock := Clock())
+    first = get(endpoint.options(), tokens)
+    clock.now += 79
+    assert get(endpoint.options(), tokens) == first
+    clock.now += 2
+    assert get(endpoint.options(), tokens) == "2"
+    assert len(endpoint.asked) == 2
+
+
+def test_an_endpoint_that_is_away_costs_nothing_while_the_token_is_valid(endpoint: Endpoint) -> None:
+    token = jwt(exp=NOW + 100)
+    endpoint.answers = [(200, {"access_token": token}), (503, {})]
+    tokens = Tokens(clock := Clock())
+    get(endpoint.options(), tokens)
+    clock.now += 90
+    assert get(endpoint.options(), tokens) == token
+    clock.now += 11
+    with pytest.raises(TransportError, match=r"HTTP status 503. A retry may succeed"):
+        get(endpoint.options(), tokens)
+
+
+def test_a_token_without_an_end_is_asked_for_each_time(endpoint: Endpoint) -> None:
+    endpoint.answers = [(200, {"access_token": "opaque"})]
+    tokens = Tokens(Clock())
+    assert [get(endpoint.options(), tokens) for _ in range(3)] == ["opaque"] * 3
+    assert len(endpoint.asked) == 3
+
+
+def test_many_connections_ask_for_one_token(endpoint: Endpoint) -> None:
+    endpoint.answers = [(200, {"access_token": "tok", "expires_in": 60})]
+    tokens = Tokens(Clock())
+    threads = [threading.Thread(target=get, args=(endpoint.options(), tokens)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "kind", "message"),
+    [
+        (
+            401,
+            {"error": "invalid_client", "error_description": "unknown"},
+            AuthenticationError,
+            "401 .invalid_client: un",
+        ),
+        (400, b"<html>", AuthenticationError, "HTTP status 400. Check the client id"),
+        (200, b"[]", AuthenticationError, "its answer has no access_token"),
+        (200, {"access_token": 7}, AuthenticationError, "its answer has no access_token"),
+        (429, {}, TransportError, "HTTP status 429. A retry"),
+    ],
+)
+def test_a_refusal_names_the_endpoint_and_no_secret(
+    endpoint: Endpoint, status: int, answer: Any, kind: type[Exception], message: str
+) -> None:
+    endpoint.answers = [(status, answer)]
+    with pytest.raises(kind, match=message) as caught:
+        get(endpoint.options())
+    assert f"from {endpoint.url}:" in str(caught.value)
+    assert "s3cr" not in str(caught.value)
+
+
+def test_a_redirect_is_not_followed_with_the_credentials(endpoint: Endpoint) -> None:
+    endpoint.headers = {"Location": f"{endpoint.url}/elsewhere"}
+    endpoint.answers = [(302, {})]
+    with pytest.raises(AuthenticationError, match="HTTP status 302"):
+        get(endpoint.options())
+    assert len(endpoint.asked) == 1
+
+
+def test_an_endpoint_that_does_not_exist_may_be_asked_again() -> None:
+    options = OAuthOptions("http://127.0.0.1:1/token?pw", "me", Secret("s3cret"))
+    with pytest.raises(TransportError, match=r"from http://127.0.0.1:1/token: .*refused") as caught:
+        get(options)
+    assert "pw" not in str(caught.value)
+
+
+def test_a_file_is_read_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "a token"
+    options = OAuthOptions(file.as_uri())
+    tokens = Tokens(Clock())
+    for text in ("one\n", "two"):
+        file.write_text(text)
+        assert get(options, tokens) == text.strip()
+    file.unlink()
+    with pytest.raises(ConfigError, match=f"file {file}: No such file"):
+        get(options, tokens)
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    made = ModuleType("signer")
+    monkeypatch.setitem(sys.modules, "signer", made)
+    return made
+
+
+def test_a_function_gives_a_token_and_its_end(module: ModuleType) -> None:
+    given = [("one", (NOW + 100) * 1000), ("two", (NOW + 200) * 1000)]
+    module.token = lambda: given.pop(0)  # type: ignore[attr-defined]
+    tokens = Tokens(clock := Clock())
+    options = OAuthOptions(provider="signer:token")
+    assert (get(options, tokens), get(options, tokens)) == ("one", "one")
+    clock.now += 81
+    assert get(options, tokens) == "two"
+
+
+def failing() -> str:
+    raise ValueError("s3cret")
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "kind", "message"),
+    [
+        ("token", failing, TransportError, "the function raised ValueError. Call it by itself"),
+        ("token", lambda: 7, ConfigError, "must return a text"),
+        ("token", lambda: ("a", "b"), ConfigError, "must return a text"),
+        ("other", failing, ConfigError, "has no attribute 'token'"),
+    ],
+)
+def test_a_function_that_fails_is_named(
+    module: ModuleType, name: str, function: Any, kind: type[Exception], message: str
+) -> None:
+    setattr(module, name, function)
+    with pytest.raises(kind, match=message) as caught:
+        get(OAuthOptions(provider="signer:token"))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_module_that_is_missing_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"No module named 'not_there'. Install its package for the driver"):
+        get(OAuthOptions(provider="not_there:token"))

@@ -1,0 +1,258 @@
+"""SASL over one connection: the requests of newer brokers, the bare tokens of older ones, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroup.auth.mechanism import Exchange, Mechanism
+from streamgroup.auth.plain import PlainMechanism
+from streamgroup.errors import AuthenticationError, BrokerError, DecodeError, TransportError
+from streamgroup.net.authentication import Authentication
+from streamgroup.net.protocol import Answer, Protocol
+from streamgroup.net.releases import RELEASES
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from streamgroup.wire.primitives import Reader
+from streamgroup.wire.schema import Request, decode
+from tests.fakes.answers import METADATA, api_versions
+from tests.fakes.broker import framed
+
+EVERYTHING = MetadataRequest(topics=None)
+PASSWORD = "hunter2"
+TOKEN = b"\0ann\0hunter2"
+APIS = {
+    cls.API_KEY: cls for cls in (ApiVersionsRequest, MetadataRequest, SaslHandshakeRequest, SaslAuthenticateRequest)
+}
+NEW = api_versions(metadata=(0, 13), saslhandshake=(0, 1), saslauthenticate=(0, 2))
+OLD = api_versions(metadata=(0, 2), saslhandshake=(0, 0))
+HAS = SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
+ACCEPTED = SaslAuthenticateResponse(error_code=0, session_lifetime_ms=60_000)
+
+
+def plain() -> Mechanism:
+    return PlainMechanism("b:1", "ann", PASSWORD)
+
+
+class TwoSteps(Mechanism):
+    """A mechanism whose client answers one challenge, as SCRAM's does."""
+
+    def _exchange(self) -> Exchange:
+        assert (yield b"first") == b"challenge"
+        assert (yield b"second") == b"proof"
+
+
+class Broker:
+    """The other end of a protocol: takes its frames and answers them."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.protocol = protocol
+        self.answers: list[Answer] = []
+
+    def takes(self) -> list[Any]:
+        """Return what was sent: requests, each with its version and correlation id, and tokens without a header."""
+        data = b"".join(self.protocol.outgoing())
+        self.protocol.sent(len(data))
+        taken = []
+        while data:
+            size = int.from_bytes(data[:4], "big")
+            taken.append(self._read(data[4 : 4 + size]))
+            data = data[4 + size :]
+        return taken
+
+    def _read(self, frame: bytes) -> Any:
+        cls = APIS.get(int.from_bytes(frame[:2], "big")) if len(frame) > 8 else None
+        if cls is None:
+            return frame
+        reader = Reader(frame)
+        _, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
+        reader.text(reader.int16())
+        if cls.is_flexible(version):
+            reader.skip_tags()
+        return decode(cls, reader.take(reader.remaining), version), version, correlation_id
+
+    def answers_by(self, response: Any, cls: type[Request[Any]], version: int, correlation_id: int) -> None:
+        self.sends(framed(cls, response, version, correlation_id))
+
+    def sends(self, data: bytes, piece: int = 1 << 20) -> None:
+        while data:
+            space = self.protocol.space()
+            count = min(len(space), len(data), piece)
+            space[:count] = data[:count]
+            self.protocol.received(count, self.answers)
+            data = data[count:]
+
+
+def connected(versions: Any = NEW, mechanism: Callable[[], Mechanism] = plain) -> Broker:
+    """Return the broker of a protocol that has sent SaslHandshake."""
+    protocol = Protocol("b:1", "t", 1 << 20, authenticates=True)
+    broker = Broker(protocol)
+    broker.takes()
+    broker.answers_by(versions, ApiVersionsRequest, 3, 0)
+    assert protocol.wants_mechanism
+    assert not protocol.is_ready
+    protocol.authenticate(mechanism())
+    return broker
+
+
+def authenticated(lifetime_ms: int = 60_000) -> Broker:
+    broker = connected()
+    broker.answers_by(HAS, SaslHandshakeRequest, 1, 1)
+    broker.answers_by(SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms), SaslAuthenticateRequest, 2, 2)
+    broker.takes()
+    return broker
+
+
+def test_requests_wait_until_the_broker_has_accepted_the_client() -> None:
+    broker = connected()
+    protocol = broker.protocol
+    asked = protocol.send(EVERYTHING)
+    assert broker.takes() == [(SaslHandshakeRequest(mechanism="PLAIN"), 1, 1)]
+    broker.answers_by(HAS, SaslHandshakeRequest, 1, 1)
+    ((request, version, number),) = broker.takes()
+    assert (bytes(request.auth_bytes), version, number) == (TOKEN, 2, 3)
+    assert protocol.unanswered == (asked,)
+    assert protocol.describe_pending() == "SASL PLAIN, Metadata (not yet sent)"
+    broker.answers_by(ACCEPTED, SaslAuthenticateRequest, 2, 3)
+    assert broker.takes() == [(EVERYTHING, 13, asked)]
+    assert protocol.is_ready
+    assert protocol.session_lifetime_ms == 60_000
+    broker.answers_by(METADATA, MetadataRequest, 13, asked)
+    assert [answer.correlation_id for answer in broker.answers] == [asked]
+
+
+@given(st.integers(1, 40))
+def test_answers_may_come_in_pieces(piece: int) -> None:
+    broker = connected(mechanism=lambda: TwoSteps("TWO", "b:1"))
+    number = 1
+    challenge, proof = (SaslAuthenticateResponse(auth_bytes=each) for each in (b"challenge", b"proof"))
+    broker.sends(framed(SaslHandshakeRequest, HAS, 1, number), piece)
+    broker.sends(framed(SaslAuthenticateRequest, challenge, 2, number + 1), piece)
+    assert [bytes(request.auth_bytes) for request, *_ in broker.takes()[1:]] == [b"first", b"second"]
+    broker.sends(framed(SaslAuthenticateRequest, proof, 2, number + 2), piece)
+    assert broker.protocol.is_ready
+
+
+def test_a_broker_before_1_0_takes_tokens_without_headers() -> None:
+    broker = connected(OLD, lambda: TwoSteps("TWO", "b:1"))
+    asked = broker.protocol.send(EVERYTHING)
+    assert broker.takes() == [(SaslHandshakeRequest(mechanism="TWO"), 0, 1)]
+    broker.answers_by(SaslHandshakeResponse(mechanisms=("TWO",)), SaslHandshakeRequest, 0, 1)
+    assert broker.takes() == [b"first"]
+    broker.sends(b"\0\0\0\x09challenge")
+    assert broker.takes() == [b"second"]
+    broker.sends(b"\0\0\0\x05proof")
+    assert broker.takes() == [(EVERYTHING, 2, asked)]
+    with pytest.raises(DecodeError, match="a response has at least 4"):
+        broker.sends(b"\0\0\0\0")
+
+
+def test_the_answer_to_plain_is_an_empty_token_there() -> None:
+    broker = connected(OLD)
+    broker.answers_by(HAS, SaslHandshakeRequest, 0, 1)
+    assert broker.takes()[1:] == [TOKEN]
+    broker.sends(b"\0\0\0\0")
+    assert broker.protocol.is_ready
+
+
+def test_a_broker_of_0_9_is_refused() -> None:
+    (release,) = (each for each in RELEASES if each.name == "0.9")
+    with pytest.raises(AuthenticationError, match=r"has no SaslHandshake: Kafka 0.9 has only Kerberos"):
+        Authentication(plain(), release.versions("b:1")).first()
+
+
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        (
+            SaslHandshakeResponse(error_code=33, mechanisms=("GSSAPI", "SCRAM-SHA-256")),
+            "as user 'ann' by SASL PLAIN: the listener does not have this mechanism, it has: GSSAPI, SCRAM-SHA-256",
+        ),
+        (SaslHandshakeResponse(error_code=34), "the listener authenticates nobody by SASL. Set kafka.security"),
+    ],
+)
+def test_a_listener_without_the_mechanism_is_an_error(response: Any, message: str) -> None:
+    broker = connected()
+    with pytest.raises(AuthenticationError, match=message):
+        broker.answers_by(response, SaslHandshakeRequest, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        (58, AuthenticationError, "the broker rejected the credentials: no \\*\\*\\*\\*\\* for ann. Check"),
+        (-1, TransportError, "UNKNOWN_SERVER_ERROR. A retry may succeed"),
+        (42, BrokerError, "no \\*\\*\\*\\*\\* for ann: INVALID_REQUEST"),
+    ],
+)
+def test_a_rejection_is_an_error_that_hides_the_password(code: int, kind: type[Exception], message: str) -> None:
+    broker = connected()
+    broker.answers_by(HAS, SaslHandshakeRequest, 1, 1)
+    refusal = SaslAuthenticateResponse(error_code=code, error_message=f"no {PASSWORD} for ann")
+    with pytest.raises(kind, match=message) as caught:
+        broker.answers_by(refusal, SaslAuthenticateRequest, 2, 2)
+    assert PASSWORD not in repr(caught.value)
+
+
+def test_a_broker_that_hangs_up_twice_on_a_bare_token_has_rejected_it() -> None:
+    """One that stops hangs up once, and the next connection is refused."""
+    broker = connected(OLD)
+    broker.answers_by(HAS, SaslHandshakeRequest, 0, 1)
+    assert broker.protocol.on_hang_up()
+    assert broker.protocol.wants_mechanism
+    broker.protocol.authenticate(plain())
+    broker.answers_by(HAS, SaslHandshakeRequest, 0, 2)
+    with pytest.raises(AuthenticationError, match="the broker rejected the credentials: it closed the connection"):
+        broker.protocol.on_hang_up()
+
+
+def test_a_broker_that_hangs_up_in_a_request_of_sasl_is_not_asked_again() -> None:
+    broker = connected()
+    assert not broker.protocol.on_hang_up()
+    assert broker.protocol.describe_eof() == "closed the connection; pending: SASL PLAIN"
+
+
+def test_an_expired_session_is_renewed_behind_the_requests_that_are_sent() -> None:
+    broker = authenticated()
+    protocol = broker.protocol
+    before = protocol.send(EVERYTHING)
+    broker.takes()
+    protocol.expire()
+    after = protocol.send(EVERYTHING)
+    assert (protocol.wants_mechanism, broker.takes(), protocol.unanswered) == (False, [], (before, after))
+    broker.answers_by(METADATA, MetadataRequest, 13, before)
+    assert protocol.wants_mechanism
+    protocol.authenticate(plain())
+    ((_, version, number),) = broker.takes()
+    broker.answers_by(HAS, SaslHandshakeRequest, version, number)
+    broker.answers_by(SaslAuthenticateResponse(), SaslAuthenticateRequest, 2, number + 1)
+    assert broker.takes()[-1] == (EVERYTHING, 13, after)
+    assert protocol.session_lifetime_ms == 0
+
+
+def test_a_protocol_without_sasl_never_expires() -> None:
+    protocol = Protocol("b:1", "t", 1 << 20)
+    Broker(protocol).answers_by(NEW, ApiVersionsRequest, 3, 0)
+    protocol.expire()
+    assert protocol.is_ready
+
+
+def test_an_answer_to_another_request_is_an_error() -> None:
+    broker = connected()
+    with pytest.raises(DecodeError, match=r"correlation id 7; expected: SaslHandshake v1 \(correlation id 1\)"):
+        broker.answers_by(HAS, SaslHandshakeRequest, 1, 7)
+
+
+def test_an_answer_with_invalid_bytes_names_the_request() -> None:
+    broker = connected()
+    with pytest.raises(DecodeError, match="invalid response from broker b:1 to SaslHandshake v1"):
+        broker.sends(b"\0\0\0\x05\0\0\0\x01\0")

@@ -1,0 +1,75 @@
+"""`kafka.sasl.*` among the options of a read: how they combine with the protocol, and what the log says."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.sasl import OAuthOptions, SaslOptions
+from streamgroup.options.secrets import Secret
+from streamgroup.options.types import SinkOptions
+
+PLAIN_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="hunter2";'
+OAUTH = {"kafka.sasl.mechanism": "OAUTHBEARER"}
+
+
+def write(protocol: str, options: dict[str, str]) -> SinkOptions:
+    return parse_sink({"kafka.bootstrap.servers": "b1:9092", "kafka.security.protocol": protocol, **options})
+
+
+def test_the_mechanism_and_the_login_module_give_the_credentials() -> None:
+    options = write("sasl_ssl", {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": PLAIN_JAAS})
+    assert options.client.security_protocol == "SASL_SSL"
+    assert options.client.sasl == SaslOptions("PLAIN", "ann", Secret("hunter2"))
+    assert options.client.tls is not None
+    assert "hunter2" not in repr(options)
+    assert options.notes == ()
+
+
+def test_a_password_in_the_clear_is_warned_of() -> None:
+    options = write("SASL_PLAINTEXT", {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": PLAIN_JAAS})
+    assert options.client.tls is None
+    assert any("with PLAIN everybody on the way can read the credentials. Use SASL_SSL" in n for n in options.notes)
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_without_sasl_its_options_are_ignored(protocol: str) -> None:
+    options = write(protocol, {"kafka.sasl.mechanism": "nonsense"})
+    assert options.client.sasl is None
+    assert f"ignored option kafka.sasl.mechanism: kafka.security.protocol is {protocol}, which has no SASL" in (
+        options.notes
+    )
+
+
+def test_a_function_gives_tokens_without_a_login_module() -> None:
+    options = write("SASL_SSL", {**OAUTH, "sasl.tokenProvider": "my_company.tokens:for_kafka"})
+    assert options.client.sasl == SaslOptions("OAUTHBEARER", oauth=OAuthOptions(provider="my_company.tokens:for_kafka"))
+
+
+def test_credentials_for_a_token_endpoint_need_no_login_module() -> None:
+    credentials = "kafka.sasl.oauthbearer.client.credentials.client"
+    endpoint = {"kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token", f"{credentials}.id": "me"}
+    handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    others = {"kafka.sasl.oauthbearer.header.urlencode": "true", "kafka.sasl.login.callback.handler.class": handler}
+    options = write("SASL_SSL", {**OAUTH, **endpoint, **others, f"{credentials}.secret": "s3cret"})
+    asked = OAuthOptions("https://idp/token", "me", Secret("s3cret"), header_urlencode=True)
+    assert options.client.sasl == SaslOptions("OAUTHBEARER", oauth=asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kafka.sasl.mechanism": "PLAIN"}, "option kafka.sasl.jaas.config is not set. Set it to: org.apache"),
+        ({**OAUTH, "sasl.tokenProvider": "no colon"}, "expected module:function, for example"),
+        (
+            {**OAUTH, "sasl.tokenProvider": "m:f", "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp"},
+            "cannot use sasl.tokenProvider beside kafka.sasl.oauthbearer.token.endpoint.url",
+        ),
+        ({**OAUTH, "kafka.sasl.login.callback.handler.class": "com.acme.X"}, "Set kafka|set sasl.tokenProvider"),
+        ({"kafka.sasl.client.callback.handler.class": "com.acme.X"}, "it names a Java class, which Python cannot run"),
+    ],
+)
+def test_what_cannot_work_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        write("SASL_SSL", options)
