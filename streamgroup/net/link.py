@@ -24,7 +24,7 @@ from streamgroup.net.protocol import Answer, Protocol
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.net.resolve import Address, Resolution
 from streamgroup.net.transport import PlainTransport, Transport
-from streamgroup.options.tls import PLAINTEXT, TlsOptions
+from streamgroup.options.tls import SASL_SSL, SSL, TlsOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.kafka07 import Request07
 from streamgroup.wire.schema import Request
@@ -274,7 +274,7 @@ class Link:
             self._next_address(now)
 
     def _transport_over(self, connected: socket.socket) -> Transport:
-        if self._options.security_protocol == PLAINTEXT:
+        if self._options.security_protocol not in (SSL, SASL_SSL):
             return PlainTransport(connected)
         # Most tasks never need it, and start faster without importing it.
         from streamgroup.net.tls.transport import TlsTransport  # noqa: PLC0415
