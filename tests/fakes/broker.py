@@ -144,10 +144,12 @@ class FakeBroker:
 
     def _serve(self, accepted: socket.socket) -> None:
         try:
-            connected = accepted if self.tls is None else self.tls.wrap_socket(accepted, server_side=True)
+            connected = accepted if self.tls is None else _secured(accepted, self.tls)
         except OSError as error:
-            self.refused.append(error)
             accepted.close()
+            with self._changed:
+                self.refused.append(error)
+                self._changed.notify_all()
             return
         self._sockets.append(connected)
         with connected:
@@ -158,6 +160,8 @@ class FakeBroker:
                 self._note(ends=1)
             except ConnectionResetError:
                 self._note(resets=1)
+            except ssl.SSLEOFError:  # an end without close_notify, by a reset or not
+                self._note(**({"ends": 1} if _is_connected(connected) else {"resets": 1}))
             except OSError:
                 pass
 
@@ -176,6 +180,19 @@ class FakeBroker:
             self.requests.append((cls.NAME, version, request))
             self._changed.notify_all()
         return _act(self.handlers[cls](request, version), cls, version, correlation_id, connected)
+
+
+def _secured(accepted: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+    return context.wrap_socket(accepted, server_side=True, suppress_ragged_eofs=False)
+
+
+def _is_connected(opened: socket.socket) -> bool:
+    """Return whether a connection has not been reset."""
+    try:
+        opened.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 def _act(what: Any, cls: type[Request[Any]], version: int, correlation_id: int, connected: socket.socket) -> bool:
