@@ -1,0 +1,216 @@
+"""SASL over real sockets: connections that wait for it, sessions that end, tokens that come late."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import AuthenticationError, TransportError
+from streamgroup.net.connection import Connection
+from streamgroup.net.poller import Broken, Connected, Poller, ResponseReceived
+from streamgroup.options.sasl import OAuthOptions, SaslOptions
+from streamgroup.options.secrets import Secret
+from streamgroup.options.types import ClientOptions
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from tests.fakes.answers import METADATA, api_versions
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+
+EVERYTHING = MetadataRequest(topics=None)
+PLAIN = SaslOptions("PLAIN", "ann", Secret("hunter2"))
+PROVIDED = SaslOptions("OAUTHBEARER", oauth=OAuthOptions(provider="slow_signer:token"))
+
+
+class Listener:
+    """A listener with SASL, which accepts what `accepts` and ends sessions after `lifetime_ms`."""
+
+    def __init__(self, start: Start, accepts: Callable[[bytes], Any] = lambda token: b"hunter2" in token) -> None:
+        self.lifetime_ms = 0
+        self.accepts = accepts
+        self.broker = start(
+            {
+                ApiVersionsRequest: lambda *_: api_versions(
+                    apiversions=(0, 3), metadata=(0, 13), saslhandshake=(0, 1), saslauthenticate=(0, 2)
+                ),
+                SaslHandshakeRequest: lambda *_: SaslHandshakeResponse(mechanisms=("PLAIN", "OAUTHBEARER")),
+                SaslAuthenticateRequest: self._authenticate,
+                MetadataRequest: lambda *_: METADATA,
+            }
+        )
+
+    def _authenticate(self, request: SaslAuthenticateRequest, _: int) -> Any:
+        accepted = self.accepts(bytes(request.auth_bytes))
+        if accepted is SILENCE or accepted is CLOSE:
+            return accepted
+        if not accepted:
+            return SaslAuthenticateResponse(error_code=58, error_message="no such user")
+        return SaslAuthenticateResponse(session_lifetime_ms=self.lifetime_ms)
+
+    @property
+    def exchanges(self) -> int:
+        return len(self.broker.asked("SaslHandshake"))
+
+
+def soon(seconds: float = 5.0) -> float:
+    return time.monotonic() + seconds
+
+
+def wait_for(poller: Poller, kind: type, seconds: float = 5.0) -> Any:
+    deadline = soon(seconds)
+    while time.monotonic() < deadline:
+        for event in poller.wait(0.2):
+            if isinstance(event, kind):
+                return event
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def connected(listener: Listener, options: Options, **others: Any) -> Connection:
+    connection = Connection(
+        "127.0.0.1", listener.broker.port, options(listener.broker.port, **{"sasl": PLAIN, **others})
+    )
+    connection.connect(soon())
+    return connection
+
+
+def test_a_connection_is_open_when_the_broker_has_accepted_the_client(broker: Start, options: Options) -> None:
+    listener = Listener(broker)
+    connection = connected(listener, options)
+    assert connection.open
+    assert connection.call(EVERYTHING, soon()) == METADATA
+    assert [name for name, *_ in listener.broker.requests] == [
+        *("ApiVersions", "SaslHandshake", "SaslAuthenticate", "Metadata"),
+    ]
+
+
+def test_requests_of_a_poller_wait_for_it_too(broker: Start, options: Options) -> None:
+    listener = Listener(broker)
+    poller = Poller(options(listener.broker.port, sasl=PLAIN))
+    handle = poller.connect("127.0.0.1", listener.broker.port)
+    poller.send(handle, EVERYTHING)
+    events: list[Any] = []
+    deadline = soon()
+    while len(events) < 2 and time.monotonic() < deadline:
+        events += poller.wait(0.2)
+    assert [type(event) for event in events] == [Connected, ResponseReceived]
+    assert events[1].response == METADATA
+    poller.close()
+
+
+def test_a_rejected_client_is_an_error_at_once(broker: Start, options: Options) -> None:
+    listener = Listener(broker, lambda _: False)
+    began = time.monotonic()
+    with pytest.raises(AuthenticationError, match="as user 'ann' by SASL PLAIN: .*no such user"):
+        connected(listener, options)
+    poller = Poller(options(listener.broker.port, sasl=PLAIN))
+    poller.connect("127.0.0.1", listener.broker.port)
+    assert isinstance(wait_for(poller, Broken).error, AuthenticationError)
+    poller.close()
+    assert time.monotonic() - began < 3
+    assert listener.exchanges == 2
+
+
+def test_a_broker_that_hangs_up_on_a_token_may_be_asked_again(broker: Start, options: Options) -> None:
+    with pytest.raises(TransportError, match="closed the connection; pending: SASL PLAIN"):
+        connected(Listener(broker, lambda _: CLOSE), options)
+
+
+def test_a_broker_that_does_not_answer_is_an_error_after_the_setup_timeout(broker: Start, options: Options) -> None:
+    with pytest.raises(TransportError, match=r"to the exchange of SASL within 0\.3 s .*pending: SASL PLAIN"):
+        connected(Listener(broker, lambda _: SILENCE), options, connection_setup_timeout_ms=300)
+
+
+class Clock:
+    """The real clock, which a test puts forward."""
+
+    ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def test_an_idle_connection_authenticates_again_before_its_next_request(broker: Start, options: Options) -> None:
+    listener = Listener(broker)
+    listener.lifetime_ms = 3_600_000
+    clock = Clock()
+    connection = Connection("127.0.0.1", listener.broker.port, options(listener.broker.port, sasl=PLAIN), clock)
+    connection.connect(clock() + 5)
+    connection.call(EVERYTHING, clock() + 5)
+    assert listener.exchanges == 1
+    clock.ahead = 3_060
+    assert connection.call(EVERYTHING, clock() + 5) == METADATA
+    assert listener.exchanges == 2
+    assert listener.broker.connections == 1
+    connection.call(EVERYTHING, clock() + 5)
+    assert listener.exchanges == 2, "a new session has begun"
+
+
+def test_an_idle_connection_of_a_poller_authenticates_again_by_itself(broker: Start, options: Options) -> None:
+    listener = Listener(broker)
+    listener.lifetime_ms = 200
+    poller = Poller(options(listener.broker.port, sasl=PLAIN))
+    handle = poller.connect("127.0.0.1", listener.broker.port)
+    wait_for(poller, Connected)
+    deadline = soon()
+    while listener.exchanges < 4 and time.monotonic() < deadline:
+        poller.wait(0.05)
+    assert listener.exchanges >= 4
+    poller.send(handle, EVERYTHING)
+    assert wait_for(poller, ResponseReceived).response == METADATA
+    poller.close()
+    assert listener.broker.connections == 1
+
+
+@pytest.fixture
+def signer(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Make a function that returns a token as soon as the event is set."""
+    released = threading.Event()
+    module = ModuleType("slow_signer")
+    module.token = lambda: released.wait(5) and "a.token"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "slow_signer", module)
+    return released
+
+
+def test_a_token_that_comes_late_holds_up_no_other_connection(
+    broker: Start, options: Options, signer: threading.Event
+) -> None:
+    slow, quick = Listener(broker, lambda token: b"a.token" in token), Listener(broker)
+    poller = Poller(options(slow.broker.port, sasl=PROVIDED))
+    waiting = poller.connect("127.0.0.1", slow.broker.port)
+    assert poller.wait(0.2) == []
+    connected(quick, options).call(EVERYTHING, soon())
+    signer.set()
+    assert wait_for(poller, Connected).handle == waiting
+    poller.close()
+
+
+def test_a_connection_waits_for_its_token(broker: Start, options: Options, signer: threading.Event) -> None:
+    threading.Timer(0.2, signer.set).start()
+    connection = connected(Listener(broker, lambda token: b"a.token" in token), options, sasl=PROVIDED)
+    assert connection.open
+
+
+def test_a_token_that_does_not_come_is_named(broker: Start, options: Options, signer: threading.Event) -> None:
+    with pytest.raises(TransportError, match=r"there was no token within 0\.2 s \(socket.connection.setup"):
+        connected(Listener(broker), options, sasl=PROVIDED, connection_setup_timeout_ms=200)
+    signer.set()
+
+
+def test_the_error_of_a_token_is_that_of_the_connection(broker: Start, options: Options) -> None:
+    missing = SaslOptions("OAUTHBEARER", oauth=OAuthOptions(provider="not_there:token"))
+    with pytest.raises(Exception, match="No module named 'not_there'") as caught:
+        connected(Listener(broker), options, sasl=missing)
+    assert caught.type.__name__ == "ConfigError"
