@@ -18,7 +18,7 @@ from streamgroup.errors import AuthenticationError
 
 CASES = 10_000
 SECRET = "hunter2"
-LONGEST_CASE_S = 0.1
+LONGEST_CASE_S = 1.0
 """CPU time of one case, in seconds: a real PBKDF2 at the upper bound or a quadratic parser takes longer."""
 
 
