@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
@@ -13,6 +14,7 @@ from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import ConfigError
 from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, Kind
+from streamgroup.options.parse_client import kafka_properties, parse_client
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 
@@ -28,6 +30,13 @@ _BROKERS = click.option(
     "--bootstrap-server",
     metavar="HOST[:PORT]",
     help="Addresses of some brokers, separated by commas. The port is 9092 where none is given.",
+)
+_COMMAND_CONFIG = click.option(
+    "--command-config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File with properties of the connection, one NAME=VALUE in a line, such as security.protocol and "
+    "ssl.truststore.location. The file of Kafka's own tools will do.",
 )
 _USER = (
     click.option("--zookeeper-username", metavar="NAME", help="User for ZooKeeper's digest authentication."),
@@ -49,6 +58,16 @@ class Where:
     zookeeper: str | None = None
     username: str | None = None
     password: Secret | None = None
+    command_config: Path | None = None
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties of the file, with the prefix `kafka.`. Raises ConfigError."""
+        if self.command_config is None:
+            return {}
+        try:
+            return kafka_properties(self.command_config.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read the file of --command-config, {self.command_config}: {error}") from None
 
 
 def cluster_options(command: Command) -> Command:
@@ -83,15 +102,16 @@ def _with_cluster(command: Command, *zookeeper_names: str) -> Command:
         zookeeper: str | None,
         zookeeper_username: str | None,
         zookeeper_password: str | None,
+        command_config: Path | None,
         **others: Any,
     ) -> Any:
         username = _parsed("--zookeeper-username", TEXT, zookeeper_username)
         password = _parsed("--zookeeper-password", SECRET, zookeeper_password)
         brokers = None if bootstrap_server is None else with_ports(bootstrap_server)
-        return command(*args, where=Where(brokers, zookeeper, username, password), **others)
+        return command(*args, where=Where(brokers, zookeeper, username, password, command_config), **others)
 
     decorated = cast("Command", with_cluster)
-    for option in reversed((_BROKERS, zookeeper_option, *_USER)):
+    for option in reversed((_BROKERS, _COMMAND_CONFIG, zookeeper_option, *_USER)):
         decorated = option(decorated)
     return decorated
 
@@ -103,9 +123,12 @@ def client_options(where: Where, client_id: str, timeout_ms: int) -> ClientOptio
     """
     if not where.bootstrap_server and not where.zookeeper:
         raise click.UsageError(f"name the cluster with {EITHER}")
-    return ClientOptions(
-        _parsed("--bootstrap-server", SERVERS, where.bootstrap_server or None) or (),
-        client_id=client_id,
+    client, notes = parse_client({"kafka.client.id": client_id, **where.properties()})
+    for note in notes:
+        click.echo(note, err=True)
+    return replace(
+        client,
+        bootstrap_servers=_parsed("--bootstrap-server", SERVERS, where.bootstrap_server or None) or (),
         default_api_timeout_ms=timeout_ms,
         zookeeper=_registry(where, timeout_ms),
     )

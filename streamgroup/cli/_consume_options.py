@@ -136,7 +136,7 @@ def source_options(
 
     Records of aborted transactions are left out by default, as in kcat. Raises ConfigError.
     """
-    client = client_options(where, "streamgroup-consume", timeout_ms)
+    client = client_options(replace(where, command_config=None), "streamgroup-consume", timeout_ms)
     given = {
         "subscribe": ",".join(topics),
         "includeHeaders": str(include_headers).lower(),
@@ -144,6 +144,7 @@ def source_options(
         "kafka.isolation.level": "read_committed",
         "kafka.default.api.timeout.ms": str(timeout_ms),
         "kafkaConsumer.pollTimeoutMs": str(timeout_ms),
+        **where.properties(),
         **properties,
     }
     if where.bootstrap_server:

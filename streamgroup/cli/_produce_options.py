@@ -39,7 +39,7 @@ def sink_options(
     include_timestamp: bool,
 ) -> SinkOptions:
     """Return the options of a write. Each record is delivered or fails within `timeout_ms`. Raises ConfigError."""
-    client = client_options(where, "streamgroup-produce", timeout_ms)
+    client = client_options(replace(where, command_config=None), "streamgroup-produce", timeout_ms)
     given = {
         "includeTimestamp": str(include_timestamp).lower(),
         "kafka.client.id": client.client_id,
@@ -49,6 +49,7 @@ def sink_options(
         "kafka.request.timeout.ms": str(max(1, timeout_ms // 2)),
         "kafka.delivery.timeout.ms": str(timeout_ms),
         "kafka.max.block.ms": str(timeout_ms),
+        **where.properties(),
         **properties,
     }
     if topic is not None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from streamgroup.cluster.registry_reader import RegistryReader
 from streamgroup.errors import TransportError
+from streamgroup.options.tls import PLAINTEXT
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.znodes import SubtreeRead, ZNode
 from tests.fakes.broker07 import TOPIC, OldBroker
@@ -34,9 +35,9 @@ def registered(
 class FakeNodes(RegistryReader):
     """`RegistryReader` whose ZooKeeper is `data`."""
 
-    def __init__(self, data: Mapping[str, bytes]) -> None:
+    def __init__(self, data: Mapping[str, bytes], protocol: str = PLAINTEXT) -> None:
         self.changes = 0
-        super().__init__(ZOOKEEPER, self._count)
+        super().__init__(ZOOKEEPER, self._count, protocol)
         self.data = dict(data)
         self.away = False
         self.looks: list[list[str]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -11,9 +12,12 @@ from click.testing import CliRunner, Result
 from streamgroup.cli import _cluster as named
 from streamgroup.cli import doctor, groups
 from streamgroup.cli._cluster import Where
+from streamgroup.cli._consume_options import source_options
+from streamgroup.cli._produce_options import sink_options
 from streamgroup.cli.main import main
 from streamgroup.errors import TransportError
 from streamgroup.options.secrets import Secret
+from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ClientOptions
 
 COMMANDS = [("topics", "--list"), ("groups", "--list"), ("doctor", "--group", "g")]
@@ -138,3 +142,45 @@ def test_the_port_of_a_broker_is_9092_where_none_is_given(given: str, complete: 
 def test_a_broker_without_a_port_is_asked_at_9092(asked: list[ClientOptions]) -> None:
     run("topics", "--list", "-b", "broker-1")
     assert [options.bootstrap_servers for options in asked] == [(("broker-1", 9092),)]
+
+
+@commands
+def test_every_command_takes_the_properties_of_a_file(
+    asked: list[ClientOptions], command: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=/ca.pem\n")
+    run(*command, "-b", "b:9093", "--command-config", str(file))
+    assert asked
+    for options in asked:
+        assert options.security_protocol == "SSL"
+        assert options.tls == TlsOptions(truststore_type="PEM", truststore_location="/ca.pem")
+        assert options.bootstrap_servers == (("b", 9093),)
+
+
+@commands
+def test_a_file_of_properties_that_cannot_be_used_is_an_error(command: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("=x")
+    result = run(*command, "-b", "b:9093", "--command-config", str(file))
+    assert result.exit_code == 1
+    assert f"cannot read the file of --command-config, {file}: expected lines" in result.output.replace("\n", "")
+
+
+def test_warnings_of_the_file_are_shown(asked: list[ClientOptions], tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\nssl.endpoint.identification.algorithm=\n")
+    assert (
+        "host names of brokers are not verified"
+        in run("topics", "--list", "-b", "b", "--command-config", str(file)).output
+    )
+
+
+def test_reading_and_writing_take_the_file_too(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\n")
+    where = Where("b:9093", command_config=file)
+    read = source_options(where, ["t"], {}, 1_000, include_headers=False)
+    written = sink_options(where, "t", {"kafka.ssl.protocol": "TLSv1.2"}, "none", 1_000, include_timestamp=False)
+    assert read.client.tls == TlsOptions()
+    assert written.client.tls == TlsOptions(protocol="TLSv1.2")

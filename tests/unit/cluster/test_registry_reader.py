@@ -33,6 +33,14 @@ def test_json_is_kafka_08_or_later() -> None:
     assert list(found.brokers.values()) == [Broker(3, "h3", 9094)]
 
 
+def test_the_listeners_of_the_protocol_are_found() -> None:
+    data = b'{"host":null,"port":-1,"endpoints":["PLAINTEXT://h:9092","SSL://h:9093"],"version":4}'
+    for protocol, port in (("PLAINTEXT", 9092), ("SSL", 9093)):
+        read, invalid = read_brokers(nodes_of({"/brokers/ids/3": data}), protocol)
+        assert (list(read), invalid) == ([Broker(3, "h", port)], [])
+        assert FakeNodes({"/brokers/ids/3": data}, protocol=protocol).brokers(SOON).brokers == {3: Broker(3, "h", port)}
+
+
 def test_a_zookeeper_without_the_node_is_not_the_brokers_or_has_another_chroot() -> None:
     with pytest.raises(
         ConfigError, match=r"no brokers in ZooKeeper zk1:2181/kafka: node .*Check that zookeeper.connect has"

@@ -1,0 +1,74 @@
+"""Parse the properties of a connection alone, as commands take them from a file (`--command-config`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from streamgroup.errors import ConfigError
+from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED, PREFIX
+from streamgroup.options.reading import OptionsReader, all_together
+from streamgroup.options.rows import Option, Scope
+from streamgroup.options.types import ClientOptions
+
+CLIENT_OPTIONS: Mapping[str, Option] = {o.name.lower(): o for o in (*CLIENT, *CLIENT_REFUSED, *CLIENT_IGNORED)}
+"""The options of a connection by their name in lower case."""
+
+_LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_CONTROL = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+
+
+def parse_client(options: Mapping[str, str]) -> tuple[ClientOptions, tuple[str, ...]]:
+    """Return how to connect, and sentences for the log. `kafka.bootstrap.servers` may be missing.
+
+    Raises ConfigError that names all problems together, and shows no secret.
+    """
+    reading = OptionsReader(CLIENT_OPTIONS, Scope.ALL, {})
+    for key, text in sorted(options.items()):
+        reading.take(key, text)
+    reading.values.setdefault("kafka.bootstrap.servers", ())
+    client = reading.client(None)
+    if reading.problems or client is None:
+        raise ConfigError(all_together(reading.problems))
+    return client, reading.all_notes()
+
+
+def kafka_properties(text: str) -> dict[str, str]:
+    """Return the entries of a Java properties file, with the prefix `kafka.`. Of equal keys the last one counts.
+
+    Raises ValueError for a line without a key. The format is that of `java.util.Properties.load`.
+    """
+    entries = {}
+    for line in _logical_lines(text):
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ValueError("expected lines of the form name=value")
+        entries[PREFIX + _unescaped(found["key"])] = _unescaped(found["value"])
+    return entries
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Return the lines with their continuations, without comments and empty lines."""
+    lines: list[str] = []
+    is_continued = False
+    for natural in text.splitlines():
+        line = natural.lstrip(" \t\f")
+        if is_continued:
+            lines[-1] += line
+        elif line and line[0] not in "#!":
+            lines.append(line)
+        else:
+            continue
+        is_continued = (len(lines[-1]) - len(lines[-1].rstrip("\\"))) % 2 == 1
+        if is_continued:
+            lines[-1] = lines[-1][:-1]
+    return lines
+
+
+def _unescaped(text: str) -> str:
+    def replace(found: re.Match[str]) -> str:
+        escaped = found[1]
+        return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _CONTROL.get(escaped, escaped)
+
+    return _ESCAPE.sub(replace, text)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.options.parse_client import kafka_properties, parse_client
+from streamgroup.options.secrets import Secret
+from streamgroup.options.tls import TlsOptions
+
+FILE = r"""
+# for Kafka's own tools
+! another comment
+security.protocol = SSL
+ssl.truststore.location=/etc/kafka/ca\ file.p12
+ssl.truststore.password: pass\u0077ord\\
+  client.id     me
+ssl.enabled.protocols=TLSv1.2,\
+    TLSv1.3
+ssl.key.password =
+"""
+
+
+def test_a_properties_file_is_read_as_java_does() -> None:
+    assert kafka_properties(FILE) == {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.location": "/etc/kafka/ca file.p12",
+        "kafka.ssl.truststore.password": "password\\",
+        "kafka.client.id": "me",
+        "kafka.ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+        "kafka.ssl.key.password": "",
+    }
+
+
+def test_the_last_of_equal_names_counts_and_values_may_have_separators() -> None:
+    assert kafka_properties("a=1\na=x=y:z\\n") == {"kafka.a": "x=y:z\n"}
+
+
+def test_a_line_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected lines of the form name=value"):
+        kafka_properties("=x")
+
+
+def test_a_connection_is_parsed_without_anything_to_read() -> None:
+    client, notes = parse_client(
+        {
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.endpoint.identification.algorithm": "",
+            "kafka.ssl.truststore.location": "/t",
+            "kafka.ssl.truststore.password": "env:T",
+        }
+    )
+    expected = TlsOptions(endpoint_identification="", truststore_location="/t", truststore_password=Secret("env:T"))
+    assert (client.security_protocol, client.tls, client.bootstrap_servers) == ("SSL", expected, ())
+    assert [note.split(",")[0] for note in notes] == ["host names of brokers are not verified"]
+
+
+def test_problems_are_named_together_without_secrets() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_client({"kafka.ssl.truststor.password": "hunter2", "kafka.security.protocol": "SASL_SSL"})
+    assert "unknown option 'kafka.ssl.truststor.password'. Did you mean 'kafka.ssl.truststore.password'?" in str(
+        caught.value
+    )
+    assert "SASL is missing" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
