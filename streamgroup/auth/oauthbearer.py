@@ -49,7 +49,8 @@ class OAuthBearerMechanism(Mechanism):
 
     def rejected(self, reason: str) -> AuthenticationError:
         """Return the error of a broker that rejects the token, with what the broker's error challenge said before."""
-        return super().rejected("; ".join(filter(None, (self._problem, reason))))
+        said = dict.fromkeys((self._problem, _problem_in(reason)))  # Kafka repeats its challenge in the last message
+        return super().rejected("; ".join(filter(None, said)))
 
     def _exchange(self) -> Exchange:
         challenge = yield self._message

@@ -5,7 +5,7 @@ Names and meanings are those of Java's client. Three differences:
 - `password` and `clientSecret` may be references, `env:NAME` or `file:/path`, which are followed where a connection
   opens.
 - A login module must be the one of the mechanism. Java accepts some others by accident.
-- There is no JAAS file, ZooKeeper's or the JVM's: `sasl.jaas.config` must be set.
+- `sasl.jaas.config` must be set. The JVM's JAAS file (`java.security.auth.login.config`) is not read.
 
 As in Java, options of a login module that are not named here have no effect.
 """
@@ -159,7 +159,7 @@ class _Source:
         """Return a setting without the spaces around it, empty if it is missing."""
         return self.settings.get(self.prefix + name, "").strip()
 
-    def begin_with(self, start: str) -> Pairs:
+    def starting_with(self, start: str) -> Pairs:
         """Return names, without `start`, and values of the options of the login module that begin with it."""
         names = sorted(name for name in self.module.options if name.startswith(start))
         return tuple((name.removeprefix(start), self.option(name)) for name in names)
@@ -215,7 +215,7 @@ def _from_provider(source: _Source, provider: str) -> OAuthOptions:
 
 
 def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
-    extensions = source.begin_with("extension_")
+    extensions = source.starting_with("extension_")
     try:
         scheme = urlsplit(url).scheme
     except ValueError:
@@ -243,7 +243,7 @@ def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
 
 
 def _unsecured(source: _Source) -> OAuthOptions:
-    claims = source.begin_with(f"{_UNSECURED}StringClaim_")
+    claims = source.starting_with(f"{_UNSECURED}StringClaim_")
     for name in source.module.options:
         if name.startswith((f"{_UNSECURED}NumberClaim_", f"{_UNSECURED}ListClaim_", f"{_UNSECURED}PrincipalClaimName")):
             raise source.invalid(
@@ -259,7 +259,7 @@ def _unsecured(source: _Source) -> OAuthOptions:
             f'Write {_UNSECURED}LifetimeSeconds="3600"',
         )
     return OAuthOptions(
-        extensions=source.begin_with(f"{_UNSECURED}Extension_"),
+        extensions=source.starting_with(f"{_UNSECURED}Extension_"),
         unsecured_claims=claims,
         unsecured_lifetime_s=int(lifetime),
     )

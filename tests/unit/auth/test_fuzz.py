@@ -44,7 +44,7 @@ MECHANISMS: dict[str, tuple[Callable[[], Mechanism], tuple[bytes, ...]]] = {
     "PLAIN": (lambda: PlainMechanism("b:1", "alice", SECRET), (b"",)),
     **{
         name: (
-            lambda name=name: ScramMechanism(name, "b:1", "alice", SECRET, "abc"),  # type: ignore[misc]
+            lambda name=name: ScramMechanism(name, "b:1", "alice", SECRET, "abc"),
             (b"r=abcdef,s=AAECAw==,i=4096", b"v=" + b"A" * 43 + b"=", b"e=invalid-proof", b"m=x,r=abcd,s=AAAA,i=99999"),
         )
         for name in (SCRAM_SHA_256, SCRAM_SHA_512)

@@ -66,6 +66,12 @@ def test_an_error_challenge_is_answered_and_explained() -> None:
     )
 
 
+def test_kafka_repeats_its_challenge_and_the_error_does_not() -> None:
+    mechanism = after_first()
+    mechanism.next(b'{"status":"invalid_token"}')
+    assert "credentials: status invalid_token. Check" in str(mechanism.rejected('{"status":"invalid_token"}'))
+
+
 @pytest.mark.parametrize("answer", [b"", b"\x01", b"more"])
 def test_no_answer_makes_a_success_of_an_error_challenge(answer: bytes) -> None:
     mechanism = after_first()
