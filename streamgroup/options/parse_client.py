@@ -6,12 +6,16 @@ import re
 from collections.abc import Mapping
 
 from streamgroup.errors import ConfigError
-from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED, PREFIX
+from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED
+from streamgroup.options.client_sasl import TOKEN_ROW
+from streamgroup.options.properties import PREFIX
 from streamgroup.options.reading import OptionsReader, all_together
 from streamgroup.options.rows import Option, Scope
 from streamgroup.options.types import ClientOptions
 
-CLIENT_OPTIONS: Mapping[str, Option] = {o.name.lower(): o for o in (*CLIENT, *CLIENT_REFUSED, *CLIENT_IGNORED)}
+CLIENT_OPTIONS: Mapping[str, Option] = {
+    option.name.lower(): option for option in (*CLIENT, TOKEN_ROW, *CLIENT_REFUSED, *CLIENT_IGNORED)
+}
 """The options of a connection by their name in lower case."""
 
 _LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
@@ -35,7 +39,7 @@ def parse_client(options: Mapping[str, str]) -> tuple[ClientOptions, tuple[str, 
 
 
 def kafka_properties(text: str) -> dict[str, str]:
-    """Return the entries of a Java properties file, with the prefix `kafka.`. Of equal keys the last one counts.
+    """Return the entries of a Java properties file as options: Kafka's get their prefix. The last of equal keys counts.
 
     Raises ValueError for a line without a key. The format is that of `java.util.Properties.load`.
     """
@@ -44,7 +48,8 @@ def kafka_properties(text: str) -> dict[str, str]:
         found = _LINE.fullmatch(line)
         if found is None:
             raise ValueError("expected lines of the form name=value")
-        entries[PREFIX + _unescaped(found["key"])] = _unescaped(found["value"])
+        name = _unescaped(found["key"])
+        entries[name if name == TOKEN_ROW.name else PREFIX + name] = _unescaped(found["value"])
     return entries
 
 

@@ -211,7 +211,7 @@ def _from_provider(source: _Source, provider: str) -> OAuthOptions:
         )
     if source.setting(_ENDPOINT):
         raise ConfigError(f"cannot use {TOKEN_PROVIDER} beside {source.prefix}{_ENDPOINT}. Remove one of the two")
-    return OAuthOptions(provider=provider, extensions=source.begin_with("extension_"))
+    return OAuthOptions(provider=provider, extensions=source.starting_with("extension_"))
 
 
 def _from_endpoint(source: _Source, url: str) -> OAuthOptions:

@@ -10,10 +10,9 @@ from streamgroup.auth.mechanism import Mechanism
 from streamgroup.auth.oauthbearer import OAuthBearerMechanism
 from streamgroup.auth.plain import PlainMechanism
 from streamgroup.auth.scram import ScramMechanism
-from streamgroup.errors import ConfigError
 from streamgroup.net.sasl.tokens import TOKENS
 from streamgroup.net.tls.contexts import CONTEXTS
-from streamgroup.options.sasl import GSSAPI, OAUTHBEARER, PLAIN, SaslOptions
+from streamgroup.options.sasl import OAUTHBEARER, PLAIN, SaslOptions
 from streamgroup.options.tls import TlsOptions
 
 _NONCE_BYTES = 24
@@ -75,11 +74,6 @@ def make_mechanism(options: SaslOptions, tls: TlsOptions, peer: str) -> Mechanis
         assert options.oauth is not None
         token = TOKENS.get(options.oauth, lambda: CONTEXTS.get(tls))
         return OAuthBearerMechanism(peer, token, dict(options.oauth.extensions))
-    if options.mechanism == GSSAPI:
-        raise ConfigError(
-            "unsupported kafka.sasl.mechanism=GSSAPI: Kerberos is not supported so far. Use a listener with another "
-            "mechanism"
-        )
     assert options.password is not None
     password = options.password.reveal("kafka.sasl.jaas.config")
     if options.mechanism == PLAIN:
