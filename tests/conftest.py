@@ -80,7 +80,7 @@ def make_topic(request: pytest.FixtureRequest, _topic_numbers: Callable[[], int]
         if server.zookeeper_connect:
             create_topic(server, topic, partitions, replication=replication, config=config)
             return topic
-        admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+        admin = AdminClient({"bootstrap.servers": server.direct_servers, "log_level": 3})
         new = NewTopic(topic, partitions, replication, config=dict(config or {}))
         admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[topic].result(_ADMIN_TIMEOUT_S)
         wait_for_leaders(admin, topic, partitions)

@@ -13,7 +13,7 @@ from pathlib import Path
 from streamgroup.testing.directories import cache_directory
 from streamgroup.testing.java import java_command
 from streamgroup.testing.metadata_mode import check_data_dir
-from streamgroup.testing.node import NodePlan, listeners_text, properties_text
+from streamgroup.testing.node import PLAINTEXT, NodePlan, listeners_text, properties_text
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import brokers_known_to
 from streamgroup.testing.processes import ServerStartError
@@ -48,16 +48,17 @@ class KRaftMode:
     """The `MetadataMode` of KRaft.
 
     A single broker is a process that is also its controller. With several brokers the controller is a separate process,
-    so that any broker can be killed.
+    so that any broker can be killed. `protocol` is that of the listener for clients.
     """
 
     reserved = RESERVED
     zookeeper_connect = ""
     needs_clean_shutdown = False
 
-    def __init__(self, version: str, brokers: int) -> None:
+    def __init__(self, version: str, brokers: int, protocol: str = PLAINTEXT) -> None:
         self._version = version
         self._brokers = brokers
+        self._protocol = protocol
         self._bootstrap = Path()
         self._cluster_id = ""
 
@@ -68,8 +69,9 @@ class KRaftMode:
 
     def plan(self, first_port: int | None, proxies: Sequence[int]) -> tuple[NodePlan, ...]:
         """Plan the processes, a separate controller first, if there is one."""
-        controller_port, *ports = free_ports(1 + len(proxies) + self._brokers)
-        internal, ports = ports[: len(proxies)], ports[len(proxies) :]
+        apart = self._brokers if proxies or self._protocol != PLAINTEXT else 0
+        controller_port, *ports = free_ports(1 + apart + self._brokers)
+        internal, ports = ports[:apart], ports[apart:]
         if first_port is not None:
             ports = list(range(first_port, first_port + self._brokers))
         return plan_nodes(ports, controller_port, proxies, internal)
@@ -79,14 +81,14 @@ class KRaftMode:
     ) -> dict[str, str]:
         """Return the properties of one node, and format its directory."""
         format_node(node, home / "data", self._cluster_id, self._bootstrap)
-        return properties(node, nodes, home / "data", config)
+        return properties(node, nodes, home / "data", config, self._protocol)
 
     def await_vacancy(self, node: NodePlan) -> None:
         """Do nothing: the controller fences the old session of a restarting broker."""
 
     def brokers_known_to(self, node: NodePlan) -> frozenset[int]:
         """Return the brokers that are not fenced."""
-        return brokers_known_to(LOOPBACK, node.port or 0)
+        return brokers_known_to(LOOPBACK, node.plain_port or 0)
 
     def controller(self, nodes: Sequence[NodePlan]) -> int:
         return nodes[0].node_id
@@ -100,10 +102,10 @@ def plan_nodes(
 ) -> tuple[NodePlan, ...]:
     """Plan one combined process for one broker, else a separate controller, so that any broker can be killed.
 
-    `advertised` and `internal` have a port per broker, or are both empty.
+    `advertised` and `internal` have a port per broker each, or are empty.
     """
-    behind: Sequence[tuple[int | None, int | None]] = list(zip(advertised, internal, strict=True))
-    behind = behind or [(None, None)] * len(ports)
+    none = [None] * len(ports)
+    behind = list(zip(advertised or none, internal or none, strict=True))
     if len(ports) == 1:
         return (NodePlan(0, ports[0], controller_port, *behind[0]),)
     controller = NodePlan(SEPARATE_CONTROLLER_ID, None, controller_port)
@@ -143,24 +145,30 @@ def defaults(brokers: int) -> dict[str, str]:
     }
 
 
-def properties(node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Mapping[str, str]) -> dict[str, str]:
-    """Return the `server.properties` of one node: the defaults, overridden by `config`, overridden by the plan."""
+def properties(
+    node: NodePlan, nodes: Sequence[NodePlan], data: Path, config: Mapping[str, str], protocol: str = PLAINTEXT
+) -> dict[str, str]:
+    """Return the `server.properties` of one node: the defaults, overridden by `config`, overridden by the plan.
+
+    `protocol` is that of the listener for clients. The others are without security.
+    """
     brokers = [each for each in nodes if each.port is not None]
     voters = [each for each in nodes if each.controller_port is not None]
-    listeners = {"PLAINTEXT": node.port, "INTERNAL": node.internal_port, "CONTROLLER": node.controller_port}
+    listeners = {protocol: node.port, "INTERNAL": node.internal_port, "CONTROLLER": node.controller_port}
+    protocols = {name: protocol if name == protocol else PLAINTEXT for name in listeners}
     own = {
         "process.roles": ",".join(node.roles),
         "node.id": str(node.node_id),
         "listeners": listeners_text(listeners),
-        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+        "listener.security.protocol.map": ",".join(f"{name}:{of}" for name, of in protocols.items()),
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(f"{v.node_id}@{LOOPBACK}:{v.controller_port}" for v in voters),
         "log.dirs": str(data),
     }
     if node.port is not None:
-        shown = {"PLAINTEXT": node.advertised_port or node.port, "INTERNAL": node.internal_port}
+        shown = {protocol: node.advertised_port or node.port, "INTERNAL": node.internal_port}
         own["advertised.listeners"] = listeners_text(shown)
-        own["inter.broker.listener.name"] = "PLAINTEXT" if node.internal_port is None else "INTERNAL"
+        own["inter.broker.listener.name"] = protocol if node.internal_port is None else "INTERNAL"
     return {**defaults(len(brokers)), **config, **own}
 
 

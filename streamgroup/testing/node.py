@@ -9,6 +9,9 @@ from pathlib import Path
 from streamgroup.testing.ports import LOOPBACK
 from streamgroup.testing.processes import ServerProcess
 
+PLAINTEXT = "PLAINTEXT"
+"""The security protocol without security."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
@@ -21,12 +24,17 @@ class NodePlan:
     advertised_port: int | None = None
     """The port of the proxy that clients connect to instead of `port`."""
     internal_port: int | None = None
-    """The port at which brokers behind proxies reach each other."""
+    """The port without proxy and security at which brokers reach each other; None if they use `port`."""
 
     @property
     def roles(self) -> tuple[str, ...]:
         """The value of `process.roles`."""
         return (("broker",) if self.port is not None else ()) + (("controller",) if self.controller_port else ())
+
+    @property
+    def plain_port(self) -> int | None:
+        """The port of a listener without proxy and security."""
+        return self.port if self.internal_port is None else self.internal_port
 
     @property
     def name(self) -> str:
@@ -47,7 +55,6 @@ class KafkaNode:
         self.process = process
         self._await_vacancy = await_vacancy
         self._shown = plan.advertised_port or plan.port
-        self._internal = plan.internal_port or plan.port
 
     @property
     def name(self) -> str:
@@ -61,8 +68,8 @@ class KafkaNode:
 
     @property
     def direct_address(self) -> str:
-        """`host:port` of a listener without a proxy."""
-        return "" if self._internal is None else f"{LOOPBACK}:{self._internal}"
+        """`host:port` of a listener without proxy and security."""
+        return "" if self.plan.plain_port is None else f"{LOOPBACK}:{self.plan.plain_port}"
 
     @property
     def pid(self) -> int | None:

@@ -80,7 +80,7 @@ def _json(value: object) -> bytes:
 def _await_leaders(server: KafkaServer, name: str, partitions: int, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     for broker in (each for each in server.brokers if each.alive):
-        while len(found := leaders_known_to(LOOPBACK, broker.port or 0, name)) < partitions:
+        while len(found := leaders_known_to(LOOPBACK, broker.plan.plain_port or 0, name)) < partitions:
             if time.monotonic() >= deadline:
                 raise ServerStartError(
                     f"no leaders of topic {name}: {broker.name} knows those of {len(found)} of {partitions} partitions "

@@ -14,7 +14,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.testing.metadata_mode import check_data_dir
-from streamgroup.testing.node import NodePlan, listeners_text
+from streamgroup.testing.node import PLAINTEXT, NodePlan, listeners_text
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts, answers_metadata, brokers_known_to
 from streamgroup.testing.processes import ServerStartError
@@ -106,7 +106,10 @@ _REPLICAS_SINCE: Mapping[str, tuple[int, ...]] = {
 
 
 class ZooKeeperMode:
-    """The `MetadataMode` of ZooKeeper, with a server of its own or the one at `zookeeper`."""
+    """The `MetadataMode` of ZooKeeper, with a server of its own or the one at `zookeeper`.
+
+    `protocol` is that of the brokers' listener for clients.
+    """
 
     reserved = RESERVED
 
@@ -119,6 +122,7 @@ class ZooKeeperMode:
         zookeeper_port: int | None = None,
         detached: bool,
         start_timeout_s: float,
+        protocol: str = PLAINTEXT,
     ) -> None:
         if zookeeper is not None and zookeeper_port is not None:
             raise ConfigError(
@@ -130,6 +134,7 @@ class ZooKeeperMode:
         self._port = zookeeper_port
         self._detached = detached
         self._start_timeout_s = start_timeout_s
+        self._protocol = protocol
         self.server: ZooKeeperServer | None = None
 
     @property
@@ -163,9 +168,11 @@ class ZooKeeperMode:
     def plan(self, first_port: int | None, proxies: Sequence[int]) -> tuple[NodePlan, ...]:
         """Plan the processes.
 
-        Brokers with named listeners reach each other without their proxies; older ones use them.
+        Brokers with named listeners reach each other without their proxies; older ones use them. Secured brokers reach
+        each other without security.
         """
-        apart = len(proxies) if self._release.listeners is Listeners.NAMED else 0
+        is_secured = self._protocol != PLAINTEXT
+        apart = self._brokers if is_secured or (proxies and self._release.listeners is Listeners.NAMED) else 0
         ports = list(free_ports(self._brokers + apart))
         internal, ports = ports[:apart], ports[apart:]
         if first_port is not None:
@@ -186,7 +193,7 @@ class ZooKeeperMode:
         """Return the properties of one broker, which creates its directories itself."""
         names = _NAMES07 if self._release.number < (0, 8) else _NAMES
         values = (str(node.node_id), str(home / "data"), self.zookeeper_connect)
-        own = {**dict(zip(names, values, strict=True)), **places(node, self._release.listeners)}
+        own = {**dict(zip(names, values, strict=True)), **places(node, self._release.listeners, self._protocol)}
         return {**defaults(self._release, len(nodes)), **config, **own}
 
     def await_vacancy(self, node: NodePlan) -> None:
@@ -208,7 +215,7 @@ class ZooKeeperMode:
 
         A broker of 0.8 learns of others, and of itself, with the first topic. A broker of 0.7 knows only itself.
         """
-        port = node.port or 0
+        port = node.plain_port or 0
         if self._release.number >= (0, 9):
             return brokers_known_to(LOOPBACK, port)
         serves = accepts if self._release.number < (0, 8) else answers_metadata
@@ -267,8 +274,11 @@ def defaults(release: Release, brokers: int) -> dict[str, str]:
     return values
 
 
-def places(node: NodePlan, listeners: Listeners) -> dict[str, str]:
-    """Return the properties for listening and advertised addresses, in the form of the release."""
+def places(node: NodePlan, listeners: Listeners, protocol: str = PLAINTEXT) -> dict[str, str]:
+    """Return the properties for listening and advertised addresses, in the form of the release.
+
+    `protocol` is that of the listener for clients. The internal one is without security.
+    """
     shown = node.advertised_port or node.port
     if listeners is Listeners.HOST_NAME:
         return {"hostname": LOOPBACK, "port": str(node.port), "advertised.port": str(shown)}
@@ -279,11 +289,14 @@ def places(node: NodePlan, listeners: Listeners) -> dict[str, str]:
             "advertised.host.name": LOOPBACK,
             "advertised.port": str(shown),
         }
+    # Before listeners had names they were called by their protocols, and brokers met at that of PLAINTEXT.
+    name = "INTERNAL" if listeners is Listeners.NAMED else PLAINTEXT
+    internal = {} if node.internal_port is None else {name: node.internal_port}
     values = {
-        "listeners": listeners_text({"PLAINTEXT": node.port, "INTERNAL": node.internal_port}),
-        "advertised.listeners": listeners_text({"PLAINTEXT": shown, "INTERNAL": node.internal_port}),
+        "listeners": listeners_text({protocol: node.port, **internal}),
+        "advertised.listeners": listeners_text({protocol: shown, **internal}),
     }
-    if node.internal_port is not None:
-        values["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT"
+    if node.internal_port is not None and listeners is Listeners.NAMED:
+        values["listener.security.protocol.map"] = f"{protocol}:{protocol},INTERNAL:PLAINTEXT"
         values["inter.broker.listener.name"] = "INTERNAL"
     return values
