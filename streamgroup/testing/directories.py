@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,15 @@ def require_own(path: Path) -> None:
 def state_directory() -> Path:
     """Return `$STREAMGROUP_STATE`, else `$XDG_STATE_HOME/streamgroup`, else `~/.local/state/streamgroup`."""
     return _user_directory("STREAMGROUP_STATE", "XDG_STATE_HOME", ".local/state")
+
+
+def write_private(file: Path, content: bytes | str) -> Path:
+    """Write a file of mode 0600, whatever the umask and its old mode, and return its path."""
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)  # with mode 0600
+    with os.fdopen(handle, "wb") as out:
+        out.write(content.encode() if isinstance(content, str) else content)
+    os.replace(name, file)
+    return file
 
 
 def _user_directory(own_variable: str, xdg_variable: str, below_home: str) -> Path:

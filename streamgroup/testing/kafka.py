@@ -10,13 +10,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from streamgroup.errors import ConfigError
+from streamgroup.testing.directories import write_private
 from streamgroup.testing.java import java_command, write_log4j2
 from streamgroup.testing.kraft import KRaftMode
 from streamgroup.testing.metadata_mode import MetadataMode, refuse_reserved
-from streamgroup.testing.node import KafkaNode, NodePlan, properties_text
+from streamgroup.testing.node import PLAINTEXT, KafkaNode, NodePlan, properties_text
 from streamgroup.testing.ports import LOOPBACK
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, ServerStartError, on_free_ports
 from streamgroup.testing.proxy import Proxy
@@ -24,6 +25,10 @@ from streamgroup.testing.releases import DEFAULT_VERSION, Quorum, Release, relea
 from streamgroup.testing.tools import kafka_classpath
 from streamgroup.testing.zookeeper import ZooKeeperServer
 from streamgroup.testing.zookeeper_mode import ZooKeeperMode
+
+if TYPE_CHECKING:
+    from streamgroup.testing.security.certificates import Authority, Identity
+    from streamgroup.testing.security.server import ServerSecurity
 
 JVM_FLAGS = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Small heaps that start fast; for a benchmark use `jvm_flags=("-Xmx1g",)`."""
@@ -51,6 +56,13 @@ class KafkaServer:
     processes outlive this one. With `proxied`, brokers advertise a `Proxy` each (`proxies`, by broker id).
     `direct_servers` bypass the proxies, as the brokers do among themselves. Brokers of 0.8 and 0.9 have one listener,
     so they use the proxies too.
+
+    `security` is SSL, SASL_PLAINTEXT or SASL_SSL, with the SASL `mechanisms` PLAIN (the default), SCRAM-SHA-256,
+    SCRAM-SHA-512 and OAUTHBEARER. Certificates, passwords and, for OAUTHBEARER, a token server are made at the start.
+    `client_options` are the options of a client. With `mutual_tls` clients need certificates. With `acls` the super
+    user `admin` may do everything, and each of `users` (`client` by default) what `security.add_acl` allows.
+    `broker_identity` makes another certificate for the brokers from the server's authority. The brokers among
+    themselves, and `direct_servers`, use listeners without security.
     """
 
     def __init__(
@@ -67,6 +79,12 @@ class KafkaServer:
         proxied: bool = False,
         zookeeper: str | None = None,
         zookeeper_port: int | None = None,
+        security: str | None = None,
+        mechanisms: Sequence[str] = (),
+        acls: bool = False,
+        mutual_tls: bool = False,
+        users: Sequence[str] | None = None,
+        broker_identity: Callable[[Authority], Identity] | None = None,
     ) -> None:
         if proxied and detached:
             raise ConfigError(
@@ -75,6 +93,15 @@ class KafkaServer:
         if brokers < 1:
             raise ConfigError(f"invalid brokers={brokers}: at least one is needed")
         self._release = release_of(version)
+        self._security = _security_of(
+            self,
+            self._release,
+            security,
+            {"mechanisms": mechanisms, "acls": acls, "mutual_tls": mutual_tls, "users": users},
+            broker_identity=broker_identity,
+            start_timeout_s=start_timeout_s,
+            detached=detached,
+        )
         self._mode = _metadata_mode_of(
             self._release,
             brokers,
@@ -82,6 +109,7 @@ class KafkaServer:
             zookeeper_port=zookeeper_port,
             detached=detached,
             start_timeout_s=start_timeout_s,
+            protocol=security or PLAINTEXT,
         )
         refuse_reserved(self._mode.reserved, config or {})
         self.version = version
@@ -137,7 +165,7 @@ class KafkaServer:
 
     @property
     def direct_servers(self) -> str:
-        """`host:port,...` of all brokers without their proxies, for a test's own clients."""
+        """`host:port,...` of all brokers without proxies and security, for a test's own clients."""
         self._started()
         return ",".join(broker.direct_address for broker in self.brokers)
 
@@ -145,6 +173,25 @@ class KafkaServer:
     def proxies(self) -> tuple[Proxy, ...]:
         """The proxies by broker id; empty without `proxied`."""
         return self._proxies
+
+    @property
+    def security(self) -> ServerSecurity:
+        """The clients, ACLs, certificates and files of a secured server."""
+        if self._security is None:
+            raise ConfigError("this KafkaServer has no security: start it with security='SASL_SSL' or another protocol")
+        return self._security
+
+    @property
+    def token_server(self) -> ServerProcess | None:
+        """The process that issues the tokens of OAUTHBEARER; None without that mechanism."""
+        return None if self._security is None else self._security.token_server
+
+    @property
+    def client_options(self) -> dict[str, str]:
+        """The options of Spark's sources for a client: its address, and the security of the first of `users`."""
+        if self._security is None:
+            return {"kafka.bootstrap.servers": self.bootstrap_servers}
+        return self._security.client().options
 
     @property
     def data_dir(self) -> Path:
@@ -173,9 +220,16 @@ class KafkaServer:
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._mode.close, keep=True)
             self._mode.open(home, classpath)
+            if self._security is not None:
+                on_error.callback(self._security.close)
+                self._security.open(home)
+                self._security.before_brokers(self._mode.zookeeper_connect)
             count = self._count if self._proxied else 0
             self._proxies = tuple(on_error.enter_context(Proxy()) for _ in range(count))
             on_free_ports(start_nodes, fixed=self._first_port is not None)
+            if self._security is not None:
+                with _all_killed_on_error(self._nodes):
+                    self._security.after_brokers()
             on_error.pop_all()
         return self
 
@@ -185,6 +239,8 @@ class KafkaServer:
         for node in reversed(self._nodes):
             # Data that are removed next need no clean shutdown.
             node.stop() if keep or self._mode.needs_clean_shutdown else node.kill()
+        if self._security is not None:
+            self._security.close()
         self._mode.close(keep=keep)
         for proxy in self._proxies:
             proxy.stop()
@@ -247,7 +303,8 @@ class KafkaServer:
     def _command(self, properties: Path, classpath: Iterable[Path]) -> list[str]:
         if self._release.emulated:
             return [sys.executable, "-m", _EMULATOR, str(properties)]
-        flags = (*self._jvm_flags, write_log4j2(properties.parent))
+        secured = () if self._security is None else self._security.jvm_flags()
+        flags = (*self._jvm_flags, *secured, write_log4j2(properties.parent))
         return java_command(_MAIN_CLASS, [str(properties)], classpath=classpath, flags=flags)
 
     def _serves(self, plan: NodePlan) -> bool:
@@ -258,12 +315,14 @@ class KafkaServer:
         return plan.port is None or plan.node_id in self._mode.brokers_known_to(plan)
 
     def _make_nodes(self, home: Path, classpath: Sequence[Path]) -> Iterator[KafkaNode]:
+        secured = {} if self._security is None else self._security.broker_properties()
         plans = self._mode.plan(self._first_port, [proxy.port for proxy in self._proxies])
         for plan in plans:
             directory = home / plan.name
             directory.mkdir(parents=True, exist_ok=True)
             file = directory / "server.properties"
-            file.write_text(properties_text(self._mode.properties(plan, plans, directory, self._config)))
+            values = self._mode.properties(plan, plans, directory, {**secured, **self._config})
+            write_private(file, properties_text(values))
             process = ServerProcess(
                 f"Kafka {self.version} {plan.name}",
                 self._command(file, classpath),
@@ -284,6 +343,7 @@ def _metadata_mode_of(
     zookeeper_port: int | None,
     detached: bool,
     start_timeout_s: float,
+    protocol: str,
 ) -> MetadataMode:
     if release.quorum is Quorum.ZOOKEEPER:
         return ZooKeeperMode(
@@ -293,11 +353,43 @@ def _metadata_mode_of(
             zookeeper_port=zookeeper_port,
             detached=detached,
             start_timeout_s=start_timeout_s,
+            protocol=protocol,
         )
     for name, given in (("zookeeper", zookeeper), ("zookeeper_port", zookeeper_port)):
         if given is not None:
             raise ConfigError(f"invalid {name}={given}: Kafka {release.version} runs in KRaft mode")
-    return KRaftMode(release.version, brokers)
+    return KRaftMode(release.version, brokers, protocol)
+
+
+def _security_of(
+    server: KafkaServer,
+    release: Release,
+    security: str | None,
+    arguments: Mapping[str, Any],
+    *,
+    broker_identity: Callable[[Authority], Identity] | None,
+    start_timeout_s: float,
+    detached: bool,
+) -> ServerSecurity | None:
+    """Return the security that the `arguments` ask for; None without any."""
+    given = {name: value for name, value in arguments.items() if value}
+    if security is None:
+        if given or broker_identity is not None:
+            names = ", ".join(given) or "broker_identity"
+            raise ConfigError(f"invalid {names} without security: add security='SASL_SSL' or another protocol")
+        return None
+    # It imports cryptography, which costs 0.1 s.
+    from streamgroup.testing.security.server import ServerSecurity  # noqa: PLC0415
+    from streamgroup.testing.security.settings import settings_of  # noqa: PLC0415
+
+    return ServerSecurity(
+        server,
+        settings_of(release, security, **given),
+        release,
+        broker_identity=broker_identity,
+        start_timeout_s=start_timeout_s,
+        detached=detached,
+    )
 
 
 @contextlib.contextmanager

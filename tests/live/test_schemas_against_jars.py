@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from streamgroup.testing import jars
+from streamgroup.testing.security import messages as of_secured_servers
 from streamgroup.wire import consumer
 from streamgroup.wire.fields import FieldSpec, Struct, Versions, specs_of
 from streamgroup.wire.schema import Message, Request
-from tests.unit.wire.declared import MESSAGES
+from tests.unit.wire.declared import MESSAGES, messages_of
 
 pytestmark = pytest.mark.live
 
@@ -33,7 +34,9 @@ STRUCTS_NAMED_OTHERWISE = {
     ("ConsumerProtocolAssignment", "TopicPartition"): "TopicPartitions",
 }
 ZEROS = {"bool": False, "string": "", "bytes": b"", "records": None, "uuid": ""}
-EVERY_MESSAGE = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+EVERY_MESSAGE = pytest.mark.parametrize(
+    "cls", [*MESSAGES, *messages_of(of_secured_servers)], ids=lambda cls: cls.__name__
+)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import TransportError
-from streamgroup.testing.directories import cache_directory, file_lock, state_directory
+from streamgroup.testing.directories import cache_directory, file_lock, state_directory, write_private
 
 HOLDER = """
 import pathlib, sys
@@ -44,3 +44,12 @@ def test_a_lock_held_elsewhere_is_waited_for_until_the_deadline(tmp_path: Path) 
         holder.kill()
     with file_lock(lock, 10):  # its holder's death has freed it
         pass
+
+
+def test_a_private_file_takes_the_place_of_one_that_others_may_read(tmp_path: Path) -> None:
+    file = tmp_path / "passwords"
+    file.write_text("older and longer")
+    file.chmod(0o644)
+    assert write_private(file, "new") == file
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
+    assert list(tmp_path.iterdir()) == [file]

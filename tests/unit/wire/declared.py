@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+from types import ModuleType
 from typing import Any, cast
 
 from hypothesis import strategies as st
@@ -17,12 +18,15 @@ from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
 
 MODULES = [importlib.import_module(f"{messages.__name__}.{m.name}") for m in pkgutil.iter_modules(messages.__path__)]
-MESSAGES: list[type[Message]] = [
-    value
-    for module in [*MODULES, consumer]
-    for value in vars(module).values()
-    if isinstance(value, type) and issubclass(value, Message) and value.__module__ == module.__name__
-]
+
+
+def messages_of(module: ModuleType) -> list[type[Message]]:
+    """The messages that `module` declares."""
+    values = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Message)]
+    return [value for value in values if value.__module__ == module.__name__]
+
+
+MESSAGES = [message for module in [*MODULES, consumer] for message in messages_of(module)]
 REQUESTS: list[type[Request[Any]]] = [cls for cls in MESSAGES if issubclass(cls, Request)]
 VERSIONS_OF = {cls: range(cls.SCHEMA.first, cls.SCHEMA.last + 1) for cls in MESSAGES}
 

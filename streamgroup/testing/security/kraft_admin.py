@@ -1,0 +1,133 @@
+"""Credentials and ACLs of a cluster in KRaft mode, by requests to the brokers' listeners without security."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from streamgroup.errors import ErrorCode, StreamGroupError
+from streamgroup.testing.ports import LOOPBACK
+from streamgroup.testing.security.acls import Acl
+from streamgroup.testing.security.messages import (
+    AclCreation,
+    AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
+    DescribeAclsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from streamgroup.testing.security.scram import ScramCredential
+from streamgroup.testing.security.settings import Mechanism
+from streamgroup.wire.frames import decode_response, encode_request
+from streamgroup.wire.schema import Message, Request
+
+_TIMEOUT_S = 20.0
+_POLL_S = 0.02
+_CLIENT_ID = "streamgroup-testing"
+_LITERAL, _PREFIXED = 3, 4
+_DENY, _ALLOW = 2, 3
+_MECHANISMS = {Mechanism.SCRAM_SHA_256: 1, Mechanism.SCRAM_SHA_512: 2}
+
+R = TypeVar("R", bound=Message)
+
+
+def store_scram(ports: Sequence[int], credentials: Collection[ScramCredential]) -> None:
+    """Store the credentials, and wait until the brokers at all `ports` know them. Raises StreamGroupError."""
+    # The controller refuses two credentials of one user in one request, even those of two mechanisms.
+    for mechanism, code in _MECHANISMS.items():
+        upsertions = tuple(
+            ScramCredentialUpsertion(
+                name=each.user,
+                mechanism=code,
+                iterations=each.iterations,
+                salt=each.salt,
+                salted_password=each.salted_password,
+            )
+            for each in credentials
+            if each.mechanism is mechanism
+        )
+        for result in call(ports[0], AlterUserScramCredentialsRequest(upsertions=upsertions)).results:
+            _require(result.error_code, result.error_message, f"cannot store SCRAM credentials of user {result.user}")
+    expected = {(each.user, _MECHANISMS[each.mechanism], each.iterations) for each in credentials}
+    _await(ports, lambda port: expected <= _scram_known_to(port), "SCRAM credentials of the users")
+
+
+def create_acl(ports: Sequence[int], acl: Acl) -> None:
+    """Create an ACL, and wait until the brokers at all `ports` decide by it. Raises StreamGroupError."""
+    creation = AclCreation(
+        resource_type=acl.resource_type.code,
+        resource_name=acl.name,
+        resource_pattern_type=_PREFIXED if acl.prefixed else _LITERAL,
+        principal=acl.principal,
+        host="*",
+        operation=acl.operation.code,
+        permission_type=_ALLOW if acl.allow else _DENY,
+    )
+    (result,) = call(ports[0], CreateAclsRequest(creations=(creation,))).results
+    _require(result.error_code, result.error_message, f"cannot create {acl}")
+    _await(ports, lambda port: _has_acl(port, creation), str(acl))
+
+
+def call(port: int, request: Request[R]) -> R:
+    """Return the response of the broker at `port` to a request of the latest version. Raises StreamGroupError."""
+    version = request.VERSIONS[1]
+    try:
+        with socket.create_connection((LOOPBACK, port), _TIMEOUT_S) as connection:
+            connection.settimeout(_TIMEOUT_S)
+            connection.sendall(encode_request(request, version, 1, _CLIENT_ID))
+            (size,) = struct.unpack(">i", _exactly(connection, 4))
+            return decode_response(type(request), version, _exactly(connection, size))[1]
+    except OSError as error:
+        raise StreamGroupError(
+            f"cannot ask the broker at {LOOPBACK}:{port} for {request.NAME}: {error}. Look at its log"
+        ) from error
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            raise OSError("it closed the connection")
+        data += more
+    return data
+
+
+def _scram_known_to(port: int) -> set[tuple[str, int, int]]:
+    response = call(port, DescribeUserScramCredentialsRequest(users=None))
+    _require(response.error_code, response.error_message, "cannot describe SCRAM credentials")
+    return {(user.user, info.mechanism, info.iterations) for user in response.results for info in user.credential_infos}
+
+
+def _has_acl(port: int, creation: AclCreation) -> bool:
+    request = DescribeAclsRequest(
+        resource_type_filter=creation.resource_type,
+        resource_name_filter=creation.resource_name,
+        pattern_type_filter=creation.resource_pattern_type,
+        principal_filter=creation.principal,
+        host_filter=creation.host,
+        operation=creation.operation,
+        permission_type=creation.permission_type,
+    )
+    response = call(port, request)
+    _require(response.error_code, response.error_message, "cannot describe ACLs")
+    return any(resource.acls for resource in response.resources)
+
+
+def _require(code: int, message: str | None, failure: str) -> None:
+    if code != ErrorCode.NONE:
+        raise StreamGroupError(f"{failure}: error {code}, {message}. Look at the log of the controller")
+
+
+def _await(ports: Sequence[int], has_it: Callable[[int], bool], what: str) -> None:
+    deadline = time.monotonic() + _TIMEOUT_S
+    for port in ports:
+        while not has_it(port):
+            if time.monotonic() >= deadline:
+                raise StreamGroupError(
+                    f"the broker at {LOOPBACK}:{port} does not know {what} after {_TIMEOUT_S:.0f} s. Look at its log"
+                )
+            time.sleep(_POLL_S)

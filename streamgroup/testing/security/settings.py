@@ -1,0 +1,167 @@
+"""The security that a test asks of a server, and whether a release of Kafka has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from streamgroup.errors import ConfigError
+from streamgroup.testing.releases import Quorum, Release
+
+ADMIN = "admin"
+"""The super user, whom ACLs never refuse."""
+
+ANONYMOUS = "User:ANONYMOUS"
+"""The principal of every client of a PLAINTEXT listener, and of a TLS listener that asks for no certificate."""
+
+DEFAULT_USERS = ("client",)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Protocol(StrEnum):
+    """The security protocols of listeners that a server can be given."""
+
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        """True if the listener speaks TLS."""
+        return self is not Protocol.SASL_PLAINTEXT
+
+    @property
+    def has_sasl(self) -> bool:
+        """True if clients authenticate by SASL."""
+        return self is not Protocol.SSL
+
+
+class Mechanism(StrEnum):
+    """The SASL mechanisms that a server can be given. OAUTHBEARER comes with a token endpoint of its own."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+    @property
+    def is_scram(self) -> bool:
+        """True if the brokers keep a salted password of each user (RFC 5802)."""
+        return self in (Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512)
+
+
+_SINCE: dict[Protocol | Mechanism, tuple[tuple[int, ...], str]] = {
+    Protocol.SSL: ((0, 9), "brokers have TLS since 0.9 (KAFKA-1690)"),
+    Protocol.SASL_PLAINTEXT: ((0, 10), "brokers have SASL without Kerberos since 0.10.0 (KIP-43)"),
+    Protocol.SASL_SSL: ((0, 10), "brokers have SASL without Kerberos since 0.10.0 (KIP-43)"),
+    Mechanism.PLAIN: ((0, 10), "brokers have PLAIN since 0.10.0 (KIP-43)"),
+    Mechanism.SCRAM_SHA_256: ((0, 10, 2), "brokers have SCRAM since 0.10.2 (KIP-84)"),
+    Mechanism.SCRAM_SHA_512: ((0, 10, 2), "brokers have SCRAM since 0.10.2 (KIP-84)"),
+    Mechanism.OAUTHBEARER: ((3, 1), "brokers check the tokens of an OIDC server since 3.1 (KIP-768)"),
+}
+_CLIENT_CERTIFICATES_WITH_SASL = (2, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySettings:
+    """The protocol of the listener for clients, how it knows them, and whether ACLs bind them.
+
+    `users` are those besides the super user `admin`. With `mutual_tls` the listener asks for client certificates.
+    """
+
+    protocol: Protocol
+    mechanisms: tuple[Mechanism, ...] = ()
+    acls: bool = False
+    mutual_tls: bool = False
+    users: tuple[str, ...] = DEFAULT_USERS
+
+    @property
+    def has_scram(self) -> bool:
+        """True if any mechanism is SCRAM."""
+        return any(mechanism.is_scram for mechanism in self.mechanisms)
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """All users, the super user first."""
+        return (ADMIN, *self.users)
+
+    def principal(self, user: str) -> str:
+        """Return the principal by which the brokers know `user`, as ACLs name it."""
+        return f"User:{user}" if self.protocol.has_sasl else f"User:CN={user}"
+
+
+def settings_of(
+    release: Release,
+    security: str,
+    *,
+    mechanisms: Sequence[str] = (),
+    acls: bool = False,
+    mutual_tls: bool = False,
+    users: Sequence[str] = DEFAULT_USERS,
+) -> SecuritySettings:
+    """Return the settings that the arguments of `KafkaServer` ask for. SASL without `mechanisms` has PLAIN.
+
+    Raises ConfigError if they contradict each other, or if the release does not have them.
+    """
+    if security not in Protocol.__members__:
+        raise ConfigError(f"invalid security={security!r}: expected {', '.join(Protocol)}")
+    protocol = Protocol(security)
+    if mechanisms and not protocol.has_sasl:
+        raise ConfigError("invalid mechanisms with security='SSL': expected SASL_SSL or SASL_PLAINTEXT")
+    unknown = sorted(set(mechanisms) - set(Mechanism))
+    if unknown:
+        raise ConfigError(f"invalid mechanisms {', '.join(unknown)}: expected some of {', '.join(Mechanism)}")
+    default = (Mechanism.PLAIN,) if protocol.has_sasl else ()
+    settings = SecuritySettings(
+        protocol, tuple(map(Mechanism, mechanisms)) or default, acls, mutual_tls, tuple(dict.fromkeys(users))
+    )
+    _check_combination(settings)
+    _check_release(settings, release)
+    return settings
+
+
+def _check_combination(settings: SecuritySettings) -> None:
+    for user in settings.users:
+        if user == ADMIN or not _NAME.fullmatch(user):
+            raise ConfigError(
+                f"invalid user {user!r}: expected letters, digits, dots, dashes and underscores, and not {ADMIN!r}, "
+                "the super user"
+            )
+    if not settings.users:
+        raise ConfigError("invalid users=(): at least one is needed")
+    if settings.mutual_tls and not settings.protocol.has_tls:
+        raise ConfigError("invalid mutual_tls=True with security='SASL_PLAINTEXT': only TLS has certificates")
+    if settings.acls and not settings.protocol.has_sasl and not settings.mutual_tls:
+        raise ConfigError(
+            "invalid acls=True with security='SSL': without a certificate every client is "
+            f"{ANONYMOUS}, as the brokers are among themselves. Add mutual_tls=True"
+        )
+
+
+def _check_release(settings: SecuritySettings, release: Release) -> None:
+    asked: tuple[Protocol | Mechanism, ...] = (settings.protocol, *settings.mechanisms)
+    for each in asked:
+        since, reason = _SINCE[each]
+        if release.number < since:
+            raise ConfigError(f"cannot secure Kafka {release.version} by {each}: {reason}. Use a newer version")
+    if (
+        settings.mutual_tls
+        and settings.protocol is Protocol.SASL_SSL
+        and release.number < _CLIENT_CERTIFICATES_WITH_SASL
+    ):
+        raise ConfigError(
+            f"cannot ask for client certificates with SASL_SSL of Kafka {release.version}: brokers do since 2.8 "
+            "(KIP-684). Use a newer version, or security='SSL'"
+        )
+
+
+def authorizer_of(release: Release) -> str:
+    """Return the class of the authorizer that a release brings along."""
+    if release.quorum is Quorum.KRAFT:
+        return "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    if release.number < (2, 4):
+        return "kafka.security.auth.SimpleAclAuthorizer"
+    return "kafka.security.authorizer.AclAuthorizer"

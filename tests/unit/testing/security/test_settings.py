@@ -1,0 +1,79 @@
+"""Which security a release has, before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.testing import KafkaServer
+from streamgroup.testing.releases import release_of
+from streamgroup.testing.security.settings import Mechanism, authorizer_of, settings_of
+
+
+@pytest.mark.parametrize(
+    ("version", "arguments", "reason"),
+    [
+        ("0.7", {"security": "SSL"}, "cannot secure Kafka 0.7 by SSL: brokers have TLS since 0.9"),
+        ("0.8.2.2", {"security": "SSL"}, "by SSL: brokers have TLS since 0.9"),
+        ("0.9.0.1", {"security": "SASL_SSL"}, "by SASL_SSL: brokers have SASL without Kerberos since 0.10.0"),
+        ("0.9.0.1", {"security": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-256"]}, "since 0.10.0"),
+        ("1.1.1", {"security": "SASL_SSL", "mechanisms": ["OAUTHBEARER"]}, "by OAUTHBEARER: .* since 3.1"),
+        ("1.1.1", {"security": "SASL_SSL", "mutual_tls": True}, "client certificates with SASL_SSL .* since 2.8"),
+    ],
+)
+def test_a_release_is_refused_security_that_it_does_not_have(
+    version: str, arguments: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        KafkaServer(version, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"security": "TLS"}, "invalid security='TLS': expected SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"security": "SSL", "mechanisms": ["PLAIN"]}, "invalid mechanisms with security='SSL'"),
+        ({"security": "SASL_SSL", "mechanisms": ["GSSAPI"]}, "invalid mechanisms GSSAPI: expected some of PLAIN"),
+        ({"security": "SASL_PLAINTEXT", "mutual_tls": True}, "only TLS has certificates"),
+        ({"security": "SSL", "acls": True}, "every client is User:ANONYMOUS.*Add mutual_tls=True"),
+        ({"security": "SASL_SSL", "users": ["admin"]}, "invalid user 'admin'"),
+        ({"security": "SASL_SSL", "users": ['a" b']}, "invalid user"),
+        ({"mechanisms": ["PLAIN"], "acls": True}, "invalid mechanisms, acls without security"),
+        ({"users": ["alice"]}, "invalid users without security"),
+        ({"broker_identity": lambda authority: authority.issue()}, "invalid broker_identity without security"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        KafkaServer(**arguments)
+
+
+def test_sasl_without_mechanisms_has_plain_and_a_user_called_client() -> None:
+    settings = settings_of(release_of("4.1.1"), "SASL_SSL")
+    assert (settings.mechanisms, settings.everybody) == ((Mechanism.PLAIN,), ("admin", "client"))
+    assert settings.principal("client") == "User:client"
+
+
+def test_without_sasl_a_user_is_the_subject_of_its_certificate() -> None:
+    settings = settings_of(release_of("4.1.1"), "SSL", mutual_tls=True, acls=True, users=["alice"])
+    assert settings.principal("alice") == "User:CN=alice"
+
+
+def test_each_release_has_the_authorizer_of_its_time() -> None:
+    assert authorizer_of(release_of("4.1.1")) == "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    assert authorizer_of(release_of("1.1.1")) == "kafka.security.auth.SimpleAclAuthorizer"
+
+
+def test_a_server_without_security_says_so() -> None:
+    with pytest.raises(ConfigError, match="has no security: start it with security='SASL_SSL'"):
+        _ = KafkaServer().security
+
+
+def test_a_secured_server_that_was_not_started_says_so() -> None:
+    security = KafkaServer(security="SASL_SSL").security
+    with pytest.raises(ConfigError, match="is not started"):
+        security.client()
+    with pytest.raises(ConfigError, match="without acls=True"):
+        security.add_acl("client", "READ", topic="orders")
