@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from streamgroup.cli._secured_options import options_text
 from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES
 
 if TYPE_CHECKING:
     from streamgroup.testing.background import BackgroundKafka
+
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_DEFAULT_MECHANISM = "SCRAM-SHA-512"
 
 
 @click.group()
@@ -55,6 +59,14 @@ def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
     type=click.IntRange(1024, 65535),
     help="Port of the ZooKeeper that the command starts.  [default: a free port]",
 )
+@click.option("--secure", is_flag=True, help="Start with TLS and SASL, for a user `client` that is made with it.")
+@click.option(
+    "--mechanism",
+    "mechanisms",
+    type=click.Choice(_MECHANISMS),
+    multiple=True,
+    help=f"SASL mechanism of --secure; repeatable.  [default: {_DEFAULT_MECHANISM}]",
+)
 def up(
     *,
     version: str,
@@ -64,21 +76,34 @@ def up(
     data_dir: Path | None,
     zookeeper: str | None,
     zookeeper_port: int | None,
+    secure: bool,
+    mechanisms: tuple[str, ...],
 ) -> None:
     """Start Kafka and print its bootstrap servers.
 
     For versions before 3 the command also prints zookeeper.connect. Version 0.7 is an emulated broker: clients find it
-    only through ZooKeeper.
+    only through ZooKeeper. With --secure the command also prints the options of a client, with its password.
     """
+    if mechanisms and not secure:
+        raise click.UsageError("--mechanism needs --secure")
     from streamgroup.testing import background  # noqa: PLC0415
 
     known, ran_already = background.up(
-        version, brokers, config, port, data_dir, zookeeper=zookeeper, zookeeper_port=zookeeper_port
+        version,
+        brokers,
+        config,
+        port,
+        data_dir,
+        zookeeper=zookeeper,
+        zookeeper_port=zookeeper_port,
+        mechanisms=tuple(dict.fromkeys(mechanisms)) or ((_DEFAULT_MECHANISM,) if secure else ()),
     )
     if ran_already:
         click.echo(f"Kafka {known.version} runs already, with its earlier options", err=True)
     for line in _addresses(known):
         click.echo(line)
+    for client in known.clients:
+        click.echo(options_text(client))
 
 
 def _addresses(known: BackgroundKafka) -> Iterator[str]:
@@ -119,6 +144,8 @@ def status(as_json: bool) -> None:
         click.echo("no Kafka runs in the background. Start one: streamgroup kafka up")
     else:
         click.echo(f"Kafka {known.version} at {', '.join(_addresses(known))}, data in {known.data_dir}")
+        for client in known.clients:
+            click.echo(f"  {client.mechanism}  {client.properties}")
         for node in known.nodes:
             click.echo(f"  {node.name}  pid {node.pid}  {'alive' if node.alive else 'dead'}")
     if not running:

@@ -12,14 +12,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.testing.directories import file_lock, state_directory
+from streamgroup.testing.directories import file_lock, state_directory, write_private
 from streamgroup.testing.kafka import KafkaServer
 
 _LOCK_TIMEOUT_S = 120.0
@@ -46,6 +46,18 @@ class BackgroundNode:
         return self.properties in command_line(self.pid) and start_ticks(self.pid) == self.began
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class BackgroundClient:
+    """A client of a secured cluster, with its password: the mechanism, and the options of Spark's sources."""
+
+    mechanism: str
+    options: Mapping[str, str]
+    properties: str
+    """The path of the file for `--command-config` of Java's tools."""
+    jvm_flags: tuple[str, ...] = ()
+    """The flags that Java's tools need besides."""
+
+
 @dataclass(frozen=True, slots=True)
 class BackgroundKafka:
     """A cluster in the background. `keep` is set if the user gave the data directory."""
@@ -58,6 +70,8 @@ class BackgroundKafka:
     """The processes: its own ZooKeeper, if any, then the brokers."""
     zookeeper_connect: str = ""
     """Empty in KRaft mode."""
+    clients: tuple[BackgroundClient, ...] = ()
+    """One for each mechanism; empty without security."""
 
     @property
     def running(self) -> bool:
@@ -78,10 +92,12 @@ def up(
     *,
     zookeeper: str | None = None,
     zookeeper_port: int | None = None,
+    mechanisms: Sequence[str] = (),
 ) -> tuple[BackgroundKafka, bool]:
     """Start a cluster that outlives this process. Return it, and whether it was running before.
 
-    Raises StreamGroupError if a cluster of another version or size runs, ServerStartError with the end of the log.
+    With `mechanisms` it has TLS and SASL. Raises StreamGroupError if a cluster of another version, size or security
+    runs, ServerStartError with the end of the log.
     """
     with _state_locked():
         known = load()
@@ -90,6 +106,12 @@ def up(
             if (known.version, size) != (version, brokers):
                 raise StreamGroupError(
                     f"cannot start Kafka {version}: Kafka {known.version} with {size} brokers runs at "
+                    f"{known.bootstrap_servers}. Stop it first: streamgroup kafka down"
+                )
+            has = [client.mechanism for client in known.clients]
+            if has != list(mechanisms):
+                raise StreamGroupError(
+                    f"cannot start Kafka with {_security(mechanisms)}: Kafka with {_security(has)} runs at "
                     f"{known.bootstrap_servers}. Stop it first: streamgroup kafka down"
                 )
             return known, True
@@ -107,6 +129,8 @@ def up(
             detached=True,
             zookeeper=zookeeper,
             zookeeper_port=zookeeper_port,
+            security="SASL_SSL" if mechanisms else None,
+            mechanisms=mechanisms,
         ).start()
         started = BackgroundKafka(
             version,
@@ -115,8 +139,9 @@ def up(
             data_dir is not None,
             tuple(_nodes_of(server)),
             server.zookeeper_connect,
+            tuple(_client_of(server, mechanism) for mechanism in mechanisms),
         )
-        _state_file().write_text(json.dumps(started.as_json(), indent=1) + "\n")
+        write_private(_state_file(), json.dumps(started.as_json(), indent=1) + "\n")
         return started, False
 
 
@@ -141,7 +166,10 @@ def load() -> BackgroundKafka | None:
     except FileNotFoundError:
         return None
     nodes = tuple(BackgroundNode(**node) for node in values.pop("nodes"))
-    return BackgroundKafka(**values, nodes=nodes)
+    clients = tuple(
+        BackgroundClient(**{**client, "jvm_flags": tuple(client["jvm_flags"])}) for client in values.pop("clients", ())
+    )
+    return BackgroundKafka(**values, nodes=nodes, clients=clients)
 
 
 def command_line(pid: int) -> str:
@@ -190,9 +218,22 @@ def _nodes_of(server: KafkaServer) -> Iterator[BackgroundNode]:
     processes = [(node.name, node.pid, node.properties) for node in server.nodes]
     if server.zookeeper is not None:
         processes.insert(0, ("zookeeper", server.zookeeper.pid, server.zookeeper.configuration))
+    token_server = server.token_server
+    if token_server is not None:
+        processes.insert(0, ("token-server", token_server.pid, server.security.files.token_server))
     for name, pid, file in processes:
         if pid is not None:
             yield BackgroundNode(name, pid, str(file), start_ticks(pid))
+
+
+def _client_of(server: KafkaServer, mechanism: str) -> BackgroundClient:
+    client = server.security.client(mechanism=mechanism)
+    file = server.security.client_properties(mechanism=mechanism)
+    return BackgroundClient(mechanism, client.options, str(file), client.jvm_flags)
+
+
+def _security(mechanisms: Sequence[str]) -> str:
+    return f"SASL_SSL and {', '.join(mechanisms)}" if mechanisms else "no security"
 
 
 def _end(node: BackgroundNode) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from streamgroup.cli.main import main
 from streamgroup.testing import background
-from streamgroup.testing.background import BackgroundKafka
+from streamgroup.testing.background import BackgroundClient, BackgroundKafka
 
 CONF = Path(__file__).parents[3] / "conf"
 
@@ -44,7 +46,14 @@ def test_down_without_a_running_kafka_succeeds() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("up", "--config", "novalue"), ("up", "--version", "0.1"), ("up", "--port", "80"), ("up", "--brokers", "0")],
+    [
+        ("up", "--mechanism", "PLAIN"),
+        ("up", "--secure", "--mechanism", "GSSAPI"),
+        ("up", "--config", "novalue"),
+        ("up", "--version", "0.1"),
+        ("up", "--port", "80"),
+        ("up", "--brokers", "0"),
+    ],
 )
 def test_wrong_options_are_usage_errors(arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
@@ -63,7 +72,42 @@ def test_up_hands_all_its_options_on_and_prints_the_bootstrap_servers(
     options = ["--version", "3.9.1", "--brokers", "2", "--port", "5000", "--data-dir", str(tmp_path)]
     result = run("up", *options, "--config", "a=b=c", "--config", "d=", "--zookeeper-port", "2181")
     assert (result.exit_code, result.output) == (0, "127.0.0.1:5000\n")
-    assert asked == ["3.9.1", 2, {"a": "b=c", "d": ""}, 5000, tmp_path, {"zookeeper": None, "zookeeper_port": 2181}]
+    named = {"zookeeper": None, "zookeeper_port": 2181, "mechanisms": ()}
+    assert asked == ["3.9.1", 2, {"a": "b=c", "d": ""}, 5000, tmp_path, named]
+
+
+@pytest.mark.parametrize(
+    ("options", "mechanisms"),
+    [
+        (("--secure",), ("SCRAM-SHA-512",)),
+        (("--secure", "--mechanism", "PLAIN", "--mechanism", "OAUTHBEARER"), ("PLAIN", "OAUTHBEARER")),
+    ],
+)
+def test_up_prints_the_options_of_a_secured_server_to_paste(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], mechanisms: tuple[str, ...]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text('sasl.jaas.config=m required password="p";\n')
+    given = {"kafka.sasl.jaas.config": 'm required password="p\\"q";', "kafka.security.protocol": "SASL_SSL"}
+
+    def up(*_: object, mechanisms: tuple[str, ...], **__: object) -> tuple[BackgroundKafka, bool]:
+        clients = tuple(BackgroundClient(each, given, str(file), ("-Dflag",)) for each in mechanisms)
+        return BackgroundKafka("4.1.1", "127.0.0.1:5000", str(tmp_path), True, (), clients=clients), False
+
+    monkeypatch.setattr(background, "up", up)
+    first, *blocks = run("up", *options).stdout.split("\n\n")
+    assert first == "127.0.0.1:5000"
+    assert len(blocks) == 3 * len(mechanisms)
+    for mechanism, python, toml, java in zip(mechanisms, blocks[::3], blocks[1::3], blocks[2::3], strict=True):
+        assert all(f"# {mechanism} " in block for block in (python, toml, java))
+        assert ast.literal_eval(python.partition("options = ")[2]) == given
+        kafka = tomllib.loads(toml)["source"]["kafka"]
+        assert (kafka["sasl"]["jaas"]["config"], kafka["security"]["protocol"]) == tuple(given.values())
+        assert java.rstrip().splitlines() == [
+            f"# {mechanism} for Java's tools: --command-config {file}",
+            "# export KAFKA_OPTS=-Dflag",
+            'sasl.jaas.config=m required password="p";',
+        ]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,14 @@ import pytest
 
 from streamgroup.errors import StreamGroupError
 from streamgroup.testing import background
-from streamgroup.testing.background import BackgroundKafka, BackgroundNode, command_line, has_ended, start_ticks
+from streamgroup.testing.background import (
+    BackgroundClient,
+    BackgroundKafka,
+    BackgroundNode,
+    command_line,
+    has_ended,
+    start_ticks,
+)
 from tests.waiting import wait_until
 
 
@@ -154,6 +161,20 @@ def test_down_leaves_a_process_that_is_not_ours(node: BackgroundNode, state: Pat
     background.down()
     assert node.alive
     assert time.monotonic() - before < 10, "down waited for the sockets of a process that is not ours"
+
+
+def test_up_beside_one_of_another_security_is_refused(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
+    known = remember(state, node, tmp_path / "data", keep=True)
+    with pytest.raises(
+        StreamGroupError, match=r"with SASL_SSL and PLAIN: Kafka with no security runs at .* kafka down"
+    ):
+        background.up("4.1.1", 1, {}, None, None, mechanisms=("PLAIN",))
+    client = BackgroundClient("PLAIN", {"kafka.sasl.mechanism": "PLAIN"}, "/s/client.properties", ("-Dflag",))
+    secured = dataclasses.replace(known, clients=(client,))
+    (state / "kafka.json").write_text(json.dumps(secured.as_json()))
+    assert background.up("4.1.1", 1, {}, None, None, mechanisms=("PLAIN",)) == (secured, True)
+    with pytest.raises(StreamGroupError, match=r"with no security: Kafka with SASL_SSL and PLAIN runs at"):
+        background.up("4.1.1", 1, {}, None, None)
 
 
 def test_up_beside_one_of_another_version_is_refused(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
