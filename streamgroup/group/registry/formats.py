@@ -132,7 +132,8 @@ def read_consumer(path: str, data: bytes, dialect: Dialect) -> Interest:
     if dialect is Dialect.KAFKA:
         value = read_object(data, path)
         kind = value.get("pattern")
-        return Interest(kind if kind in {WHITE_LIST, BLACK_LIST} else STATIC, _streams(value.get("subscription"), path))
+        # A tuple compares by equality: of a set, a list or an object would be looked for by its hash, which it lacks.
+        return Interest(kind if kind in (WHITE_LIST, BLACK_LIST) else STATIC, _streams(value.get("subscription"), path))
     for kind, wildcard in _WILDCARDS.items():
         found = wildcard.fullmatch(text)
         if found is not None:

@@ -196,6 +196,8 @@ def test_what_we_register_is_read_as_it_was_meant(topics: set[str], dialect: Dia
         (NEW, '{"version":1,"subscription":{"j-.*":1},"pattern":"black_list"}', {"ctopic": 1, "dtopic": 1, "k_1": 1}),
         (NEW, '{"version":1,"subscription":{".*offsets":1},"pattern":"white_list"}', {}),
         (NEW, '{"version":1,"subscription":{},"pattern":"white_list"}', {}),
+        (NEW, '{"version":1,"subscription":{"t8":1},"pattern":{}}', {"t8": 1}),
+        (NEW, '{"version":1,"subscription":{"t8":1},"pattern":["white_list"]}', {"t8": 1}),
         (NEW, '{"version":1,"subscription":{"__consumer_offsets":1},"pattern":"static"}', {"__consumer_offsets": 1}),
     ],
 )
