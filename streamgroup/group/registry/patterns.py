@@ -8,6 +8,7 @@ of ways is therefore estimated. A pattern with more than `WAYS_MOST` is refused.
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -50,8 +51,11 @@ def _compiled(raw: str) -> re.Pattern[str]:
         raise _useless(raw, f"it is longer than {LENGTH_MOST} characters")
     text = re.sub("^[\"']+|[\"']+$", "", raw.strip().replace(",", "|").replace(" ", ""))
     try:
-        return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
+        with warnings.catch_warnings():
+            # Python warns of sets within sets, such as [a-z&&[^b]]: it would take literally what means sets in Java.
+            warnings.simplefilter("error", FutureWarning)
+            return re.compile(text)
+    except (re.error, FutureWarning, OverflowError, RecursionError) as error:
         raise _useless(raw, str(error)) from None
 
 

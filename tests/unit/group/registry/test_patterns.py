@@ -70,6 +70,12 @@ def test_a_pattern_longer_than_any_that_is_meant_is_not_even_compiled() -> None:
         matches("a" * 1001, "a")
 
 
+@pytest.mark.parametrize("pattern", ["[a-z&&[^b]]+", "[[x-z]a]"])
+def test_sets_within_sets_mean_something_else_in_java_and_are_refused(pattern: str) -> None:
+    with pytest.raises(DecodeError, match="cannot be used here: Possible"):
+        matches(pattern, "a")
+
+
 def test_the_same_is_matched_once() -> None:
     matches.cache_clear()
     for _ in range(3):
