@@ -60,10 +60,12 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise ConfigError(
             f"cannot read job file {file}: byte {error.start} is not UTF-8, which TOML requires. Save the file as UTF-8"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or a number of so many digits that Python converts none
         raise ConfigError(
             f"cannot read job file {file}: invalid TOML: {error}. Check that texts are in quotes"
         ) from None
+    except RecursionError:
+        raise ConfigError(f"cannot read job file {file}: too many nested levels. Correct the brackets") from None
 
 
 class _SectionReader(SettingsReader[Key]):

@@ -58,7 +58,10 @@ def _count(value: object) -> int:
 def _options(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError(f"expected a table of options, not {_named(value)}")
-    flat = list(_flattened(value, ()))
+    try:
+        flat = list(_flattened(value, ()))
+    except RecursionError:
+        raise ValueError("too many nested tables, one for each dot in a name without quotes") from None
     names = [name for name, _ in flat]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{twice[0]} is set twice, once in quotes and once without. Remove one of them")

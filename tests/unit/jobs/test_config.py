@@ -173,6 +173,26 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         load(tmp_path / "job.toml", environment={})
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (f"a = {'[' * 5_000}", "too many nested levels"),
+        (f"a = {'9' * 5_000}", "invalid TOML: Exceeds the limit"),
+    ],
+)
+def test_a_file_that_python_cannot_take_in_is_named(tmp_path: Path, text: str, cause: str) -> None:
+    (tmp_path / "job.toml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"cannot read job file .*job.toml: {cause}"):
+        load(tmp_path / "job.toml", environment={})
+
+
+@pytest.mark.parametrize("section", ["source", "spark.conf"])
+def test_options_with_thousands_of_dots_are_refused(tmp_path: Path, section: str) -> None:
+    dotted = "a." * 2_000
+    text = SOURCE + CONSOLE if section != "source" else CONSOLE
+    assert "too many nested tables" in problem(tmp_path, f"{text}\n[{section}]\n{dotted}b = 1")
+
+
 MEMBERS = (
     SOURCE
     + """
