@@ -64,7 +64,7 @@ class Owner:
         try:
             value = json.loads(text)
             return cls(str(value["checkpoint"]), None if value["query"] is None else str(value["query"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
 
@@ -151,7 +151,7 @@ def _query_id(metadata: str | None) -> str | None:
     """Return the query's id from a checkpoint's `metadata` file, or None if the file is absent or invalid."""
     try:
         return str(json.loads(metadata)["id"]) if metadata is not None else None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

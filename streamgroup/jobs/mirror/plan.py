@@ -78,6 +78,8 @@ class Plan:
             return cls({name: _topic_of(name, entry) for name, entry in value["topics"].items()})
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it lacks {error}") from None
+        except (OverflowError, RecursionError) as error:
+            raise ValueError(f"it cannot be read: {error}") from None
 
 
 def _topic_of(name: str, entry: Mapping[str, Any]) -> TopicPlan:

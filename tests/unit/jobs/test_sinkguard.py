@@ -163,14 +163,14 @@ def test_of_two_jobs_that_start_at_the_same_moment_one_is_refused(
     assert "another checkpoint" in Job(tmp_path, "b").refusal()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"checkpoint": 1}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"checkpoint": 1}', "\x00", "[" * 5_000])
 def test_a_directory_with_an_invalid_note_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / NOTE).write_text(text)
     assert "is invalid, so the checkpoint that writes there is unknown" in Job(tmp_path, "ck").refusal()
 
 
-@pytest.mark.parametrize("metadata", ["", "[]", "{}", "v1"])
+@pytest.mark.parametrize("metadata", ["", "[]", "{}", "v1", "[" * 5_000])
 def test_a_damaged_checkpoint_is_known_by_its_path(tmp_path: Path, metadata: str) -> None:
     job = Job(tmp_path, "ck")
     job.start("q1")

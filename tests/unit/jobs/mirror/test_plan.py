@@ -123,6 +123,13 @@ def test_another_text_is_not_a_plan(text: str) -> None:
         Plan.from_json(text)
 
 
+@pytest.mark.parametrize("partitions", ['{"0": 1e999}', "[" * 5_000])
+def test_a_text_that_python_cannot_take_in_is_not_a_plan(partitions: str) -> None:
+    text = f'{{"version": 1, "topics": {{"t": {{"destination": "u", "placement": "keep", "partitions": {partitions}}}}}}}'
+    with pytest.raises(ValueError, match="it cannot be read"):
+        Plan.from_json(text)
+
+
 def test_only_unchanged_numbers_are_the_identity() -> None:
     assert before(KEEP, {0: 0, 1: 1}).is_identity
     assert not before(KEEP, {0: 1, 1: 0}).is_identity
