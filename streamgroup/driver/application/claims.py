@@ -114,5 +114,5 @@ def _holder_of(path: Path) -> str:
         with path.open("rb") as file:
             holder = json.loads(file.read(_MOST_BYTES))
         return f"run {holder['run']} in process {holder['pid']}"
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return "its run is not known"

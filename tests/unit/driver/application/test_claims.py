@@ -92,6 +92,17 @@ def test_a_run_that_is_stopped_meanwhile_waits_no_longer_and_has_no_claim(home: 
     first.release()
 
 
+@pytest.mark.parametrize("text", ["", "{}", "[]", "[" * 4_096, "no json"])
+def test_a_claim_whose_file_is_damaged_is_held_all_the_same(home: Path, text: str) -> None:
+    first = Claim(home, "g", "", "r1")
+    first.take()
+    (claimed,) = files(home)
+    (home / claimed).write_text(text)
+    with pytest.raises(ConfigError, match="its run is not known"):
+        Claim(home, "g", "", "r2").take(timeout=0.0)
+    first.release()
+
+
 def test_death_frees_the_claim(home: Path) -> None:
     home.parent.mkdir(mode=0o700)
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(home)], stdout=subprocess.PIPE)
