@@ -44,9 +44,12 @@ def parse(line: str) -> dict[str, str]:
     _, mark, pairs = line.rstrip().partition(_MARK)
     if not mark:
         return {}
-    return {
-        key: json.loads(value) if value.startswith('"') else value for key, value in _PAIR.findall(f"event={pairs}")
-    }
+    try:
+        return {
+            key: json.loads(value) if value.startswith('"') else value for key, value in _PAIR.findall(f"event={pairs}")
+        }
+    except ValueError:  # an escape that JSON lacks, or a control character: `render` writes neither
+        return {}
 
 
 def message_of(line: str) -> str:

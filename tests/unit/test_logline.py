@@ -44,4 +44,5 @@ def test_a_log_formats_prefix_does_not_matter_and_other_lines_are_none() -> None
     line = logging.Formatter("%(asctime)s %(levelname)s streamgroup: %(message)s").format(record)
     assert parse(line + "\n") == {"event": "skip", "count": "2"}
     assert parse("an ordinary line | count=3") == {}
+    assert parse(r'another program | event=skip why="\q"') == {}
     assert message_of("an ordinary line") == "an ordinary line"
