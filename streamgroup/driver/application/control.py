@@ -125,9 +125,11 @@ def ask(
             connection.send_bytes(json.dumps({"token": token, "request": request, **arguments}).encode())
             if not connection.poll(answer_timeout):
                 raise TransportError(f"{who} has not answered to {request} within {answer_timeout:.0f} s")
-            answer: dict[str, Any] = json.loads(connection.recv_bytes(LARGEST_MESSAGE))
+            answer = read_message(connection.recv_bytes(LARGEST_MESSAGE))
     except BlockingIOError:
         raise TransportError(f"{who} accepts nothing: is its process stopped or hung?") from None
+    except ValueError as error:
+        raise TransportError(f"invalid answer of {who} to {request}: {error}. Is it of another release?") from None
     except (OSError, EOFError) as error:
         raise TransportError(
             f"{who} cannot be reached: {error!r}. Its query has ended, or runs on another machine or as another user"
@@ -135,6 +137,17 @@ def ask(
     if "error" in answer:
         raise StreamGroupError(answer["error"])
     return answer
+
+
+def read_message(data: bytes) -> dict[str, Any]:
+    """Return the JSON object of a request or an answer. Raises ValueError for anything else."""
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise ValueError("not a message of this channel: too many nested levels") from None
+    if not isinstance(value, dict):
+        raise ValueError("not a message of this channel: expected a JSON object")
+    return value
 
 
 def statuses(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = math.inf) -> dict[str, dict[str, Any]]:
@@ -295,7 +308,7 @@ class ControlServer:
             message = connection.recv_bytes(LARGEST_MESSAGE)
             with self._answering():
                 try:
-                    answer = self._carry_out(json.loads(message))
+                    answer = self._carry_out(read_message(message))
                 except (StreamGroupError, ValueError, TypeError) as error:
                     answer = {"error": str(error)}
                 connection.send_bytes(json.dumps(answer).encode())
@@ -312,8 +325,8 @@ class ControlServer:
                 self._under_way -= 1
                 self._changed.notify_all()
 
-    def _carry_out(self, message: Any) -> dict[str, Any]:
-        token = message.get("token") if isinstance(message, dict) else None
+    def _carry_out(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        token = message.get("token")
         if not isinstance(token, str) or not secrets.compare_digest(token, self._token):
             raise ValueError("not the token of this run")
         match message:
@@ -322,7 +335,8 @@ class ControlServer:
             case {"request": "ranges"}:
                 return self._coordinator.ranges()
             case {"request": "drain", "timeout": int() | float() as timeout}:
-                if not timeout <= LONGEST_DRAIN_S:  # refuses NaN, too
+                # Refuses NaN, and a negative number of hundreds of digits, which is not a float.
+                if not -LONGEST_DRAIN_S <= timeout <= LONGEST_DRAIN_S:
                     raise ValueError(f"a drain takes at most {LONGEST_DRAIN_S} seconds, not {timeout}")
                 return self._coordinator.drain(float(timeout), ends=message.get("ends") is True)
             case {"request": "end"}:

@@ -59,7 +59,7 @@ def test_without_the_token_of_the_run_nothing_is_done(
     assert coordinator.drains == []
 
 
-@pytest.mark.parametrize("message", [b"[1, 2]", b'"drain"', b"null", b"no json", b"\xff", b"{}"])
+@pytest.mark.parametrize("message", [b"[1, 2]", b'"drain"', b"null", b"no json", b"\xff", b"{}", b"[" * 5_000])
 def test_a_message_that_is_no_request_is_refused_and_the_channel_goes_on(
     serve: Callable[..., FakeCoordinator], home: Path, message: bytes
 ) -> None:
@@ -124,6 +124,22 @@ def test_a_coordinator_that_is_stopped_is_waited_for_no_longer_by_many(
         with pytest.raises(TransportError, match=rf"run r1 .* {words}"):
             control.ask(JVM, "r1", "status", answer_timeout=0.05)
     assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("answer", [b"[1]", b"no json", b"\xff", b"[" * 5_000])
+def test_an_answer_that_is_not_an_object_is_an_error_that_names_the_run(
+    serve: Callable[..., FakeCoordinator], monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    serve()
+
+    def recv_bytes(connection: Any, limit: int) -> bytes:
+        del connection, limit
+        return answer
+
+    monkeypatch.setattr(ControlServer, "_answer", lambda server, connection: connection.send_bytes(b"sent"))
+    monkeypatch.setattr(local.Connection, "recv_bytes", recv_bytes)
+    with pytest.raises(TransportError, match=r"invalid answer of the coordinator of run r1 .* to status: "):
+        control.ask(JVM, "r1", "status")
 
 
 def test_a_run_that_is_not_there_and_one_that_died_are_transport_errors(home: Path) -> None:
@@ -213,7 +229,9 @@ def test_who_asks_believes_no_channel_that_another_user_could_have_made(
     assert control.drivers() == ([] if open_to_others == "home" else [JVM])
 
 
-@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 1e9])
+@pytest.mark.parametrize(
+    "timeout", [pytest.param(-(10**400), id="hundreds of digits"), float("inf"), float("nan"), 1e9]
+)
 def test_a_drain_without_an_end_is_refused(serve: Callable[..., FakeCoordinator], timeout: float) -> None:
     coordinator = serve()
     with pytest.raises(StreamGroupError, match="at most 604800 seconds"):
