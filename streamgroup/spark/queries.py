@@ -56,7 +56,7 @@ def is_initial(offset: Any) -> bool:
 def _streamgroup_value(offset: Any) -> Value | None:
     try:
         value = json.loads(offset) if isinstance(offset, str) else offset
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     # In an offset of Spark's own connector, "streamgroup" may be a topic, whose value is not a number.
     return value if isinstance(value, Mapping) and isinstance(value.get("streamgroup"), int) else None
