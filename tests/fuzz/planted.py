@@ -1,0 +1,116 @@
+"""Bugs to plant, at least one for each decoder in Python: the fuzzer must find each within 10 000 cases.
+
+A bug is a small change of one function's text, as a mutant is (`tests/mutants`), but in the running process. The
+encoders in C have their planted bugs in `tests/sanitizers.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroup import logline
+from streamgroup.cli import _produce_input
+from streamgroup.driver.application import control
+from streamgroup.group import commit_metadata, identity, sticky, userdata
+from streamgroup.group.registry import formats, patterns, stored
+from streamgroup.jobs import job_file, sinkguard
+from streamgroup.jobs.mirror import plan
+from streamgroup.net import frames
+from streamgroup.options import kinds
+from streamgroup.planning import document
+from streamgroup.records import batches, compression, messages07
+from streamgroup.spark import queries
+from streamgroup.wire import kafka07, primitives, registrations
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    """A change of `function`: `old`, which occurs in it once, becomes `new`. `decoders` are prefixes of names."""
+
+    decoders: tuple[str, ...]
+    function: Callable[..., Any]
+    old: str
+    new: str
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Run the block with the bug. All who hold the function have it, since its code is changed in place."""
+        function = inspect.unwrap(getattr(self.function, "__func__", self.function))
+        source = textwrap.dedent(inspect.getsource(function))
+        assert source.count(self.old) == 1, f"{function.__qualname__} has not {self.old!r} once"
+        made: dict[str, Any] = {}
+        text = "from __future__ import annotations\n" + source.replace(self.old, self.new)
+        exec(text, dict(function.__globals__), made)
+        other = made[function.__name__]
+        before = function.__code__
+        function.__code__ = inspect.unwrap(getattr(other, "__func__", other)).__code__
+        try:
+            yield
+        finally:
+            function.__code__ = before
+
+
+_NEVER = "ZeroDivisionError"
+_BOTH = "(ValueError, RecursionError)"
+
+BUGS = (
+    # bytes
+    PlantedBug(
+        ("wire/", "net/connection"), primitives.Reader.unpack, "if stop > self.end:", "if stop > self.end + 1000:"
+    ),
+    PlantedBug(("wire/Fetch", "wire/Produce"), primitives.Reader.text, "UnicodeDecodeError", _NEVER),
+    PlantedBug(("net/frames",), frames.FrameReader._checked, "if size < self._smallest:", "if size < -1:"),
+    PlantedBug(("wire/kafka07-request",), kafka07._read_topic, '"replace"', '"strict"'),
+    PlantedBug(("records/batches",), batches.Frames._batch, "if end > len(data):", "if end > len(data) + 9:"),
+    PlantedBug(("records/sets",), batches.Frames._messages, "if size > left - SIZE_END:", "if size > left:"),
+    PlantedBug(("records/messages07",), messages07._frame, "if magic > 1:", "if magic > 2:"),
+    PlantedBug(
+        ("records/codecs",),
+        compression.inflated,
+        "min(bound(number, data), max(limit, 0))",
+        "bound(number, data) + limit * 9",
+    ),
+    PlantedBug(("records/codecs",), compression.bound, "(struct.error, IndexError)", _NEVER),
+    # text
+    PlantedBug(("group/commit-metadata",), commit_metadata.CommitMetadata.parse, _BOTH, "ValueError"),
+    PlantedBug(("group/basis",), userdata.decode_basis, _BOTH, "ValueError"),
+    PlantedBug(("group/identity",), identity.decode_identity, _BOTH, "ValueError"),
+    PlantedBug(("group/sticky-user-data",), sticky.decode_user_data, "len(data) < INT32.size", "len(data) < 2"),
+    PlantedBug(("planning/document",), document._pair, "or len(pair) != 2", "or len(pair) > 2"),
+    PlantedBug(("spark/offset",), queries._streamgroup_value, _BOTH, "ValueError"),
+    PlantedBug(
+        ("zookeeper/broker", "zookeeper/count", "zookeeper/owner", "zookeeper/consumer", "zookeeper/view"),
+        registrations.read_text,
+        "UnicodeDecodeError",
+        _NEVER,
+    ),
+    PlantedBug(
+        ("zookeeper/partitions",), registrations.read_partitions, "not isinstance(partitions, dict)", "not partitions"
+    ),
+    PlantedBug(("zookeeper/partition-name",), registrations.partition_in, "except ValueError", "except KeyError"),
+    PlantedBug(
+        ("zookeeper/consumer", "zookeeper/view"),
+        formats.read_consumer,
+        "(WHITE_LIST, BLACK_LIST)",
+        "{WHITE_LIST, BLACK_LIST}",
+    ),
+    PlantedBug(("zookeeper/pattern",), patterns._compiled, "(re.error, FutureWarning,", "(FutureWarning,"),
+    PlantedBug(("zookeeper/committed",), stored._told, _BOTH, "ValueError"),
+    PlantedBug(("zookeeper/offset",), registrations.read_number, "text.isascii() and ", ""),
+    PlantedBug(("options/values",), kinds._object, "except RecursionError", f"except {_NEVER}"),
+    PlantedBug(("options/",), kinds._addresses, "if not match or not 0 <", "if not 0 <"),
+    PlantedBug(
+        ("jobs/ingest-file", "jobs/mirror-file"), job_file.read_toml, "except RecursionError", f"except {_NEVER}"
+    ),
+    PlantedBug(("jobs/mirror-plan",), plan.Plan.from_json, "(OverflowError, RecursionError)", _NEVER),
+    PlantedBug(("jobs/sink-note",), sinkguard.Owner.of, ", RecursionError)", ")"),
+    PlantedBug(("driver/control",), control.read_message, "except RecursionError", f"except {_NEVER}"),
+    PlantedBug(("driver/control-request",), control.ControlServer._carry_out, "-LONGEST_DRAIN_S <= ", ""),
+    PlantedBug(("cli/produce-json",), _produce_input.JsonReader._row, _BOTH, "ValueError"),
+    PlantedBug(("logline",), logline.parse, "except ValueError", f"except {_NEVER}"),
+)
