@@ -5,10 +5,12 @@
 #   SPARK=    how many files of tests with Spark run at a time, each with its own Spark and servers (about 3 GiB)
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
+#   CASES=    how many cases `make test-fuzz` tries at each decoder, and with the sanitizers at each of the kernel's
 PYTHON ?= python3
 VENV   ?= .venv
 LIVE   ?= 3
 SPARK  ?= 2
+CASES  ?= 1000000
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
@@ -17,7 +19,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-sanitizers bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +86,10 @@ test-sim: $(STAMP) ## 50 000 seeds of the simulation, under an hour
 
 test-mutants: $(STAMP) ## break each rule in a copy of the code: its tests must notice (ONLY=R14: of one rule)
 	$(BIN)/python -m tests.mutants $(if $(JOBS),--jobs $(JOBS)) $(foreach one,$(ONLY),--only $(one))
+
+test-fuzz: $(STAMP) ## damaged bytes and text at every decoder, CASES (a million) each; then the C kernel under gcc's sanitizers
+	$(BIN)/python -m tests.fuzz --cases $(CASES)
+	$(BIN)/python -m tests.sanitizers --fuzz $(CASES)
 
 test-sanitizers: $(STAMP) ## the tests of records with the compiled kernel under gcc's sanitizers
 	$(BIN)/python -m tests.sanitizers

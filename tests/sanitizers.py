@@ -1,9 +1,12 @@
 """The tests of records with the compiled kernel under the address and the undefined-behaviour sanitizer.
 
     python -m tests.sanitizers [FILE ...]
+    python -m tests.sanitizers --fuzz CASES [--planted]
 
 A copy of the code has a kernel that stops the process at the first access outside of a buffer and at the first
-operation that C does not define. Files are below `tests/`, by default `unit/records`. Needs gcc with its sanitizers.
+operation that C does not define. Files are below `tests/`, by default `unit/records`. With `--fuzz` the fuzzer
+(`tests/fuzz`) tries so many cases at each decoder of records, and at the encoders, instead. `--planted` removes checks
+from the kernel, one after the other: the fuzzer must find each. Needs gcc with its sanitizers.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import sys
 import sysconfig
 import tempfile
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.copies import Copy
@@ -28,6 +32,28 @@ _REPORT = "sanitizer"
 """How the names of the reports begin: what a process writes as it ends would be lost in pytest's capture."""
 _MEASURING = "memory and not memoryviews"
 """Tests of these names limit the memory of the process, of which the sanitizers need several times as much."""
+
+
+_DECODERS = "records/"
+"""How the names begin of the fuzzer's decoders that use the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A check of the kernel to remove: `old` becomes `new` in a file of `streamgroup/records`."""
+
+    file: str
+    old: str
+    new: str
+
+
+PLANTED = (
+    Removed("_kernel.c", "if (size > in->end - in->at) {", "if (size > in->end - in->at + 99999) {"),
+    Removed("_kernel.c", "if (length < 0 || length > in->end - in->at) {", "if (length < 0) {"),
+    Removed("_messages.c", "|| size > end - at - FRAME_SIZE) {", ") {"),
+    Removed("_messages07.c", "|| length > end - at - 4) {", ") {"),
+    Removed("_encode.h", "|| end > column->data.len) {", ") {"),
+)
 
 
 def build(root: Path) -> None:
@@ -50,24 +76,70 @@ def libraries() -> str:
     return ":".join(os.path.realpath(path) for path in found)
 
 
+def watched(root: Path) -> dict[str, str]:
+    """Return the environment in which a kernel of `build` writes its reports below `root`."""
+    return {
+        "LD_PRELOAD": libraries(),
+        # Python frees little at its end. A test may ask for more memory than there is, which raises MemoryError.
+        "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:log_path={root / _REPORT}",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={root / _REPORT}",
+        "PYTHONMALLOC": "malloc",  # Python's own allocator would hide accesses from the sanitizer
+        "STREAMGROUP_KERNEL": "compiled",
+    }
+
+
+def fuzz(root: Path, cases: int) -> tuple[int, str]:
+    """Run the fuzzer with the kernel below `root`. Return its exit code, and its output with the reports."""
+    command = [sys.executable, "-m", "tests.fuzz", "--sanitized", "--cases", str(cases), "--only", _DECODERS]
+    environment = os.environ | watched(root) | {"PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, "\n".join((done.stdout, done.stderr, *reports(root)))
+
+
+def reports(root: Path) -> list[str]:
+    """Return what the sanitizers have written."""
+    return [report.read_text() for report in sorted(root.glob(f"{_REPORT}*"))]
+
+
+def find_planted(where: Path, cases: int) -> int:
+    """Remove each check in turn, and fuzz the kernel without it. Return the number of removals that were not found."""
+    missed = 0
+    for number, removed in enumerate(PLANTED):
+        copy = Copy(where / str(number))
+        path = copy.root / "streamgroup" / "records" / removed.file
+        text = path.read_text()
+        if text.count(removed.old) != 1:
+            raise ValueError(f"{removed.file} has not {removed.old!r} once: correct PLANTED")
+        path.write_text(text.replace(removed.old, removed.new))
+        build(copy.root)
+        _, output = fuzz(copy.root, cases)
+        found = next((line for line in output.splitlines() if "ERROR: AddressSanitizer" in line), "")
+        missed += not found
+        print(f"{removed.file}, without {removed.old!r}: {found or 'NOT FOUND'}", flush=True)
+    return missed
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", default=["unit/records"], metavar="FILE")
+    parser.add_argument("--fuzz", type=int, metavar="CASES")
+    parser.add_argument("--planted", action="store_true")
     arguments = parser.parse_args()
+    if arguments.planted and not arguments.fuzz:
+        parser.error("--planted needs --fuzz CASES")
     with tempfile.TemporaryDirectory(prefix="streamgroup-sanitizers-") as where:
+        if arguments.planted:
+            return find_planted(Path(where), arguments.fuzz)
         copy = Copy(Path(where))
         build(copy.root)
-        os.environ |= {
-            "LD_PRELOAD": libraries(),
-            # Python frees little at its end. A test may ask for more memory than there is, which raises MemoryError.
-            "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:log_path={copy.root / _REPORT}",
-            "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={copy.root / _REPORT}",
-            "PYTHONMALLOC": "malloc",  # Python's own allocator would hide accesses from the sanitizer
-            "STREAMGROUP_KERNEL": "compiled",
-        }
-        code, output = copy.test(arguments.suites, TIMEOUT_S, but=_MEASURING)
-        print(output, *(report.read_text() for report in copy.root.glob(f"{_REPORT}*")), sep="\n")
-    return 1 if code is None else code
+        if arguments.fuzz:
+            code, output = fuzz(copy.root, arguments.fuzz)
+            print(output)
+            return code
+        os.environ |= watched(copy.root)
+        tested, output = copy.test(arguments.suites, TIMEOUT_S, but=_MEASURING)
+        print(output, *reports(copy.root), sep="\n")
+    return 1 if tested is None else tested
 
 
 if __name__ == "__main__":
