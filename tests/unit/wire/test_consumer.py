@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,13 +72,6 @@ def test_a_subscription_that_ends_too_early(data: str) -> None:
 def test_a_negative_version_is_refused() -> None:
     with pytest.raises(DecodeError, match="version -1"):
         decode_assignment(b"\xff\xff" + bytes(8))
-
-
-@given(junk=st.binary(max_size=40))
-def test_any_bytes_are_a_value_or_a_decode_error(junk: bytes) -> None:
-    for decoder in (decode_subscription, decode_assignment):
-        with contextlib.suppress(DecodeError):
-            decoder(junk)
 
 
 def test_partitions_are_gathered_by_topic_and_spread_again() -> None:

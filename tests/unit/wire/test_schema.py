@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import time
 import tracemalloc
 from typing import Any
@@ -79,31 +78,6 @@ def test_bytes_that_are_cut_off_or_left_over_are_errors(cls: type[Message], data
             decode(cls, whole[:end], version)
     with pytest.raises(DecodeError, match=r"1 of .* bytes are left over"):
         decode(cls, whole + b"\0", version)
-
-
-@pytest.mark.slow
-@EVERY_MESSAGE
-@settings(max_examples=40, deadline=1000)
-@given(data=st.data(), junk=st.binary(max_size=64))
-def test_any_bytes_are_a_message_or_a_decode_error(cls: type[Message], data: st.DataObject, junk: bytes) -> None:
-    version = a_version(data, cls)
-    with contextlib.suppress(DecodeError):
-        decode(cls, junk, version)
-
-
-@pytest.mark.slow
-@EVERY_MESSAGE
-@settings(max_examples=3, deadline=None)
-@given(data=st.data())
-def test_a_damaged_byte_gives_a_message_or_a_decode_error(cls: type[Message], data: st.DataObject) -> None:
-    version = a_version(data, cls)
-    whole = bytearray(encode(data.draw(instances(cls, version)), version))
-    for at in range(len(whole)):
-        for value in (0x00, 0x7F, 0x80, 0xFF):
-            damaged = whole.copy()
-            damaged[at] = value
-            with contextlib.suppress(DecodeError):
-                decode(cls, damaged, version)
 
 
 @pytest.mark.parametrize(

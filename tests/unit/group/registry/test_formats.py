@@ -235,24 +235,6 @@ def test_a_pattern_that_only_java_understands_is_an_error() -> None:
         interest.topics(["t"], OLD)
 
 
-@given(st.binary(max_size=60), st.sampled_from(Dialect))
-def test_nothing_but_a_decode_error_comes_of_any_bytes(data: bytes, dialect: Dialect) -> None:
-    readers = [
-        lambda: registrations.read_broker("1", data),
-        lambda: registrations.read_count("t", "1", data),
-        lambda: registrations.read_partitions("t", data),
-        lambda: f.read_consumer(PATH, data, dialect).topics(["t"], dialect),
-        lambda: f.read_owner(PATH, data),
-        lambda: f.read_offset(PATH, data),
-        lambda: registrations.partition_in(dialect.log_format, data.decode("latin-1")),
-    ]
-    for read in readers:
-        try:
-            read()
-        except DecodeError:
-            continue
-
-
 def test_our_ids_look_like_the_real_ones() -> None:
     me = Incarnation.of("grp1", "vm", 1795200126907, 0xAB19BE2887)
     assert me == Incarnation("grp1_vm-1795200126907-19be2887", 1795200126907)

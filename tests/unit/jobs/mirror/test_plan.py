@@ -125,7 +125,9 @@ def test_another_text_is_not_a_plan(text: str) -> None:
 
 @pytest.mark.parametrize("partitions", ['{"0": 1e999}', "[" * 5_000])
 def test_a_text_that_python_cannot_take_in_is_not_a_plan(partitions: str) -> None:
-    text = f'{{"version": 1, "topics": {{"t": {{"destination": "u", "placement": "keep", "partitions": {partitions}}}}}}}'
+    text = (
+        f'{{"version": 1, "topics": {{"t": {{"destination": "u", "placement": "keep", "partitions": {partitions}}}}}}}'
+    )
     with pytest.raises(ValueError, match="it cannot be read"):
         Plan.from_json(text)
 
