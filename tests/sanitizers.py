@@ -48,7 +48,7 @@ class Removed:
 
 
 PLANTED = (
-    Removed("_kernel.c", "if (size > in->end - in->at) {", "if (size > in->end - in->at + 99999) {"),
+    Removed("_kernel.c", "if (in->at >= in->end) {", "if (in->at >= in->end + 9) {"),
     Removed("_kernel.c", "if (length < 0 || length > in->end - in->at) {", "if (length < 0) {"),
     Removed("_messages.c", "|| size > end - at - FRAME_SIZE) {", ") {"),
     Removed("_messages07.c", "|| length > end - at - 4) {", ") {"),
