@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamgroup.cli._secured_options import options_text
 from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES
 
 if TYPE_CHECKING:
@@ -103,6 +102,8 @@ def up(
     for line in _addresses(known):
         click.echo(line)
     for client in known.clients:
+        from streamgroup.cli._secured_options import options_text  # noqa: PLC0415
+
         click.echo(options_text(client))
 
 

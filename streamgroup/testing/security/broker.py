@@ -8,6 +8,8 @@ from streamgroup.testing.security.material import Passwords, SecurityFiles
 from streamgroup.testing.security.settings import ADMIN, ANONYMOUS, Mechanism, SecuritySettings, authorizer_of
 from streamgroup.testing.security.tokens import AUDIENCE, TokenServerAddress
 
+_VALIDATORS_SINCE = (4, 1)
+_JWT_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator"
 _VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 
 
@@ -36,6 +38,9 @@ def broker_properties(
             "sasl.oauthbearer.expected.issuer": token_server.issuer,
             "sasl.oauthbearer.expected.audience": AUDIENCE,
         }
+        if release.number >= _VALIDATORS_SINCE:
+            # The default one of 4.1 verifies no signature: it is that of clients.
+            values["sasl.oauthbearer.jwt.validator.class"] = _JWT_VALIDATOR
     if settings.acls:
         values |= {
             "authorizer.class.name": authorizer_of(release),
