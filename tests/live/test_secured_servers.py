@@ -1,4 +1,4 @@
-"""Secured servers, with other clients than ours: librdkafka and Kafka's own tools."""
+"""Secured servers, with librdkafka, Kafka's own tools and this project's client."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamgroup.cli.main import main
+from streamgroup.errors import AuthError
+from streamgroup.executor.sink_writer import write
+from streamgroup.options.parse_sink import parse_sink
 from streamgroup.testing import KafkaServer, java_tool
 from streamgroup.testing.releases import Listeners, release_of
 from streamgroup.testing.security.certificates import Authority, Identity
 from streamgroup.testing.security.client import ClientSettings
 from streamgroup.testing.security.stores import write_jks, write_pem, write_pkcs12
 from tests.conftest import MakeTopic
+from tests.read_back import read_by_the_source
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
@@ -151,6 +156,29 @@ def test_what_a_client_writes_with_each_mechanism_it_reads(secured: KafkaServer,
         assert client.properties["security.protocol"] == secured.security.settings.protocol
         assert produce(client.librdkafka, topic, str(mechanism).encode()) is None
         assert len(consume(client.librdkafka, topic, number)) == number
+
+
+def test_what_a_task_writes_with_each_mechanism_the_source_reads(secured: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(secured)
+    allow(secured, "client", topic)
+    for number, mechanism in enumerate(mechanisms(secured), start=1):
+        options = secured.security.client(mechanism=mechanism).options
+        written = write(
+            [pa.record_batch({"value": pa.array([b"%d" % number])})], parse_sink({**options, "topic": topic})
+        )
+        assert written.records == 1
+        found = read_by_the_source(topic, **options)
+        assert [value for _, value in found[0]] == [b"%d" % n for n in range(1, number + 1)]
+
+
+def test_a_wrong_password_ends_a_write_at_once(secured: KafkaServer) -> None:
+    for mechanism in secured.security.settings.mechanisms:
+        options = secured.security.client(mechanism=mechanism, password="wrong").options
+        began = time.monotonic()
+        with pytest.raises(AuthError) as caught:
+            write([pa.record_batch({"value": pa.array([b"x"])})], parse_sink({**options, "topic": "orders"}))
+        assert time.monotonic() - began < 10
+        assert "wrong" not in str(caught.value)
 
 
 def test_a_wrong_password_is_refused(secured: KafkaServer) -> None:
