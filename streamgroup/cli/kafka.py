@@ -85,6 +85,7 @@ def up(
     """
     if mechanisms and not secure:
         raise click.UsageError("--mechanism needs --secure")
+    from streamgroup.cli._secured_options import options_text  # noqa: PLC0415
     from streamgroup.testing import background  # noqa: PLC0415
 
     known, ran_already = background.up(
@@ -102,8 +103,6 @@ def up(
     for line in _addresses(known):
         click.echo(line)
     for client in known.clients:
-        from streamgroup.cli._secured_options import options_text  # noqa: PLC0415
-
         click.echo(options_text(client))
 
 

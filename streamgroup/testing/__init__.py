@@ -17,15 +17,21 @@ if TYPE_CHECKING:
     from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
     from streamgroup.testing.processes import ServerStartError
     from streamgroup.testing.proxy import Direction, Proxy, Which
+    from streamgroup.testing.security.certificates import Authority, Identity
+    from streamgroup.testing.security.client import ClientSettings
+    from streamgroup.testing.security.stores import write_jks, write_pem, write_pkcs12
     from streamgroup.testing.tools import java_tool
     from streamgroup.testing.topics import create_topic
     from streamgroup.testing.zookeeper import ZooKeeperServer
 
 __all__ = [
+    "Authority",
+    "ClientSettings",
     "Compressed",
     "Direction",
     "End",
     "Fault",
+    "Identity",
     "Kafka07Server",
     "KafkaServer",
     "Producer07",
@@ -35,13 +41,19 @@ __all__ = [
     "ZooKeeperServer",
     "create_topic",
     "java_tool",
+    "write_jks",
+    "write_pem",
+    "write_pkcs12",
 ]
 
 _HOMES = {
+    "Authority": "streamgroup.testing.security.certificates",
+    "ClientSettings": "streamgroup.testing.security.client",
     "Compressed": "streamgroup.testing.kafka07",
     "Direction": "streamgroup.testing.proxy",
     "End": "streamgroup.testing.flow",
     "Fault": "streamgroup.testing.flow",
+    "Identity": "streamgroup.testing.security.certificates",
     "Kafka07Server": "streamgroup.testing.kafka07",
     "KafkaServer": "streamgroup.testing.kafka",
     "Producer07": "streamgroup.testing.kafka07",
@@ -51,6 +63,9 @@ _HOMES = {
     "ZooKeeperServer": "streamgroup.testing.zookeeper",
     "create_topic": "streamgroup.testing.topics",
     "java_tool": "streamgroup.testing.tools",
+    "write_jks": "streamgroup.testing.security.stores",
+    "write_pem": "streamgroup.testing.security.stores",
+    "write_pkcs12": "streamgroup.testing.security.stores",
 }
 
 

@@ -97,8 +97,13 @@ class KafkaServer:
             self,
             self._release,
             security,
-            {"mechanisms": mechanisms, "acls": acls, "mutual_tls": mutual_tls, "users": users},
-            broker_identity=broker_identity,
+            {
+                "mechanisms": mechanisms,
+                "acls": acls,
+                "mutual_tls": mutual_tls,
+                "users": users,
+                "broker_identity": broker_identity,
+            },
             start_timeout_s=start_timeout_s,
             detached=detached,
         )
@@ -367,26 +372,27 @@ def _security_of(
     security: str | None,
     arguments: Mapping[str, Any],
     *,
-    broker_identity: Callable[[Authority], Identity] | None,
     start_timeout_s: float,
     detached: bool,
 ) -> ServerSecurity | None:
     """Return the security that the `arguments` ask for; None without any."""
-    given = {name: value for name, value in arguments.items() if value}
     if security is None:
-        if given or broker_identity is not None:
-            names = ", ".join(given) or "broker_identity"
-            raise ConfigError(f"invalid {names} without security: add security='SASL_SSL' or another protocol")
+        given = [name for name, value in arguments.items() if value]
+        if given:
+            raise ConfigError(
+                f"invalid {', '.join(given)} without security: add security='SASL_SSL' or another protocol"
+            )
         return None
     # It imports cryptography, which costs 0.1 s.
     from streamgroup.testing.security.server import ServerSecurity  # noqa: PLC0415
     from streamgroup.testing.security.settings import settings_of  # noqa: PLC0415
 
+    asked = {name: value for name, value in arguments.items() if name != "broker_identity"}
     return ServerSecurity(
         server,
-        settings_of(release, security, **given),
+        settings_of(release, security, **asked),
         release,
-        broker_identity=broker_identity,
+        broker_identity=arguments["broker_identity"],
         start_timeout_s=start_timeout_s,
         detached=detached,
     )

@@ -62,6 +62,10 @@ class Acl:
     prefixed: bool = False
     allow: bool = True
 
+    def __str__(self) -> str:
+        rule = "ALLOW" if self.allow else "DENY"
+        return f"the ACL {rule} {self.operation.name} on {self.resource_type.name} {self.name} for {self.principal}"
+
 
 def acl_of(
     principal: str,

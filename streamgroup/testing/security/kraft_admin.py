@@ -24,7 +24,7 @@ from streamgroup.testing.security.settings import Mechanism
 from streamgroup.wire.frames import decode_response, encode_request
 from streamgroup.wire.schema import Message, Request
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 _POLL_S = 0.02
 _CLIENT_ID = "streamgroup-testing"
 _LITERAL, _PREFIXED = 3, 4

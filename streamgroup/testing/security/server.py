@@ -186,6 +186,8 @@ class ServerSecurity:
         )
         check_release(acl, self._release)
         running = [broker for broker in self._cluster.brokers if broker.alive]
+        if not running:
+            raise ConfigError(f"cannot add {acl}: no broker runs. Call restart() first")
         connect = self._cluster.zookeeper_connect
         if connect:
             zookeeper_admin.create_acl(connect, acl, [broker.log for broker in running])

@@ -100,10 +100,11 @@ def settings_of(
     mechanisms: Sequence[str] = (),
     acls: bool = False,
     mutual_tls: bool = False,
-    users: Sequence[str] = DEFAULT_USERS,
+    users: Sequence[str] | None = None,
 ) -> SecuritySettings:
-    """Return the settings that the arguments of `KafkaServer` ask for. SASL without `mechanisms` has PLAIN.
+    """Return the settings that the arguments of `KafkaServer` ask for.
 
+    The default of `mechanisms` is PLAIN for SASL, and that of `users` is DEFAULT_USERS.
     Raises ConfigError if they contradict each other, or if the release does not have them.
     """
     if security not in Protocol.__members__:
@@ -116,7 +117,11 @@ def settings_of(
         raise ConfigError(f"invalid mechanisms {', '.join(unknown)}: expected some of {', '.join(Mechanism)}")
     default = (Mechanism.PLAIN,) if protocol.has_sasl else ()
     settings = SecuritySettings(
-        protocol, tuple(map(Mechanism, mechanisms)) or default, acls, mutual_tls, tuple(dict.fromkeys(users))
+        protocol,
+        tuple(map(Mechanism, dict.fromkeys(mechanisms))) or default,
+        acls,
+        mutual_tls,
+        DEFAULT_USERS if users is None else tuple(dict.fromkeys(users)),
     )
     _check_combination(settings)
     _check_release(settings, release)

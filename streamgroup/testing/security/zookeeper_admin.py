@@ -14,7 +14,7 @@ from streamgroup.testing.security.acls import Acl
 from streamgroup.testing.security.scram import ScramCredential
 from streamgroup.testing.zookeeper_mode import node_data, zookeeper_client
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 _CHANGES = "/kafka-acl-changes"
 _PROCESSING = f"Processing notification(s) to {_CHANGES}".encode()

@@ -13,6 +13,7 @@ def test_an_acl_is_about_one_resource() -> None:
     found = acl_of("User:a", "describe", group="g", allow=False)
     assert found == Acl("User:a", Operation.DESCRIBE, ResourceType.GROUP, "g", allow=False)
     assert acl_of("User:a", "CREATE", cluster=True).name == "kafka-cluster"
+    assert str(found) == "the ACL DENY DESCRIBE on GROUP g for User:a"
 
 
 @pytest.mark.parametrize("resource", [{}, {"topic": "t", "group": "g"}, {"topic": "t", "cluster": True}])

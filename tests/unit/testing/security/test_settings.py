@@ -39,6 +39,7 @@ def test_a_release_is_refused_security_that_it_does_not_have(
         ({"security": "SASL_PLAINTEXT", "mutual_tls": True}, "only TLS has certificates"),
         ({"security": "SSL", "acls": True}, "every client is User:ANONYMOUS.*Add mutual_tls=True"),
         ({"security": "SASL_SSL", "users": ["admin"]}, "invalid user 'admin'"),
+        ({"security": "SASL_SSL", "users": []}, "at least one is needed"),
         ({"security": "SASL_SSL", "users": ['a" b']}, "invalid user"),
         ({"mechanisms": ["PLAIN"], "acls": True}, "invalid mechanisms, acls without security"),
         ({"users": ["alice"]}, "invalid users without security"),
