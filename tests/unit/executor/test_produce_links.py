@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from streamgroup.errors import ErrorCode, TransportError
+from streamgroup.errors import ConfigError, ErrorCode, TransportError
 from streamgroup.executor.produce_links import ProduceLinks
 from streamgroup.model import Broker
 from streamgroup.net.poller import Broken, Connected, Event, Handle
+from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer import events as ev
 from streamgroup.wire.messages.cluster import MetadataRequest
@@ -62,6 +64,14 @@ def test_metadata_and_producer_id_come_over_one_connection(start_cluster: Start,
     assert given == ev.ProducerIdGiven(1000, 0)
     assert cluster.brokers[0].connections == 1
     assert links.is_usable
+
+
+def test_a_broker_to_which_no_retry_connects_fails_the_task(start_cluster: Start, open_links: Open) -> None:
+    tls = TlsOptions(truststore_type="PEM", truststore_location="/nowhere.pem")
+    links = open_links(replace(client_of(start_cluster()), security_protocol="SSL", tls=tls))
+    links.read_metadata(frozenset({TOPIC}))
+    with pytest.raises(ConfigError, match=r"/nowhere\.pem: No such file"):
+        events_of(links, 1)
 
 
 @pytest.mark.parametrize("id_first", [True, False])

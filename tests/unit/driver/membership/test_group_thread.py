@@ -11,7 +11,7 @@ import pytest
 
 from streamgroup.driver.membership import group_thread
 from streamgroup.driver.membership.group_thread import GroupThread
-from streamgroup.errors import ConfigError, TransportError, UnsupportedVersionError
+from streamgroup.errors import ConfigError, StreamGroupError, TlsError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.model import Broker, ClusterSnapshot
@@ -215,6 +215,16 @@ def test_a_dead_bootstrap_server_is_passed_over_on_real_sockets(group: Callable[
     assert isinstance(failed, ev.RequestFailed)
     assert f"127.0.0.1:{dead}" in failed.reason
     assert answered == ev.RequestAnswered(1, found, 3)
+
+
+@pytest.mark.parametrize("error", [TlsError("untrusted"), ConfigError("no such file")])
+def test_a_broker_to_which_no_retry_connects_fails_the_query(
+    error: StreamGroupError, poller: ScriptedPoller, group: Callable[..., Group]
+) -> None:
+    run = group()
+    run.want(find(1))
+    poller.deliver(Broken(poller.handle("any"), error, ()))
+    run.until(lambda: run.failures == [error])
 
 
 def test_another_coordinator_ends_the_connections_to_the_old_one_and_the_same_one_does_not(
