@@ -19,6 +19,7 @@ CLIENT_OPTIONS: Mapping[str, Option] = {
 """The options of a connection by their name in lower case."""
 
 _LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
@@ -57,7 +58,7 @@ def _logical_lines(text: str) -> list[str]:
     """Return the lines with their continuations, without comments and empty lines."""
     lines: list[str] = []
     is_continued = False
-    for natural in text.splitlines():
+    for natural in _LINE_END.split(text):
         line = natural.lstrip(" \t\f")
         if is_continued:
             lines[-1] += line

@@ -47,6 +47,8 @@ class TlsTransport(Transport):
         self._sends_when_readable = False
         self._failure: OSError | None = None
         """An error that came behind received bytes; the next call raises it."""
+        self._has_ended = False
+        """The end of the stream came behind received bytes; the next call returns it."""
         context = contexts.get(options)
         try:
             self._socket = context.wrap_socket(connected, server_hostname=self._host, do_handshake_on_connect=False)
@@ -78,7 +80,7 @@ class TlsTransport(Transport):
 
     @property
     def pending(self) -> bool:
-        return self._failure is not None or self._socket.pending() > 0
+        return self._has_ended or self._failure is not None or self._socket.pending() > 0
 
     def send(self, pieces: Sequence[memoryview]) -> int:
         """Send record by record, since TLS has no way to gather pieces.
@@ -107,13 +109,16 @@ class TlsTransport(Transport):
     def receive_into(self, space: memoryview) -> int | None:
         if self._failure is not None:
             raise self._failure
+        if self._has_ended:
+            return 0
         received = 0
         self._awaited = select.POLLIN
         try:
             for _ in range(_RECORDS):
                 count = self._socket.recv_into(space[received:])
                 received += count
-                if not count or received == len(space):
+                self._has_ended = not count
+                if self._has_ended or received == len(space):
                     break
         except ssl.SSLWantReadError:
             return received or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -14,6 +15,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.net.tls.memory_file import readable_path
@@ -25,6 +28,7 @@ from tests.certificates import DAY, Authority, Issued
 
 NOW = datetime.now(UTC)
 HOST = socket.gethostname()
+_STARTS = [b"", b"-----BEGIN CERTIFICATE-----\n", b"\x30\x82\x01\x00", b"\xfe\xed\xfe\xed"]
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +102,7 @@ def test_the_certificates_of_a_pkcs12_file_are_trusted(
     assert trust(file, kind, password) == der(authority.certificate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
 def test_the_stores_of_keytool_are_read_or_refused_with_a_command_that_works(
     kind: str, authority: Authority, tmp_path: Path
@@ -299,3 +304,24 @@ def test_bytes_have_a_path_that_ends_with_its_use(on_linux: bool, monkeypatch: p
             assert os.stat(path).st_mode & 0o777 == 0o600
             assert os.stat(Path(path).parent).st_mode & 0o777 == 0o700
     assert not Path(path).exists()
+
+
+@given(content=st.binary(max_size=200), kind=st.sampled_from(["PEM", "PKCS12", "JKS"]), prefix=st.sampled_from(_STARTS))
+def test_no_content_of_a_file_raises_anything_but_a_config_error(
+    content: bytes, kind: str, prefix: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = written(tmp_path_factory.getbasetemp() / "fuzzed", prefix + content)
+    with pytest.raises(ConfigError, match=r"option kafka\.ssl\.truststore\.location on host"):
+        trust(file, kind, "pw")
+
+
+@given(data=st.data())
+def test_a_damaged_pem_file_raises_nothing_but_a_config_error(
+    data: st.DataObject, issued: Issued, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = bytearray((issued.key_pem() + issued.certificate_pem).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    file = written(tmp_path_factory.getbasetemp() / "damaged", bytes(content))
+    with contextlib.suppress(ConfigError):
+        assert identity(file, "PEM").pem

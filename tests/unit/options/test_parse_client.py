@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.options.parse_client import kafka_properties, parse_client
@@ -62,3 +66,18 @@ def test_problems_are_named_together_without_secrets() -> None:
     )
     assert "unsupported kafka.sasl.mechanism=GSSAPI, which is the default" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_a_written_file_is_read_back(entries: dict[str, str]) -> None:
+    def escaped(text: str) -> str:
+        return "".join(f"\\u{ord(c):04x}" if ord(c) < 0x10000 and not c.isalnum() else c for c in text)
+
+    text = "\n".join(f"{escaped(name)}={escaped(value)}" for name, value in entries.items())
+    assert kafka_properties(text) == {f"kafka.{name}": value for name, value in entries.items()}
+
+
+@given(st.text())
+def test_no_text_raises_anything_but_value_error(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert all(name.startswith("kafka.") for name in kafka_properties(text))
