@@ -86,7 +86,7 @@ APIS: tuple[type[Request[Any]], ...] = (
 )
 """The requests of queries and commands."""
 
-_PACKAGES = ("pyspark", "pyarrow", "numpy", "kazoo")
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "cryptography", "kazoo")
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
 _SAMPLE = b"streamgroup" * 20
 _RELEASE_OF_FETCH = {

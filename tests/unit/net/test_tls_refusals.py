@@ -159,5 +159,5 @@ def test_an_unknown_reason_is_an_error_with_its_name(authority: Authority) -> No
         TimeoutError("timed out"),
     ],
 )
-def test_a_failure_that_may_pass_is_no_refusal(error: OSError, authority: Authority) -> None:
+def test_a_failure_that_may_pass_is_not_a_refusal(error: OSError, authority: Authority) -> None:
     assert refusal(error, "b:1", "b", trusting(authority)) is None
