@@ -154,7 +154,7 @@ def test_a_poller_reads_what_is_left_inside_openssl_without_waiting(secured: Sta
 def test_a_request_that_the_broker_does_not_read_is_sent_in_parts(secured: Start, ssl_options: Options) -> None:
     released = threading.Event()
     fake = secured({MetadataRequest: lambda request, version: Held(METADATA, released)})
-    connection = connected(fake, ssl_options(send_buffer_bytes=16_384))
+    connection = connected(fake, ssl_options())
     large = MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"{n:0240}") for n in range(8_000)))
     connection.send(EVERYTHING)
     for _ in range(4):
