@@ -10,7 +10,7 @@ from tests.fault.applications import Application, Job
 from tests.fault.jobs_arena import LEAVING_S, TAKEOVER_S, Arena
 from tests.fault.jobs_checker import InFlight, in_flight
 from tests.fault.pool import Pool
-from tests.hooks.named_points import COMMITTED, COMMITTING, COORDINATOR, JVM, PLANNED, POINTS, SUNK, TOGETHER
+from tests.hooks.named_points import COMMITTED, COMMITTING, COORDINATOR, JVM, PLANNED, POINTS, READ, SUNK, TOGETHER
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
@@ -20,8 +20,8 @@ COOPERATIVE = {SUNK, COMMITTING}
 """Where the members offer `cooperative-sticky` alone (R25)."""
 
 
-LONG = {PLANNED, COMMITTED}
-"""Not in the test command: nothing is in flight at these points but a plan, or a commit that has been answered."""
+LONG = {PLANNED, READ, COMMITTED}
+"""Not in the test command: nothing has sunk at these points, or a commit has been answered."""
 
 
 @pytest.mark.timeout(900)

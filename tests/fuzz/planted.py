@@ -64,7 +64,7 @@ BUGS = (
         ("wire/", "net/connection"), primitives.Reader.unpack, "if stop > self.end:", "if stop > self.end + 1000:"
     ),
     PlantedBug(("wire/Fetch", "wire/Produce"), primitives.Reader.text, "UnicodeDecodeError", _NEVER),
-    PlantedBug(("net/frames",), frames.FrameReader._checked, "if size < self._smallest:", "if size < -1:"),
+    PlantedBug(("net/frames",), frames.FrameReader._checked, "if size < self.smallest:", "if size < -1:"),
     PlantedBug(("wire/kafka07-request",), kafka07._read_topic, '"replace"', '"strict"'),
     PlantedBug(("records/batches",), batches.Frames._batch, "if end > len(data):", "if end > len(data) + 9:"),
     PlantedBug(("records/sets",), batches.Frames._messages, "if size > left - SIZE_END:", "if size > left:"),

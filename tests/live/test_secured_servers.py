@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -260,6 +261,34 @@ def test_kafkas_own_tools_take_the_properties_file_of_each_mechanism(
         properties = secured.security.client_properties(mechanism=mechanism)
         console(secured, topic, client, properties, stdin="one\ntwo\n")
         assert console(secured, topic, client, properties).split() == ["one", "two"], mechanism
+
+
+@pytest.mark.long
+def test_streamgroups_commands_take_the_properties_file_of_each_mechanism(
+    secured: KafkaServer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(secured)
+    allow(secured, "client", topic)
+    if (0, 11) <= release_of(secured.version).number < (2, 8):
+        secured.security.add_acl("client", "IDEMPOTENT_WRITE", cluster=True)  # later, WRITE includes it (KIP-679)
+    for number, mechanism in enumerate(mechanisms(secured), start=1):
+        where = ["--bootstrap-server", secured.bootstrap_servers]
+        where += ["--command-config", str(secured.security.client_properties(mechanism=mechanism))]
+        command([*where, "--topic", topic], "produce", f"{mechanism}\n")
+        assert len(command([*where, "-t", topic, "-o", "beginning", "-e"], "consume").split()) == number, mechanism
+
+
+def command(arguments: list[str], name: str, stdin: str = "") -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", "from streamgroup.cli.main import main; main()", name, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=TOOL_TIMEOUT_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return ran.stdout
 
 
 @pytest.mark.long

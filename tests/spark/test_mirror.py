@@ -191,7 +191,11 @@ def long(version: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("version", "records"), [("source41", RECORDS), long("source07"), long("source08"), long("source41")]
+    ("version", "records"),
+    [
+        pytest.param("source41", RECORDS, marks=pytest.mark.long),
+        *(long(version) for version in ("source07", "source08", "source41")),
+    ],
 )
 def test_a_mirror_that_is_killed_in_the_middle_loses_nothing(
     tmp_path: Path, kafka41: KafkaServer, version: str, records: int, request: pytest.FixtureRequest
