@@ -192,6 +192,9 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         """Give up all partitions: they are lost, or must be assumed to be."""
         if self._assigned:
             self._out.append(ev.Lost(reason))
+        self._drop_partitions()
+
+    def _drop_partitions(self) -> None:
         self._held = self._seen.kept = _NOTHING
         self._withheld, self._assigned = 0, False
         self._wait.end()
@@ -201,9 +204,7 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         self._me.session = None
         self._session.suspended()
         self._claimed_topics.clear()
-        self._held = self._seen.kept = _NOTHING
-        self._withheld, self._assigned = 0, False
-        self._wait.end()
+        self._drop_partitions()
         self._forget_registration()
 
     def _forget_registration(self) -> None:
@@ -283,9 +284,8 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
     def _reconcile_partitions(self, view: View) -> None:
         mine, wanted = self._seen.mine, self._seen.wanted
         if self._state is State.STABLE and not self._held <= mine & wanted:
-            if not self._may_give_up(
-                view, f"others get {counted(len(self._held - (mine & wanted)), 'partition')} of this member"
-            ):
+            lost = counted(len(self._held - (mine & wanted)), "partition")
+            if not self._may_give_up(view, f"others get {lost} of this member"):
                 return
         elif self.rebalance_wanted:  # the partitions held fall to this member again
             self._wait.reason = None
@@ -474,7 +474,7 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         kept, self._held, self._seen.kept = self._seen.kept & held, held, held
         self._wait.settling = self._wait.settles and (self._wait.settling or kept != held)
         self._withheld, self._assigned, self._waited = len(missing), True, True
-        self._generation = self._next_generation(view, held)
+        self._generation = self._seen.next_generation(view, held, self._generation)
         self._transition_to(State.STABLE)
         # No claim is pending and the owners are known, so a topic without a node of this session has none.
         self._claimed_topics &= {*self._topics, *self._seen.owned_topics()}
@@ -493,15 +493,6 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
                 keeper="ZooKeeper",
             )
         )
-
-    def _next_generation(self, view: View, held: frozenset[TopicPartition]) -> int:
-        """Return the generation of the view: a zxid, far beyond an int32, the same for all who have seen the same.
-
-        A second assignment from one view has the zxid of its newest claim. Each generation is above the one before.
-        """
-        if view.generation > self._generation:
-            return view.generation
-        return max(self._generation + 1, *(self._seen.owners[tp].czxid for tp in held), 0)
 
     def _waited_for_owners(self) -> None:
         self._waited = True

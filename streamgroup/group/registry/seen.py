@@ -142,6 +142,15 @@ class Seen:
                     f"goes with its session {owner.session_id:#x}"
                 )
 
+    def next_generation(self, view: View, held: frozenset[TopicPartition], current: int) -> int:
+        """Return the generation of the view: a zxid, far beyond an int32, the same for all who have seen the same.
+
+        A second assignment from one view has the zxid of its newest claim. Each generation is above the one before.
+        """
+        if view.generation > current:
+            return view.generation
+        return max(current + 1, *(self.owners[tp].czxid for tp in held), 0)
+
 
 NOTED_MOST = 1000
 """Texts name nodes and sessions, of which new ones come for ever. When so many are remembered, all are forgotten, and
