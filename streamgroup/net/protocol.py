@@ -287,7 +287,7 @@ class Protocol(FramedStream):
         if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
             raise self._unexpected(correlation_id, str(self._in_flight[0]) if self._in_flight else "none")
         asked = self._in_flight[0]
-        response = self._decoded(asked, frame)
+        response = self._decoded(asked.request, asked.version, frame, asked)
         self._in_flight.popleft()
         answers.append(Answer(correlation_id, response, asked.version))
 
@@ -296,9 +296,10 @@ class Protocol(FramedStream):
             f"unexpected response from broker {self.peer} with correlation id {correlation_id}; expected: {expected}"
         )
 
-    def _decoded(self, asked: _InFlight, frame: memoryview) -> Any:
+    def _decoded(self, api: type[Request[Any]], version: int, frame: memoryview, asked: _InFlight | SaslRequest) -> Any:
+        """Return the response in `frame`. `asked` names the request in errors."""
         try:
-            return decode_response(asked.request, asked.version, frame)[1]
+            return decode_response(api, version, frame)[1]
         except DecodeError as error:
             raise type(error)(f"invalid response from broker {self.peer} to {asked}: {error}") from error
 
@@ -340,7 +341,7 @@ class Protocol(FramedStream):
             correlation_id = correlation_id_of(frame)
             if correlation_id != expected:
                 raise self._unexpected(correlation_id, f"{sent} (correlation id {expected})")
-            answer = authentication.on_response(self._sasl_response(sent, frame))
+            answer = authentication.on_response(self._decoded(type(sent.request), sent.version, frame, sent))
         if answer is not None:
             self._send_sasl(answer)
         if authentication.done:
@@ -349,9 +350,3 @@ class Protocol(FramedStream):
             self._session_lifetime_ms = authentication.session_lifetime_ms
             self._is_authenticated = True
             self._write_queued()
-
-    def _sasl_response(self, sent: SaslRequest, frame: memoryview) -> Any:
-        try:
-            return decode_response(type(sent.request), sent.version, frame)[1]
-        except DecodeError as error:
-            raise type(error)(f"invalid response from broker {self.peer} to {sent}: {error}") from error
