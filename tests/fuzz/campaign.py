@@ -201,5 +201,7 @@ class Campaign:
             return f"no end after {ENDLESS_S} s of CPU time"
         except Exception as error:
             return f"{type(error).__name__}: {error}"[:500]
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         self.outcome.accepted += 1
         return None
