@@ -234,7 +234,7 @@ def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
     if not client_id or not secret:
         name, word = ("secret", "clientSecret") if client_id else ("id", "clientId")
         raise ConfigError(
-            f"cannot get a token from {source.prefix}{_ENDPOINT}: there is no client {name}. Set "
+            f"cannot get a token from {source.prefix}{_ENDPOINT}: the client {name} is not set. Set "
             f'{source.prefix}{credentials}.{name}, or write {word}="..." in {source.prefix}{_JAAS}'
         )
     scope = source.setting("sasl.oauthbearer.scope") or source.option("scope").strip()

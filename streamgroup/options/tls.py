@@ -12,7 +12,7 @@ from streamgroup.options.cipher_suites import TLS13
 from streamgroup.options.secrets import Secret
 
 PEM = "PEM"
-"""The type of stores that are text. The other types, JKS and PKCS12, are told apart by the bytes of the file."""
+"""The type of stores that are text. The client tells JKS and PKCS12 apart by the first bytes of the file."""
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
 SASL_PLAINTEXT = "SASL_PLAINTEXT"

@@ -1,1 +1,1 @@
-"""What the mechanisms of `auth/` need from outside: passwords, tokens, tickets."""
+"""Passwords and tokens for the mechanisms of `auth/`, from files, endpoints and functions."""

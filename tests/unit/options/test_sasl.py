@@ -173,11 +173,11 @@ def test_a_problem_names_the_option_to_write_and_no_value(
 @pytest.mark.parametrize(
     ("options", "settings", "problem"),
     [
-        ("", {"url": URL}, "there is no client id. Set kafka.sasl.oauthbearer.client.credentials.client.id"),
+        ("", {"url": URL}, "the client id is not set. Set kafka.sasl.oauthbearer.client.credentials.client.id"),
         (
             "clientId=a",
             {"url": URL},
-            "there is no client secret. Set kafka.sasl.oauthbearer.client.credentials.client.s",
+            "the client secret is not set. Set kafka.sasl.oauthbearer.client.credentials.client.s",
         ),
         ("", {"url": SECRET}, "token.endpoint.url: expected a URL of https:, http: or file:"),
         ("", {"url": f"ftp://{SECRET}"}, "token.endpoint.url: expected a URL of https:, http: or file:"),
