@@ -35,6 +35,8 @@ from tests.waiting import wait_until
 
 Start = Callable[..., OldBroker]
 OPTIONS = ClientOptions(bootstrap_servers=(), connection_setup_timeout_ms=2_000)
+STEP_S = 0.001
+"""The pause between two calls of a producer, each of which handles what has come by then."""
 QUICK = {"request_timeout_ms": 2_000, "delivery_timeout_ms": 4_000, "retry_backoff_ms": 20, "verify_wait_ms": 500}
 
 
@@ -319,11 +321,14 @@ def test_under_cut_connections_verify_leaves_every_set_there_once_and_in_order(
             wait_until(lambda: broker.connections == 0, "the broker has handled what it got")
             for each in sets[first + 20 : first + 74]:
                 writer.append([each])
-            wait_until(lambda n=accepted: writer.append([]) or proxy.accepted > n, "the producer connects again")
+            wait_until(
+                lambda n=accepted: writer.append([]) or proxy.accepted > n, "the producer connects again", every=STEP_S
+            )
             before = delivered()
             wait_until(
                 lambda then=before: all(map(operator.gt, delivered(), then)) or not writer.buffered,
                 "the broker has answered for both partitions",
+                every=STEP_S,
             )
         writer.flush()
     for where in partitions:
