@@ -55,7 +55,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP)
-	$(BIN)/pytest tests/unit -q -m "not slow" --numprocesses 3
+	$(BIN)/pytest tests/unit -q -m "not slow" --numprocesses 4
 
 slow: $(STAMP) ## the unit tests that `make check` leaves out: many random cases, processes, waits
 	$(BIN)/pytest tests/unit -q -m slow --numprocesses 4

@@ -87,7 +87,7 @@ class OptionsReader(SettingsReader[Option]):
         return {
             option.target.partition(".")[2]: self.values[option.name]
             for option in self.rows.values()
-            if option.target.startswith(section + ".") and option.name in self.values
+            if option.name in self.values and option.target.startswith(section + ".")
         }
 
     def section(self, name: str, cls: type) -> Any:
@@ -97,8 +97,9 @@ class OptionsReader(SettingsReader[Option]):
         """
         given = self.fields(name)
         absent = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in given]
-        for option in self.rows.values():
-            if option.name not in self.given and option.target in {f"{name}.{field}" for field in absent}:
+        targets = {f"{name}.{field}" for field in absent}
+        for option in self.rows.values() if absent else ():
+            if option.name not in self.given and option.target in targets:
                 self.problems.append(_MISSING[option.name])
         return None if absent else cls(**given)
 
@@ -154,8 +155,8 @@ class OptionsReader(SettingsReader[Option]):
 
     def _ignore_for(self, protocol: str, what: str, start: str) -> None:
         """Note the used options with names that begin with `start`, which have no effect in `protocol`."""
-        used = (row.name for row in self.rows.values() if row.effect(self.scope) is Effect.USED)
-        names = sorted(name for name in used if name.startswith(start) and name in self.given)
+        given = (row for row in self.rows.values() if row.name in self.given and row.name.startswith(start))
+        names = sorted(row.name for row in given if row.effect(self.scope) is Effect.USED)
         if names:
             self.ignored.setdefault(f"kafka.security.protocol is {protocol}, which has no {what}", []).extend(names)
 
