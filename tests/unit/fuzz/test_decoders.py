@@ -13,7 +13,7 @@ from tests.fuzz.campaign import Campaign
 from tests.fuzz.decoder import Decoder
 from tests.fuzz.table import DECODERS
 
-FEW, MANY = 50, 10_000
+FEW, MANY = 100, 10_000
 
 each_decoder = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
 cases = pytest.mark.parametrize("cases", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
