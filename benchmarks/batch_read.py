@@ -1,9 +1,10 @@
 """Batch reads into the noop sink, compared with Spark's own Kafka connector: alternating pairs, medians and ratios.
 
-    python -m benchmarks.batch_read [--pairs 5] [--records 2000000] [--json]
+    python -m benchmarks.batch_read [--pairs 5] [--records 2000000] [--tls] [--json]
 
-Both read the same topics of one local broker in one Spark session. The first pair of each case is a warm-up and does
-not count. Ratios are computed pair by pair, so that a drift of the machine's speed does not affect them.
+Both read the same topics of one local broker in one Spark session, with the same options. The first pair of each case
+is a warm-up and does not count. Ratios are computed pair by pair, so a drift of the machine's speed does not affect
+them.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def fill(server: KafkaServer, case: Case, records: int) -> None:
     create_topic(server, case.topic)
     producer = Producer(
         {
-            "bootstrap.servers": server.bootstrap_servers,
+            "bootstrap.servers": server.direct_servers,
             "compression.type": case.codec,
             "linger.ms": 20,
             "batch.size": 262_144,
@@ -86,7 +87,7 @@ def read(spark: SparkSession, source: str, server: KafkaServer, topic: str) -> f
     began = time.perf_counter()
     (
         spark.read.format(source)
-        .option("kafka.bootstrap.servers", server.bootstrap_servers)
+        .options(**server.client_options)
         .option("subscribe", topic)
         .load()
         .write.format("noop")
@@ -122,10 +123,11 @@ def measure(spark: SparkSession, server: KafkaServer, case: Case, records: int, 
 @click.command()
 @click.option("--pairs", default=5, show_default=True, help="Pairs that count, for each case.")
 @click.option("--records", default=2_000_000, show_default=True, help="Records of 100 bytes; a quarter of 1000 bytes.")
+@click.option("--tls", is_flag=True, help="Read over TLS.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def main(pairs: int, records: int, as_json: bool) -> None:
+def main(pairs: int, records: int, tls: bool, as_json: bool) -> None:
     """Compare batch reads with Spark's own connector."""
-    with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server:
+    with KafkaServer("4.1.1", security="SSL" if tls else None, jvm_flags=("-Xmx1g", "-Xms1g")) as server:
         spark = session()
         results = []
         for case in CASES:
@@ -136,7 +138,7 @@ def main(pairs: int, records: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(results, indent=2))
     else:
-        show(results, "into the noop sink", "Spark's connector")
+        show(results, "into the noop sink, over TLS" if tls else "into the noop sink", "Spark's connector")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ TIMEOUT_S = 30.0
 
 def admin_client(server: KafkaServer) -> AdminClient:
     """Return an admin client that logs errors alone."""
-    return AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+    return AdminClient({"bootstrap.servers": server.direct_servers, "log_level": 3})
 
 
 def create_topic(server: KafkaServer, topic: str, config: dict[str, str] | None = None) -> None:
