@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -43,6 +44,17 @@ def run_chunk(first: int, count: int, bug: str | None = None, kind: Kind | None 
     return Chunk(count, events, duplicates, tuple(failed))
 
 
+def _chunk_alone(first: int, count: int, bug: str | None, kind: Kind | None) -> Chunk:
+    """Run a chunk and collect garbage behind it alone: collections within a seed take a fifth of its time."""
+    gc.freeze()
+    gc.disable()
+    try:
+        return run_chunk(first, count, bug, kind)
+    finally:
+        gc.enable()
+        gc.collect()
+
+
 def run_seeds(
     first: int, count: int, bug: str | None = None, workers: int | None = None, kind: Kind | None = None
 ) -> Iterator[Chunk]:
@@ -51,7 +63,7 @@ def run_seeds(
     # Not forked: the caller (pytest) may have threads.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers or os.cpu_count() or 1, mp_context=context) as pool:
-        futures = [pool.submit(run_chunk, start, min(CHUNK, first + count - start), bug, kind) for start in starts]
+        futures = [pool.submit(_chunk_alone, start, min(CHUNK, first + count - start), bug, kind) for start in starts]
         try:
             for future in futures:
                 yield future.result()
