@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -13,10 +13,11 @@ OLD = ("kafka08", "kafka09", "kafka010", "kafka11")
 """The servers whose brokers are registered in ZooKeeper."""
 
 
-def each_of(*names: str) -> Callable[..., KafkaServer]:
-    """Make a fixture that gives each of these servers in turn, by the names of their fixtures."""
+def each_of(*names: str, long: Sequence[str] = ()) -> Callable[..., KafkaServer]:
+    """Make a fixture that gives each of these servers in turn, by the names of their fixtures; `long` in long tests."""
+    params = [*names, *(pytest.param(name, marks=pytest.mark.long) for name in long)]
 
-    @pytest.fixture(params=names)
+    @pytest.fixture(params=params)
     def one(request: pytest.FixtureRequest) -> KafkaServer:
         server: KafkaServer = request.getfixturevalue(request.param)
         return server

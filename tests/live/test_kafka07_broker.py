@@ -211,17 +211,16 @@ def test_a_broker_that_comes_back_registers_every_topic_that_it_has_on_disk(
     assert end_of(kafka.brokers[0].address, "b-2", 1) == 11
 
 
-def test_a_killed_broker_is_refused_until_its_session_has_expired(
+def test_a_killed_broker_restarts_when_its_session_has_expired(
     kafka: Kafka07Server, nodes: KazooClient, producer: Producer07
 ) -> None:
     producer.produce("t", [b"x"], broker=0, partition=0)
     await_topic(nodes, "t", {"0": b"3"})
     broker = kafka.brokers[0]
+    session = nodes.get("/brokers/ids/0")[1].ephemeralOwner
     broker.kill()
-    with pytest.raises(ServerStartError, match="A broker is already registered on the path /brokers/ids/0"):
-        broker.process.start()
-    assert brokers_of(nodes, "t") == {"0": b"3"}  # it lingers
     broker.restart()
+    assert nodes.get("/brokers/ids/0")[1].ephemeralOwner != session
     assert kafka.registered() == {0, 1}
     assert brokers_of(nodes, "t") == {"0": b"3"}
     assert records_of(broker.address, "t") == message07(b"x")

@@ -23,7 +23,7 @@ from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts, brokers_known_to
 from tests.conftest import MakeTopic
 from tests.old_kafka import CODECS, Record, Stored, java_consume, java_produce, stored
-from tests.servers import OLD, each_of
+from tests.servers import each_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -201,7 +201,7 @@ def test_a_session_ends_when_its_client_is_silent_for_longer_than_its_timeout(zo
 MAGIC = {"0.8.2.2": 0, "0.9.0.1": 0, "0.10.2.2": 1, "1.1.1": 2}
 
 
-old_kafka = each_of(*OLD)
+old_kafka = each_of("kafka08", "kafka010", long=("kafka09", "kafka11"))
 
 
 def test_an_old_brokers_own_producer_and_consumer_agree_across_a_crash(

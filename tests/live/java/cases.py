@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from streamgroup.group.assignors import ASSIGNORS, Assignment, GroupMember
 from streamgroup.group.sticky import encode_user_data
 from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.testing import jars
 from streamgroup.wire.consumer import ConsumerSubscription, TopicPartitions, encode_subscription
 
-RELEASES = ("3.9.1", "4.1.1")
+NEWEST = "4.1.1"
+RELEASES = (pytest.param("3.9.1", marks=pytest.mark.long), NEWEST)
+"""The releases of Java's clients that are asked: the parameters of tests."""
 JAVA = Path(__file__).parent / "Assignors.java"
 IDENTITY = b'{"streamgroup":1}'
 """What may follow the generation in a member's user data."""
