@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from streamgroup.auth.kerberos_errors import KerberosFailure, remedy
 from streamgroup.auth.mechanism import CHECK_BROKER, Exchange, Mechanism
+from streamgroup.errors import AuthenticationError, StreamGroupError, TransportError
 
 GSSAPI = "GSSAPI"
 
@@ -14,17 +16,13 @@ MAX_ROUNDS = 16
 _NO_LAYER = 1
 """The bit of "no security layer". Kafka never wraps its requests: TLS is there for that."""
 _CHECK_TICKET = (
-    "Check the ticket or the keytab, kafka.sasl.kerberos.service.name, and that the broker's host name is the one of "
-    "its principal"
+    "The log of the broker has the cause. Check that the keytab of the broker has the present key of its principal, "
+    "and that the clocks of this machine, of the KDC and of the broker agree"
 )
 
 
-class SecurityContextError(Exception):
-    """A step of a security context failed. Its text is the cause, without a key."""
-
-
 class SecurityContext(Protocol):
-    """The client's side of a GSS-API security context. All methods raise SecurityContextError."""
+    """The client's side of a GSS-API security context. All methods raise KerberosFailure."""
 
     @property
     def complete(self) -> bool:
@@ -78,22 +76,32 @@ class GssapiMechanism(Mechanism):
             )
         return bytes((_NO_LAYER, 0, 0, 0)) + self._authorization_id
 
+    def rejected(self, reason: str) -> AuthenticationError:
+        said = f": {self.excerpt(reason)}" if reason else ""
+        return self.error(f"the broker rejected the ticket{said}", _CHECK_TICKET)
+
     def _step(self, token: bytes | None) -> bytes | None:
         try:
             return self._context.step(token)
-        except SecurityContextError as error:
-            raise self.error(f"Kerberos failed: {self.excerpt(str(error))}", _CHECK_TICKET) from error
+        except KerberosFailure as failure:
+            raise self._failed(failure) from failure
 
     def _unwrap(self, message: bytes) -> bytes:
         try:
             return self._context.unwrap(message)
-        except SecurityContextError as error:
+        except KerberosFailure as failure:
             raise self.error(
-                f"cannot read the security layers that the broker offers: {self.excerpt(str(error))}", CHECK_BROKER
-            ) from error
+                f"cannot read the security layers that the broker offers: {self.excerpt(failure.text)}", CHECK_BROKER
+            ) from failure
 
     def _wrap(self, message: bytes) -> bytes:
         try:
             return self._context.wrap(message)
-        except SecurityContextError as error:
-            raise self.error(f"Kerberos failed: {self.excerpt(str(error))}", _CHECK_TICKET) from error
+        except KerberosFailure as failure:
+            raise self._failed(failure) from failure
+
+    def _failed(self, failure: KerberosFailure) -> StreamGroupError:
+        """Return the error of a failed call of the library: a TransportError if a retry may succeed."""
+        found = remedy(failure)
+        error = self.error(f"Kerberos failed: {self.excerpt(failure.text)}", found.next_step)
+        return TransportError(str(error)) if found.retried else error

@@ -50,6 +50,8 @@ class Mechanism(ABC):
         self._user = user
         self._secrets = secrets
         self._begun = self._done = False
+        self.takes_long = False
+        """True if the next `next` computes for longer than a thread that carries other connections may."""
         self._running: Exchange | None = None
 
     @property

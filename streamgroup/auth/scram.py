@@ -71,6 +71,7 @@ class ScramMechanism(Mechanism):
         self._first_bare = self._bytes(f"n={sasl_name},r={nonce}{extension}", "user name")
 
     def _exchange(self) -> Exchange:
+        self.takes_long = True  # as many rounds as the broker says
         server_first = self._server_first(self._text((yield _GS2_HEADER.encode() + self._first_bare)))
         channel_binding = base64.b64encode(_GS2_HEADER.encode()).decode()
         without_proof = f"c={channel_binding},r={server_first.nonce}".encode()
@@ -82,6 +83,7 @@ class ScramMechanism(Mechanism):
         signature = hmac.digest(stored_key, message, self._hash)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
 
+        self.takes_long = False
         challenge = yield without_proof + b",p=" + base64.b64encode(proof)
         expected = hmac.digest(hmac.digest(salted, b"Server Key", self._hash), message, self._hash)
         if not hmac.compare_digest(self._server_signature(self._text(challenge)), expected):

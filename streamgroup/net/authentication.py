@@ -10,7 +10,7 @@ returns. The exchange is complete when `done` is true.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from streamgroup.auth.mechanism import Mechanism
 from streamgroup.errors import (
@@ -42,6 +42,10 @@ class SaslRequest(NamedTuple):
         return f"{self.request.NAME} v{self.version}"
 
 
+SaslStep: TypeAlias = SaslRequest | bytes | None
+"""What the client sends next: a request, a token without a header, or None for nothing."""
+
+
 class Authentication:
     """One exchange of `mechanism` with the broker that has `versions`."""
 
@@ -58,6 +62,11 @@ class Authentication:
         """The name of the mechanism."""
         return self._mechanism.name
 
+    @property
+    def takes_long(self) -> bool:
+        """True if the next `on_response` or `on_token` computes long: call it beside the connections."""
+        return self._mechanism.takes_long
+
     def first(self) -> SaslRequest:
         """Return the first request. Raises AuthenticationError if the broker authenticates in another way."""
         try:
@@ -70,7 +79,7 @@ class Authentication:
             ) from None
         return SaslRequest(SaslHandshakeRequest(mechanism=self.name), 1 if self._in_requests else 0)
 
-    def on_response(self, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> SaslRequest | bytes | None:
+    def on_response(self, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> SaslStep:
         """Handle an answer. Return the next request, a token to send without a header, or None if there is none.
 
         Raises AuthenticationError if the exchange has failed, TransportError if a retry may succeed.
@@ -86,7 +95,7 @@ class Authentication:
         self.session_lifetime_ms = response.session_lifetime_ms
         return self.on_token(bytes(response.auth_bytes))
 
-    def on_token(self, token: bytes) -> SaslRequest | bytes | None:
+    def on_token(self, token: bytes) -> SaslStep:
         """Handle a token of the broker. Return and raise as `on_response`."""
         return self._sent(self._mechanism.next(token))
 
@@ -94,7 +103,7 @@ class Authentication:
         """Return the error of a broker that ends the connection in place of an answer to a token without a header."""
         return self._mechanism.rejected("it closed the connection without an answer, as brokers before 1.0 do")
 
-    def _sent(self, token: bytes | None) -> SaslRequest | bytes | None:
+    def _sent(self, token: bytes | None) -> SaslStep:
         self.done = token is None or (self.is_raw and self._mechanism.done)
         if token is None or self.is_raw:
             return token

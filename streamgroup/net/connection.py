@@ -180,8 +180,8 @@ def _wait(link: Link, seconds: float) -> None:
     """Wait until `link` can be advanced, at most `seconds`."""
     if link.pending:
         return
-    if link.credentials is not None:
-        link.credentials.wait(seconds)
+    if link.background is not None:
+        link.background.wait(seconds)
         return
     if link.fileno is None:
         link.resolution.wait(seconds)

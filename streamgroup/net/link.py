@@ -31,7 +31,8 @@ from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
 
 if TYPE_CHECKING:
-    from streamgroup.net.sasl.credentials import Credentials
+    from streamgroup.auth.mechanism import Mechanism
+    from streamgroup.net.background import Background
 
 _READS = 32
 """Reads per `advance` at most, so that one link does not starve the others of its thread."""
@@ -72,6 +73,9 @@ class Link:
     Another thread calls `notify` when the name look-up is done and `advance` can continue.
     """
 
+    _take: Callable[[Any], None]
+    """Hands the result of the work in the background to the protocol."""
+
     def __init__(
         self,
         host: str,
@@ -89,8 +93,8 @@ class Link:
         sasl = {} if options.sasl is None else {"authenticates": True}
         self._protocol = PROTOCOLS[dialect](self.peer, options.client_id, options.max_frame_bytes, **sasl)
         self._notify = notify
-        self._credentials: Credentials | None = None
-        """Those of the exchange that begins as soon as they are there."""
+        self._background: Background[Any] | None = None
+        """The work of SASL that this link waits for."""
         self._session_until: float | None = None
         """When the client authenticates again, because the broker ends the session later."""
         self._setup_until = self._attempt_until = now + options.connection_setup_timeout_ms / 1000
@@ -136,15 +140,18 @@ class Link:
 
     @property
     def pending(self) -> bool:
-        """True if `advance` has work although the descriptor may not be readable: decrypted bytes, or credentials."""
-        if self._credentials is not None and self._credentials.done:
+        """True if `advance` can do something although the descriptor may not be readable.
+
+        There are decrypted bytes, or the work in the background is done.
+        """
+        if self._background is not None and self._background.done:
             return True
         return self._transport is not None and self._transport.pending
 
     @property
-    def credentials(self) -> Credentials | None:
-        """The credentials to wait for before `advance` can do anything; None if it waits for the socket."""
-        return self._credentials
+    def background(self) -> Background[Any] | None:
+        """The work to wait for before `advance` can do anything; None if it waits for the socket."""
+        return self._background
 
     @property
     def due(self) -> float | None:
@@ -216,7 +223,7 @@ class Link:
         if self._transport is not None:
             self._transport.close(reset=reset)
             self._transport = None
-        self._credentials = self._session_until = None
+        self._background = self._session_until = None
 
     def _resolve(self, now: float) -> None:
         if not self.resolution.done:
@@ -327,10 +334,11 @@ class Link:
         if self._set_up:
             self.phase = Phase.READY
             self._write()  # the requests that were queued until now
-        elif now >= self._setup_until and self._credentials is not None:
+        elif now >= self._setup_until and self._background is not None:
+            late = self._background.late
             raise TransportError(
-                f"cannot authenticate to broker {self.peer} by SASL: there was no token within {self._setup_seconds}. "
-                "Check that this machine reaches the token endpoint"
+                f"cannot authenticate to broker {self.peer} by SASL: {late.cause} within {self._setup_seconds}. "
+                f"{late.next_step}"
             )
         elif now >= self._setup_until:
             what = "ApiVersions handshake" if self._protocol.versions is None else "exchange of SASL"
@@ -343,23 +351,32 @@ class Link:
             self._protocol.on_handshake_timeout()
 
     def _authenticate(self, now: float) -> None:
-        """Begin an exchange of SASL if one is due and its credentials are there. After one, note the session's end."""
-        if self._protocol.wants_mechanism:
-            if self._credentials is None:
-                self._credentials = self._new_credentials()
-            if self._credentials.done:
-                credentials, self._credentials = self._credentials, None
-                self._protocol.authenticate(credentials.mechanism())
+        """Go on with SASL: begin an exchange if one is due, take the result of its work, note the session's end."""
+        if self._background is None:
+            if self._protocol.wants_mechanism:
+                self._background, self._take = self._begin_mechanism(), self._protocol.authenticate
+            elif self._protocol.work is not None:
+                self._background, self._take = self._begin_work(self._protocol.work), self._protocol.worked
+        if self._background is not None:
+            if self._background.done:
+                background, self._background = self._background, None
+                self._take(background.result())
                 self._write()
         elif self._protocol.is_ready and self._session_until is None and self._protocol.session_lifetime_ms:
             self._session_until = now + _SESSION_PART * self._protocol.session_lifetime_ms / 1000
 
-    def _new_credentials(self) -> Credentials:
+    def _begin_mechanism(self) -> Background[Mechanism]:
         # Most tasks never need it, and start faster without importing it.
-        from streamgroup.net.sasl.credentials import Credentials  # noqa: PLC0415
+        from streamgroup.net.sasl.credentials import begin_mechanism  # noqa: PLC0415
 
         assert self._options.sasl is not None
-        return Credentials(self._options.sasl, self._options.tls or TlsOptions(), self.peer, self._notify)
+        return begin_mechanism(self._options.sasl, self._options.tls or TlsOptions(), self.peer, self._notify)
+
+    def _begin_work(self, work: Callable[[], Any]) -> Background[Any]:
+        from streamgroup.net.background import Background, Late  # noqa: PLC0415 - as above
+
+        late = Late("the proof of the password was not computed", "Create the user's credential with fewer iterations")
+        return Background(work, late, self._notify)
 
     def _shake_hands_again(self, now: float, answers: list[Answer]) -> None:
         """Continue the handshake on another connection to the same address."""

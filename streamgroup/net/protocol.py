@@ -7,8 +7,9 @@ whether the handshake continues on another connection; the queue is kept. A brok
 in order. A response with another correlation id than the next one means that the stream is corrupt.
 
 A protocol that `authenticates` queues requests until the broker has accepted the client, too: hand it a mechanism
-whenever `wants_mechanism` is true. After `expire` it finishes the requests that are sent, and wants a mechanism again
-(KIP-368).
+whenever `wants_mechanism` is true. Where a mechanism computes long for its next token, `work` is the computation: run
+it beside the connections, and hand its result to `worked`. After `expire` the protocol finishes the requests that are
+sent, and wants a mechanism again (KIP-368).
 
 After an exception the connection is unusable: close or reset it.
 """
@@ -17,11 +18,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from streamgroup.auth.mechanism import Mechanism
 from streamgroup.errors import DecodeError
-from streamgroup.net.authentication import Authentication, SaslRequest
+from streamgroup.net.authentication import Authentication, SaslRequest, SaslStep
 from streamgroup.net.frames import SMALLEST, FrameReader
 from streamgroup.net.handshake import ALL_HANDSHAKE_REQUESTS, NOT_A_BROKER_HINT, Handshake, HandshakeRequest
 from streamgroup.net.outgoing import Outgoing
@@ -81,6 +84,11 @@ class FramedStream(ABC):
         return False
 
     @property
+    def work(self) -> Callable[[], SaslStep] | None:
+        """The computation of the next token; None if there is none that takes long."""
+        return None
+
+    @property
     def session_lifetime_ms(self) -> int:
         """Milliseconds after which the broker ends the session that the last exchange began; 0 for never."""
         return 0
@@ -130,6 +138,7 @@ class Protocol(FramedStream):
     _authentication: Authentication | None
     _sasl_sent: tuple[int, SaslRequest] | None
     """The correlation id and the request of the exchange, None behind a token without a header."""
+    _work: Callable[[], SaslStep] | None
 
     def __init__(self, peer: str, client_id: str, max_frame_bytes: int, *, authenticates: bool = False) -> None:
         super().__init__(peer)
@@ -168,6 +177,10 @@ class Protocol(FramedStream):
         )
 
     @property
+    def work(self) -> Callable[[], SaslStep] | None:
+        return self._work
+
+    @property
     def session_lifetime_ms(self) -> int:
         return self._session_lifetime_ms
 
@@ -176,6 +189,12 @@ class Protocol(FramedStream):
         assert self.versions is not None
         self._authentication = Authentication(mechanism, self.versions)
         self._send_sasl(self._authentication.first())
+
+    def worked(self, answer: SaslStep) -> None:
+        """Go on with the result of `work`."""
+        assert self._authentication is not None
+        self._work = None
+        self._go_on(self._authentication, answer)
 
     def expire(self) -> None:
         """Queue the requests from now on until the broker has accepted the client once more."""
@@ -246,6 +265,7 @@ class Protocol(FramedStream):
         self._out = Outgoing()
         self._authentication = None
         self._sasl_sent = None
+        self._work = None
         self._session_lifetime_ms = 0
         self._is_authenticated = not self._authenticates
         self._handshake_sent: deque[tuple[int, HandshakeRequest]] = deque()
@@ -333,15 +353,25 @@ class Protocol(FramedStream):
         self._sasl_sent = correlation_id, what
 
     def _on_sasl_frame(self, authentication: Authentication, frame: memoryview) -> None:
-        """Handle an answer of the exchange: continue it, or write the queued requests after its end."""
+        """Handle an answer of the exchange: continue it, or leave that to `work` if it takes long."""
+        step: Callable[[], SaslStep]
+        if self._work is not None:
+            raise DecodeError(f"broker {self.peer} sent a frame while the client computes its next token of SASL")
         if self._sasl_sent is None:
-            answer = authentication.on_token(bytes(frame))
+            step = partial(authentication.on_token, bytes(frame))
         else:
             expected, sent = self._sasl_sent
             correlation_id = correlation_id_of(frame)
             if correlation_id != expected:
                 raise self._unexpected(correlation_id, f"{sent} (correlation id {expected})")
-            answer = authentication.on_response(self._decoded(type(sent.request), sent.version, frame, sent))
+            step = partial(authentication.on_response, self._decoded(type(sent.request), sent.version, frame, sent))
+        if authentication.takes_long:
+            self._work = step
+        else:
+            self._go_on(authentication, step())
+
+    def _go_on(self, authentication: Authentication, answer: SaslStep) -> None:
+        """Send the next token of the exchange, or write the queued requests after its end."""
         if answer is not None:
             self._send_sasl(answer)
         if authentication.done:

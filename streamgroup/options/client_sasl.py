@@ -10,8 +10,8 @@ from streamgroup.options.sasl import TOKEN_PROVIDER
 SASL: tuple[Option, ...] = (
     used(
         "sasl.mechanism",
-        "How the client authenticates, if `kafka.security.protocol` has SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or "
-        "OAUTHBEARER.",
+        "How the client authenticates, if `kafka.security.protocol` has SASL: PLAIN, SCRAM-SHA-256, "
+        "SCRAM-SHA-512, OAUTHBEARER or GSSAPI (Kerberos).",
         kinds.TEXT,
         default="GSSAPI",
     ),
@@ -20,6 +20,12 @@ SASL: tuple[Option, ...] = (
         "The login module of the mechanism with its options, as in Java: `...PlainLoginModule required "
         'username="..." password="...";`. A password may be `env:NAME` or `file:/path`.',
         kinds.SECRET,
+    ),
+    used(
+        "sasl.kerberos.service.name",
+        "GSSAPI: the first part of the brokers' principals, mostly `kafka`. `serviceName` in `kafka.sasl.jaas.config` "
+        "is the older way.",
+        kinds.TEXT,
     ),
     used(
         "sasl.oauthbearer.token.endpoint.url",
@@ -84,9 +90,13 @@ SASL_REFUSED: tuple[Option, ...] = (
 
 SASL_IGNORED: tuple[Option, ...] = (
     *ignored(
-        "sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name "
-        "sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor",
-        "the mechanism GSSAPI is not supported",
+        "sasl.kerberos.kinit.cmd",
+        "the client runs no program: it gets tickets from a keytab by itself, and reads a ticket cache as it is",
+    ),
+    *ignored(
+        "sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter "
+        "sasl.kerberos.ticket.renew.window.factor",
+        "a ticket from a keytab is renewed after four fifths of its life",
     ),
     *ignored("sasl.login.connect.timeout.ms sasl.login.read.timeout.ms", "a token endpoint has 10 s to answer"),
     *ignored(

@@ -10,7 +10,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.options import kinds
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import Effect, Option, Scope
-from streamgroup.options.sasl import GSSAPI, TOKEN_PROVIDER, SaslOptions, sasl_options
+from streamgroup.options.sasl import TOKEN_PROVIDER, SaslOptions, sasl_options
 from streamgroup.options.secrets import Secret, is_secret
 from streamgroup.options.settings_reader import SettingsReader, nearest, together
 from streamgroup.options.tls import SASL_PLAINTEXT, SASL_SSL, SSL, TlsOptions, contradictions, warnings
@@ -133,12 +133,6 @@ class OptionsReader(SettingsReader[Option]):
         """Return how to authenticate. Without SASL its options are ignored, as in Java."""
         if protocol not in (SASL_PLAINTEXT, SASL_SSL):
             self._ignore_for(protocol, "SASL", f"{PREFIX}sasl.")
-            return None
-        if self.values.get(f"{PREFIX}sasl.mechanism", GSSAPI) == GSSAPI:
-            self.problems.append(
-                f"unsupported {PREFIX}sasl.mechanism=GSSAPI, which is the default: there is no Kerberos yet. Set it to "
-                "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, with a listener that has it"
-            )
             return None
         try:
             settings = {name: v.value if isinstance(v, Secret) else str(v) for name, v in self.values.items()}

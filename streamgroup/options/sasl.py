@@ -7,7 +7,8 @@ Names and meanings are those of Java's client. Three differences:
 - A login module must be the one of the mechanism. Java accepts some others by accident.
 - `sasl.jaas.config` must be set. The JVM's JAAS file (`java.security.auth.login.config`) is not read.
 
-As in Java, options of a login module that are not named here have no effect.
+As in Java, options of a login module that are not named here have no effect. Those of Krb5LoginModule that have one in
+Java alone are `storeKey`, `doNotPrompt`, `refreshKrb5Config` and `renewTGT`: MIT's library needs none of them.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class KerberosOptions:
     """The client's principal; empty for that of the ticket cache."""
     use_keytab: bool = False
     keytab: str = ""
-    """The path of the keytab; empty for the default of krb5.conf."""
+    """The path of the keytab; empty for the default client keytab of krb5.conf."""
     use_ticket_cache: bool = False
     ticket_cache: str = ""
     """The path of the ticket cache; empty for the default of krb5.conf."""
@@ -117,8 +118,9 @@ def sasl_options(settings: Mapping[str, str], prefix: str, token_provider: str =
     if mechanism == OAUTHBEARER and not config.strip():
         config = f"{classes[0]} required;"  # the credentials are in options of their own
     example = f"{classes[0]} required {_EXAMPLES[mechanism]};"
+    chosen = f"{prefix}{_MECHANISM}={mechanism}" + ("" if f"{prefix}{_MECHANISM}" in settings else ", the default")
     if not config.strip():
-        raise ConfigError(f"cannot use {prefix}{_MECHANISM}: option {prefix}{_JAAS} is not set. Set it to: {example}")
+        raise ConfigError(f"cannot use {chosen}: option {prefix}{_JAAS} is not set. Set it to: {example}")
     if is_reference(config.strip()):
         raise ConfigError(
             f"invalid value for option {prefix}{_JAAS}: a reference may stand for a password only, not for the whole "
@@ -130,7 +132,7 @@ def sasl_options(settings: Mapping[str, str], prefix: str, token_provider: str =
         raise ConfigError(f"invalid value for option {prefix}{_JAAS}: {error}") from None
     if module.name.removeprefix(_SHADED) not in classes:
         raise ConfigError(
-            f"invalid value for option {prefix}{_JAAS}: its login module does not fit {prefix}{_MECHANISM}, which "
+            f"invalid value for option {prefix}{_JAAS}: its login module does not fit {chosen}, which "
             f"needs {' or '.join(classes)}. Correct one of the two options"
         )
     return build(_Source(settings, prefix, mechanism, module, token_provider.strip()))

@@ -1,79 +1,52 @@
-"""The mechanism of one exchange with one broker, made in the background where it needs something from elsewhere."""
+"""The mechanism of one exchange with one broker."""
 
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Callable
 
+from streamgroup.auth.gssapi import GssapiMechanism
 from streamgroup.auth.mechanism import Mechanism
 from streamgroup.auth.oauthbearer import OAuthBearerMechanism
 from streamgroup.auth.plain import PlainMechanism
 from streamgroup.auth.scram import ScramMechanism
+from streamgroup.net.background import Background, Late
+from streamgroup.net.sasl.tickets import TICKETS
 from streamgroup.net.sasl.tokens import TOKENS
 from streamgroup.net.tls.contexts import CONTEXTS
-from streamgroup.options.sasl import OAUTHBEARER, PLAIN, SaslOptions
+from streamgroup.options.sasl import GSSAPI, OAUTHBEARER, PLAIN, SaslOptions
 from streamgroup.options.tls import TlsOptions
 
 _NONCE_BYTES = 24
+_LATE = {
+    GSSAPI: Late("there was no Kerberos ticket", "Check that this machine reaches the KDC that krb5.conf names"),
+    OAUTHBEARER: Late("there was no token", "Check that this machine reaches the token endpoint"),
+}
+_LATE_PASSWORD = Late("there was no password", "Check the file that kafka.sasl.jaas.config refers to")
 
 
-class Credentials:
-    """Makes the mechanism of one exchange with the broker at `peer`.
+def begin_mechanism(
+    options: SaslOptions, tls: TlsOptions, peer: str, notify: Callable[[], None] | None = None
+) -> Background[Mechanism]:
+    """Return the mechanism of one exchange with the broker at `peer`, which is made in the background.
 
-    A token is asked for in a thread, which calls `notify` at the end: a token endpoint may take seconds.
+    A token endpoint or a KDC may take seconds, and a file as long as its disk. Its `result` raises as `make_mechanism`.
     """
-
-    def __init__(
-        self, options: SaslOptions, tls: TlsOptions, peer: str, notify: Callable[[], None] | None = None
-    ) -> None:
-        self._options, self._tls, self._peer = options, tls, peer
-        self._notify = notify
-        self._mechanism: Mechanism | None = None
-        self._error: Exception | None = None
-        self._done = threading.Event()
-        if options.mechanism == OAUTHBEARER:
-            threading.Thread(target=self._run, name=f"token for {peer}", daemon=True).start()
-        else:
-            self._mechanism = make_mechanism(options, tls, peer)
-            self._done.set()
-
-    @property
-    def done(self) -> bool:
-        """True if `mechanism` has one, or an error."""
-        return self._done.is_set()
-
-    def wait(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds until `done`."""
-        self._done.wait(timeout)
-
-    def mechanism(self) -> Mechanism:
-        """Return the mechanism of a new exchange.
-
-        Raises AuthenticationError or ConfigError if no retry can help, TransportError if one may.
-        """
-        if self._error is not None:
-            raise self._error
-        assert self._mechanism is not None
-        return self._mechanism
-
-    def _run(self) -> None:
-        try:
-            self._mechanism = make_mechanism(self._options, self._tls, self._peer)
-        except Exception as error:
-            self._error = error
-        finally:
-            self._done.set()
-            if self._notify is not None:
-                self._notify()
+    return Background(lambda: make_mechanism(options, tls, peer), _LATE.get(options.mechanism, _LATE_PASSWORD), notify)
 
 
 def make_mechanism(options: SaslOptions, tls: TlsOptions, peer: str) -> Mechanism:
-    """Return the mechanism of a new exchange with the broker at `peer`. Raises as `Credentials.mechanism`."""
+    """Return the mechanism of a new exchange with the broker at `peer`, which may take as long as a token or a ticket.
+
+    Raises AuthenticationError or ConfigError if no retry can help, TransportError if one may.
+    """
     if options.mechanism == OAUTHBEARER:
         assert options.oauth is not None
         token = TOKENS.get(options.oauth, lambda: CONTEXTS.get(tls))
         return OAuthBearerMechanism(peer, token, dict(options.oauth.extensions))
+    if options.mechanism == GSSAPI:
+        assert options.kerberos is not None
+        return GssapiMechanism(peer, *TICKETS.open(options.kerberos, peer))
     assert options.password is not None
     password = options.password.reveal("kafka.sasl.jaas.config")
     if options.mechanism == PLAIN:

@@ -11,7 +11,6 @@ import binascii
 import importlib
 import json
 import ssl
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -23,13 +22,12 @@ from typing import Any
 
 from streamgroup.auth.unsecured_token import unsecured_token
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.net.sasl.renewals import RENEWED_AFTER, Renewals
 from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import HIDDEN
 
 TIMEOUT_S = 10.0
 """Seconds that a token endpoint may take to connect, and again for each part of its answer."""
-RENEWED_AFTER = 0.8
-"""The part of a token's life after which the next connection gets a new one (sasl.login.refresh.window.factor)."""
 _MOST_BYTES = 1 << 20
 _OFTEN_TRANSIENT = (408, 429, 500, 502, 503, 504)
 """HTTP statuses after which the same question may be answered later."""
@@ -42,6 +40,7 @@ class Token:
     value: str
     renewed_at: float
     """When the next connection gets a new one."""
+    expires_at: float
 
     def __repr__(self) -> str:
         return HIDDEN
@@ -51,28 +50,14 @@ class Tokens:
     """The tokens of this process, by their options. May be used by several threads; each token is asked for once."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._locks: dict[OAuthOptions, threading.Lock] = {}
-        self._kept: dict[OAuthOptions, Token] = {}
+        self._renewals: Renewals[OAuthOptions, Token] = Renewals(clock)
 
     def get(self, options: OAuthOptions, context: Callable[[], ssl.SSLContext]) -> str:
         """Return a token, which may take as long as its source does. `context` is for a token endpoint with https.
 
         Raises AuthenticationError or ConfigError if no retry can help, TransportError otherwise.
         """
-        with self._lock:
-            lock = self._locks.setdefault(options, threading.Lock())
-        with lock:
-            kept = self._kept.get(options)
-            now = self._clock()
-            if kept is None or now >= kept.renewed_at:
-                try:
-                    kept = self._kept[options] = new_token(options, now, context)
-                except TransportError:
-                    if kept is None or now >= _expiry_of(kept.value, now):
-                        raise
-            return kept.value
+        return self._renewals.get(options, lambda now: new_token(options, now, context)).value
 
 
 TOKENS = Tokens()
@@ -85,11 +70,15 @@ def new_token(options: OAuthOptions, now: float, context: Callable[[], ssl.SSLCo
         return _provided(options.provider, now)
     if options.unsecured_claims:
         value = unsecured_token(dict(options.unsecured_claims), now, options.unsecured_lifetime_s)
-        return Token(value, now + RENEWED_AFTER * options.unsecured_lifetime_s)
+        return _token(value, now, now + options.unsecured_lifetime_s)
     parts = urllib.parse.urlsplit(options.token_endpoint_url)
     if parts.scheme == "file":
-        return Token(_read(Path(urllib.request.url2pathname(parts.path))), now)
+        return Token(_read(Path(urllib.request.url2pathname(parts.path))), renewed_at=now, expires_at=now)
     return _granted(options, parts, now, context)
+
+
+def _token(value: str, now: float, end: float) -> Token:
+    return Token(value, now + RENEWED_AFTER * max(0.0, end - now), end)
 
 
 def _read(path: Path) -> str:
@@ -126,7 +115,7 @@ def _provided(provider: str, now: float) -> Token:
     if not isinstance(value, str) or not (end_ms is None or isinstance(end_ms, int | float)):
         raise ConfigError(f"{what}: the function must return a text, or a text and milliseconds since 1970")
     end = _expiry_of(value, now) if end_ms is None else end_ms / 1000
-    return Token(value, now + RENEWED_AFTER * max(0.0, end - now))
+    return _token(value, now, end)
 
 
 def _granted(
@@ -206,7 +195,7 @@ def _token_in(body: bytes, what: str, now: float) -> Token:
         raise AuthenticationError(f"{what}: its answer has no access_token. Check that the URL is a token endpoint's")
     lifetime = answer.get("expires_in")
     end = now + lifetime if isinstance(lifetime, int | float) and not isinstance(lifetime, bool) else None
-    return Token(value, now + RENEWED_AFTER * max(0.0, (_expiry_of(value, now) if end is None else end) - now))
+    return _token(value, now, _expiry_of(value, now) if end is None else end)
 
 
 def _expiry_of(token: str, now: float) -> float:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from streamgroup.auth.gssapi import GssapiMechanism, SecurityContextError
+from streamgroup.auth.gssapi import GssapiMechanism
+from streamgroup.auth.kerberos_errors import KerberosFailure
 from streamgroup.auth.mechanism import MAX_CHALLENGE, Mechanism
 from streamgroup.auth.oauthbearer import OAuthBearerMechanism
 from streamgroup.auth.plain import PlainMechanism
@@ -33,7 +34,7 @@ class Context:
 
     def unwrap(self, message: bytes) -> bytes:
         if message[:1] != b"w":
-            raise SecurityContextError("no wrapped message")
+            raise KerberosFailure(0, "no wrapped message")
         return message[1:]
 
     def wrap(self, message: bytes) -> bytes:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamgroup.auth.gssapi import MAX_ROUNDS, GssapiMechanism, SecurityContextError
+from streamgroup.auth.gssapi import MAX_ROUNDS, GssapiMechanism
+from streamgroup.auth.kerberos_errors import KerberosFailure
 from streamgroup.errors import AuthenticationError
 
 PEER = "broker-1:9092"
@@ -27,12 +28,12 @@ class Context:
     def step(self, token: bytes | None) -> bytes | None:
         self.taken.append(token)
         if token == b"bad":
-            raise SecurityContextError("Server not found in Kerberos database\n")
+            raise KerberosFailure(0, "Server not found in Kerberos database\n")
         return self.tokens.pop(0)
 
     def unwrap(self, message: bytes) -> bytes:
         if not message.startswith(b"wrapped("):
-            raise SecurityContextError("A token had an invalid MIC")
+            raise KerberosFailure(0, "A token had an invalid MIC")
         return message[len("wrapped(") : -1]
 
     def wrap(self, message: bytes) -> bytes:

@@ -121,7 +121,7 @@ REFUSED = [
     ),
     ("AWS_MSK_IAM", "software.amazon.msk.auth.iam.IAMLoginModule", "", "kafka.sasl.mechanism: expected one of"),
     ("", PLAIN, "username=a password=hunter2", "kafka.sasl.mechanism: expected one of"),
-    ("PLAIN", SCRAM, "username=a password=hunter2", f"does not fit kafka.sasl.mechanism, which needs {PLAIN}"),
+    ("PLAIN", SCRAM, "username=a password=hunter2", f"does not fit kafka.sasl.mechanism=PLAIN, which needs {PLAIN}"),
     ("SCRAM-SHA-512", PLAIN, "username=a password=hunter2", f"which needs {SCRAM}"),
     ("GSSAPI", PLAIN, "username=a password=hunter2", f"which needs {KRB5} or com.ibm"),
     ("OAUTHBEARER", "com.example.hunter2", "", f"which needs {OAUTH}"),

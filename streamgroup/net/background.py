@@ -1,0 +1,54 @@
+"""Work that takes long, in a thread of its own beside the thread that carries the connections."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Late(NamedTuple):
+    """The error of a connection that cannot wait any longer for its work: the cause, and the next step."""
+
+    cause: str
+    next_step: str
+
+
+class Background(Generic[T]):
+    """The result of `work`, which runs in a thread. The thread calls `notify` at the end."""
+
+    def __init__(self, work: Callable[[], T], late: Late, notify: Callable[[], None] | None = None) -> None:
+        self.late = late
+        self._work = work
+        self._notify = notify
+        self._result: T
+        self._error: Exception | None = None
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="beside the connections", daemon=True).start()
+
+    @property
+    def done(self) -> bool:
+        """True if there is a result, or an error."""
+        return self._done.is_set()
+
+    def wait(self, timeout: float) -> None:
+        """Wait at most `timeout` seconds until `done`."""
+        self._done.wait(timeout)
+
+    def result(self) -> T:
+        """Return what `work` has returned, once `done`. Raises what it has raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _run(self) -> None:
+        try:
+            self._result = self._work()
+        except Exception as error:
+            self._error = error
+        finally:
+            self._done.set()
+            if self._notify is not None:
+                self._notify()

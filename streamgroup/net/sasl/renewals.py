@@ -1,0 +1,85 @@
+"""Tokens and tickets that are kept for the connections of a process, and got anew before they end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from streamgroup.errors import StreamGroupError, TransportError
+
+RENEWED_AFTER = 0.8
+"""The part of a life after which the next connection gets a new token or ticket, as the logins of Java's client do."""
+
+
+class Renewable(Protocol):
+    """A value that ends. Times are seconds since 1970."""
+
+    @property
+    def renewed_at(self) -> float:
+        """When the next connection gets a new value."""
+
+    @property
+    def expires_at(self) -> float:
+        """When the value cannot be used any more."""
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Renewable)
+
+
+@dataclass(slots=True)
+class _Entry(Generic[V]):
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    value: V | None = None
+    attempts: int = 0
+    """The attempts to get a value that have ended."""
+    failure: StreamGroupError | None = None
+    """The error of the last attempt; None if it succeeded."""
+
+
+class Renewals(Generic[K, V]):
+    """Values by the options that they are got with. May be used by several threads; each value is got once.
+
+    A caller that has waited for an attempt of another one gets its result, also an error: where a server does not
+    answer, a hundred connections would else wait for it one after the other.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: dict[K, _Entry[V]] = {}
+
+    def get(self, key: K, new: Callable[[float], V]) -> V:
+        """Return the kept value, or that of `new`, which is called with the time.
+
+        Raises what `new` raises. A TransportError is raised only if the kept value has ended.
+        """
+        with self._lock:
+            entry = self._entries.setdefault(key, _Entry())
+            attempts = entry.attempts
+        with entry.lock:
+            now = self._clock()
+            value = entry.value
+            if value is not None and now < value.renewed_at:
+                return value
+            if entry.attempts != attempts and entry.failure is not None:
+                return self._kept(entry, entry.failure, now)
+            try:
+                entry.value = value = new(now)
+                entry.failure = None
+            except StreamGroupError as error:
+                entry.failure = error.with_traceback(None)
+                return self._kept(entry, error, self._clock())
+            finally:
+                entry.attempts += 1
+            return value
+
+    @staticmethod
+    def _kept(entry: _Entry[V], failure: StreamGroupError, now: float) -> V:
+        """Return the value that has not ended although a new one cannot be got. Raises `failure` otherwise."""
+        if isinstance(failure, TransportError) and entry.value is not None and now < entry.value.expires_at:
+            return entry.value
+        raise failure
