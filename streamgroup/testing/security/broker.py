@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamgroup.testing.releases import Quorum, Release
 from streamgroup.testing.security.jaas import broker_entries
+from streamgroup.testing.security.kdc import SERVICE, Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
 from streamgroup.testing.security.settings import ADMIN, ANONYMOUS, Mechanism, SecuritySettings, authorizer_of
 from streamgroup.testing.security.tokens import AUDIENCE, TokenServerAddress
@@ -19,6 +20,8 @@ def broker_properties(
     files: SecurityFiles,
     passwords: Passwords,
     token_server: TokenServerAddress | None,
+    *,
+    kdc: Kdc | None = None,
 ) -> dict[str, str]:
     """Return the properties that secure a broker or controller of `release`, without those of its addresses."""
     values: dict[str, str] = {}
@@ -29,7 +32,7 @@ def broker_properties(
         values["sasl.enabled.mechanisms"] = ",".join(settings.mechanisms)
         # Brokers in ZooKeeper mode read their JAAS file: before 1.1 they have no such property.
         if release.quorum is Quorum.KRAFT:
-            entries = broker_entries(settings.mechanisms, passwords.users)
+            entries = broker_entries(settings.mechanisms, passwords.users, kdc)
             values |= {f"{prefix}{each.lower()}.sasl.jaas.config": entry for each, entry in entries.items()}
     if token_server is not None:
         values |= {
@@ -41,6 +44,8 @@ def broker_properties(
         if release.number >= _VALIDATORS_SINCE:
             # The default one of 4.1 verifies no signature: it is that of clients.
             values["sasl.oauthbearer.jwt.validator.class"] = _JWT_VALIDATOR
+    if kdc is not None:
+        values["sasl.kerberos.service.name"] = SERVICE
     if settings.acls:
         values |= {
             "authorizer.class.name": authorizer_of(release),
@@ -52,10 +57,15 @@ def broker_properties(
 
 
 def broker_jvm_flags(
-    settings: SecuritySettings, release: Release, files: SecurityFiles, token_server: TokenServerAddress | None
+    settings: SecuritySettings,
+    release: Release,
+    files: SecurityFiles,
+    token_server: TokenServerAddress | None,
+    *,
+    kdc: Kdc | None = None,
 ) -> tuple[str, ...]:
     """Return the flags that a broker's JVM needs for these settings."""
-    flags = [] if token_server is None else [token_server.jvm_flag]
+    flags = [server.jvm_flag for server in (token_server, kdc) if server is not None]
     if settings.protocol.has_sasl and release.quorum is Quorum.ZOOKEEPER:
         # With a JAAS file the client of ZooKeeper would look for credentials in it, too.
         flags += [f"-Djava.security.auth.login.config={files.jaas}", "-Dzookeeper.sasl.client=false"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.node import properties_text
-from streamgroup.testing.security.jaas import entry
+from streamgroup.testing.security.jaas import entry, keytab_options
+from streamgroup.testing.security.kdc import SERVICE, Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
 from streamgroup.testing.security.settings import Mechanism, SecuritySettings
 from streamgroup.testing.security.tokens import TokenServerAddress
@@ -25,7 +26,7 @@ class ClientSettings:
     """The settings of one user's client. They have passwords: the `repr` hides them.
 
     `properties` has Java's names and `librdkafka` those of librdkafka (confluent-kafka); both have `bootstrap.servers`.
-    `jvm_flags` are what a Java client needs besides.
+    `jvm_flags` are what a Java client needs besides, and `environment` what all others need in their environment.
     """
 
     user: str
@@ -33,6 +34,7 @@ class ClientSettings:
     properties: Mapping[str, str]
     librdkafka: Mapping[str, str]
     jvm_flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<ClientSettings {self.user} {self.properties['security.protocol']} {self.mechanism or ''}>"
@@ -54,6 +56,7 @@ def client_settings(
     passwords: Passwords,
     token_server: TokenServerAddress | None,
     *,
+    kdc: Kdc | None = None,
     user: str | None = None,
     mechanism: str | None = None,
     password: str | None = None,
@@ -79,13 +82,20 @@ def client_settings(
             properties |= _keystore(files, passwords, stores, user)
             librdkafka |= {"ssl.certificate.location": str(files.pem(user)), "ssl.key.location": str(files.pem(user))}
     flags: tuple[str, ...] = ()
-    if chosen is not None:
+    environment: dict[str, str] = {}
+    if chosen is Mechanism.GSSAPI and kdc is not None:
+        if password is not None:
+            raise ConfigError("invalid password with GSSAPI: users have keytabs. Change a key by security.kdc.admin()")
+        properties |= {"sasl.mechanism": str(chosen), **_kerberos(kdc, user)}
+        librdkafka |= {"sasl.mechanism": str(chosen), **_kerberos_librdkafka(kdc, user)}
+        flags, environment = (kdc.jvm_flag,), kdc.environment
+    elif chosen is not None:
         secret = passwords.users[user] if password is None else password
         properties |= {"sasl.mechanism": str(chosen), **_sasl(chosen, user, secret, token_server)}
         librdkafka |= {"sasl.mechanism": str(chosen), **_sasl_librdkafka(chosen, user, secret, token_server)}
         if chosen is Mechanism.OAUTHBEARER and token_server is not None:
             flags = (token_server.jvm_flag,)
-    return ClientSettings(user, chosen, properties, librdkafka, flags)
+    return ClientSettings(user, chosen, properties, librdkafka, flags, environment)
 
 
 def _truststore(files: SecurityFiles, passwords: Passwords, stores: Stores) -> dict[str, str]:
@@ -106,6 +116,21 @@ def _keystore(files: SecurityFiles, passwords: Passwords, stores: Stores, user: 
         "ssl.keystore.location": str(files.pkcs12(user)),
         "ssl.keystore.password": passwords.store,
         "ssl.key.password": passwords.store,
+    }
+
+
+def _kerberos(kdc: Kdc, user: str) -> dict[str, str]:
+    return {
+        "sasl.kerberos.service.name": SERVICE,
+        "sasl.jaas.config": entry(Mechanism.GSSAPI, keytab_options(kdc.principal(user), kdc.keytab(user))),
+    }
+
+
+def _kerberos_librdkafka(kdc: Kdc, user: str) -> dict[str, str]:
+    return {
+        "sasl.kerberos.service.name": SERVICE,
+        "sasl.kerberos.keytab": str(kdc.keytab(user)),
+        "sasl.kerberos.principal": kdc.principal(user),
     }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
+from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.settings import Mechanism
 
 _PACKAGE = "org.apache.kafka.common.security"
@@ -12,6 +14,7 @@ _MODULES = {
     Mechanism.SCRAM_SHA_256: f"{_PACKAGE}.scram.ScramLoginModule",
     Mechanism.SCRAM_SHA_512: f"{_PACKAGE}.scram.ScramLoginModule",
     Mechanism.OAUTHBEARER: f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
+    Mechanism.GSSAPI: "com.sun.security.auth.module.Krb5LoginModule",
 }
 
 
@@ -21,15 +24,24 @@ def entry(mechanism: Mechanism, options: Mapping[str, str]) -> str:
     return f"{_MODULES[mechanism]} required{given};"
 
 
-def broker_entries(mechanisms: tuple[Mechanism, ...], passwords: Mapping[str, str]) -> dict[Mechanism, str]:
+def keytab_options(principal: str, keytab: Path) -> dict[str, str]:
+    """Return the options of GSSAPI's login module for a keytab."""
+    return {"useKeyTab": "true", "storeKey": "true", "keyTab": str(keytab), "principal": principal}
+
+
+def broker_entries(
+    mechanisms: tuple[Mechanism, ...], passwords: Mapping[str, str], kdc: Kdc | None = None
+) -> dict[Mechanism, str]:
     """Return the entry of each mechanism on a broker. Only that of PLAIN names the users."""
-    users = {f"user_{user}": password for user, password in passwords.items()}
-    return {each: entry(each, users if each is Mechanism.PLAIN else {}) for each in mechanisms}
+    options = {Mechanism.PLAIN: {f"user_{user}": password for user, password in passwords.items()}}
+    if kdc is not None:
+        options[Mechanism.GSSAPI] = keytab_options(kdc.broker, kdc.broker_keytab)
+    return {each: entry(each, options.get(each, {})) for each in mechanisms}
 
 
-def file_text(mechanisms: tuple[Mechanism, ...], passwords: Mapping[str, str]) -> str:
+def file_text(mechanisms: tuple[Mechanism, ...], passwords: Mapping[str, str], kdc: Kdc | None = None) -> str:
     """Return the JAAS file of a broker: all mechanisms share one context, and both SCRAMs one login module."""
-    entries = dict.fromkeys(broker_entries(mechanisms, passwords).values())
+    entries = dict.fromkeys(broker_entries(mechanisms, passwords, kdc).values())
     return "KafkaServer {\n" + "".join(f"    {each}\n" for each in entries) + "};\n"
 
 

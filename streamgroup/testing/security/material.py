@@ -59,6 +59,11 @@ class SecurityFiles:
         return self.directory / "oidc.json"
 
     @property
+    def kdc(self) -> Path:
+        """The directory of the KDC: its database, krb5.conf, and the keytabs."""
+        return self.directory / "kdc"
+
+    @property
     def passwords(self) -> Path:
         return self.directory / "passwords.json"
 

@@ -22,6 +22,7 @@ from streamgroup.testing.security.broker import broker_jvm_flags, broker_propert
 from streamgroup.testing.security.certificates import Authority, Identity
 from streamgroup.testing.security.client import ClientSettings, Stores, client_settings
 from streamgroup.testing.security.jaas import file_text
+from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.material import Material, SecurityFiles, prepare
 from streamgroup.testing.security.scram import ITERATIONS, ScramCredential, credential
 from streamgroup.testing.security.settings import Mechanism, SecuritySettings
@@ -78,6 +79,8 @@ class ServerSecurity:
         self._address: TokenServerAddress | None = None
         self.token_server: ServerProcess | None = None
         """The process of the token server; None without OAUTHBEARER."""
+        self.kdc: Kdc | None = None
+        """The KDC; None without GSSAPI."""
 
     @property
     def authority(self) -> Authority:
@@ -90,26 +93,34 @@ class ServerSecurity:
         return self._prepared().files
 
     def open(self, home: Path) -> None:
-        """Make or find the files below `home`, and start the token server if a mechanism needs it."""
+        """Make or find the files below `home`, and start the token server and the KDC if a mechanism needs them."""
         self._material = prepare(home / _DIRECTORY, self.settings, self._broker_identity)
+        if Mechanism.GSSAPI in self.settings.mechanisms:
+            self.kdc = Kdc(self.files.kdc, self.settings.everybody, self._start_timeout_s)
+            on_free_ports(self.kdc.start, fixed=False)
         if self.settings.mechanisms and self._release.quorum is Quorum.ZOOKEEPER:
-            write_private(self.files.jaas, file_text(self.settings.mechanisms, self._material.passwords.users))
+            users = self._material.passwords.users
+            write_private(self.files.jaas, file_text(self.settings.mechanisms, users, self.kdc))
         if Mechanism.OAUTHBEARER in self.settings.mechanisms:
             on_free_ports(self._start_token_server, fixed=False)
 
     def close(self) -> None:
-        """Stop the token server."""
+        """Stop the token server and the KDC."""
+        if self.kdc is not None:
+            self.kdc.close()
         if self.token_server is not None:
             self.token_server.kill()
 
     def broker_properties(self) -> dict[str, str]:
         """Return the properties of brokers and controllers."""
         material = self._prepared()
-        return broker_properties(self.settings, self._release, material.files, material.passwords, self._address)
+        return broker_properties(
+            self.settings, self._release, material.files, material.passwords, self._address, self.kdc
+        )
 
     def jvm_flags(self) -> tuple[str, ...]:
         """Return the flags of the brokers' JVMs."""
-        return broker_jvm_flags(self.settings, self._release, self.files, self._address)
+        return broker_jvm_flags(self.settings, self._release, self.files, self._address, self.kdc)
 
     def before_brokers(self, zookeeper_connect: str) -> None:
         """Write the users that brokers in ZooKeeper mode find at their start."""
@@ -144,6 +155,7 @@ class ServerSecurity:
             material.files,
             material.passwords,
             self._address,
+            self.kdc,
             user=user,
             mechanism=mechanism,
             password=password,

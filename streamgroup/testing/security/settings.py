@@ -40,12 +40,13 @@ class Protocol(StrEnum):
 
 
 class Mechanism(StrEnum):
-    """The SASL mechanisms that a server can be given. OAUTHBEARER comes with a token endpoint of its own."""
+    """The SASL mechanisms that a server can be given. OAUTHBEARER and GSSAPI come with a server of their own."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
+    GSSAPI = "GSSAPI"
 
     @property
     def is_scram(self) -> bool:
@@ -55,9 +56,10 @@ class Mechanism(StrEnum):
 
 _SINCE: dict[Protocol | Mechanism, tuple[tuple[int, ...], str]] = {
     Protocol.SSL: ((0, 9), "brokers have TLS since 0.9 (KAFKA-1690)"),
-    Protocol.SASL_PLAINTEXT: ((0, 10), "brokers have SASL without Kerberos since 0.10.0 (KIP-43)"),
-    Protocol.SASL_SSL: ((0, 10), "brokers have SASL without Kerberos since 0.10.0 (KIP-43)"),
+    Protocol.SASL_PLAINTEXT: ((0, 10), "brokers have the handshake of SASL since 0.10.0 (KIP-43)"),
+    Protocol.SASL_SSL: ((0, 10), "brokers have the handshake of SASL since 0.10.0 (KIP-43)"),
     Mechanism.PLAIN: ((0, 10), "brokers have PLAIN since 0.10.0 (KIP-43)"),
+    Mechanism.GSSAPI: ((0, 10), "brokers have the handshake of SASL since 0.10.0 (KIP-43)"),
     Mechanism.SCRAM_SHA_256: ((0, 10, 2), "brokers have SCRAM since 0.10.2 (KIP-84)"),
     Mechanism.SCRAM_SHA_512: ((0, 10, 2), "brokers have SCRAM since 0.10.2 (KIP-84)"),
     Mechanism.OAUTHBEARER: ((3, 1), "brokers check the tokens of an OIDC server since 3.1 (KIP-768)"),
