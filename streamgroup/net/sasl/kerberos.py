@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from streamgroup.auth.gssapi import SecurityContext
 from streamgroup.auth.kerberos_errors import KerberosFailure
@@ -15,17 +15,18 @@ from streamgroup.errors import ConfigError
 
 T = TypeVar("T")
 
+_FOREVER_S = 86_400.0
+"""The life of a ticket of which the library knows no end."""
 
-class Credentials(Protocol):
+
+class Credentials(NamedTuple):
     """A ticket with which a client asks the KDC for tickets of services."""
 
-    @property
-    def name(self) -> Any:
-        """The principal, as `str()`."""
-
-    @property
-    def lifetime(self) -> int | None:
-        """Seconds until the ticket ends."""
+    handle: Any
+    """The library's own object."""
+    principal: str
+    lifetime_s: float
+    """Seconds until the ticket ends."""
 
 
 class Kerberos(Protocol):
@@ -34,7 +35,7 @@ class Kerberos(Protocol):
     def credentials(self, principal: str, store: Mapping[str, str]) -> Credentials:
         """Return the ticket of `principal`, of any if it is empty.
 
-        `store` names a `ccache` (ticket cache) and perhaps a `client_keytab`; the system's are used without one.
+        `store` names a `ccache` (ticket cache) and a `client_keytab`. The system's are used where one is missing.
         """
 
     def open(self, credentials: Credentials, service: str, host: str) -> SecurityContext:
@@ -59,12 +60,12 @@ class GssapiLibrary:
     def credentials(self, principal: str, store: Mapping[str, str]) -> Credentials:
         gssapi = self._gssapi
 
-        def acquire() -> Any:
+        def acquire() -> Credentials:
             name = gssapi.Name(principal, gssapi.NameType.kerberos_principal) if principal else None
-            return gssapi.Credentials(usage="initiate", name=name, mechs=[self._mechanism], store=dict(store) or None)
+            handle = gssapi.Credentials(usage="initiate", name=name, mechs=[self._mechanism], store=dict(store))
+            return Credentials(handle, str(handle.name), _FOREVER_S if handle.lifetime is None else handle.lifetime)
 
-        found: Credentials = self._called(acquire)
-        return found
+        return self._called(acquire)
 
     def open(self, credentials: Credentials, service: str, host: str) -> SecurityContext:
         gssapi = self._gssapi
@@ -72,7 +73,7 @@ class GssapiLibrary:
         def begin() -> Any:
             return gssapi.SecurityContext(
                 name=gssapi.Name(f"{service}@{host}", gssapi.NameType.hostbased_service),
-                creds=credentials,
+                creds=credentials.handle,
                 mech=self._mechanism,
                 usage="initiate",
                 # The broker must prove that it has the key of its principal, and messages must be protected.

@@ -22,8 +22,10 @@ from streamgroup.net.sasl.kerberos import Credentials, GssapiLibrary, Kerberos
 from streamgroup.net.sasl.renewals import RENEWED_AFTER, Renewals
 from streamgroup.options.sasl import KerberosOptions
 
-_FOREVER_S = 86_400.0
-"""The life of a ticket of which the library knows no end."""
+_NUMBERS = itertools.count(1)
+"""Of the caches in memory, which live as long as the process."""
+_NO_KEYTAB = "MEMORY:streamgroup-none"
+"""An empty keytab. Without one the library takes the system's where the ticket cache has no ticket."""
 _KEYTAB_BEGINS = (b"\x05\x01", b"\x05\x02")
 _TYPED = re.compile(r"[A-Za-z]+:")
 
@@ -33,7 +35,6 @@ class Ticket:
     """A ticket of the client. Times are seconds since 1970."""
 
     credentials: Credentials
-    principal: str
     renewed_at: float
     """When the next connection gets a new one from the keytab."""
     expires_at: float
@@ -51,7 +52,6 @@ class Tickets:
         self._loaded: Kerberos | None = None
         self._renewals: Renewals[KerberosOptions, Ticket] = Renewals(clock)
         self._clock = clock
-        self._numbers = itertools.count(1)
 
     def open(self, options: KerberosOptions, peer: str) -> tuple[SecurityContext, str]:
         """Return a context with the broker at `peer` (`host:port`), whose first token is there, and the principal.
@@ -62,12 +62,13 @@ class Tickets:
         library = self._kerberos()
         ticket = self._ticket(library, options)
         host = peer.rpartition(":")[0]
+        principal = ticket.credentials.principal
         try:
-            return library.open(ticket.credentials, options.service_name, host), ticket.principal
+            return library.open(ticket.credentials, options.service_name, host), principal
         except KerberosFailure as failure:
             what = (
-                f"cannot authenticate to broker {peer} as user {ticket.principal!r} by SASL GSSAPI: there is no ticket "
-                f"for {options.service_name}@{host}"
+                f"cannot authenticate to broker {peer} as user {principal!r} by SASL GSSAPI: there is no ticket for "
+                f"{options.service_name}@{host}"
             )
             raise _error(what, failure) from None
 
@@ -88,12 +89,14 @@ class Tickets:
         return self._renewals.get(options, lambda now: self._from_keytab(library, options, now))
 
     def _cached(self, library: Kerberos, options: KerberosOptions) -> Ticket:
-        store = {"ccache": _typed(options.ticket_cache)} if options.ticket_cache else {}
+        store = {"client_keytab": _NO_KEYTAB}
+        if options.ticket_cache:
+            store["ccache"] = _typed(options.ticket_cache)
         return _ticket_of(library.credentials(options.principal, store), self._clock())
 
     def _from_keytab(self, library: Kerberos, options: KerberosOptions, now: float) -> Ticket:
         # A new cache for each ticket: contexts that are being opened go on with the old one.
-        store = {"ccache": f"MEMORY:streamgroup-{os.getpid()}-{next(self._numbers)}"}
+        store = {"ccache": f"MEMORY:streamgroup-{os.getpid()}-{next(_NUMBERS)}"}
         if options.keytab:
             _check_keytab(options.keytab)
             store["client_keytab"] = _typed(options.keytab)
@@ -115,9 +118,8 @@ TICKETS = Tickets()
 
 
 def _ticket_of(credentials: Credentials, now: float) -> Ticket:
-    lifetime = credentials.lifetime
-    life = _FOREVER_S if lifetime is None else float(lifetime)
-    return Ticket(credentials, str(credentials.name), now + RENEWED_AFTER * life, now + life)
+    life = credentials.lifetime_s
+    return Ticket(credentials, now + RENEWED_AFTER * life, now + life)
 
 
 def _typed(path: str) -> str:

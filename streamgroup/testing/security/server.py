@@ -115,12 +115,12 @@ class ServerSecurity:
         """Return the properties of brokers and controllers."""
         material = self._prepared()
         return broker_properties(
-            self.settings, self._release, material.files, material.passwords, self._address, self.kdc
+            self.settings, self._release, material.files, material.passwords, self._address, kdc=self.kdc
         )
 
     def jvm_flags(self) -> tuple[str, ...]:
         """Return the flags of the brokers' JVMs."""
-        return broker_jvm_flags(self.settings, self._release, self.files, self._address, self.kdc)
+        return broker_jvm_flags(self.settings, self._release, self.files, self._address, kdc=self.kdc)
 
     def before_brokers(self, zookeeper_connect: str) -> None:
         """Write the users that brokers in ZooKeeper mode find at their start."""
@@ -155,7 +155,7 @@ class ServerSecurity:
             material.files,
             material.passwords,
             self._address,
-            self.kdc,
+            kdc=self.kdc,
             user=user,
             mechanism=mechanism,
             password=password,

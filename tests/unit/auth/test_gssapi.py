@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.auth.gssapi import MAX_ROUNDS, GssapiMechanism
 from streamgroup.auth.kerberos_errors import KerberosFailure
-from streamgroup.errors import AuthenticationError
+from streamgroup.errors import AuthenticationError, TransportError
 
 PEER = "broker-1:9092"
 PRINCIPAL = "alice@EXAMPLE.COM"
@@ -20,6 +20,7 @@ class Context:
     def __init__(self, tokens: Sequence[bytes | None]) -> None:
         self.tokens = list(tokens)
         self.taken: list[bytes | None] = []
+        self.failure: KerberosFailure | None = None
 
     @property
     def complete(self) -> bool:
@@ -27,6 +28,8 @@ class Context:
 
     def step(self, token: bytes | None) -> bytes | None:
         self.taken.append(token)
+        if self.failure is not None:
+            raise self.failure
         if token == b"bad":
             raise KerberosFailure(0, "Server not found in Kerberos database\n")
         return self.tokens.pop(0)
@@ -113,12 +116,32 @@ def test_a_failed_context_names_its_cause() -> None:
     mechanism = GssapiMechanism(PEER, Context([b"AP-REQ", None]), PRINCIPAL)
     mechanism.first()
     with pytest.raises(
-        AuthenticationError, match=r"Kerberos failed: Server not found in Kerberos database.*Check the ticket"
+        AuthenticationError,
+        match=r"Kerberos failed: Server not found in Kerberos database.*Check the ticket or",
     ):
         mechanism.next(b"bad")
     with pytest.raises(AuthenticationError, match="no exchange is under way"):
         mechanism.next(OFFER)
     assert not mechanism.done
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "next_step"),
+    [(37, AuthenticationError, "Set the clocks"), (34, TransportError, "A retry may succeed")],
+)
+def test_a_failure_of_the_context_says_what_to_do(code: int, kind: type[Exception], next_step: str) -> None:
+    context = Context([b"AP-REQ", None])
+    mechanism = GssapiMechanism(PEER, context, PRINCIPAL)
+    mechanism.first()
+    context.failure = KerberosFailure(code - 1_765_328_384, "The cause")
+    with pytest.raises(kind, match=f"by SASL GSSAPI: Kerberos failed: The cause. {next_step}"):
+        mechanism.next(b"AP-REP")
+
+
+def test_a_broker_that_rejects_the_ticket_has_the_cause_in_its_log() -> None:
+    error = GssapiMechanism(PEER, Context([]), PRINCIPAL).rejected("Authentication failed")
+    assert "the broker rejected the ticket: Authentication failed. The log of the broker has the cause" in str(error)
+    assert isinstance(error, AuthenticationError)
 
 
 def test_a_broker_cannot_ask_for_tokens_for_ever() -> None:

@@ -1,0 +1,221 @@
+"""Kerberos tickets from keytabs and caches, with a library that a test scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from streamgroup.auth.gssapi import SecurityContext
+from streamgroup.auth.kerberos_errors import KerberosFailure
+from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.net.sasl.kerberos import Credentials
+from streamgroup.net.sasl.tickets import Tickets
+from streamgroup.options.sasl import KerberosOptions
+
+PEER = "broker-1.example:9092"
+ALICE = "alice@EXAMPLE.COM"
+BASE = -1_765_328_384
+NO_CACHE, UNREACHABLE = BASE + 195, BASE + 156
+LIFE_S = 1_000
+
+
+class Context:
+    """A context that no test uses."""
+
+    complete = False
+
+    def step(self, token: bytes | None) -> bytes | None:
+        raise AssertionError(token)
+
+    unwrap = wrap = lambda _, message: message
+
+
+class Library:
+    """Gives tickets of LIFE_S seconds, and raises what a test says for credentials or for a broker."""
+
+    def __init__(self) -> None:
+        self.stores: list[Mapping[str, str]] = []
+        self.opened: list[tuple[str, str]] = []
+        self.no_credentials: KerberosFailure | None = None
+        self.no_cache: KerberosFailure | None = None
+        self.no_service: KerberosFailure | None = None
+
+    def credentials(self, principal: str, store: Mapping[str, str]) -> Credentials:
+        self.stores.append(store)
+        cached = not store.get("ccache", "").startswith("MEMORY:")
+        if failure := self.no_cache if cached else self.no_credentials:
+            raise failure
+        return Credentials(object(), principal or "of-the-cache@EXAMPLE.COM", LIFE_S)
+
+    def open(self, credentials: Credentials, service: str, host: str) -> SecurityContext:
+        self.opened.append((service, host))
+        if self.no_service is not None:
+            raise self.no_service
+        return Context()
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def keytab(tmp_path: Path) -> str:
+    file = tmp_path / "alice.keytab"
+    file.write_bytes(b"\x05\x02 keys")
+    return str(file)
+
+
+@pytest.fixture
+def library() -> Library:
+    return Library()
+
+
+def by_keytab(keytab: str) -> KerberosOptions:
+    return KerberosOptions("kafka", ALICE, use_keytab=True, keytab=keytab)
+
+
+BY_CACHE = KerberosOptions("kafka", use_ticket_cache=True, ticket_cache="/tmp/cc")
+
+
+def test_a_context_is_opened_with_the_brokers_service_at_its_host(library: Library, keytab: str) -> None:
+    context, principal = Tickets(lambda: library).open(by_keytab(keytab), PEER)
+    assert isinstance(context, Context)
+    assert principal == ALICE
+    assert library.opened == [("kafka", "broker-1.example")]
+    (store,) = library.stores
+    assert store["client_keytab"] == f"FILE:{keytab}"
+    assert store["ccache"].startswith("MEMORY:streamgroup-")
+
+
+def test_a_ticket_from_a_keytab_is_used_for_four_fifths_of_its_life(library: Library, keytab: str) -> None:
+    tickets = Tickets(lambda: library, clock := Clock())
+    for seconds, asked in ((0, 1), (0, 1), (799, 1), (2, 2), (0, 2)):
+        clock.now += seconds
+        tickets.open(by_keytab(keytab), PEER)
+        assert len(library.stores) == asked
+    assert library.stores[0]["ccache"] != library.stores[1]["ccache"], "contexts of the old ticket go on"
+
+
+def test_a_kdc_that_is_away_costs_nothing_while_the_ticket_is_valid(library: Library, keytab: str) -> None:
+    tickets = Tickets(lambda: library, clock := Clock())
+    tickets.open(by_keytab(keytab), PEER)
+    library.no_credentials = KerberosFailure(UNREACHABLE, "Cannot contact any KDC for realm 'EXAMPLE.COM'")
+    clock.now += 900
+    tickets.open(by_keytab(keytab), PEER)
+    clock.now += 100
+    with pytest.raises(TransportError, match=r"alice@.* from keytab .*: Cannot contact any KDC .*reaches the KDC"):
+        tickets.open(by_keytab(keytab), PEER)
+
+
+def test_a_ticket_cache_is_read_for_each_connection(library: Library) -> None:
+    tickets = Tickets(lambda: library)
+    assert [tickets.open(BY_CACHE, PEER)[1] for _ in range(2)] == ["of-the-cache@EXAMPLE.COM"] * 2
+    tickets.open(replace(BY_CACHE, ticket_cache="KEYRING:persistent:7"), PEER)
+    tickets.open(replace(BY_CACHE, ticket_cache=""), PEER)
+    assert [store.get("ccache") for store in library.stores] == [
+        *("FILE:/tmp/cc", "FILE:/tmp/cc", "KEYRING:persistent:7", None),
+    ]
+    # Otherwise the library would take the system's client keytab where the cache has no ticket.
+    assert {store["client_keytab"] for store in library.stores} == {"MEMORY:streamgroup-none"}
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (KerberosFailure(NO_CACHE, "No credentials cache found"), "ticket cache /tmp/cc: No credentials cache found"),
+        (KerberosFailure(100_001, "Success", expired=True), "ticket cache /tmp/cc: the ticket has ended"),
+    ],
+)
+def test_no_ticket_in_the_cache_names_kinit_unless_a_keytab_has_one(
+    library: Library, keytab: str, failure: KerberosFailure, text: str
+) -> None:
+    library.no_cache = failure
+    tickets = Tickets(lambda: library)
+    with pytest.raises(AuthenticationError, match=rf"{text}\. Run kinit on each machine"):
+        tickets.open(BY_CACHE, PEER)
+    both = replace(by_keytab(keytab), use_ticket_cache=True)
+    assert tickets.open(both, PEER)[1] == ALICE
+    library.no_cache = KerberosFailure(BASE + 194, "Credentials cache permissions incorrect")
+    with pytest.raises(AuthenticationError, match=r"permissions incorrect. Give this process the right"):
+        tickets.open(both, PEER)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, r"cannot read the keytab .*alice.keytab: No such file or directory. Correct keyTab"),
+        (b"\x04\x02 others", r"alice.keytab: it is not a keytab. Write it with ktadd"),
+        (b"", r"it is not a keytab"),
+    ],
+)
+def test_a_file_that_is_no_keytab_is_named_before_the_library_looks_elsewhere(
+    library: Library, keytab: str, content: bytes | None, text: str
+) -> None:
+    Path(keytab).unlink()
+    if content is not None:
+        Path(keytab).write_bytes(content)
+    with pytest.raises(ConfigError, match=text):
+        Tickets(lambda: library).open(by_keytab(keytab), PEER)
+    assert library.stores == []
+
+
+def test_a_principal_that_the_keytab_lacks_is_named(library: Library, keytab: str) -> None:
+    library.no_credentials = KerberosFailure(NO_CACHE, "No credentials cache found")
+    with pytest.raises(ConfigError, match=r"alice.keytab has no key of 'alice@EXAMPLE.COM'.*klist -k"):
+        Tickets(lambda: library).open(by_keytab(keytab), PEER)
+    with pytest.raises(ConfigError, match=r"the default client keytab has no key of 'alice@EXAMPLE.COM'"):
+        Tickets(lambda: library).open(by_keytab(""), PEER)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "next_step"),
+    [
+        (BASE + 6, AuthenticationError, "create the principal in the realm"),
+        (BASE + 18, AuthenticationError, "Ask the administrator"),
+        (BASE + 24, AuthenticationError, "Write the keytab anew"),
+        (BASE + 29, TransportError, "A retry may succeed"),
+        (BASE + 31, AuthenticationError, "Write the keytab anew"),
+        (BASE + 37, AuthenticationError, "Set the clocks"),
+        (BASE + 148, AuthenticationError, "Set the clocks"),
+        (BASE + 154, AuthenticationError, "Correct krb5.conf"),
+        (UNREACHABLE, TransportError, "reaches the KDC"),
+        (BASE + 220, TransportError, "reaches the KDC"),
+        (1, AuthenticationError, "KRB5_TRACE names a file"),
+    ],
+)
+def test_a_failure_says_what_to_do_and_whether_a_retry_may_help(
+    library: Library, keytab: str, code: int, kind: type[StreamGroupError], next_step: str
+) -> None:
+    library.no_credentials = KerberosFailure(code, "The cause.")
+    with pytest.raises(kind, match=rf"from keytab .*: The cause\. .*{next_step}"):
+        Tickets(lambda: library).open(by_keytab(keytab), PEER)
+
+
+def test_a_broker_that_the_kdc_does_not_know_is_named(library: Library, keytab: str) -> None:
+    library.no_service = KerberosFailure(BASE + 7, "Server kafka/broker-1.example@EXAMPLE.COM not found")
+    with pytest.raises(AuthenticationError) as caught:
+        Tickets(lambda: library).open(by_keytab(keytab), PEER)
+    assert str(caught.value).startswith(
+        f"cannot authenticate to broker {PEER} as user '{ALICE}' by SASL GSSAPI: there is no ticket for "
+        "kafka@broker-1.example: Server kafka/broker-1.example@EXAMPLE.COM not found. "
+        "Correct kafka.sasl.kerberos.service.name"
+    )
+    library.no_service = KerberosFailure(UNREACHABLE, "Cannot contact any KDC")
+    with pytest.raises(TransportError):
+        Tickets(lambda: library).open(by_keytab(keytab), PEER)
+
+
+def test_a_missing_package_is_an_error_of_each_connection(keytab: str) -> None:
+    def missing() -> Library:
+        raise ConfigError("no package")
+
+    tickets = Tickets(missing)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="no package"):
+            tickets.open(by_keytab(keytab), PEER)
