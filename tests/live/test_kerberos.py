@@ -88,9 +88,8 @@ def test_this_client_and_javas_read_what_this_one_writes(
         server.security.add_acl("client", "READ", group="readers")
         client = server.security.client()
         use(monkeypatch, client.environment)
-        sink = parse_sink({"topic": topic, "enable.idempotence": "false", **client.options}, streaming=False)
-        rows = pa.record_batch({"value": pa.array([b"one", b"two"], pa.binary())})
-        write(iter([rows]), sink)
+        sink = parse_sink({**client.options, "topic": topic, "kafka.enable.idempotence": "false"})
+        assert write([pa.record_batch({"value": pa.array([b"one", b"two"])})], sink).records == 2
         found = read_by_the_source(topic, **client.options)
         assert [value for _, value in found[0]] == [b"one", b"two"]
         assert console(server, topic, tmp_path).split() == ["one", "two"]

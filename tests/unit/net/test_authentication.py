@@ -51,6 +51,16 @@ class TwoSteps(Mechanism):
         assert (yield b"second") == b"proof"
 
 
+class LongStep(Mechanism):
+    """A mechanism that computes long for its answer to the challenge."""
+
+    def _exchange(self) -> Exchange:
+        self.takes_long = True
+        assert (yield b"first") == b"challenge"
+        self.takes_long = False
+        assert (yield b"second") == b"proof"
+
+
 class Broker:
     """The other end of a protocol: takes its frames and answers them."""
 
@@ -256,3 +266,52 @@ def test_an_answer_with_invalid_bytes_names_the_request() -> None:
     broker = connected()
     with pytest.raises(DecodeError, match="invalid response from broker b:1 to SaslHandshake v1"):
         broker.sends(b"\0\0\0\x05\0\0\0\x01\0")
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_a_step_that_takes_long_waits_until_somebody_takes_it(is_raw: bool) -> None:
+    broker = connected(OLD if is_raw else NEW, lambda: LongStep("LONG", "b:1"))
+    protocol = broker.protocol
+    asked = protocol.send(EVERYTHING)
+
+    def sends(token: bytes, number: int) -> None:
+        if is_raw:
+            broker.sends(len(token).to_bytes(4, "big") + token)
+        else:
+            broker.answers_by(SaslAuthenticateResponse(auth_bytes=token), SaslAuthenticateRequest, 2, number)
+
+    broker.takes()
+    assert protocol.work is None
+    broker.answers_by(HAS, SaslHandshakeRequest, 0 if is_raw else 1, 1)
+    assert protocol.work is None, "the first token is there at once"
+    broker.takes()
+    sends(b"challenge", 3)
+    work = protocol.work
+    assert work is not None
+    assert broker.takes() == []
+    assert not protocol.wants_mechanism
+    protocol.worked(work())
+    assert protocol.work is None
+    (second,) = broker.takes()
+    assert (second if is_raw else bytes(second[0].auth_bytes)) == b"second"
+    sends(b"proof", 4)
+    assert protocol.is_ready
+    assert protocol.unanswered == (asked,)
+
+
+def test_a_frame_in_the_middle_of_a_long_step_is_refused() -> None:
+    broker = connected(NEW, lambda: LongStep("LONG", "b:1"))
+    broker.answers_by(HAS, SaslHandshakeRequest, 1, 1)
+    challenge = SaslAuthenticateResponse(auth_bytes=b"challenge")
+    broker.answers_by(challenge, SaslAuthenticateRequest, 2, 2)
+    with pytest.raises(DecodeError, match=r"broker b:1 sent a frame while the client computes its next token"):
+        broker.answers_by(challenge, SaslAuthenticateRequest, 2, 2)
+
+
+def test_a_new_connection_forgets_the_long_step_of_the_last() -> None:
+    broker = connected(OLD, lambda: LongStep("LONG", "b:1"))
+    broker.answers_by(HAS, SaslHandshakeRequest, 0, 1)
+    broker.sends((9).to_bytes(4, "big") + b"challenge")
+    assert broker.protocol.work is not None
+    assert broker.protocol.on_hang_up()
+    assert broker.protocol.work is None

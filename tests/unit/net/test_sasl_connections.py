@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
-from streamgroup.errors import AuthenticationError, TransportError
+from streamgroup.auth.mechanism import Exchange
+from streamgroup.auth.plain import PlainMechanism
+from streamgroup.errors import AuthenticationError, ConfigError, TransportError
 from streamgroup.net.connection import Connection
 from streamgroup.net.poller import Broken, Connected, Poller, ResponseReceived
-from streamgroup.options.sasl import OAuthOptions, SaslOptions
+from streamgroup.net.sasl.tickets import Tickets
+from streamgroup.options.sasl import KerberosOptions, OAuthOptions, SaslOptions
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -54,7 +57,7 @@ class Listener:
 
     def _authenticate(self, request: SaslAuthenticateRequest, _: int) -> Any:
         accepted = self.accepts(bytes(request.auth_bytes))
-        if accepted is SILENCE or accepted is CLOSE:
+        if accepted is SILENCE or accepted is CLOSE or isinstance(accepted, SaslAuthenticateResponse):
             return accepted
         if not accepted:
             return SaslAuthenticateResponse(error_code=58, error_message="no such user")
@@ -214,3 +217,89 @@ def test_the_error_of_a_token_is_that_of_the_connection(broker: Start, options: 
     with pytest.raises(Exception, match="No module named 'not_there'") as caught:
         connected(Listener(broker), options, sasl=missing)
     assert caught.type.__name__ == "ConfigError"
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let the rounds of SCRAM end as soon as the event is set."""
+    released = threading.Event()
+
+    def compute(*_: Any) -> bytes:
+        assert released.wait(5)
+        return b"salted"
+
+    monkeypatch.setattr("streamgroup.auth.scram.hashlib.pbkdf2_hmac", compute)
+    return released
+
+
+def by_rounds(token: bytes) -> Any:
+    """Answer the first token of SCRAM by a million rounds, and do not believe the proof."""
+    if token.startswith(b"n,,"):
+        nonce = token.rpartition(b"r=")[2]
+        return SaslAuthenticateResponse(auth_bytes=b"r=" + nonce + b"more,s=c2FsdA==,i=1000000")
+    return SaslAuthenticateResponse(error_code=58, error_message="no such proof")
+
+
+SCRAM = SaslOptions("SCRAM-SHA-256", "ann", Secret("hunter2"))
+
+
+def test_the_rounds_of_scram_hold_up_no_other_connection(
+    broker: Start, options: Options, rounds: threading.Event
+) -> None:
+    slow, quick = Listener(broker, by_rounds), Listener(broker)
+    poller = Poller(options(slow.broker.port, sasl=SCRAM))
+    poller.connect("127.0.0.1", slow.broker.port)
+    deadline = soon()
+    while not slow.broker.asked("SaslAuthenticate"):
+        assert time.monotonic() < deadline
+        assert poller.wait(0.05) == []
+    assert poller.wait(0.1) == []
+    connected(quick, options).call(EVERYTHING, soon())
+    rounds.set()
+    assert "no such proof" in str(wait_for(poller, Broken).error)
+    poller.close()
+
+
+def test_rounds_of_scram_that_take_too_long_are_named(broker: Start, options: Options, rounds: threading.Event) -> None:
+    with pytest.raises(TransportError, match=r"the password was not computed within 0\.2 s .*fewer iterations"):
+        connected(Listener(broker, by_rounds), options, sasl=SCRAM, connection_setup_timeout_ms=200)
+    rounds.set()
+
+
+def test_an_idle_connection_of_a_poller_authenticates_again_by_long_steps(
+    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class LongPlain(PlainMechanism):
+        """PLAIN with an answer to a challenge, which takes long."""
+
+        def _exchange(self) -> Exchange:
+            self.takes_long = True
+            assert (yield b"first") == b"challenge"
+            self.takes_long = False
+            yield b"hunter2"
+
+    monkeypatch.setattr("streamgroup.net.sasl.credentials.PlainMechanism", LongPlain)
+    listener = Listener(broker, lambda token: token == b"hunter2" or SaslAuthenticateResponse(auth_bytes=b"challenge"))
+    listener.lifetime_ms = 200
+    poller = Poller(options(listener.broker.port, sasl=PLAIN))
+    handle = poller.connect("127.0.0.1", listener.broker.port)
+    wait_for(poller, Connected)
+    deadline = soon()
+    while listener.exchanges < 3 and time.monotonic() < deadline:
+        poller.wait(0.05)
+    assert listener.exchanges >= 3
+    poller.send(handle, EVERYTHING)
+    assert wait_for(poller, ResponseReceived).response == METADATA
+    poller.close()
+
+
+def test_the_error_of_a_ticket_is_that_of_the_connection(
+    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> Any:
+        raise ConfigError("no package")
+
+    monkeypatch.setattr("streamgroup.net.sasl.credentials.TICKETS", Tickets(fails))
+    kerberos = SaslOptions("GSSAPI", kerberos=KerberosOptions("kafka", use_ticket_cache=True))
+    with pytest.raises(ConfigError, match="no package"):
+        connected(Listener(broker), options, sasl=kerberos)
