@@ -12,6 +12,7 @@ from streamgroup.testing.node import NodePlan
 from streamgroup.testing.releases import Listeners, release_of
 from streamgroup.testing.security.broker import broker_jvm_flags, broker_properties
 from streamgroup.testing.security.jaas import entry, file_text
+from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
 from streamgroup.testing.security.settings import Mechanism, settings_of
 from streamgroup.testing.security.tokens import TokenServerAddress
@@ -133,3 +134,18 @@ def test_secured_brokers_in_zookeeper_mode_meet_at_a_listener_without_security()
     }
     mode = ZooKeeperMode(release_of("0.9.0.1"), 2, zookeeper="z:1", detached=False, start_timeout_s=1.0, protocol="SSL")
     assert all(node.internal_port is not None for node in mode.plan(20_000, []))
+
+
+@pytest.mark.parametrize("version", ["4.1.1", "1.1.1"])
+def test_brokers_of_kerberos_have_a_keytab_and_the_krb5_conf_of_the_server(version: str) -> None:
+    kdc, release = Kdc(Path("/s/kdc"), ["client"]), release_of(version)
+    settings = settings_of(release, "SASL_PLAINTEXT", mechanisms=["PLAIN", "GSSAPI"])
+    found = broker_properties(settings, release, FILES, PASSWORDS, None, kdc=kdc)
+    assert found["sasl.enabled.mechanisms"] == "PLAIN,GSSAPI"
+    assert found["sasl.kerberos.service.name"] == "kafka"
+    options = f'useKeyTab="true" storeKey="true" keyTab="/s/kdc/broker.keytab" principal="{kdc.broker}"'
+    expected = f"Krb5LoginModule required {options};"
+    if version == "4.1.1":
+        assert found["listener.name.sasl_plaintext.gssapi.sasl.jaas.config"].endswith(expected)
+    assert expected in file_text(settings.mechanisms, PASSWORDS.users, kdc)
+    assert "-Djava.security.krb5.conf=/s/kdc/krb5.conf" in broker_jvm_flags(settings, release, FILES, None, kdc=kdc)

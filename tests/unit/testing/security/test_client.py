@@ -10,6 +10,7 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.testing.releases import release_of
 from streamgroup.testing.security.client import ClientSettings, client_settings
+from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
 from streamgroup.testing.security.settings import Mechanism, settings_of
 from streamgroup.testing.security.tokens import TokenServerAddress
@@ -84,3 +85,18 @@ def test_no_repr_shows_a_password() -> None:
     shown = f"{client('SASL_SSL')!r} {PASSWORDS!r} {client('SASL_SSL')}"
     assert "-password" not in shown
     assert "client SASL_SSL PLAIN" in shown
+
+
+def test_a_client_of_kerberos_has_a_keytab_and_the_krb5_conf_of_the_server() -> None:
+    kdc = Kdc(Path("/s/kdc"), ["client"])
+    found = client("SASL_PLAINTEXT", {"mechanisms": ["GSSAPI"]}, kdc=kdc)
+    assert found.properties["sasl.kerberos.service.name"] == "kafka"
+    assert found.properties["sasl.jaas.config"] == (
+        'com.sun.security.auth.module.Krb5LoginModule required useKeyTab="true" storeKey="true" '
+        'keyTab="/s/kdc/user-client.keytab" principal="client@STREAMGROUP.TEST";'
+    )
+    assert found.librdkafka["sasl.kerberos.keytab"] == "/s/kdc/user-client.keytab"
+    assert found.jvm_flags == ("-Djava.security.krb5.conf=/s/kdc/krb5.conf",)
+    assert found.environment == {"KRB5_CONFIG": "/s/kdc/krb5.conf"}
+    with pytest.raises(ConfigError, match="invalid password with GSSAPI"):
+        client("SASL_PLAINTEXT", {"mechanisms": ["GSSAPI"]}, kdc=kdc, password="wrong")
