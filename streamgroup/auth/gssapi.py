@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from streamgroup.auth.kerberos_errors import KerberosFailure, remedy
@@ -42,11 +43,14 @@ class GssapiMechanism(Mechanism):
     """GSSAPI with `context`, as the client principal `principal`.
 
     As Java's client, this one sends the whole principal as authorization id, empty for that of the ticket. A context
-    serves one exchange.
+    serves one exchange. `on_rejected` is called when the broker rejects the ticket.
     """
 
-    def __init__(self, peer: str, context: SecurityContext, principal: str = "") -> None:
+    def __init__(
+        self, peer: str, context: SecurityContext, principal: str = "", on_rejected: Callable[[], None] | None = None
+    ) -> None:
         super().__init__(GSSAPI, peer, principal)
+        self._on_rejected = on_rejected
         self._context = context
         self._authorization_id = self._bytes(principal, "principal")
 
@@ -77,6 +81,8 @@ class GssapiMechanism(Mechanism):
         return bytes((_NO_LAYER, 0, 0, 0)) + self._authorization_id
 
     def rejected(self, reason: str) -> AuthenticationError:
+        if self._on_rejected is not None:
+            self._on_rejected()
         said = f": {self.excerpt(reason)}" if reason else ""
         return self.error(f"the broker rejected the ticket{said}", _CHECK_TICKET)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 
 from streamgroup.auth.gssapi import GssapiMechanism
 from streamgroup.auth.mechanism import Mechanism
@@ -46,7 +47,8 @@ def make_mechanism(options: SaslOptions, tls: TlsOptions, peer: str) -> Mechanis
         return OAuthBearerMechanism(peer, token, dict(options.oauth.extensions))
     if options.mechanism == GSSAPI:
         assert options.kerberos is not None
-        return GssapiMechanism(peer, *TICKETS.open(options.kerberos, peer))
+        context, principal = TICKETS.open(options.kerberos, peer)
+        return GssapiMechanism(peer, context, principal, partial(TICKETS.forget, options.kerberos))
     assert options.password is not None
     password = options.password.reveal("kafka.sasl.jaas.config")
     if options.mechanism == PLAIN:

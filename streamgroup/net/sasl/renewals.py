@@ -77,6 +77,11 @@ class Renewals(Generic[K, V]):
                 entry.attempts += 1
             return value
 
+    def forget(self, key: K) -> None:
+        """Forget the value, so that the next call gets a new one."""
+        with self._lock:
+            self._entries.pop(key, None)
+
     @staticmethod
     def _kept(entry: _Entry[V], failure: StreamGroupError, now: float) -> V:
         """Return the value that has not ended although a new one cannot be got. Raises `failure` otherwise."""

@@ -72,6 +72,10 @@ class Tickets:
             )
             raise _error(what, failure) from None
 
+    def forget(self, options: KerberosOptions) -> None:
+        """Forget the ticket from the keytab, and with it the tickets for brokers, whose keys may have changed."""
+        self._renewals.forget(options)
+
     def _kerberos(self) -> Kerberos:
         with self._lock:
             if self._loaded is None:

@@ -46,6 +46,8 @@ def broker_properties(
             values["sasl.oauthbearer.jwt.validator.class"] = _JWT_VALIDATOR
     if kdc is not None:
         values["sasl.kerberos.service.name"] = SERVICE
+        # The default rule takes the default realm, which old brokers cannot ask of a Java from 16 on.
+        values["sasl.kerberos.principal.to.local.rules"] = "RULE:[1:$1]"
     if settings.acls:
         values |= {
             "authorizer.class.name": authorizer_of(release),

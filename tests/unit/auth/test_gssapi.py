@@ -139,7 +139,10 @@ def test_a_failure_of_the_context_says_what_to_do(code: int, kind: type[Exceptio
 
 
 def test_a_broker_that_rejects_the_ticket_has_the_cause_in_its_log() -> None:
-    error = GssapiMechanism(PEER, Context([]), PRINCIPAL).rejected("Authentication failed")
+    rejections: list[int] = []
+    mechanism = GssapiMechanism(PEER, Context([]), PRINCIPAL, lambda: rejections.append(1))
+    error = mechanism.rejected("Authentication failed")
+    assert rejections == [1]
     assert "the broker rejected the ticket: Authentication failed. The log of the broker has the cause" in str(error)
     assert isinstance(error, AuthenticationError)
 

@@ -102,6 +102,15 @@ def test_a_ticket_from_a_keytab_is_used_for_four_fifths_of_its_life(library: Lib
     assert library.stores[0]["ccache"] != library.stores[1]["ccache"], "contexts of the old ticket go on"
 
 
+def test_a_forgotten_ticket_is_got_anew_with_tickets_for_all_brokers(library: Library, keytab: str) -> None:
+    tickets = Tickets(lambda: library)
+    tickets.open(by_keytab(keytab), PEER)
+    tickets.forget(by_keytab(keytab))
+    tickets.forget(BY_CACHE)
+    tickets.open(by_keytab(keytab), PEER)
+    assert len({store["ccache"] for store in library.stores}) == 2
+
+
 def test_a_kdc_that_is_away_costs_nothing_while_the_ticket_is_valid(library: Library, keytab: str) -> None:
     tickets = Tickets(lambda: library, clock := Clock())
     tickets.open(by_keytab(keytab), PEER)

@@ -143,6 +143,7 @@ def test_brokers_of_kerberos_have_a_keytab_and_the_krb5_conf_of_the_server(versi
     found = broker_properties(settings, release, FILES, PASSWORDS, None, kdc=kdc)
     assert found["sasl.enabled.mechanisms"] == "PLAIN,GSSAPI"
     assert found["sasl.kerberos.service.name"] == "kafka"
+    assert found["sasl.kerberos.principal.to.local.rules"] == "RULE:[1:$1]"
     options = f'useKeyTab="true" storeKey="true" keyTab="/s/kdc/broker.keytab" principal="{kdc.broker}"'
     expected = f"Krb5LoginModule required {options};"
     if version == "4.1.1":
