@@ -26,7 +26,7 @@ class Background(Generic[T]):
         self._result: T
         self._error: Exception | None = None
         self._done = threading.Event()
-        threading.Thread(target=self._run, name="beside the connections", daemon=True).start()
+        threading.Thread(target=self._run, name="streamgroup-background", daemon=True).start()
 
     @property
     def done(self) -> bool:

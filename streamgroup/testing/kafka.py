@@ -58,7 +58,8 @@ class KafkaServer:
     so they use the proxies too.
 
     `security` is SSL, SASL_PLAINTEXT or SASL_SSL, with the SASL `mechanisms` PLAIN (the default), SCRAM-SHA-256,
-    SCRAM-SHA-512 and OAUTHBEARER. Certificates, passwords and, for OAUTHBEARER, a token server are made at the start.
+    SCRAM-SHA-512, OAUTHBEARER and GSSAPI. Certificates and passwords are made at the start. OAUTHBEARER starts a token
+    server, and GSSAPI a KDC, whose programs must be installed.
     `client_options` are the options of a client. With `mutual_tls` clients need certificates. With `acls` the super
     user `admin` may do everything, and each of `users` (`client` by default) what `security.add_acl` allows.
     `broker_identity` makes another certificate for the brokers from the server's authority. The brokers among

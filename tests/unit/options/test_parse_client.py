@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.options.parse_client import kafka_properties, parse_client
+from streamgroup.options.sasl import KerberosOptions, SaslOptions
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 
@@ -56,6 +57,26 @@ def test_a_connection_is_parsed_without_anything_to_read() -> None:
     expected = TlsOptions(endpoint_identification="", truststore_location="/t", truststore_password=Secret("env:T"))
     assert (client.security_protocol, client.tls, client.bootstrap_servers) == ("SSL", expected, ())
     assert [note.split(",")[0] for note in notes] == ["host names of brokers are not verified"]
+
+
+def test_kerberos_is_the_default_mechanism_and_ignores_the_renewal_of_java() -> None:
+    client, notes = parse_client(
+        {
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.kerberos.service.name": "kafka",
+            "kafka.sasl.kerberos.kinit.cmd": "/usr/local/bin/kinit",
+            "kafka.sasl.kerberos.ticket.renew.jitter": "0.1",
+            "kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
+            'storeKey=true keyTab="/etc/a.keytab" principal="a@X";',
+        }
+    )
+    assert client.sasl == SaslOptions(
+        "GSSAPI", kerberos=KerberosOptions("kafka", "a@X", use_keytab=True, keytab="/etc/a.keytab")
+    )
+    assert sorted(note.split(": ")[0] for note in notes) == [
+        "ignored option kafka.sasl.kerberos.kinit.cmd",
+        "ignored option kafka.sasl.kerberos.ticket.renew.jitter",
+    ]
 
 
 def test_problems_are_named_together_without_secrets() -> None:
