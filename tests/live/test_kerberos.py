@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +42,13 @@ KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _needs_the_package() -> None:
-    """A missing package is a failure: these tests run only where somebody asks for the long ones."""
-    try:
-        import gssapi  # noqa: F401, PLC0415
-    except ImportError:
+def _needs_the_library_and_its_programs() -> None:
+    """What is missing is a failure: these tests run only where somebody asks for the long ones."""
+    if find_spec("gssapi") is None or shutil.which("kinit") is None:
         pytest.fail(
-            "install the package gssapi and MIT's KDC: apt-get install libkrb5-dev gcc python3-dev krb5-kdc "
+            "install the package gssapi, MIT's KDC and kinit: apt-get install libkrb5-dev gcc python3-dev krb5-kdc "
             "krb5-admin-server krb5-user, then .venv/bin/pip install gssapi"
         )
-
-
-def options_of(properties: Mapping[str, str], jaas: str = "") -> dict[str, str]:
-    options = {f"kafka.{name}": value for name, value in properties.items()}
-    return {**options, "kafka.sasl.jaas.config": f"{KRB5} required {jaas};"} if jaas else options
 
 
 def client_of(options: Mapping[str, str]) -> ClientOptions:
@@ -67,8 +62,8 @@ def connected(options: ClientOptions) -> Connection:
     return connection
 
 
-def kinit(kdc: Kdc, cache: Path, life: str = "1h", user: str = "client") -> None:
-    argv = ["kinit", "-c", f"FILE:{cache}", "-l", life, "-k", "-t", str(kdc.keytab(user)), kdc.principal(user)]
+def kinit(kdc: Kdc, cache: Path, life: str = "1h") -> None:
+    argv = ["kinit", "-c", f"FILE:{cache}", "-l", life, "-k", "-t", str(kdc.keytab("client")), kdc.principal("client")]
     subprocess.run(argv, check=True, capture_output=True, timeout=30)
 
 
@@ -96,7 +91,8 @@ def test_this_client_and_javas_read_what_this_one_writes(
         kdc = server.security.kdc
         assert kdc is not None
         kinit(kdc, tmp_path / "cache")
-        cached = options_of(client.properties, f'useTicketCache=true ticketCache="{tmp_path / "cache"}"')
+        cache = f'{KRB5} required useTicketCache=true ticketCache="{tmp_path / "cache"}";'
+        cached = {**client.options, "kafka.sasl.jaas.config": cache}
         assert [value for _, value in read_by_the_source(topic, **cached)[0]] == [b"one", b"two"]
 
 
@@ -171,20 +167,16 @@ def options_for(kdc: Kdc, user: str = "client", **others: Any) -> KerberosOption
     return KerberosOptions(SERVICE, **given)
 
 
-def peer_of(server: KafkaServer) -> str:
-    return server.bootstrap_servers
-
-
 def test_a_ticket_from_a_keytab_is_got_anew_before_it_ends(kerberized: KafkaServer, kdc: Kdc) -> None:
     kdc.admin(f'modprinc -maxlife "4 seconds" {kdc.principal("other")}')
     tickets = Tickets()
     options = options_for(kdc, "other")
     asked = kdc_requests(kdc, "other")
-    tickets.open(options, peer_of(kerberized))
-    tickets.open(options, peer_of(kerberized))
+    tickets.open(options, kerberized.bootstrap_servers)
+    tickets.open(options, kerberized.bootstrap_servers)
     assert kdc_requests(kdc, "other") == asked + 1, "two connections use one ticket"
     wait_until(
-        lambda: tickets.open(options, peer_of(kerberized)) and kdc_requests(kdc, "other") > asked + 1,
+        lambda: tickets.open(options, kerberized.bootstrap_servers) and kdc_requests(kdc, "other") > asked + 1,
         "a ticket of four seconds was not got anew",
         10,
     )
@@ -198,7 +190,7 @@ def kdc_requests(kdc: Kdc, user: str) -> int:
 
 
 def test_errors_that_no_retry_mends(kerberized: KafkaServer, kdc: Kdc, tmp_path: Path) -> None:
-    peer = peer_of(kerberized)
+    peer = kerberized.bootstrap_servers
     refused: list[tuple[KerberosOptions, type[Exception], str]] = [
         (options_for(kdc, keytab=str(tmp_path / "none")), ConfigError, "No such file or directory. Correct keyTab"),
         (options_for(kdc, principal=kdc.principal("other")), ConfigError, "has no key of 'other@.*klist -k shows"),
@@ -225,24 +217,42 @@ def test_errors_that_no_retry_mends(kerberized: KafkaServer, kdc: Kdc, tmp_path:
             Tickets().open(options, peer)
 
 
+def test_the_default_ticket_cache_is_that_of_the_environment(
+    kerberized: KafkaServer, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'cache'}")
+    # Without useKeyTab no keytab is used, not even that of the environment.
+    monkeypatch.setenv("KRB5_CLIENT_KTNAME", str(kdc.keytab("client")))
+    default = KerberosOptions(SERVICE, use_ticket_cache=True)
+    with pytest.raises(AuthenticationError, match=r"from the default ticket cache: .*Run kinit"):
+        Tickets().open(default, kerberized.bootstrap_servers)
+    by_default_keytab = KerberosOptions(SERVICE, kdc.principal("client"), use_keytab=True)
+    assert Tickets().open(by_default_keytab, kerberized.bootstrap_servers)[1] == kdc.principal("client")
+    assert not (tmp_path / "cache").exists(), "a ticket from a keytab stays in memory"
+    kinit(kdc, tmp_path / "cache")
+    assert Tickets().open(default, kerberized.bootstrap_servers)[1] == kdc.principal("client")
+
+
 def test_a_ticket_cache_of_another_and_one_that_has_ended(kerberized: KafkaServer, kdc: Kdc, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     kinit(kdc, cache, "2s")
     cached = KerberosOptions(SERVICE, use_ticket_cache=True, ticket_cache=str(cache))
     with pytest.raises(AuthenticationError, match=r"does not match desired name.*run kinit for this principal"):
-        Tickets().open(replace(cached, principal=kdc.principal("other")), peer_of(kerberized))
-    assert Tickets().open(cached, peer_of(kerberized))[1] == kdc.principal("client")
+        Tickets().open(replace(cached, principal=kdc.principal("other")), kerberized.bootstrap_servers)
+    assert Tickets().open(cached, kerberized.bootstrap_servers)[1] == kdc.principal("client")
 
     def ended() -> bool:
         try:
-            Tickets().open(cached, peer_of(kerberized))
+            Tickets().open(cached, kerberized.bootstrap_servers)
         except AuthenticationError as error:
             return "the ticket has ended. Run kinit" in str(error)
         return False
 
     wait_until(ended, "a ticket of two seconds has not ended", 10)
     both = replace(options_for(kdc), use_ticket_cache=True, ticket_cache=str(cache))
-    assert Tickets().open(both, peer_of(kerberized))[1] == kdc.principal("client"), "the keytab is the second choice"
+    assert Tickets().open(both, kerberized.bootstrap_servers)[1] == kdc.principal("client"), (
+        "the keytab is the second choice"
+    )
 
 
 def test_a_kdc_that_is_away_may_be_asked_again(kerberized: KafkaServer, kdc: Kdc) -> None:
@@ -250,10 +260,10 @@ def test_a_kdc_that_is_away_may_be_asked_again(kerberized: KafkaServer, kdc: Kdc
     kdc.process.stop()
     try:
         with pytest.raises(TransportError, match=r"Cannot contact any KDC.*KRB5_CONFIG"):
-            Tickets().open(options_for(kdc), peer_of(kerberized))
+            Tickets().open(options_for(kdc), kerberized.bootstrap_servers)
     finally:
         kdc.process.start()
-    Tickets().open(options_for(kdc), peer_of(kerberized))
+    Tickets().open(options_for(kdc), kerberized.bootstrap_servers)
 
 
 @pytest.mark.usefixtures("kdc")
