@@ -1,4 +1,4 @@
-"""The options of TLS (`kafka.ssl.*`) as values, and the checks of their combinations.
+"""The options of TLS (`kafka.ssl.*`, `zookeeper.ssl.*`) as values, and the checks of their combinations.
 
 No value here is key material that has been read: files are read and references to secrets are followed where a
 connection is opened, in the driver and in each executor.
@@ -20,8 +20,36 @@ SASL_SSL = "SASL_SSL"
 
 
 @dataclass(frozen=True, slots=True)
+class Servers:
+    """The kind of servers that options of TLS are for, in the words of messages."""
+
+    prefix: str
+    """The beginning of the options' names."""
+    noun: str
+    addresses: str
+    """The setting that has the servers' host names."""
+    without_tls: str
+    """The next step for a listener that speaks plaintext."""
+
+
+BROKERS = Servers(
+    "kafka.ssl.",
+    "broker",
+    "the broker's advertised.listeners",
+    "Set kafka.security.protocol=PLAINTEXT, or the port of the TLS listener",
+)
+ZOOKEEPERS = Servers(
+    "zookeeper.ssl.",
+    "ZooKeeper server",
+    "the host in zookeeper.connect",
+    "Set the port of the TLS listener (secureClientPort) in zookeeper.connect. If the server has none, set "
+    "zookeeper.ssl.client.enable=false",
+)
+
+
+@dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """How to secure the connections to the brokers. Names and defaults are those of Java's clients."""
+    """How to secure the connections to the brokers or to ZooKeeper. Names and defaults are those of Java's clients."""
 
     enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
     protocol: str = "TLSv1.3"
@@ -40,6 +68,7 @@ class TlsOptions:
     keystore_key: Secret | None = None
     keystore_certificate_chain: Secret | None = None
     key_password: Secret | None = None
+    servers: Servers = BROKERS
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -70,73 +99,74 @@ def contradictions(options: TlsOptions) -> list[str]:
 
 def warnings(options: TlsOptions) -> list[str]:
     """Return sentences for the log about settings that weaken the connection or have no effect."""
-    found = []
+    found, servers = [], options.servers
     if not options.endpoint_identification:
         found.append(
-            "host names of brokers are not verified, because kafka.ssl.endpoint.identification.algorithm is empty: any "
-            "server with a trusted certificate can pose as a broker"
+            f"host names of {servers.noun}s are not verified, because {servers.prefix}endpoint.identification."
+            f"algorithm is empty: any server with a trusted certificate can pose as a {servers.noun}"
         )
     if options.key_password is not None and not options.has_keystore:
-        found.append("ignored option kafka.ssl.key.password: no key store is set")
+        found.append(f"ignored option {servers.prefix}key.password: no key store is set")
     return found
 
 
 def _of_versions(options: TlsOptions) -> list[str]:
     if options.versions:
         return []
+    prefix = options.servers.prefix
     return [
-        "no version of TLS is left by kafka.ssl.enabled.protocols, kafka.ssl.protocol and kafka.ssl.cipher.suites: "
+        f"no version of TLS is left by {prefix}enabled.protocols, {prefix}protocol and {prefix}cipher.suites: "
         "each suite belongs to TLS 1.2 or to TLS 1.3. Make them agree, or leave them out"
     ]
 
 
 def _of_truststore(options: TlsOptions) -> list[str]:
-    problems = []
+    problems, prefix = [], options.servers.prefix
     is_pem, location = options.truststore_type == PEM, options.truststore_location
     if options.truststore_certificates is not None:
         if not is_pem:
-            problems.append(_needs_pem("truststore.certificates", "truststore"))
+            problems.append(_needs_pem(prefix, "truststore.certificates", "truststore"))
         if location is not None:
-            problems.append(_excludes("truststore.certificates", "truststore.location"))
+            problems.append(_excludes(prefix, "truststore.certificates", "truststore.location"))
     if options.truststore_password is not None:
         if is_pem:
-            problems.append("cannot use kafka.ssl.truststore.password: PEM has no password. Remove the option")
+            problems.append(f"cannot use {prefix}truststore.password: PEM has no password. Remove the option")
         elif location is None:
-            problems.append(_needs("truststore.password", "truststore.location"))
+            problems.append(_needs(prefix, "truststore.password", "truststore.location"))
     return problems
 
 
 def _of_keystore(options: TlsOptions) -> list[str]:
-    problems = []
+    problems, prefix = [], options.servers.prefix
     is_pem, location = options.keystore_type == PEM, options.keystore_location
     key, chain = options.keystore_key, options.keystore_certificate_chain
     if key is not None or chain is not None:
         if not is_pem:
-            problems.append(_needs_pem("keystore.key", "keystore"))
+            problems.append(_needs_pem(prefix, "keystore.key", "keystore"))
         if key is None:
-            problems.append(_needs("keystore.certificate.chain", "keystore.key"))
+            problems.append(_needs(prefix, "keystore.certificate.chain", "keystore.key"))
         if chain is None:
-            problems.append(_needs("keystore.key", "keystore.certificate.chain"))
+            problems.append(_needs(prefix, "keystore.key", "keystore.certificate.chain"))
         if location is not None:
-            problems.append(_excludes("keystore.key", "keystore.location"))
+            problems.append(_excludes(prefix, "keystore.key", "keystore.location"))
     if is_pem and options.keystore_password is not None:
         problems.append(
-            "cannot use kafka.ssl.keystore.password: in PEM only the key has a password. Set kafka.ssl.key.password"
+            f"cannot use {prefix}keystore.password: in PEM only the key has a password. Set {prefix}key.password"
         )
     elif not is_pem and location is not None and options.keystore_password is None:
-        problems.append(_needs("keystore.location", "keystore.password"))
+        problems.append(_needs(prefix, "keystore.location", "keystore.password"))
     elif not is_pem and location is None and options.keystore_password is not None:
-        problems.append(_needs("keystore.password", "keystore.location"))
+        problems.append(_needs(prefix, "keystore.password", "keystore.location"))
     return problems
 
 
-def _needs_pem(name: str, store: str) -> str:
-    return f"cannot use kafka.ssl.{name}: it holds PEM. Set kafka.ssl.{store}.type=PEM"
+def _needs_pem(prefix: str, name: str, store: str) -> str:
+    return f"cannot use {prefix}{name}: it holds PEM. Set {prefix}{store}.type=PEM"
 
 
-def _needs(name: str, other: str) -> str:
-    return f"kafka.ssl.{name} requires kafka.ssl.{other}. Set both"
+def _needs(prefix: str, name: str, other: str) -> str:
+    return f"{prefix}{name} requires {prefix}{other}. Set both"
 
 
-def _excludes(name: str, other: str) -> str:
-    return f"kafka.ssl.{name} and kafka.ssl.{other} exclude each other. Remove one of them"
+def _excludes(prefix: str, name: str, other: str) -> str:
+    return f"{prefix}{name} and {prefix}{other} exclude each other. Remove one of them"

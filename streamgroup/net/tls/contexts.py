@@ -72,7 +72,7 @@ class Contexts:
             log.warning("new connections go on with the certificates of before: %s", error)
             return before.context
         if before is not None:
-            log.info("the files of kafka.ssl.* have changed: new connections use their certificates")
+            log.info("the files of %s* have changed: new connections use their certificates", options.servers.prefix)
         return context
 
 
@@ -127,8 +127,8 @@ def _allow_suites(context: ssl.SSLContext, options: TlsOptions) -> None:
         context.set_ciphers(":".join(suites))
     except ssl.SSLError:
         raise ConfigError(
-            f"cannot use kafka.ssl.cipher.suites: {ssl.OPENSSL_VERSION} has none of them ({', '.join(suites)}). List "
-            "suites that it has, or leave the option out"
+            f"cannot use {options.servers.prefix}cipher.suites: {ssl.OPENSSL_VERSION} has none of them "
+            f"({', '.join(suites)}). List suites that it has, or leave the option out"
         ) from None
 
 

@@ -10,7 +10,7 @@ import ssl
 from typing import Final
 
 from streamgroup.errors import TlsError
-from streamgroup.options.tls import TlsOptions
+from streamgroup.options.tls import BROKERS, Servers, TlsOptions
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21, 27})
@@ -42,10 +42,10 @@ _PLAINTEXT: Final = frozenset(
     }
 )
 _NO_COMMON: Final = {
-    "TLSV1_ALERT_PROTOCOL_VERSION": "kafka.ssl.enabled.protocols",
-    "UNSUPPORTED_PROTOCOL": "kafka.ssl.enabled.protocols",
-    "NO_PROTOCOLS_AVAILABLE": "kafka.ssl.enabled.protocols",
-    "TLSV1_ALERT_INSUFFICIENT_SECURITY": "kafka.ssl.cipher.suites",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "enabled.protocols",
+    "UNSUPPORTED_PROTOCOL": "enabled.protocols",
+    "NO_PROTOCOLS_AVAILABLE": "enabled.protocols",
+    "TLSV1_ALERT_INSUFFICIENT_SECURITY": "cipher.suites",
 }
 _CLIENT_CERTIFICATE: Final = frozenset(
     {
@@ -66,7 +66,7 @@ _CLIENT_CERTIFICATE: Final = frozenset(
 def refusal(error: OSError, peer: str, host: str, options: TlsOptions) -> TlsError | None:
     """Return the error of a handshake with `peer` that no retry mends; None for a failed connection.
 
-    `host` is the name that the broker's certificate must have.
+    `host` is the name that the server's certificate must have.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         cause, next_step = _distrust(error, host, options)
@@ -76,89 +76,97 @@ def refusal(error: OSError, peer: str, host: str, options: TlsOptions) -> TlsErr
         cause, next_step = _of_reason(reason, options)
     else:
         return None
-    return tls_error(peer, cause, next_step)
+    return tls_error(peer, cause, next_step, options.servers)
 
 
-def tls_error(peer: str, cause: str, next_step: str) -> TlsError:
+def tls_error(peer: str, cause: str, next_step: str, servers: Servers = BROKERS) -> TlsError:
     """Return the error of a handshake with `peer`, with the name of this machine."""
-    return TlsError(f"TLS handshake of host {socket.gethostname()} with broker {peer} failed: {cause}. {next_step}")
+    return TlsError(
+        f"TLS handshake of host {socket.gethostname()} with {servers.noun} {peer} failed: {cause}. {next_step}"
+    )
 
 
-def suite_refusal(peer: str, suite: str) -> TlsError:
-    """Return the error for a broker that has chosen a suite of TLS 1.3 that the options do not list."""
+def suite_refusal(peer: str, suite: str, servers: Servers = BROKERS) -> TlsError:
+    """Return the error for a server that has chosen a suite of TLS 1.3 that the options do not list."""
     return tls_error(
         peer,
-        f"the broker has chosen the cipher suite {suite}, which kafka.ssl.cipher.suites does not list",
-        "Add it, or set kafka.ssl.enabled.protocols=TLSv1.2 and list suites of TLS 1.2",
+        f"the {servers.noun} has chosen the cipher suite {suite}, which {servers.prefix}cipher.suites does not list",
+        f"Add it, or set {servers.prefix}enabled.protocols=TLSv1.2 and list suites of TLS 1.2",
+        servers,
     )
 
 
 def _distrust(error: ssl.SSLCertVerificationError, host: str, options: TlsOptions) -> tuple[str, str]:
-    """Return why the broker's certificate is not trusted, and the next step."""
-    message = error.verify_message.rstrip(".")
+    """Return why the server's certificate is not trusted, and the next step."""
+    message, servers = error.verify_message.rstrip("."), options.servers
     if error.verify_code in _OTHER_HOST:
         return (
             f"the certificate is not valid for the host name {host!r}",
-            "Correct the names in the certificate (subjectAltName) or the broker's advertised.listeners. An empty "
-            "kafka.ssl.endpoint.identification.algorithm switches the verification of host names off",
+            f"Correct the names in the certificate (subjectAltName) or {servers.addresses}. An empty "
+            f"{servers.prefix}endpoint.identification.algorithm switches the verification of host names off",
         )
     if error.verify_code == _EXPIRED:
         return (
-            f"the broker's certificate or that of its authority is not valid any more ({message})",
+            f"the {servers.noun}'s certificate or that of its authority is not valid any more ({message})",
             "Renew it, and check the clock of this host",
         )
     if error.verify_code == _NOT_YET_VALID:
         return (
-            f"the broker's certificate or that of its authority is not valid yet ({message})",
+            f"the {servers.noun}'s certificate or that of its authority is not valid yet ({message})",
             "Check the clock of this host",
         )
     if error.verify_code in _UNKNOWN_AUTHORITY:
-        return f"the authority of the broker's certificate is unknown ({message})", _how_to_trust(options)
-    return f"the broker's certificate is not trusted ({message})", _how_to_trust(options)
+        return f"the authority of the {servers.noun}'s certificate is unknown ({message})", _how_to_trust(options)
+    return f"the {servers.noun}'s certificate is not trusted ({message})", _how_to_trust(options)
 
 
 def _how_to_trust(options: TlsOptions) -> str:
+    prefix = options.servers.prefix
     if options.truststore_certificates is not None:
-        return "Add the authority's certificate to kafka.ssl.truststore.certificates"
+        return f"Add the authority's certificate to {prefix}truststore.certificates"
     if options.truststore_location is not None:
         return (
-            "Add the authority's certificate to the file of kafka.ssl.truststore.location "
+            f"Add the authority's certificate to the file of {prefix}truststore.location "
             f"({options.truststore_location})"
         )
     return (
-        "No trust store is set, so the certificates of the operating system count. Set kafka.ssl.truststore.location "
-        "to a file with the authority's certificate"
+        "No trust store is set, so the certificates of the operating system count. Set "
+        f"{prefix}truststore.location to a file with the authority's certificate"
     )
 
 
 def _of_reason(reason: str, options: TlsOptions) -> tuple[str, str]:
     """Return the cause and the next step for a reason of OpenSSL, such as the name of an alert."""
+    servers, prefix = options.servers, options.servers.prefix
     if reason in _PLAINTEXT:
-        return (
-            f"the listener speaks plaintext ({reason})",
-            "Set kafka.security.protocol=PLAINTEXT, or the port of the TLS listener",
-        )
+        return f"the listener speaks plaintext ({reason})", servers.without_tls
     if reason in _CLIENT_CERTIFICATE and not options.has_keystore:
-        return f"the broker demands a client certificate ({reason})", _SET_KEYSTORE
+        return f"the {servers.noun} demands a client certificate ({reason})", _set_keystore(prefix)
     if reason in _CLIENT_CERTIFICATE:
         return (
-            f"the broker refuses the client certificate ({reason})",
-            "Check that it is valid, and that its authority is in the broker's ssl.truststore. The client's own is in "
-            "kafka.ssl.keystore.location or kafka.ssl.keystore.certificate.chain",
+            f"the {servers.noun} refuses the client certificate ({reason})",
+            f"Check that it is valid, and that its authority is in the {servers.noun}'s ssl.truststore. The client's "
+            f"own is in {prefix}keystore.location or {prefix}keystore.certificate.chain",
         )
     if reason in _NO_COMMON:
-        option = _NO_COMMON[reason]
+        name = _NO_COMMON[reason]
         return (
-            f"client and broker have no version or cipher suite in common ({reason})",
-            f"Compare {option} with the broker's {option.removeprefix('kafka.')}",
+            f"client and {servers.noun} have no version or cipher suite in common ({reason})",
+            f"Compare {prefix}{name} with the {servers.noun}'s ssl.{name}",
         )
     if reason in ("SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_HANDSHAKE_FAILURE"):
-        certificate = "" if options.has_keystore else f", or the broker demands a client certificate. {_SET_KEYSTORE}"
+        demanded = f", or the {servers.noun} demands a client certificate. {_set_keystore(prefix)}"
+        certificate = "" if options.has_keystore else demanded
         return (
-            f"the broker refuses what the client offers ({reason})",
-            "Compare kafka.ssl.enabled.protocols and kafka.ssl.cipher.suites with those of the broker" + certificate,
+            f"the {servers.noun} refuses what the client offers ({reason})",
+            f"Compare {prefix}enabled.protocols and {prefix}cipher.suites with those of the {servers.noun}"
+            + certificate,
         )
-    return f"OpenSSL reports {reason}", "Compare the options of kafka.ssl.* with the ssl.* properties of the broker"
+    return (
+        f"OpenSSL reports {reason}",
+        f"Compare the options of {prefix}* with the ssl.* properties of the {servers.noun}",
+    )
 
 
-_SET_KEYSTORE = "Set kafka.ssl.keystore.location, or kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain"
+def _set_keystore(prefix: str) -> str:
+    return f"Set {prefix}keystore.location, or {prefix}keystore.key and {prefix}keystore.certificate.chain"

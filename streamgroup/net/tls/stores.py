@@ -46,18 +46,19 @@ class Identity:
 
 
 class _Origin(NamedTuple):
-    """Where material comes from: the option without its prefix `kafka.ssl.`, and the file if there is one."""
+    """Where material comes from: the option without its prefix, the prefix, and the file if there is one."""
 
     option: str
+    prefix: str
     path: str | None = None
 
     def __str__(self) -> str:
         file = "" if self.path is None else f", file {self.path}"
-        return f"option kafka.ssl.{self.option} on host {socket.gethostname()}{file}"
+        return f"option {self.prefix}{self.option} on host {socket.gethostname()}{file}"
 
     @property
     def type_option(self) -> str:
-        return f"kafka.ssl.{self.option.partition('.')[0]}.type"
+        return f"{self.prefix}{self.option.partition('.')[0]}.type"
 
     def problem(self, what: str, cause: str, next_step: str) -> ConfigError:
         return ConfigError(f"cannot use {what} of {self}: {cause}. {next_step}")
@@ -73,12 +74,13 @@ def trusted_certificates(options: TlsOptions) -> bytes | None:
 
     Raises ConfigError.
     """
+    prefix = options.servers.prefix
     if options.truststore_certificates is not None:
-        origin = _Origin("truststore.certificates")
-        text = options.truststore_certificates.reveal("kafka.ssl.truststore.certificates")
+        origin = _Origin("truststore.certificates", prefix)
+        text = options.truststore_certificates.reveal(f"{prefix}truststore.certificates")
         certificates = _certificates(blocks_of(text), origin, _TRUST)
     elif options.truststore_location is not None:
-        origin = _Origin("truststore.location", options.truststore_location)
+        origin = _Origin("truststore.location", prefix, options.truststore_location)
         data = _read(origin, _TRUST)
         if _is_pem(data, options.truststore_type, origin, _TRUST):
             certificates = _certificates(blocks_of(data.decode("utf-8", "replace")), origin, _TRUST)
@@ -97,15 +99,16 @@ def client_identity(options: TlsOptions, now: datetime) -> Identity | None:
 
     Raises ConfigError, also if the certificate has expired or does not belong to the key.
     """
+    prefix = options.servers.prefix
     if options.keystore_key is not None and options.keystore_certificate_chain is not None:
-        origin = _Origin("keystore.certificate.chain")
-        key_origin = _Origin("keystore.key")
-        keys = blocks_of(options.keystore_key.reveal("kafka.ssl.keystore.key"))
-        chain_text = options.keystore_certificate_chain.reveal("kafka.ssl.keystore.certificate.chain")
+        origin = _Origin("keystore.certificate.chain", prefix)
+        key_origin = _Origin("keystore.key", prefix)
+        keys = blocks_of(options.keystore_key.reveal(f"{prefix}keystore.key"))
+        chain_text = options.keystore_certificate_chain.reveal(f"{prefix}keystore.certificate.chain")
         key = _private_key(keys, options.key_password, key_origin)
         chain = _certificates(blocks_of(chain_text), origin, _CERTIFICATE)
     elif options.keystore_location is not None:
-        origin = _Origin("keystore.location", options.keystore_location)
+        origin = _Origin("keystore.location", prefix, options.keystore_location)
         key, chain = _from_file(options, origin)
     else:
         return None
@@ -137,12 +140,12 @@ def _check_key_password(options: TlsOptions, origin: _Origin) -> None:
     """Refuse a key with a password of its own, which Java's PKCS12 does not have either."""
     if options.key_password is None or options.keystore_password is None:
         return
-    of_key = options.key_password.reveal("kafka.ssl.key.password")
-    if of_key != options.keystore_password.reveal("kafka.ssl.keystore.password"):
+    of_key = options.key_password.reveal(f"{origin.prefix}key.password")
+    if of_key != options.keystore_password.reveal(f"{origin.prefix}keystore.password"):
         raise origin.problem(
             _KEY,
-            "kafka.ssl.key.password differs from kafka.ssl.keystore.password, and PKCS12 has one password",
-            "Leave kafka.ssl.key.password out",
+            f"{origin.prefix}key.password differs from {origin.prefix}keystore.password, and PKCS12 has one password",
+            f"Leave {origin.prefix}key.password out",
         )
 
 
@@ -185,12 +188,12 @@ def _conversion(origin: _Origin) -> str:
     source, target = Path(origin.path), Path(origin.path).with_suffix(".p12")
     return (
         f"Convert it: keytool -importkeystore -srckeystore {shlex.quote(str(source))} -srcstoretype JKS -destkeystore "
-        f"{shlex.quote(str(target))} -deststoretype PKCS12. Then set kafka.ssl.{origin.option}={target}"
+        f"{shlex.quote(str(target))} -deststoretype PKCS12. Then set {origin.prefix}{origin.option}={target}"
     )
 
 
 def _pkcs12(data: bytes, password: Secret | None, option: str, origin: _Origin, what: str) -> Any:
-    revealed = None if password is None else password.reveal(f"kafka.ssl.{option}").encode()
+    revealed = None if password is None else password.reveal(f"{origin.prefix}{option}").encode()
     try:
         return pkcs12.load_pkcs12(data, revealed)
     except (ValueError, UnsupportedAlgorithm) as error:
@@ -206,7 +209,7 @@ def _pkcs12(data: bytes, password: Secret | None, option: str, origin: _Origin, 
                 what, "its encryption is not supported", "Write the store again with keytool of Java 17 or later"
             ) from None
         cause = "wrong password, or a damaged file" if revealed is not None else "it has a password"
-        raise origin.problem(what, cause, f"Check kafka.ssl.{option}") from None
+        raise origin.problem(what, cause, f"Check {origin.prefix}{option}") from None
 
 
 def _certificates(blocks: list[Block], origin: _Origin, what: str) -> list[x509.Certificate]:
@@ -221,16 +224,21 @@ def _private_key(blocks: list[Block], password: Secret | None, origin: _Origin) 
     block = next((block for block in blocks if block.is_private_key), None)
     if block is None:
         raise origin.problem(_KEY, "there is no private key in it", "Add the block BEGIN PRIVATE KEY")
+    option = f"{origin.prefix}key.password"
     is_encrypted = "ENCRYPTED" in block.label or "ENCRYPTED" in block.body
     if is_encrypted and password is None:
-        raise origin.problem(_KEY, "it is encrypted, and no password is set", "Set kafka.ssl.key.password")
-    revealed = password.reveal("kafka.ssl.key.password").encode() if is_encrypted and password is not None else None
+        raise origin.problem(_KEY, "it is encrypted, and no password is set", f"Set {option}")
+    revealed = (
+        password.reveal(f"{origin.prefix}key.password").encode() if is_encrypted and password is not None else None
+    )
     try:
         return serialization.load_pem_private_key(block.canonical(), revealed)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         # The cause is left out, since it may quote the key.
         if is_encrypted:
-            raise origin.problem(_KEY, "wrong password, or a damaged key", "Check kafka.ssl.key.password") from None
+            raise origin.problem(
+                _KEY, "wrong password, or a damaged key", f"Check {origin.prefix}key.password"
+            ) from None
         raise origin.problem(_KEY, "the key is damaged or of an unknown kind", "Write it as PKCS8") from None
 
 
