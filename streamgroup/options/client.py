@@ -72,7 +72,7 @@ _CONNECTION: tuple[Option, ...] = (
     ),
 )
 
-_TLS: tuple[Option, ...] = (
+TLS: tuple[Option, ...] = (
     used(
         "ssl.enabled.protocols",
         "Versions of TLS that the client offers.",
@@ -165,7 +165,7 @@ _TLS: tuple[Option, ...] = (
     ),
 )
 
-CLIENT: tuple[Option, ...] = (*_CONNECTION, *_TLS, *SASL)
+CLIENT: tuple[Option, ...] = (*_CONNECTION, *TLS, *SASL)
 
 CLIENT_REFUSED: tuple[Option, ...] = (
     refused(

@@ -357,7 +357,6 @@ BATCH_ENDS = _offsets(("latest",), "a batch read cannot end at the earliest offs
 ISOLATION = choice({"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED})
 NO_MATCH = choice({"error": False, "latest": True})
 STORAGE = choice({storage.value: storage for storage in OffsetsStorage})
-ACL = choice({"open": False, "creator": True})
 MODE = choice({mode.value: mode for mode in GroupMode})
 PROTOCOL = choice(
     {"classic": "classic"}, {"consumer": "the group protocol of KIP-848 is not supported yet. Use classic"}
@@ -374,6 +373,13 @@ TOPIC = Kind("text", lambda text: _topic(_text(text)))
 
 # -- security ----------------------------------------------------------------------------------------------------------
 
+ZOOKEEPER_SASL = choice(
+    {"digest-md5": "DIGEST-MD5"},
+    {
+        "gssapi": "the client of ZooKeeper has no Kerberos. Use DIGEST-MD5, the scheme digest (zookeeper.username "
+        "alone), or a client certificate"
+    },
+)
 SECURITY = choice({name.lower(): name for name in (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)})
 _KAFKA_HANDLERS = "org.apache.kafka.common.security.oauthbearer."
 

@@ -69,7 +69,7 @@ def _read(options: Mapping[str, str], *, streaming: bool) -> tuple[_Reading, Sub
     for key, text in sorted(options.items(), key=lambda item: item[0].lower()):
         reading.take(key, str(text))
     subscription = reading.subscription()
-    registry = zookeeper.section(reading.values, reading.given, reading.problems)
+    registry = zookeeper.section(reading.values, reading.given, reading.problems, reading.notes)
     parsed = {
         "client": reading.client(registry),
         "fetch": reading.section("fetch", FetchOptions),

@@ -33,7 +33,8 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     for key, text in sorted(options.items(), key=lambda item: item[0].lower()):
         if key.lower() not in _OF_SPARK:
             reading.take(key, str(text))
-    client = reading.located(reading.client(zookeeper.section(reading.values, reading.given, reading.problems)))
+    registry = zookeeper.section(reading.values, reading.given, reading.problems, reading.notes)
+    client = reading.located(reading.client(registry))
     producer = reading.producer(client)
     if reading.problems or client is None:
         raise ConfigError(all_together(reading.problems))

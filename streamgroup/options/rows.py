@@ -101,6 +101,7 @@ SECTIONS: dict[str, Any] = {
     "group": GroupOptions,
     "source": SourceOptions,
     "zookeeper": ZooKeeperOptions,
+    "zookeeper_tls": TlsOptions,
     "producer": ProducerOptions,
     "sink": SinkOptions,
 }

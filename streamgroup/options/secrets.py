@@ -69,5 +69,5 @@ def is_reference(text: str) -> bool:
 
 def is_secret(name: str) -> bool:
     """Return whether the value of an option may be secret. Unknown options count too: users misspell secret ones."""
-    lower = name.lower().removeprefix("kafka.")
+    lower = name.lower().removeprefix("kafka.").removeprefix("zookeeper.")
     return (any(mark in lower for mark in _MARKS) or lower.startswith(_PREFIXES)) and lower not in _SHOWN

@@ -81,7 +81,9 @@ _DOCS = {
 
 SINK_ZOOKEEPER: tuple[Option, ...] = tuple(
     Option(option.name, scope=Scope.NONE, why="a write creates no nodes in ZooKeeper")
-    if option.name == "zookeeper.acl"
+    if option.name == "zookeeper.set.acl"
+    else option
+    if not option.scope
     else dataclasses.replace(option, scope=Scope.WRITE, doc=_DOCS.get(option.name, option.doc))
     for option in ZOOKEEPER
 )

@@ -25,9 +25,13 @@ class ZooKeeperOptions:
     """`/kafka` for `zk1:2181,zk2:2181/kafka`; empty without a chroot."""
     session_timeout_ms: int = 6_000
     connection_timeout_ms: int = 6_000
+    tls: TlsOptions | None = None
+    """How to secure the connections; None without TLS."""
     username: str = ""
     password: Secret | None = None
-    """The password of `username` for digest authentication."""
+    """The password of `username`."""
+    sasl_mechanism: str = ""
+    """The SASL mechanism of `username`: DIGEST-MD5; empty for ZooKeeper's scheme digest."""
     creator_only: bool = False
     """Whether only this user may write the nodes that a member creates. Everybody may read them."""
 

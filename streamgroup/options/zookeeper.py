@@ -1,20 +1,62 @@
 """The table of ZooKeeper's options (`zookeeper.*`), and how they change the options of a group.
 
-Names and defaults are those of Kafka's old consumers.
+Names and defaults are those of Kafka's old consumers, and of the brokers' own client of ZooKeeper (KIP-515).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from streamgroup.options import kinds
-from streamgroup.options.rows import Option
+from streamgroup.options.client import TLS
+from streamgroup.options.rows import Effect, Option, Scope
+from streamgroup.options.tls import BROKERS, PEM, ZOOKEEPERS, TlsOptions, contradictions, warnings
 from streamgroup.options.types import GroupOptions, OffsetsStorage, ZooKeeperOptions
 
 CONNECT = "zookeeper.connect"
+ENABLE = "zookeeper.ssl.client.enable"
 PREFIX = "zookeeper."
+_TLS_SECTION = "zookeeper_tls"
+_STORE_TYPES = ("truststore.type", "keystore.type")
+
+_DOCS = {
+    "endpoint.identification.algorithm": (
+        "How the client verifies that a server's certificate is valid for its host name in `zookeeper.connect`. An "
+        "empty value switches the verification off, and the log warns."
+    ),
+    "truststore.type": "Format of the trusted certificates. JKS files are refused, with the command to convert.",
+    "truststore.location": (
+        "Path of the file with the certificates to trust, on the driver. By default the client trusts what the "
+        "operating system trusts."
+    ),
+    "keystore.type": "Format of the client's key and certificate.",
+    "keystore.location": (
+        "Path of the file with the client's private key and certificate chain, on the driver. ZooKeeper knows a client "
+        "by the certificate's subject."
+    ),
+    "keystore.certificate.chain": (
+        "The client's certificate as PEM, then those of its authorities. Belongs to `zookeeper.ssl.keystore.key`."
+    ),
+}
+"""The descriptions of TLS options that differ from those for brokers, by the name without the prefix."""
+
+
+def _tls_rows() -> Iterator[Option]:
+    """Yield the rows of `zookeeper.ssl.*`: those of `kafka.ssl.*` with another prefix."""
+    for row in TLS:
+        name = row.name.removeprefix(BROKERS.prefix)
+        yield dataclasses.replace(
+            row,
+            name=ZOOKEEPERS.prefix + name,
+            doc=_DOCS.get(name, row.doc),
+            target=f"{_TLS_SECTION}.{row.target.partition('.')[2]}",
+            default="`PEM` for a file `.pem` or options with PEM, else `PKCS12`"
+            if name in _STORE_TYPES
+            else row.default,
+        )
+
 
 ZOOKEEPER: tuple[Option, ...] = (
     Option(
@@ -42,7 +84,8 @@ ZOOKEEPER: tuple[Option, ...] = (
     ),
     Option(
         "zookeeper.username",
-        "User for ZooKeeper's digest authentication. Requires `zookeeper.password`.",
+        "User for ZooKeeper's scheme `digest`, or for SASL with `zookeeper.sasl.mechanism`. Requires "
+        "`zookeeper.password`.",
         kinds.TEXT,
         "zookeeper.username",
         "none",
@@ -55,17 +98,48 @@ ZOOKEEPER: tuple[Option, ...] = (
         "zookeeper.password",
     ),
     Option(
-        "zookeeper.acl",
-        "Write access to the nodes that a member creates: for everybody (`open`), or for the user only (`creator`). "
-        "Everybody may read them. With `creator`, all consumers of the group need the same user.",
-        kinds.ACL,
+        "zookeeper.sasl.mechanism",
+        "`DIGEST-MD5` authenticates the user by SASL, for servers with a JAAS section `Server`. By default the client "
+        "uses ZooKeeper's scheme `digest`.",
+        kinds.ZOOKEEPER_SASL,
+        "zookeeper.sasl_mechanism",
+        "none",
+    ),
+    Option(
+        "zookeeper.set.acl",
+        "Whether only the user, or the client certificate's subject, may write the nodes that a member creates. "
+        "Everybody may read them. If `true`, all consumers of the group need the same identity.",
+        kinds.BOOLEAN,
         "zookeeper.creator_only",
-        "`open`",
+    ),
+    Option(
+        ENABLE,
+        "Whether the connections to ZooKeeper use TLS. `zookeeper.connect` then has the port of the servers' TLS "
+        "listener (`secureClientPort`).",
+        kinds.BOOLEAN,
+        default="`false`",
+    ),
+    *_tls_rows(),
+    Option(
+        "zookeeper.clientCnxnSocket",
+        scope=Scope.NONE,
+        why="it names a Java class. 'zookeeper.ssl.client.enable' alone says whether connections use TLS",
+    ),
+    *(
+        Option(
+            f"zookeeper.ssl.{name}.enable",
+            scope=Scope.NONE,
+            elsewhere=Effect.REFUSED,
+            why="OpenSSL does not check here whether certificates are revoked. Leave the option out",
+        )
+        for name in ("crl", "ocsp")
     ),
 )
 
 
-def section(values: Mapping[str, Any], given: Collection[str], problems: list[str]) -> ZooKeeperOptions | None:
+def section(
+    values: Mapping[str, Any], given: Collection[str], problems: list[str], notes: list[str]
+) -> ZooKeeperOptions | None:
     """Return the section, or None without `zookeeper.connect`. `values` has the parsed values by option name."""
     if CONNECT not in values:
         named = [name for name in sorted(given) if name.startswith(PREFIX) and name != CONNECT]
@@ -75,16 +149,49 @@ def section(values: Mapping[str, Any], given: Collection[str], problems: list[st
             )
         return None
     servers, chroot = values[CONNECT]
-    rest = {o.target.partition(".")[2]: values[o.name] for o in ZOOKEEPER if o.target and o.name in values}
-    options = ZooKeeperOptions(servers, chroot, **rest)
+    rest = _fields("zookeeper", values)
+    options = ZooKeeperOptions(servers, chroot, tls=_tls(values, given, problems, notes), **rest)
     if "connection_timeout_ms" not in rest:  # as in Kafka's old consumers
         options = dataclasses.replace(options, connection_timeout_ms=options.session_timeout_ms)
     if bool(options.username) != (options.password is not None):
         problems.append(
             "zookeeper.username and zookeeper.password require each other: only one of them is set. Set both or none"
         )
-    if options.creator_only and not options.username:
-        problems.append("zookeeper.acl=creator requires a user. Set zookeeper.username and zookeeper.password")
+    if options.creator_only and not options.username and not (options.tls and options.tls.has_keystore):
+        problems.append(
+            "zookeeper.set.acl=true requires an identity. Set zookeeper.username and zookeeper.password, or a client "
+            f"certificate: {ZOOKEEPERS.prefix}keystore.location"
+        )
+    if options.sasl_mechanism and not options.username:
+        problems.append("zookeeper.sasl.mechanism requires a user. Set zookeeper.username and zookeeper.password")
+    if options.username and not options.sasl_mechanism and options.tls is None:
+        notes.append(
+            "the connection to ZooKeeper is without TLS: everybody on the way can read zookeeper.password. Set "
+            f"{ENABLE}=true"
+        )
+    return options
+
+
+def _fields(section_name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parsed values of a section's options by the field."""
+    targets = ((option.name, *option.target.split(".", 1)) for option in ZOOKEEPER if option.target)
+    return {field: values[name] for name, of, field in targets if of == section_name and name in values}
+
+
+def _tls(values: Mapping[str, Any], given: Collection[str], problems: list[str], notes: list[str]) -> TlsOptions | None:
+    """Return how to secure the connections; None without TLS, whose options then have no effect."""
+    if not values.get(ENABLE, False):
+        unused = sorted(name for name in given if name.startswith(ZOOKEEPERS.prefix) and name != ENABLE)
+        if unused:
+            problems.append(f"cannot use {', '.join(unused)}: the connection has no TLS. Set {ENABLE}=true")
+        return None
+    fields = _fields(_TLS_SECTION, values)
+    for store, inline in (("truststore", "truststore_certificates"), ("keystore", "keystore_key")):
+        is_pem = inline in fields or str(fields.get(f"{store}_location", "")).lower().endswith(".pem")
+        fields.setdefault(f"{store}_type", PEM if is_pem else "PKCS12")
+    options = TlsOptions(servers=ZOOKEEPERS, **fields)
+    problems += contradictions(options)
+    notes += warnings(options)
     return options
 
 

@@ -76,6 +76,25 @@ def test_one_option_in_two_spellings_is_an_error() -> None:
 
 # -- every used option sets its field ----------------------------------------------------------------------------------
 
+ZOOKEEPER_TLS = {
+    f"zookeeper.ssl.{name}": example
+    for name, example in {
+        "enabled.protocols": ("TLSv1.3", ("TLSv1.3",)),
+        "protocol": ("tlsv1.2", "TLSv1.2"),
+        "cipher.suites": ("TLS_AES_128_GCM_SHA256", ("TLS_AES_128_GCM_SHA256",)),
+        "endpoint.identification.algorithm": ("", ""),
+        "truststore.type": ("pem", "PEM"),
+        "truststore.location": ("/t.p12", "/t.p12"),
+        "truststore.password": ("env:T", Secret("env:T")),
+        "truststore.certificates": ("file:/ca.pem", Secret("file:/ca.pem")),
+        "keystore.type": ("pem", "PEM"),
+        "keystore.location": ("/k.pem", "/k.pem"),
+        "keystore.password": ("env:K", Secret("env:K")),
+        "keystore.key": ("env:KEY", Secret("env:KEY")),
+        "keystore.certificate.chain": ("env:CHAIN", Secret("env:CHAIN")),
+        "key.password": ("env:P", Secret("env:P")),
+    }.items()
+}
 EXAMPLES = {
     "failOnDataLoss": ("False", False),
     "includeHeaders": (" TRUE ", True),
@@ -145,9 +164,23 @@ EXAMPLES = {
     "zookeeper.connection.timeout.ms": ("700", 700),
     "zookeeper.username": ("bob", "bob"),
     "zookeeper.password": ("env:ZK", Secret("env:ZK")),
-    "zookeeper.acl": ("creator", True),
+    "zookeeper.sasl.mechanism": ("digest-md5", "DIGEST-MD5"),
+    "zookeeper.set.acl": ("true", True),
+    **ZOOKEEPER_TLS,
 }
 IN_ZOOKEEPER = {"zookeeper.connect": "zk1", "zookeeper.username": "bob", "zookeeper.password": "p"}
+ZOOKEEPER_WITH_TLS = {"zookeeper.connect": "zk1", "zookeeper.ssl.client.enable": "true"}
+ZOOKEEPER_STORES = {
+    **ZOOKEEPER_WITH_TLS,
+    "zookeeper.ssl.truststore.location": "/t.p12",
+    "zookeeper.ssl.keystore.location": "/k.p12",
+    "zookeeper.ssl.keystore.password": "env:K",
+}
+ZOOKEEPER_PEM = {
+    **ZOOKEEPER_WITH_TLS,
+    "zookeeper.ssl.keystore.key": "env:KEY",
+    "zookeeper.ssl.keystore.certificate.chain": "env:CHAIN",
+}
 STORED = {"zookeeper.connect": "zk1", "kafka.offsets.storage": "kafka"}
 WITH_TLS = {"kafka.security.protocol": "SSL"}
 TRUST_IN_PEM = {**WITH_TLS, "kafka.ssl.truststore.type": "PEM"}
@@ -162,6 +195,11 @@ NEEDS = {
     "zookeeper": IN_ZOOKEEPER,
     "kafka.dual.commit.enabled": STORED,
     "tls": WITH_TLS,
+    "zookeeper_tls": ZOOKEEPER_WITH_TLS,
+    "zookeeper.ssl.truststore.password": ZOOKEEPER_STORES,
+    "zookeeper.ssl.keystore.password": ZOOKEEPER_STORES,
+    "zookeeper.ssl.keystore.key": ZOOKEEPER_PEM,
+    "zookeeper.ssl.keystore.certificate.chain": ZOOKEEPER_PEM,
     "kafka.ssl.truststore.password": {**STORES, "kafka.ssl.keystore.password": "env:K"},
     "kafka.ssl.truststore.certificates": TRUST_IN_PEM,
     "kafka.ssl.keystore.location": {**WITH_TLS, "kafka.ssl.keystore.password": "env:K"},
@@ -179,7 +217,13 @@ def test_a_value_reaches_its_field(name: str) -> None:
     section, _, field = OPTIONS[name.lower()].target.partition(".")
     needed = NEEDS.get(name) or NEEDS.get(section) or {}
     options = parse_source({**STREAM, **needed, name: text}, streaming=True)
-    sections = {"source": options, "zookeeper": options.client.zookeeper, "tls": options.client.tls}
+    registry = options.client.zookeeper
+    sections = {
+        "source": options,
+        "zookeeper": registry,
+        "tls": options.client.tls,
+        "zookeeper_tls": registry and registry.tls,
+    }
     assert getattr(sections.get(section) or getattr(options, section), field) == value
 
 

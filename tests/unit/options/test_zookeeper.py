@@ -149,19 +149,20 @@ def test_offsets_are_stored_in_zookeeper_only_if_it_is_set() -> None:
 
 
 def test_user_and_password_require_each_other() -> None:
-    options = drain(zookeeper__username="bob", zookeeper__password="hunter2", zookeeper__acl="creator").client.zookeeper
+    given = {"zookeeper__username": "bob", "zookeeper__password": "hunter2", "zookeeper__set__acl": "true"}
+    options = drain(**given).client.zookeeper
     assert (options.username, options.password, options.creator_only) == ("bob", Secret("hunter2"), True)
     for half in ({"zookeeper__username": "bob"}, {"zookeeper__password": "hunter2"}):
         with pytest.raises(ConfigError, match="require each other") as caught:
             drain(**half)
         assert "hunter2" not in str(caught.value)
-    with pytest.raises(ConfigError, match="creator requires a user"):
-        drain(zookeeper__acl="creator")
+    with pytest.raises(ConfigError, match=r"zookeeper\.set\.acl=true requires an identity"):
+        drain(zookeeper__set__acl="true")
 
 
 def test_zookeeper_options_without_its_address_are_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"cannot use zookeeper.acl: zookeeper.connect is not set"):
-        drain(zookeeper__connect=None, kafka__bootstrap__servers="b:1", zookeeper__acl="open")
+    with pytest.raises(ConfigError, match=r"cannot use zookeeper.set.acl: zookeeper.connect is not set"):
+        drain(zookeeper__connect=None, kafka__bootstrap__servers="b:1", zookeeper__set__acl="false")
 
 
 @pytest.mark.parametrize(
