@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from streamgroup.errors import ConfigError
+from streamgroup.testing.directories import write_private
 from streamgroup.testing.jars import resolve
 from streamgroup.testing.java import java_command, logging_jars, pyspark_jar_files, write_log4j2
 from streamgroup.testing.node import properties_text
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import zookeeper_serves
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, on_free_ports
+
+if TYPE_CHECKING:
+    from streamgroup.testing.security.certificates import Authority, Identity
+    from streamgroup.testing.security.zookeeper import ZooKeeperSecurity
 
 JVM_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -36,6 +41,11 @@ class ZooKeeperServer:
     `tick_time_ms` bounds session timeouts: 2 to 20 ticks. A given `data_dir` is kept and can be started again. Without
     one the data lie in a temporary directory, which is removed with the server unless its start failed. `version` is
     3.3.6, or None for PySpark's.
+
+    `security="SSL"` adds a TLS listener to the plaintext one. Certificates and passwords are made at the start, and
+    `client_options` are the options of a client. With `mutual_tls` clients of that listener need certificates. With
+    `sasl` the server knows `users` (`client` by default) for DIGEST-MD5. `server_identity` makes another
+    certificate for the server from its authority.
     """
 
     def __init__(
@@ -48,11 +58,26 @@ class ZooKeeperServer:
         start_timeout_s: float = START_TIMEOUT_S,
         detached: bool = False,
         version: str | None = None,
+        security: str | None = None,
+        mutual_tls: bool = False,
+        sasl: bool = False,
+        users: Sequence[str] | None = None,
+        server_identity: Callable[[Authority], Identity] | None = None,
     ) -> None:
         if version is not None and version not in VERSIONS_APART:
             raise ConfigError(
                 f"unsupported ZooKeeper {version}: available are {', '.join(VERSIONS_APART)} and PySpark's"
             )
+        if security not in (None, "SSL"):
+            raise ConfigError(f"invalid security={security!r}: expected SSL")
+        if security is None and (mutual_tls or sasl or users or server_identity):
+            raise ConfigError("invalid mutual_tls, sasl, users or server_identity without security: add security='SSL'")
+        if security is not None and version is not None:
+            raise ConfigError(f"invalid security={security!r} with version {version}: ZooKeeper has TLS since 3.5")
+        self._secured = security is not None
+        self._mutual_tls, self._sasl, self._users = mutual_tls, sasl, users
+        self._server_identity = server_identity
+        self._security: ZooKeeperSecurity | None = None
         self._version = version
         self._tick_time_ms = tick_time_ms
         self._fixed_port = port
@@ -69,6 +94,21 @@ class ZooKeeperServer:
         """`host:port`."""
         self._started()
         return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def security(self) -> ZooKeeperSecurity:
+        """The clients, certificates and files of a secured server."""
+        self._started()
+        if self._security is None:
+            raise ConfigError("this ZooKeeperServer has no security: start it with security='SSL'")
+        return self._security
+
+    @property
+    def client_options(self) -> dict[str, str]:
+        """The options of Spark's sources for a client: its address, and the security of the first of `users`."""
+        if not self._secured:
+            return {"zookeeper.connect": self.connect_string}
+        return self.security.client_options()
 
     @property
     def configuration(self) -> Path:
@@ -94,8 +134,14 @@ class ZooKeeperServer:
             raise ConfigError(f"cannot start ZooKeeper: it already runs at {self.connect_string}")
         self._dir = home = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-zookeeper-"))
 
+        if self._secured:
+            self._security = self._new_security(home)
+
         def start_process() -> None:
-            self.port = self._fixed_port or free_ports(1)[0]
+            free, secure = free_ports(2)
+            self.port = self._fixed_port or free
+            if self._security is not None:
+                self._security.port = secure
             self._process = self._make_process(home, self.port)
             self._process.start()
 
@@ -136,11 +182,26 @@ class ZooKeeperServer:
             raise ConfigError("this ZooKeeperServer is not started: use it in a `with` statement, or call start()")
         return self._process
 
+    def _new_security(self, home: Path) -> ZooKeeperSecurity:
+        # It imports cryptography, which costs 0.1 s.
+        from streamgroup.testing.security.zookeeper import ZooKeeperSecurity  # noqa: PLC0415
+
+        home.mkdir(parents=True, exist_ok=True)
+        return ZooKeeperSecurity(
+            home / "security",
+            mutual_tls=self._mutual_tls,
+            sasl=self._sasl,
+            users=self._users,
+            server_identity=self._server_identity,
+        )
+
     def _make_process(self, directory: Path, port: int) -> ServerProcess:
         directory.mkdir(parents=True, exist_ok=True)
         file = directory / _CONFIGURATION
-        file.write_text(properties_text(configuration(directory / "data", port, self._tick_time_ms)))
-        flags = (*self._jvm_flags, write_log4j2(directory))
+        values = configuration(directory / "data", port, self._tick_time_ms)
+        security = self._security
+        write_private(file, properties_text(values if security is None else {**values, **security.properties()}))
+        flags = (*self._jvm_flags, *(() if security is None else security.jvm_flags()), write_log4j2(directory))
         jars = zookeeper_jars(self._version)
         (directory / "data").mkdir(exist_ok=True)  # 3.3 does not create it
         return ServerProcess(
