@@ -1,6 +1,6 @@
 """kazoo's client for a single session: no second session, no secret in any log, no retries of operations.
 
-It differs from kazoo's own client in four points:
+It differs from kazoo's own client in five points:
 
 - **One client, one session.** After an expiry kazoo opens a new session and may send pending operations in it. A commit
   of a member that has lost its session must never be sent. This client therefore never connects again after the end of
@@ -11,21 +11,31 @@ It differs from kazoo's own client in four points:
   that drops packets must not use up the session.
 - **The negotiated session timeout is kept.** A server may grant a shorter or longer timeout than requested (2 to 20 of
   its ticks). kazoo applies that value but does not expose it, so it is read from the ConnectResponse.
+- **TLS is that of the connections to brokers.** kazoo verifies no host names by default, and reads PEM only. A
+  failure that no retry mends ends the session as rejected credentials do.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from streamgroup.errors import StreamGroupError, TlsError
+from streamgroup.net.tls.contexts import CONTEXTS
+from streamgroup.net.tls.refusals import tls_error
+from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ZooKeeperOptions
+from streamgroup.zookeeper.tls_socket import HandshakeRefused, TlsSocket, answers_in_plaintext, answers_in_tls
 
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 1.0
 """Seconds between two rounds through all servers: doubled each time, with 40 % jitter."""
@@ -51,20 +61,73 @@ _log.addFilter(_MutedFilter())
 class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads and sockets for one session: once it `is_over`, they make no connection."""
 
-    def __init__(self, connect_timeout_s: float) -> None:
+    def __init__(self, connect_timeout_s: float, tls: TlsOptions | None = None) -> None:
         super().__init__()
         self.is_over = False
         self.connect_timeout_s = connect_timeout_s
+        self.tls = tls
+        self.refusal: StreamGroupError | None = None
+        """The failure that no retry mends."""
+        self.last_failure = ""
+        """Why the last attempt to connect has failed, for messages; empty after a success."""
+        self.on_refused: Callable[[], None] = lambda: None
+        """Called by kazoo's thread once `refusal` is set: kazoo reports no end of a session that never started."""
+        self.may_probe = True
+        """Whether a server that hangs up may be asked for the cause. Once a server has answered, the options fit, and a
+        server that starts or stops must not be taken for one of the other kind."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a connection to one server. Raises OSError if that fails, or after the session's end."""
+        """Return a connection to one server, whose certificate is for `hostname`: `address` has been resolved.
+
+        Raises OSError if that fails, or after the session's end, and AuthFailedError if no retry mends the failure.
+        """
         if self.is_over:
             raise OSError("cannot connect to ZooKeeper: the session has expired or is closed")
-        return super().create_connection(*args, **{**kwargs, "timeout": self.connect_timeout_s})
+        until = time.monotonic() + self.connect_timeout_s
+        try:
+            connected = super().create_connection(*args, **{**kwargs, "timeout": self.connect_timeout_s})
+            if self.tls is None:
+                return connected
+            return self._secured(connected, kwargs["hostname"], kwargs["address"], max(0.001, until - time.monotonic()))
+        except OSError as error:
+            self.last_failure = str(error)
+            raise
+
+    def _secured(self, connected: Any, host: str, address: tuple[str, int], timeout_s: float) -> TlsSocket:
+        assert self.tls is not None
+        try:
+            return TlsSocket.connect(connected, host, address[1], self.tls, timeout_s)
+        except HandshakeRefused as refused:
+            raise self.refused(refused.error) from refused
+        except OSError as error:
+            if self.may_probe and answers_in_plaintext(address):
+                cause = "the listener speaks plaintext: it answers without TLS"
+                peer = f"{host}:{address[1]}"
+                raise self.refused(tls_error(peer, cause, self.tls.servers.without_tls, self.tls.servers)) from error
+            raise OSError(f"the server hung up in the TLS handshake: {error}") from error
+
+    def refused(self, error: StreamGroupError) -> AuthFailedError:
+        """Note the failure that no retry mends, and return the exception by which kazoo ends the session."""
+        self.refusal = error
+        self.on_refused()
+        return AuthFailedError(str(error))
+
+    def select(self, rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], timeout: float) -> Any:
+        """Wait as select.select. A TLS socket is readable when decrypted bytes are there."""
+        until = time.monotonic() + timeout
+        secured = [each for each in rlist if isinstance(each, TlsSocket)]
+        while True:
+            ready = [each for each in secured if each.pending()]
+            left_s = 0.0 if ready else max(0.0, until - time.monotonic())
+            readable, writable, failed = super().select(rlist, wlist, xlist, left_s)
+            found = [each for each in readable if each not in secured or each.fill()]
+            found += [each for each in ready if each not in found]
+            if found or writable or failed or time.monotonic() >= until:
+                return found, writable, failed
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which keeps the timeout that `_invoke` negotiates.
+    """kazoo's connection, which keeps the timeout that `_invoke` negotiates, and why the server hung up before that.
 
     Another kazoo may leave `granted_ms` at 0.
     """
@@ -72,12 +135,38 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     granted_ms = 0
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        answer = super()._invoke(timeout, request, xid)
+        try:
+            answer = super()._invoke(timeout, request, xid)
+        except ConnectionDropped:
+            if isinstance(request, Connect):
+                self._hung_up()
+            raise
+        if isinstance(request, Connect):
+            self.handler.last_failure, self.handler.may_probe = "", False
         if isinstance(request, Connect) and answer[0].time_out > 0:  # 0 means that the session has expired
             self.granted_ms = answer[0].time_out
             share_s = self.granted_ms / 1000 / len(self.client.hosts)
             self.handler.connect_timeout_s = min(self.handler.connect_timeout_s, share_s)
         return answer
+
+    def _read(self, length: int, timeout: float) -> Any:
+        try:
+            return super()._read(length, timeout)
+        except HandshakeRefused as refused:
+            raise self.handler.refused(refused.error) from refused
+
+    def _hung_up(self) -> None:
+        """Look for the cause where a server closed the connection before it answered."""
+        handler: SingleSessionHandler = self.handler
+        handler.last_failure = "the server closed the connection before it answered"
+        if handler.tls is None and handler.may_probe and answers_in_tls(self._socket.getpeername()[:2]):
+            host, port = self._socket.getpeername()[:2]
+            raise handler.refused(
+                TlsError(
+                    f"cannot speak to ZooKeeper server {host}:{port} without TLS: the listener speaks TLS. Set "
+                    "zookeeper.ssl.client.enable=true, or the port of a plaintext listener (clientPort)"
+                )
+            )
 
 
 class SingleSessionClient(KazooClient):  # type: ignore[misc]
@@ -97,7 +186,9 @@ class SingleSessionClient(KazooClient):  # type: ignore[misc]
 
 
 def client_of(options: ZooKeeperOptions) -> SingleSessionClient:
-    """Return a client that is not started. Raises ConfigError if the password cannot be read."""
+    """Return a client that is not started. Raises ConfigError if the password or a certificate cannot be read."""
+    if options.tls is not None:
+        CONTEXTS.get(options.tls)
     session_s = options.session_timeout_ms / 1000
     auth = None
     if options.username:
@@ -106,7 +197,7 @@ def client_of(options: ZooKeeperOptions) -> SingleSessionClient:
     return SingleSessionClient(
         hosts=addresses(options) + options.chroot,
         timeout=session_s,
-        handler=SingleSessionHandler(session_s / len(options.servers)),
+        handler=SingleSessionHandler(session_s / len(options.servers), options.tls),
         auth_data=auth,
         connection_retry=KazooRetry(
             max_tries=-1, delay=FIRST_BACKOFF_S, max_delay=MAX_BACKOFF_S, max_jitter=_JITTER, ignore_expire=False

@@ -25,7 +25,7 @@ from kazoo.exceptions import AuthFailedError, KazooException, SessionExpiredErro
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 
-from streamgroup.errors import ConfigError, TransportError
+from streamgroup.errors import AuthError, ConfigError, StreamGroupError, TransportError
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.znodes import Operation, Refusal, SubtreeRead, ZNode
 from streamgroup.zookeeper.client import SingleSessionClient, addresses, client_of
@@ -117,7 +117,7 @@ class Session:
     def open(self) -> None:
         """Start connecting, and retry without end until `SessionStarted`. Does nothing while there is a session.
 
-        Raises ConfigError if the password cannot be read.
+        Raises ConfigError if the password or a certificate cannot be read.
         """
         if self._current is None or self._current.over:
             self._discard()
@@ -128,18 +128,18 @@ class Session:
         """Wait until the session is connected, until `deadline` (`zookeeper.connection.timeout.ms` from now).
 
         Opens a new session if the last one has ended. Raises TransportError if no server can be reached, ConfigError if
-        the chroot does not exist.
+        the chroot does not exist, TlsError and CredentialsError if no retry mends the failure.
         """
         if deadline is None:
             deadline = time.monotonic() + self._options.connection_timeout_ms / 1000
         self.open()
         while not self._client_session.connected.wait(max(0.0, min(_POLL_S, deadline - time.monotonic()))):
-            if self.refused:
-                raise CredentialsError(self._credentials_rejected())
+            if (refusal := self.refusal) is not None:
+                raise refusal
             if time.monotonic() >= deadline:
                 raise TransportError(
-                    f"cannot connect to {self.where}: no server answered in time. Check that it runs and that this "
-                    "machine can reach the addresses of zookeeper.connect"
+                    f"cannot connect to {self.where}: no server answered in time{self.last_failure}. Check that it "
+                    "runs and that this machine can reach the addresses of zookeeper.connect"
                 )
             self.open()
         self._check_chroot(deadline)
@@ -182,9 +182,17 @@ class Session:
         return self._options.session_timeout_ms if self._current is None else self._current.timeout_ms
 
     @property
-    def refused(self) -> bool:
-        """True if ZooKeeper rejected the credentials of the last session."""
-        return self._current is not None and self._current.refused
+    def refusal(self) -> StreamGroupError | None:
+        """The failure of the last session that no retry mends: rejected credentials, or a refused TLS handshake."""
+        if self._current is None or not self._current.refused:
+            return None
+        return self._current.client.handler.refusal or CredentialsError(self._credentials_rejected())
+
+    @property
+    def last_failure(self) -> str:
+        """Why the last attempt to connect has failed, in parentheses; empty without a failure."""
+        failure = "" if self._current is None else self._current.client.handler.last_failure
+        return f" ({failure})" if failure else ""
 
     # --- operations --------------------------------------------------------------------------------------------------
 
@@ -211,18 +219,18 @@ class Session:
 
     def transact_each(
         self, transactions: Sequence[tuple[Sequence[Operation], Iterable[str]]], deadline: float
-    ) -> list[RefusedError | UnansweredError | CredentialsError | None]:
+    ) -> list[RefusedError | UnansweredError | AuthError | None]:
         """Run several transactions, pipelined in order; each succeeds or fails alone.
 
         Returns for each None, or the error that `transact` would raise.
         """
         asked = [(operations, list(ensured)) for operations, ensured in transactions]
-        answers: list[RefusedError | UnansweredError | CredentialsError | None] = []
+        answers: list[RefusedError | UnansweredError | AuthError | None] = []
         try:
             with self._translated_errors(deadline) as wait:
                 for refused in self._transact_each(Writer(self._client_session.client, self._options, wait), asked):
                     answers.append(None if refused is None else RefusedError(*refused, self.where))
-        except (UnansweredError, CredentialsError) as error:
+        except (UnansweredError, AuthError) as error:
             answers += [error] * (len(asked) - len(answers))
         return answers
 
@@ -260,7 +268,7 @@ class Session:
         try:
             yield _wait_until(life.client, deadline)
         except AuthFailedError:
-            raise CredentialsError(self._credentials_rejected()) from None
+            raise self.refusal or CredentialsError(self._credentials_rejected()) from None
         except SessionExpiredError:
             raise SessionOverError(f"the session with {self.where} has expired") from None
         except KazooTimeoutError:
@@ -291,7 +299,7 @@ class _ClientSession:
         self.connected = threading.Event()
         self.over = False
         self.refused = False
-        """True if ZooKeeper rejected the credentials."""
+        """True if the session failed for good: rejected credentials, or a refused TLS handshake."""
         self.session_id = 0
         self._end_lock = threading.Lock()
         self._closing: threading.Thread | None = None
@@ -306,6 +314,7 @@ class _ClientSession:
 
     def begin(self) -> None:
         self.client.add_listener(self._on_kazoo_state)
+        self.client.handler.on_refused = self._on_refused
         self.client.start_async()
 
     def end(self) -> threading.Thread:
@@ -325,7 +334,12 @@ class _ClientSession:
             log.debug("cannot close a session with ZooKeeper: %r", error)
 
     def has_multi(self) -> bool:
-        """Return whether the server supports multi. ZooKeeper before 3.4 does not, and never answers one."""
+        """Return whether the server supports multi. ZooKeeper before 3.4 does not, and never answers one.
+
+        TLS came later, in 3.5.
+        """
+        if self.client.handler.tls is not None:
+            return True
         if self._multi is None:
             try:
                 version = _VERSION.match(self.client.command(b"srvr"))
@@ -352,13 +366,20 @@ class _ClientSession:
             self.connected.clear()
             self._notify(Suspended(self.session_id))
             self.watches.disconnected()
-        else:
-            self.client.handler.is_over = self.over = True
+        elif not self.over:
             self.refused = self.client.client_state == KeeperState.AUTH_FAILED
-            self.connected.clear()
-            reason = _ENDS.get(self.client.client_state, "its connection has failed for good")
-            self._notify(SessionEnded(self.session_id, reason))
-            self.end()  # stops kazoo's attempts to reconnect
+            self._over(_ENDS.get(self.client.client_state, "its connection has failed for good"))
+
+    def _on_refused(self) -> None:
+        """Handle a failure that no retry mends, in the thread that serves the connection."""
+        self.refused = True
+        self._over(str(self.client.handler.refusal))
+
+    def _over(self, reason: str) -> None:
+        self.client.handler.is_over = self.over = True
+        self.connected.clear()
+        self._notify(SessionEnded(self.session_id, reason))
+        self.end()  # stops kazoo's attempts to reconnect
 
     def _notify(self, event: SessionEvent) -> None:
         if self._closing is None:

@@ -298,8 +298,8 @@ class RegistryThread:
         self._work = deque(a for a in self._work if isinstance(a, zk.OpenSession | zk.CloseSession))
         if known is not None:
             self._step(zk.Expired(reason))
-        if self._session.refused:
-            self.fail(TransportError(f"{self._session.where}: {reason}"))
+        if (refusal := self._session.refusal) is not None:
+            self.fail(refusal)
         elif self._wanted:
             self._open_session(now)
 
@@ -308,7 +308,8 @@ class RegistryThread:
         timeout_s = self._options.connection_timeout_ms / 1000
         if self._connecting_since is not None and now - self._connecting_since > timeout_s:
             self._connecting_since = None
-            log.warning("%s: no connection within %g s; still trying to connect", self._session.where, timeout_s)
+            failure = self._session.last_failure
+            log.warning("%s: no connection within %g s%s; still trying", self._session.where, timeout_s, failure)
 
     # --- requests to ZooKeeper ---------------------------------------------------------------------------------------
 

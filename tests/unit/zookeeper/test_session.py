@@ -28,7 +28,7 @@ class Scripted:
         self.client_id = (7, b"")
         self.granted_ms = 4_000
         self.client_state = KeeperState.EXPIRED_SESSION
-        self.handler = SimpleNamespace(is_over=False)
+        self.handler = SimpleNamespace(is_over=False, refusal=None, last_failure="", tls=None)
         self.serves = threading.current_thread()
         self.called: list[str] = []
 
