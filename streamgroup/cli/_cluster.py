@@ -17,6 +17,8 @@ from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, Kind
 from streamgroup.options.parse_client import kafka_properties, parse_client
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
+from streamgroup.options.zookeeper import CONNECT
+from streamgroup.options.zookeeper import PREFIX as ZOOKEEPER_PREFIX
 
 PORT = 9092
 """Of a broker whose port the command line does not name."""
@@ -36,7 +38,8 @@ _COMMAND_CONFIG = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="File with properties of the connection, one NAME=VALUE in a line, such as security.protocol and "
-    "ssl.truststore.location. The file of Kafka's own tools will do.",
+    "ssl.truststore.location. The file of Kafka's own tools will do. With --zookeeper it may have properties such as "
+    "zookeeper.ssl.client.enable, too.",
 )
 _USER = (
     click.option("--zookeeper-username", metavar="NAME", help="User for ZooKeeper's digest authentication."),
@@ -61,7 +64,20 @@ class Where:
     command_config: Path | None = None
 
     def properties(self) -> dict[str, str]:
-        """Return the properties of the file, with the prefix `kafka.`. Raises ConfigError."""
+        """Return the properties of the file, Kafka's with their prefix, and what the command line says of ZooKeeper.
+
+        Without `--zookeeper` the file's properties of ZooKeeper have no effect. Raises ConfigError.
+        """
+        given = self._of_file()
+        if not self.zookeeper:
+            return {name: value for name, value in given.items() if not name.startswith(ZOOKEEPER_PREFIX)}
+        given[CONNECT] = self.zookeeper
+        if self.username is not None and self.password is not None:
+            given[f"{ZOOKEEPER_PREFIX}username"] = self.username
+            given[f"{ZOOKEEPER_PREFIX}password"] = self.password.value
+        return given
+
+    def _of_file(self) -> dict[str, str]:
         if self.command_config is None:
             return {}
         try:
@@ -123,6 +139,7 @@ def client_options(where: Where, client_id: str, timeout_ms: int) -> ClientOptio
     """
     if not where.bootstrap_server and not where.zookeeper:
         raise click.UsageError(f"name the cluster with {EITHER}")
+    _check_registry(where)
     client, notes = parse_client({"kafka.client.id": client_id, **where.properties()})
     for note in notes:
         click.echo(note, err=True)
@@ -130,21 +147,23 @@ def client_options(where: Where, client_id: str, timeout_ms: int) -> ClientOptio
         client,
         bootstrap_servers=_parsed("--bootstrap-server", SERVERS, where.bootstrap_server or None) or (),
         default_api_timeout_ms=timeout_ms,
-        zookeeper=_registry(where, timeout_ms),
+        zookeeper=with_timeout(client.zookeeper, timeout_ms),
     )
 
 
-def _registry(where: Where, timeout_ms: int) -> ZooKeeperOptions | None:
+def with_timeout(registry: ZooKeeperOptions | None, timeout_ms: int) -> ZooKeeperOptions | None:
+    """Return the options of ZooKeeper with the command's timeout for the first connection."""
+    return None if registry is None else replace(registry, connection_timeout_ms=timeout_ms)
+
+
+def _check_registry(where: Where) -> None:
     if (where.username is None) != (where.password is None):
         raise click.UsageError("--zookeeper-username and --zookeeper-password require each other")
     if not where.zookeeper:
         if where.username is not None:
             raise click.UsageError("--zookeeper-username and --zookeeper-password require --zookeeper")
-        return None
-    servers, chroot = _parsed("--zookeeper", ZOOKEEPER, where.zookeeper)
-    return ZooKeeperOptions(
-        servers, chroot, connection_timeout_ms=timeout_ms, username=where.username or "", password=where.password
-    )
+        return
+    _parsed("--zookeeper", ZOOKEEPER, where.zookeeper)
 
 
 def opened(where: Where, client_id: str, timeout_ms: int) -> Cluster:

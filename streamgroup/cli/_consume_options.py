@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from streamgroup.cli import _properties
-from streamgroup.cli._cluster import Where, client_options
+from streamgroup.cli._cluster import Where, client_options, with_timeout
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.parse import OPTIONS, parse_source
@@ -17,6 +17,7 @@ from streamgroup.options.types import SourceOptions
 GROUP_ID = "kafka.group.id"
 _OWN = {
     "kafka.bootstrap.servers": "--bootstrap-server",
+    "zookeeper.connect": "--zookeeper",
     "kafka.default.api.timeout.ms": "--timeout",
     "kafka.auto.offset.reset": "-o",
 }
@@ -149,11 +150,9 @@ def source_options(
     }
     if where.bootstrap_server:
         given["kafka.bootstrap.servers"] = where.bootstrap_server
-    if where.zookeeper:
-        given["zookeeper.connect"] = where.zookeeper
     parsed = parse_source(given, streaming=True)
-    # With the user and the password, which the texts of options would have to show.
-    return replace(parsed, client=replace(parsed.client, zookeeper=client.zookeeper))
+    registry = with_timeout(parsed.client.zookeeper, timeout_ms)
+    return replace(parsed, client=replace(parsed.client, zookeeper=registry))
 
 
 def group_start(bounds: Bounds) -> dict[str, str]:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from streamgroup.cli import _properties
-from streamgroup.cli._cluster import Where, client_options
+from streamgroup.cli._cluster import Where, client_options, with_timeout
 from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
 from streamgroup.options.types import SinkOptions
 
 _OWN = {
     "kafka.bootstrap.servers": "--bootstrap-server",
+    "zookeeper.connect": "--zookeeper",
     "kafka.compression.type": "-z",
     "kafka.delivery.timeout.ms": "--timeout",
     "kafka.max.block.ms": "--timeout",
@@ -56,11 +57,7 @@ def sink_options(
         given["topic"] = topic
     if where.bootstrap_server:
         given["kafka.bootstrap.servers"] = where.bootstrap_server
-    if where.zookeeper:
-        given["zookeeper.connect"] = where.zookeeper
     parsed = parse_sink(given)
-    timed = replace(parsed.client, default_api_timeout_ms=client.default_api_timeout_ms)
-    if parsed.client.zookeeper is not None:
-        # With the user and the password, which the texts of options would have to show.
-        timed = replace(timed, zookeeper=client.zookeeper)
+    registry = with_timeout(parsed.client.zookeeper, timeout_ms)
+    timed = replace(parsed.client, default_api_timeout_ms=client.default_api_timeout_ms, zookeeper=registry)
     return replace(parsed, client=timed)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import Option
+from streamgroup.options.zookeeper import PREFIX as ZOOKEEPER_PREFIX
 
 
 def parse_properties(
@@ -24,7 +25,7 @@ def parse_properties(
         if name.lower() in others:
             properties[others[name.lower()]] = text
             continue
-        full = name if name.lower().startswith(PREFIX) else PREFIX + name
+        full = name if name.lower().startswith((PREFIX, ZOOKEEPER_PREFIX)) else PREFIX + name
         if full.lower() in own:
             raise ValueError(f"cannot set {name}: use {own[full.lower()]}")
         properties[table[full.lower()].name if full.lower() in table else full] = text

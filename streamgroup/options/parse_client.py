@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from streamgroup.errors import ConfigError
+from streamgroup.options import zookeeper
 from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED
 from streamgroup.options.client_sasl import TOKEN_ROW
 from streamgroup.options.properties import PREFIX
@@ -14,7 +15,8 @@ from streamgroup.options.rows import Option, Scope
 from streamgroup.options.types import ClientOptions
 
 CLIENT_OPTIONS: Mapping[str, Option] = {
-    option.name.lower(): option for option in (*CLIENT, TOKEN_ROW, *CLIENT_REFUSED, *CLIENT_IGNORED)
+    option.name.lower(): option
+    for option in (*CLIENT, TOKEN_ROW, *zookeeper.ZOOKEEPER, *CLIENT_REFUSED, *CLIENT_IGNORED)
 }
 """The options of a connection by their name in lower case."""
 
@@ -33,14 +35,16 @@ def parse_client(options: Mapping[str, str]) -> tuple[ClientOptions, tuple[str, 
     for key, text in sorted(options.items()):
         reading.take(key, text)
     reading.values.setdefault("kafka.bootstrap.servers", ())
-    client = reading.client(None)
+    client = reading.client(zookeeper.section(reading.values, reading.given, reading.problems, reading.notes))
     if reading.problems or client is None:
         raise ConfigError(all_together(reading.problems))
     return client, reading.all_notes()
 
 
 def kafka_properties(text: str) -> dict[str, str]:
-    """Return the entries of a Java properties file as options: Kafka's get their prefix. The last of equal keys counts.
+    """Return the entries of a Java properties file as options: Kafka's get their prefix, ZooKeeper's have theirs.
+
+    The last of equal keys counts.
 
     Raises ValueError for a line without a key. The format is that of `java.util.Properties.load`.
     """
@@ -50,7 +54,8 @@ def kafka_properties(text: str) -> dict[str, str]:
         if found is None:
             raise ValueError("expected lines of the form name=value")
         name = _unescaped(found["key"])
-        entries[name if name == TOKEN_ROW.name else PREFIX + name] = _unescaped(found["value"])
+        is_whole = name == TOKEN_ROW.name or name.startswith(zookeeper.PREFIX)
+        entries[name if is_whole else PREFIX + name] = _unescaped(found["value"])
     return entries
 
 
