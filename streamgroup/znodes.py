@@ -80,6 +80,38 @@ class Delete:
 Operation = Check | Create | Set | Delete
 
 
+class Right(Enum):
+    """The rights of an access control list, by the letters that zookeeper-shell has for them."""
+
+    CREATE = "c"
+    DELETE = "d"
+    READ = "r"
+    WRITE = "w"
+
+
+def needed(operation: Operation) -> tuple[str, Right]:
+    """Return the node whose access control list decides about `operation`, and the right that it must give."""
+    parent = operation.path.rpartition("/")[0] or "/"
+    match operation:
+        case Create():
+            return parent, Right.CREATE
+        case Delete():
+            return parent, Right.DELETE
+        case Set(path):
+            return path, Right.WRITE
+        case Check(path):
+            return path, Right.READ
+
+
+def how_to_allow(node: str, right: Right) -> str:
+    """Return the next step for a user who lacks `right` on `node`."""
+    return (
+        f"The user lacks the right {right.name} ({right.value}) on {node}. Set zookeeper.username and "
+        "zookeeper.password of a user who has it. Or let the owner run in zookeeper-shell: addauth digest "
+        f"<owner>:<password>, addauth digest <user>:<password>, setAcl {node} auth::cdrwa,world:anyone:r"
+    )
+
+
 class Refusal(Enum):
     """The reasons for which ZooKeeper refuses a transaction, of which no operation then takes effect."""
 
@@ -88,3 +120,4 @@ class Refusal(Enum):
     BAD_VERSION = "the node has been written since it was read"
     NOT_EMPTY = "the node has children"
     NO_AUTH = "its access control list forbids it"
+    INVALID_ACL = "the server knows no identity of this session, so the node cannot be for its creator only"

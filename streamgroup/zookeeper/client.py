@@ -18,15 +18,16 @@ It differs from kazoo's own client in five points:
 from __future__ import annotations
 
 import logging
+import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect
+from kazoo.protocol.serialization import SASL, Connect
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
@@ -35,6 +36,8 @@ from streamgroup.net.tls.contexts import CONTEXTS
 from streamgroup.net.tls.refusals import tls_error
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ZooKeeperOptions
+from streamgroup.zookeeper.digest_md5 import DigestMd5
+from streamgroup.zookeeper.errors import CredentialsError
 from streamgroup.zookeeper.tls_socket import HandshakeRefused, TlsSocket, answers_in_plaintext, answers_in_tls
 
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 1.0
@@ -133,6 +136,44 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     """
 
     granted_ms = 0
+    _has_authenticated = False
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """Authenticate by DIGEST-MD5, and verify the server's proof. Raises AuthFailedError.
+
+        kazoo's own needs another package, which does not verify the proof in constant time and is not maintained.
+        """
+        exchange = DigestMd5(**self.sasl_options, cnonce=secrets.token_urlsafe(24))
+        try:
+            answer = exchange.response(self._sasl(b"", 1, timeout))
+        except ValueError as error:
+            raise self._rejected(str(error)) from error
+        try:
+            proof = self._sasl(answer, 2, timeout)
+        except ConnectionDropped as error:
+            if self._has_authenticated:  # with the same password: the server has just stopped
+                raise
+            raise self._rejected("the server closed the connection") from error
+        if not exchange.is_proof(proof):
+            raise self._rejected("the server did not prove that it knows the password")
+        self._has_authenticated = True
+
+    def _sasl(self, token: bytes, xid: int, timeout: float) -> bytes:
+        """Send a token, and return the server's."""
+        self._submit(SASL(token), timeout, xid)
+        header, buffer, offset = self._read_header(timeout)
+        if header.err:
+            raise self._rejected(f"error {header.err}")
+        challenge: bytes = SASL.deserialize(buffer, offset)[0] or b""  # null: the server has no SASL
+        return challenge
+
+    def _rejected(self, cause: str) -> AuthFailedError:
+        return self.handler.refused(
+            CredentialsError(
+                f"{self.client.where} rejected the credentials for DIGEST-MD5: {cause}. Check zookeeper.username, "
+                "zookeeper.password, and that the servers have a JAAS section Server and authProvider.sasl"
+            )
+        )
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         try:
@@ -174,9 +215,13 @@ class SingleSessionClient(KazooClient):  # type: ignore[misc]
 
     _connection: Any
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, where: str, sasl_user: Mapping[str, str] | None, **settings: Any) -> None:
+        """`sasl_user` has the user and the password for DIGEST-MD5."""
         super().__init__(**settings)
-        self._connection = _Connection(self, self._connection.retry_sleeper, logger=settings["logger"])
+        self.where = where
+        """The name of this ZooKeeper in messages."""
+        retry = self._connection.retry_sleeper
+        self._connection = _Connection(self, retry, logger=settings["logger"], sasl_options=sasl_user)
 
     @property
     def granted_ms(self) -> int:
@@ -190,11 +235,16 @@ def client_of(options: ZooKeeperOptions) -> SingleSessionClient:
     if options.tls is not None:
         CONTEXTS.get(options.tls)
     session_s = options.session_timeout_ms / 1000
-    auth = None
+    auth, sasl_user = None, None
     if options.username:
         password = "" if options.password is None else options.password.reveal("zookeeper.password")
-        auth = [("digest", f"{options.username}:{password}")]
+        if options.sasl_mechanism:
+            sasl_user = {"user": options.username, "password": password}
+        else:
+            auth = [("digest", f"{options.username}:{password}")]
     return SingleSessionClient(
+        f"ZooKeeper {addresses(options)}{options.chroot}",
+        sasl_user,
         hosts=addresses(options) + options.chroot,
         timeout=session_s,
         handler=SingleSessionHandler(session_s / len(options.servers), options.tls),

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from streamgroup.errors import AuthError, StreamGroupError, TransportError
-from streamgroup.znodes import Refusal
+from streamgroup.znodes import Operation, Refusal, Right, how_to_allow, needed
 
 
 class RefusedError(StreamGroupError):
     """ZooKeeper refused an operation because of the node `path`. It read and wrote nothing."""
 
-    def __init__(self, path: str, refusal: Refusal, where: str) -> None:
+    def __init__(self, path: str, refusal: Refusal, where: str, asked: Iterable[Operation] = ()) -> None:
+        """`asked` has the operations, among them that on `path`. Without it, `path` was read."""
         self.path = path
         self.refusal = refusal
-        advice = _NO_AUTH if refusal is Refusal.NO_AUTH else ""
-        super().__init__(f"operation on {path} refused by {where}: {refusal.value}{advice}")
+        self.advice = _advice(path, refusal, asked)
+        """The next step for the user; empty if the refusal is one of a race between members."""
+        super().__init__(
+            f"operation on {path} refused by {where}: {refusal.value}{'. ' * bool(self.advice)}{self.advice}"
+        )
 
 
 class UnansweredError(TransportError):
@@ -28,4 +34,13 @@ class CredentialsError(AuthError):
     """ZooKeeper rejected the credentials."""
 
 
-_NO_AUTH = ". Set zookeeper.username and zookeeper.password of a user whom the ACL allows, or change the ACL (setAcl)"
+def _advice(path: str, refusal: Refusal, asked: Iterable[Operation]) -> str:
+    if refusal is Refusal.INVALID_ACL:
+        return (
+            "With zookeeper.set.acl=true set zookeeper.username and zookeeper.password, or a client certificate that "
+            "the server asks for (ssl.clientAuth)"
+        )
+    if refusal is not Refusal.NO_AUTH:
+        return ""
+    operation = next((each for each in asked if each.path == path), None)
+    return how_to_allow(*((path, Right.READ) if operation is None else needed(operation)))

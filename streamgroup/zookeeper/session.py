@@ -27,7 +27,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from streamgroup.errors import AuthError, ConfigError, StreamGroupError, TransportError
 from streamgroup.options.types import ZooKeeperOptions
-from streamgroup.znodes import Operation, Refusal, SubtreeRead, ZNode
+from streamgroup.znodes import Create, Operation, Refusal, SubtreeRead, ZNode
 from streamgroup.zookeeper.client import SingleSessionClient, addresses, client_of
 from streamgroup.zookeeper.errors import CredentialsError, RefusedError, SessionOverError, UnansweredError
 from streamgroup.zookeeper.reading import DeniedError, Reader, Wait
@@ -228,8 +228,9 @@ class Session:
         answers: list[RefusedError | UnansweredError | AuthError | None] = []
         try:
             with self._translated_errors(deadline) as wait:
-                for refused in self._transact_each(Writer(self._client_session.client, self._options, wait), asked):
-                    answers.append(None if refused is None else RefusedError(*refused, self.where))
+                results = self._transact_each(Writer(self._client_session.client, self._options, wait), asked)
+                for (operations, _), refused in zip(asked, results, strict=True):
+                    answers.append(None if refused is None else self._refused(refused, operations))
         except (UnansweredError, AuthError) as error:
             answers += [error] * (len(asked) - len(answers))
         return answers
@@ -247,6 +248,12 @@ class Session:
         begun = [writer.begin(operations) if operations else None for operations in wanted]
         for operations, answer, stop in zip(wanted, begun, refused, strict=True):
             yield stop if answer is None else writer.end(operations, answer)
+
+    def _refused(self, refused: Refused, operations: Sequence[Operation]) -> RefusedError:
+        path, refusal = refused
+        # A node that no operation names is one that `ensure` was to create.
+        is_named = any(operation.path == path for operation in operations)
+        return RefusedError(path, refusal, self.where, operations if is_named else [Create(path)])
 
     def _credentials_rejected(self) -> str:
         return f"{self.where} rejected the credentials. Check zookeeper.username and zookeeper.password"

@@ -13,6 +13,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     BadVersionError,
+    InvalidACLError,
     NoAuthError,
     NodeExistsError,
     NoNodeError,
@@ -33,6 +34,7 @@ _REFUSALS: dict[type[ZookeeperError], Refusal] = {
     BadVersionError: Refusal.BAD_VERSION,
     NotEmptyError: Refusal.NOT_EMPTY,
     NoAuthError: Refusal.NO_AUTH,
+    InvalidACLError: Refusal.INVALID_ACL,
 }
 _NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
 """The results that a multi gives to the operations besides the failed one."""
@@ -67,7 +69,7 @@ class Writer:
             self._wait(self._client.create_async(path, b"", acl_of(self._options, path)))
         except NodeExistsError:
             return None
-        except (NoNodeError, NoAuthError) as error:
+        except (NoNodeError, NoAuthError, InvalidACLError) as error:
             # The node may exist all the same: ZooKeeper checks the ACL of the parent before it looks for the node.
             return None if self._wait(self._client.exists_async(path)) is not None else _REFUSALS[type(error)]
         return None

@@ -349,7 +349,7 @@ class RegistryThread:
     def _not_done(self, token: int, error: StreamGroupError) -> None:
         match error:
             case RefusedError():
-                self._step(zk.Refused(token, error.path, error.refusal))
+                self._step(zk.Refused(token, error.path, error.refusal, error.advice))
             case UnansweredError():
                 self._step(zk.Unanswered(token, str(error)))
             case _:

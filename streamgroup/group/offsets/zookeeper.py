@@ -40,7 +40,7 @@ from streamgroup.group.registry.formats import GroupPaths, consumer_of, offset_d
 from streamgroup.group.registry.stored import committed_in, committed_subtrees, metadata_data
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.registrations import is_node_name
-from streamgroup.znodes import Check, Create, Operation, Refusal, Set, SubtreeRead, ZNode
+from streamgroup.znodes import Check, Create, Operation, Set, SubtreeRead, ZNode
 
 FIRST_TOKEN = 1 << 48
 """The tokens here are above those of the machine and of the member."""
@@ -176,9 +176,9 @@ class ZooKeeperOffsetStore(OffsetStore):
         return outcome
 
     def _answered(self, job: _Fetch | _Commit, event: Any) -> None:
-        if isinstance(event, zk.Refused) and event.refusal is Refusal.NO_AUTH:
+        if isinstance(event, zk.Refused) and event.is_final:
             self._jobs.remove(job)
-            self._actions.append(ev.Fail(ConfigError(_NO_AUTH.format(group=self._paths.group, path=event.path))))
+            self._actions.append(ev.Fail(ConfigError(zk.forbidden(self._paths.group, _NEITHER, event))))
         elif isinstance(job, _Fetch):
             self._fetched(job, event)
         else:
@@ -360,10 +360,7 @@ class ZooKeeperOffsetStore(OffsetStore):
                 self._give_up(job, INTERRUPTED)
 
 
-_NO_AUTH = (
-    "group {group}: its offsets cannot be read and written: the access control list of {path} forbids it. Give the "
-    "user that made it (zookeeper.username, zookeeper.password), or have that node opened to this user"
-)
+_NEITHER = "its offsets cannot be read and written"
 
 _GARBAGE = (
     "group {group}: {error}. Nothing is read rather than read past: write the right offset there while the group is "

@@ -78,6 +78,20 @@ class Refused:
     token: int
     path: str
     refusal: Refusal
+    advice: str = ""
+    """The next step for the user, for a refusal that no retry mends."""
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether only the user or an operator can mend the refusal."""
+        return self.refusal in (Refusal.NO_AUTH, Refusal.INVALID_ACL)
+
+
+def forbidden(group: str, what: str, event: Refused) -> str:
+    """Return the error of a refusal that is final."""
+    return (
+        f"group {group}: {what}: ZooKeeper refused the operation on {event.path}: {event.refusal.value}. {event.advice}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

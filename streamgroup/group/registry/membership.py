@@ -387,8 +387,8 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
 
     def _refused(self, event: zk.Refused, pending: Pending[Purpose]) -> None:
         path, doing = event.path, pending.purpose.value
-        if event.refusal is Refusal.NO_AUTH:
-            self._fail(ConfigError(_NO_AUTH.format(group=self._config.group_id, what=doing, path=path)))
+        if event.is_final:
+            self._fail(ConfigError(zk.forbidden(self._config.group_id, f"could not {doing}", event)))
         elif event.refusal is Refusal.NO_NODE and path == self._me.path:
             self._gone("its registration is no longer there")
         else:
@@ -527,10 +527,6 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
 _GRANTED = (
     "zookeeper.session.timeout.ms={asked} is more than ZooKeeper grants: a session lasts {granted} ms, and planning "
     "goes by that. Ask for no more, or raise maxSessionTimeout at the servers (20 ticks, unless it is configured)"
-)
-_NO_AUTH = (
-    "group {group}: could not {what}: the access control list of {path} forbids it. Give the user that made it "
-    "(zookeeper.username, zookeeper.password), or have that node opened to this user"
 )
 
 _UNJOINED, _FINDING, _JOINING, _STABLE = State.UNJOINED, State.FINDING, State.JOINING, State.STABLE
