@@ -12,7 +12,9 @@ from click.testing import CliRunner, Result
 from streamgroup.cli import _cluster as named
 from streamgroup.cli import doctor, groups
 from streamgroup.cli._cluster import Where
+from streamgroup.cli._consume_options import parse_properties as parse_read_properties
 from streamgroup.cli._consume_options import source_options
+from streamgroup.cli._produce_options import parse_properties as parse_write_properties
 from streamgroup.cli._produce_options import sink_options
 from streamgroup.cli.main import main
 from streamgroup.errors import TransportError
@@ -184,3 +186,68 @@ def test_reading_and_writing_take_the_file_too(tmp_path: Path) -> None:
     written = sink_options(where, "t", {"kafka.ssl.protocol": "TLSv1.2"}, "none", 1_000, include_timestamp=False)
     assert read.client.tls == TlsOptions()
     assert written.client.tls == TlsOptions(protocol="TLSv1.2")
+
+
+# -- ZooKeeper's properties in the file --------------------------------------------------------------------------------
+
+SECURED = """
+zookeeper.connect=other:2181
+zookeeper.ssl.client.enable=true
+zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty
+zookeeper.ssl.truststore.location=/etc/kafka/ca.pem
+zookeeper.username=bob
+zookeeper.password=hunter3
+"""
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> str:
+    file = tmp_path / "client.properties"
+    file.write_text(SECURED)
+    return str(file)
+
+
+@commands
+def test_the_file_secures_the_connection_to_zookeeper(
+    asked: list[ClientOptions], command: tuple[str, ...], secured: str
+) -> None:
+    result = run(*command, "-z", "zk1:2281", "--command-config", secured)
+    assert asked
+    for options in asked:
+        assert options.zookeeper is not None
+        assert options.zookeeper.servers == (("zk1", 2281),), "the command line takes precedence"
+        assert options.zookeeper.tls is not None
+        assert options.zookeeper.tls.truststore_location == "/etc/kafka/ca.pem"
+        assert (options.zookeeper.username, options.zookeeper.password) == ("bob", Secret("hunter3"))
+    assert "hunter3" not in result.output
+    run(*command, "-z", "zk1:2281", "--command-config", secured, *AS_EVE)
+    assert asked[-1].zookeeper is not None
+    assert (asked[-1].zookeeper.username, asked[-1].zookeeper.password) == ("eve", Secret("hunter2"))
+
+
+@commands
+def test_the_file_of_both_serves_a_command_that_asks_brokers(
+    asked: list[ClientOptions], command: tuple[str, ...], secured: str
+) -> None:
+    run(*command, "-b", "broker:9092", "--command-config", secured)
+    assert asked
+    assert all(options.zookeeper is None for options in asked)
+
+
+def test_reads_and_writes_of_a_command_take_zookeepers_options(secured: str) -> None:
+    where = Where(zookeeper="zk1:2281", command_config=Path(secured))
+    given = {"zookeeper.session.timeout.ms": "9000"}
+    read = source_options(where, ["a"], given, 1_000, include_headers=False).client.zookeeper
+    written = sink_options(where, "a", given, "none", 1_000, include_timestamp=False).client.zookeeper
+    for options in (read, written):
+        assert options is not None
+        assert options.tls is not None
+        assert (options.servers, options.username, options.connection_timeout_ms) == ((("zk1", 2281),), "bob", 1_000)
+        assert options.session_timeout_ms == 9_000
+
+
+def test_x_takes_zookeepers_options_without_kafkas_prefix() -> None:
+    for parse in (parse_read_properties, parse_write_properties):
+        assert parse(["Zookeeper.SSL.client.enable=true"]) == {"zookeeper.ssl.client.enable": "true"}
+        with pytest.raises(ValueError, match="use --zookeeper"):
+            parse(["zookeeper.connect=zk1"])

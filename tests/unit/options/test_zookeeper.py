@@ -8,6 +8,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.secrets import Secret
+from streamgroup.options.tls import ZOOKEEPERS
 from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage, ZooKeeperOptions
 from streamgroup.remediation import OffsetLocation, StoredIn
 
@@ -163,6 +164,74 @@ def test_user_and_password_require_each_other() -> None:
 def test_zookeeper_options_without_its_address_are_an_error() -> None:
     with pytest.raises(ConfigError, match=r"cannot use zookeeper.set.acl: zookeeper.connect is not set"):
         drain(zookeeper__connect=None, kafka__bootstrap__servers="b:1", zookeeper__set__acl="false")
+
+
+# -- TLS and SASL ------------------------------------------------------------------------------------------------------
+
+TLS = {"zookeeper__ssl__client__enable": "true"}
+USER = {"zookeeper__username": "bob", "zookeeper__password": "env:BOBS"}
+
+
+def test_tls_is_that_of_zookeeper_and_not_of_the_brokers() -> None:
+    options = drain(**TLS, zookeeper__ssl__truststore__location="/ca.pem")
+    tls = options.client.zookeeper.tls
+    assert (tls.servers, tls.truststore_type, tls.endpoint_identification) == (ZOOKEEPERS, "PEM", "https")
+    assert options.client.tls is None
+    assert drain().client.zookeeper.tls is None
+    assert drain(zookeeper__ssl__client__enable="false").client.zookeeper.tls is None
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"truststore__location": "/ca.PEM"}, "PEM"),
+        ({"truststore__location": "/ca.p12"}, "PKCS12"),
+        ({"truststore__location": "/ca.jks"}, "PKCS12"),
+        ({"truststore__location": "/ca.crt", "truststore__type": "PEM"}, "PEM"),
+        ({"truststore__certificates": "env:CA"}, "PEM"),
+    ],
+)
+def test_the_type_of_a_store_is_that_of_its_name(given: dict[str, str], kind: str) -> None:
+    named = {f"zookeeper__ssl__{name}": value for name, value in given.items()}
+    assert drain(**TLS, **named).client.zookeeper.tls.truststore_type == kind
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"zookeeper__ssl__truststore__location": "/ca.pem"}, "Set zookeeper.ssl.client.enable=true"),
+        ({**TLS, "zookeeper__ssl__keystore__location": "/k.p12"}, "zookeeper.ssl.keystore.location requires"),
+        ({**TLS, "zookeeper__ssl__crl__enable": "true"}, "does not check here whether certificates are revoked"),
+        ({**TLS, "zookeeper__ssl__protocol": "TLSv1.1"}, "the version is insecure"),
+        ({"zookeeper__sasl__mechanism": "DIGEST-MD5"}, "zookeeper.sasl.mechanism requires a user"),
+        ({**USER, "zookeeper__sasl__mechanism": "GSSAPI"}, "no Kerberos"),
+        ({"zookeeper__set__acl": "true", **TLS}, "zookeeper.set.acl=true requires an identity"),
+    ],
+)
+def test_settings_that_do_not_fit_are_an_error_with_the_next_step(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        drain(**given)
+    assert said in str(caught.value)
+    assert "kafka.ssl" not in str(caught.value)
+
+
+def test_a_client_certificate_is_an_identity_for_acls() -> None:
+    options = drain(**TLS, zookeeper__ssl__keystore__location="/k.pem", zookeeper__set__acl="true")
+    assert options.client.zookeeper.creator_only
+
+
+def test_a_weak_connection_to_zookeeper_is_noted() -> None:
+    (note,) = drain(**USER).notes
+    assert "everybody on the way can read zookeeper.password" in note
+    (note,) = drain(**TLS, zookeeper__ssl__endpoint__identification__algorithm="").notes
+    assert note.startswith("host names of ZooKeeper servers are not verified")
+    assert drain(**TLS, **USER).notes == ()
+
+
+def test_javas_class_for_tls_is_ignored_with_the_reason() -> None:
+    netty = "org.apache.zookeeper.ClientCnxnSocketNetty"
+    (note,) = drain(**TLS, zookeeper__clientCnxnSocket=netty).notes
+    assert "zookeeper.ssl.client.enable" in note
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
+from streamgroup.errors import TlsError
 from streamgroup.zookeeper.session import (
     NodeChanged,
     Resumed,
@@ -95,6 +96,18 @@ def test_credentials_that_are_refused_are_noted(
     life._on_kazoo_state(KazooState.LOST)
     assert life.refused
     assert told == [SessionEnded(0, "the credentials were not accepted")]
+
+
+def test_a_refused_handshake_ends_a_session_that_never_started(
+    client: Scripted, life: _ClientSession, told: list[SessionEvent]
+) -> None:
+    """kazoo tells nothing of such an end: to it, the session was never there."""
+    client.handler.refusal = TlsError("the authority is unknown")
+    life._on_refused()
+    assert (life.refused, life.over, client.handler.is_over) == (True, True, True)
+    client.client_state = KeeperState.AUTH_FAILED
+    life._on_kazoo_state(KazooState.LOST)
+    assert told == [SessionEnded(0, "the authority is unknown")], "once"
 
 
 def test_an_end_that_both_sides_find_at_once_can_be_waited_for_by_both(

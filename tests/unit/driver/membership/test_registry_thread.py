@@ -11,7 +11,7 @@ import pytest
 
 from streamgroup.driver.membership import registry_thread
 from streamgroup.driver.membership.registry_thread import RegistryThread
-from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.errors import ConfigError, StreamGroupError, TlsError, TransportError
 from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import FetchOffsets, NoAnswer
 from streamgroup.group.registry import events as zk
@@ -25,6 +25,9 @@ from tests.unit.driver.shells import SOON
 OPTIONS = ZooKeeperOptions((("zk", 2181),), connection_timeout_ms=100)
 NODE = ZNode(b"", 0, 1, 1, 1)
 GRANTED_MS = 4_000
+
+
+DENIED = RefusedError("/p", Refusal.NO_AUTH, "zk")
 
 
 class FakeSession:
@@ -138,6 +141,7 @@ def test_what_is_asked_is_answered_in_order(running: Running) -> None:
     ("error", "event"),
     [
         (RefusedError("/p", Refusal.NODE_EXISTS, "zk"), zk.Refused(1, "/p", Refusal.NODE_EXISTS)),
+        (DENIED, zk.Refused(1, "/p", Refusal.NO_AUTH, DENIED.advice)),
         (UnansweredError("no answer in time"), zk.Unanswered(1, "no answer in time")),
     ],
 )
@@ -145,6 +149,16 @@ def test_what_was_not_done_is_told_with_the_reason(running: Running, error: Stre
     running.in_session().fails = error
     running.want(claim(1))
     running.hears(event)
+
+
+def test_a_failure_that_no_retry_mends_ends_the_query(running: Running) -> None:
+    running.want(zk.OpenSession())
+    running.until(lambda: running.session.opened == 1)
+    running.session.refusal = TlsError("the authority is unknown")
+    running.session.tell(told.SessionEnded(0, "the authority is unknown"))
+    running.until(lambda: bool(running.failures))
+    assert running.failures == [running.session.refusal]
+    assert running.session.opened == 1, "it does not try again"
 
 
 def test_what_happens_to_the_session_is_told(running: Running) -> None:

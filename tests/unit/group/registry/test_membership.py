@@ -321,13 +321,14 @@ def test_who_has_left_may_come_back_as_another() -> None:
         a.start()
 
 
-def test_a_node_that_may_not_be_written_ends_the_query_with_advice() -> None:
+@pytest.mark.parametrize("refusal", [Refusal.NO_AUTH, Refusal.INVALID_ACL])
+def test_a_node_that_may_not_be_written_ends_the_query_with_advice(refusal: Refusal) -> None:
     made = cluster()
     a = made.member("A")
     a.turn()
     (register,) = a.client.requests
     a.client.requests.clear()
-    a.hear(zk.Refused(register.token, OLD.ids, Refusal.NO_AUTH))
+    a.hear(zk.Refused(register.token, OLD.ids, refusal, "Set zookeeper.username"))
     failure = a.last(ev.Fail).error
     assert isinstance(failure, ConfigError)
     assert "/consumers/g/ids" in str(failure)
