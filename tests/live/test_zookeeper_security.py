@@ -99,6 +99,22 @@ def test_nodes_over_tls_are_their_creators_and_readable_by_all(
     assert [each for each in passwords if each in caplog.text] == []
 
 
+@pytest.mark.long
+def test_a_session_over_tls_outlives_a_restart_of_its_server() -> None:
+    """A server that starts hangs up in handshakes, and is not taken for one without TLS."""
+    told: list[SessionEvent] = []
+    with ZooKeeperServer(security="SSL") as zookeeper:
+        options = parsed(zookeeper.client_options, zookeeper__set__acl="true")
+        with closing(Session(options, told.append)) as session:
+            session.connect(deadline())
+            session.transact([Create("/consumers/g/x")], ["/consumers/g"], deadline())
+            began = session.session_id
+            zookeeper.kill()
+            zookeeper.restart()
+            wait_until(lambda: session.connected and Resumed(began) in told, "the same session")
+            session.transact([Set("/consumers/g/x", b"1")], [], deadline())
+
+
 def test_rejected_credentials_end_the_session(server: ZooKeeperServer) -> None:
     error = failure(parsed(server.security.client_options("bob", password=CANARY)))
     assert isinstance(error, CredentialsError)
