@@ -30,6 +30,8 @@ class Servers:
     """The setting that has the servers' host names."""
     without_tls: str
     """The next step for a listener that speaks plaintext."""
+    clients: str
+    """The machines that connect to them."""
 
 
 BROKERS = Servers(
@@ -37,6 +39,7 @@ BROKERS = Servers(
     "broker",
     "the broker's advertised.listeners",
     "Set kafka.security.protocol=PLAINTEXT, or the port of the TLS listener",
+    "the driver and on each executor",
 )
 ZOOKEEPERS = Servers(
     "zookeeper.ssl.",
@@ -44,6 +47,7 @@ ZOOKEEPERS = Servers(
     "the host in zookeeper.connect",
     "Set the port of the TLS listener (secureClientPort) in zookeeper.connect. If the server has none, set "
     "zookeeper.ssl.client.enable=false",
+    "the driver",
 )
 
 

@@ -73,6 +73,10 @@ class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         """The failure that no retry mends."""
         self.last_failure = ""
         """Why the last attempt to connect has failed, for messages; empty after a success."""
+        self.address = ("", 0)
+        """The address of the last attempt to connect, resolved."""
+        self.peer = ""
+        """The same as the options have it, for messages."""
         self.on_refused: Callable[[], None] = lambda: None
         """Called by kazoo's thread once `refusal` is set: kazoo reports no end of a session that never started."""
         self.may_probe = True
@@ -87,26 +91,29 @@ class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         if self.is_over:
             raise OSError("cannot connect to ZooKeeper: the session has expired or is closed")
         until = time.monotonic() + self.connect_timeout_s
+        self.address = (args or (kwargs["address"],))[0][:2]
+        self.peer = f"{kwargs.get('hostname', self.address[0])}:{self.address[1]}"
         try:
             connected = super().create_connection(*args, **{**kwargs, "timeout": self.connect_timeout_s})
             if self.tls is None:
                 return connected
-            return self._secured(connected, kwargs["hostname"], kwargs["address"], max(0.001, until - time.monotonic()))
+            return self._secured(connected, kwargs["hostname"], max(0.001, until - time.monotonic()))
         except OSError as error:
             self.last_failure = str(error)
             raise
 
-    def _secured(self, connected: Any, host: str, address: tuple[str, int], timeout_s: float) -> TlsSocket:
+    def _secured(self, connected: Any, host: str, timeout_s: float) -> TlsSocket:
         assert self.tls is not None
         try:
-            return TlsSocket.connect(connected, host, address[1], self.tls, timeout_s)
+            return TlsSocket.connect(connected, host, self.address[1], self.tls, timeout_s)
         except HandshakeRefused as refused:
             raise self.refused(refused.error) from refused
         except OSError as error:
-            if self.may_probe and answers_in_plaintext(address):
+            if self.may_probe and answers_in_plaintext(self.address):
                 cause = "the listener speaks plaintext: it answers without TLS"
-                peer = f"{host}:{address[1]}"
-                raise self.refused(tls_error(peer, cause, self.tls.servers.without_tls, self.tls.servers)) from error
+                raise self.refused(
+                    tls_error(self.peer, cause, self.tls.servers.without_tls, self.tls.servers)
+                ) from error
             raise OSError(f"the server hung up in the TLS handshake: {error}") from error
 
     def refused(self, error: StreamGroupError) -> AuthFailedError:
@@ -200,11 +207,10 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         """Look for the cause where a server closed the connection before it answered."""
         handler: SingleSessionHandler = self.handler
         handler.last_failure = "the server closed the connection before it answered"
-        if handler.tls is None and handler.may_probe and answers_in_tls(self._socket.getpeername()[:2]):
-            host, port = self._socket.getpeername()[:2]
+        if handler.tls is None and handler.may_probe and answers_in_tls(handler.address):
             raise handler.refused(
                 TlsError(
-                    f"cannot speak to ZooKeeper server {host}:{port} without TLS: the listener speaks TLS. Set "
+                    f"cannot speak to ZooKeeper server {handler.peer} without TLS: the listener speaks TLS. Set "
                     "zookeeper.ssl.client.enable=true, or the port of a plaintext listener (clientPort)"
                 )
             )

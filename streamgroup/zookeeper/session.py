@@ -269,7 +269,7 @@ class Session:
         """Translate kazoo's exceptions into those of `errors`. Raises at once if the session is not connected."""
         life = self._client_session
         if life.over:
-            raise SessionOverError(f"the session with {self.where} has expired")
+            raise self.refusal or SessionOverError(f"the session with {self.where} has expired")
         if not life.client.connected:
             raise UnansweredError(f"the connection to {self.where} is lost")
         try:

@@ -17,7 +17,7 @@ from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError, TlsError, TransportError
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ZooKeeperOptions
-from streamgroup.testing import KafkaServer, ZooKeeperServer, write_pem
+from streamgroup.testing import Authority, KafkaServer, ZooKeeperServer, write_pem
 from streamgroup.znodes import Create, Refusal, Set, SubtreeRead
 from streamgroup.zookeeper.errors import CredentialsError, RefusedError
 from streamgroup.zookeeper.session import Resumed, Session, SessionEvent
@@ -267,6 +267,15 @@ def test_a_group_of_0_8_over_tls_is_its_users_alone(
     assert result.exit_code == 0, result.output
     described = {row["partition"]: (row["current_offset"], row["lag"]) for row in json.loads(result.stdout)}
     assert described == dict.fromkeys(range(4), (10, 0))
+
+
+def test_a_query_ends_at_once_where_no_retry_mends_the_connection(member: Callable[..., Query], tmp_path: Path) -> None:
+    other = tmp_path / "other.pem"
+    other.write_bytes(Authority.create("another").certificate_pem())
+    with member("distrustful", **{"zookeeper.ssl.truststore.location": str(other)}) as query:
+        wait_until(lambda: query.error is not None, "the query fails", TIMEOUT_S)
+    assert isinstance(query.error, TlsError)
+    assert str(other) in str(query.error)
 
 
 def _check_nodes(server: ZooKeeperServer, topic: str) -> None:

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from streamgroup.errors import ConfigError
 from streamgroup.net.tls.pem import Block, blocks_of
 from streamgroup.options.secrets import Secret
-from streamgroup.options.tls import PEM, TlsOptions
+from streamgroup.options.tls import PEM, Servers, TlsOptions
 
 T = TypeVar("T")
 
@@ -46,11 +46,15 @@ class Identity:
 
 
 class _Origin(NamedTuple):
-    """Where material comes from: the option without its prefix, the prefix, and the file if there is one."""
+    """Where material comes from: the option without its prefix, its servers, and the file if there is one."""
 
     option: str
-    prefix: str
+    servers: Servers
     path: str | None = None
+
+    @property
+    def prefix(self) -> str:
+        return self.servers.prefix
 
     def __str__(self) -> str:
         file = "" if self.path is None else f", file {self.path}"
@@ -76,11 +80,11 @@ def trusted_certificates(options: TlsOptions) -> bytes | None:
     """
     prefix = options.servers.prefix
     if options.truststore_certificates is not None:
-        origin = _Origin("truststore.certificates", prefix)
+        origin = _Origin("truststore.certificates", options.servers)
         text = options.truststore_certificates.reveal(f"{prefix}truststore.certificates")
         certificates = _certificates(blocks_of(text), origin, _TRUST)
     elif options.truststore_location is not None:
-        origin = _Origin("truststore.location", prefix, options.truststore_location)
+        origin = _Origin("truststore.location", options.servers, options.truststore_location)
         data = _read(origin, _TRUST)
         if _is_pem(data, options.truststore_type, origin, _TRUST):
             certificates = _certificates(blocks_of(data.decode("utf-8", "replace")), origin, _TRUST)
@@ -101,14 +105,14 @@ def client_identity(options: TlsOptions, now: datetime) -> Identity | None:
     """
     prefix = options.servers.prefix
     if options.keystore_key is not None and options.keystore_certificate_chain is not None:
-        origin = _Origin("keystore.certificate.chain", prefix)
-        key_origin = _Origin("keystore.key", prefix)
+        origin = _Origin("keystore.certificate.chain", options.servers)
+        key_origin = _Origin("keystore.key", options.servers)
         keys = blocks_of(options.keystore_key.reveal(f"{prefix}keystore.key"))
         chain_text = options.keystore_certificate_chain.reveal(f"{prefix}keystore.certificate.chain")
         key = _private_key(keys, options.key_password, key_origin)
         chain = _certificates(blocks_of(chain_text), origin, _CERTIFICATE)
     elif options.keystore_location is not None:
-        origin = _Origin("keystore.location", prefix, options.keystore_location)
+        origin = _Origin("keystore.location", options.servers, options.keystore_location)
         key, chain = _from_file(options, origin)
     else:
         return None
@@ -157,7 +161,7 @@ def _read(origin: _Origin, what: str) -> bytes:
         raise origin.problem(
             what,
             error.strerror or type(error).__name__,
-            "The file must exist on the driver and on each executor, readable for the user of Spark",
+            f"The file must exist on {origin.servers.clients}, readable for the user of Spark",
         ) from None
     if not data:
         raise origin.problem(what, "the file is empty", "Write the store again")
