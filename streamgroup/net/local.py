@@ -1,10 +1,12 @@
-"""Connections to other processes of this machine over Unix sockets, with a timeout on every wait.
+"""Connections to other processes of this user over Unix sockets, with a timeout on every wait.
 
-`multiprocessing.connection.Client` has no timeout: it waits forever for a stopped process that does not accept.
+`multiprocessing.connection.Client` has no timeout: it waits forever for a stopped process that does not accept. Both
+ends ask the kernel which user is at the other one, where the system can tell (Linux).
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import socket
@@ -17,9 +19,13 @@ from typing import Any
 
 from streamgroup.errors import ConfigError
 
+log = logging.getLogger("streamgroup")
+
 LONGEST_ADDRESS = 103
 """Bytes that a socket path may have on every system: 103 on macOS and BSD, 107 on Linux."""
 _DESCRIPTORS = Path("/proc/self/fd")
+_CREDENTIALS = struct.Struct("iII")
+"""`struct ucred` of Linux: process id, effective user id, group id."""
 
 
 @contextmanager
@@ -54,6 +60,7 @@ class Listener:
     """
 
     def __init__(self, path: Path, backlog: int, timeout: float) -> None:
+        self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with address_of(path) as address:
@@ -66,11 +73,20 @@ class Listener:
             raise
 
     def accept(self) -> Connection[Any, Any] | None:
-        """Return the next connection, or None after the timeout. Raises OSError if the listener is closed."""
+        """Return the next connection, or None after the timeout. Raises OSError if the listener is closed.
+
+        Closes a connection from a process of another user, logs a warning, and returns None.
+        """
         try:
-            return Connection(self._socket.accept()[0].detach())
+            accepted = self._socket.accept()[0]
         except TimeoutError:
             return None
+        stranger = _stranger_at(accepted)
+        if stranger is None:
+            return Connection(accepted.detach())
+        accepted.close()
+        log.warning("refused a connection to the control socket %s from %s", self._path, stranger)
+        return None
 
     def close(self) -> None:
         """Stop accepting, and wake a thread that waits in `accept`."""
@@ -82,8 +98,9 @@ class Listener:
 def connect(path: Path, timeout: float) -> Connection[Any, Any]:
     """Connect to the socket at `path`. `timeout` (seconds) applies to connecting and to each send and receive.
 
-    Raises FileNotFoundError or ConnectionRefusedError if no process listens, and ConfigError as `address_of`. After the
-    timeout this function and the methods of the connection raise BlockingIOError.
+    Raises FileNotFoundError or ConnectionRefusedError if no process listens, PermissionError if a process of another
+    user does, and ConfigError as `address_of`. After the timeout this function and the methods of the connection raise
+    BlockingIOError.
     """
     seconds = max(0.001, timeout)  # SO_RCVTIMEO 0 means no timeout
     whole = math.floor(seconds)
@@ -93,4 +110,19 @@ def connect(path: Path, timeout: float) -> Connection[Any, Any]:
             opened.setsockopt(socket.SOL_SOCKET, option, limit)
         with address_of(path) as address:
             opened.connect(address)
+        stranger = _stranger_at(opened)
+        if stranger is not None:
+            raise PermissionError(f"{stranger} listens at {path}")
         return Connection(opened.detach())
+
+
+def _stranger_at(connected: socket.socket) -> str | None:
+    """Return the process at the other end, such as `process 7 of user 1000`, if it belongs to another user.
+
+    For a client that is the user who called `listen`, for a server the user who called `connect`.
+    """
+    if not hasattr(socket, "SO_PEERCRED"):  # macOS: the directory, which only this user may enter, protects the socket
+        return None
+    found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _group = _CREDENTIALS.unpack(found)
+    return None if user == os.geteuid() else f"process {pid} of user {user}"

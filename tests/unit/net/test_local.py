@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Listener
+from pathlib import Path
 
 import pytest
 
+from streamgroup.net import local
 from streamgroup.net.local import connect
 
 SHORT_S = 0.2
@@ -57,3 +64,85 @@ def test_a_timeout_of_zero_does_not_wait_forever(listener: Listener, timeout: fl
 def test_a_path_without_a_listener_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         connect("/tmp/sg-nobody/s", SHORT_S)
+
+
+# -- other users ------------------------------------------------------------------------------------------------------
+
+STRANGER = 12345
+"""A user who is not the one of these tests."""
+needs_credentials = pytest.mark.skipif(
+    not hasattr(socket, "SO_PEERCRED"), reason="this system does not tell who is at the other end of a socket"
+)
+
+
+@contextmanager
+def open_path() -> Iterator[Path]:
+    """A path of a socket that modes do not protect: only the check of the other end does."""
+    with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as home:
+        Path(home).chmod(0o777)
+        yield Path(home) / "s"
+
+
+def run_as_stranger(program: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[str]:
+    """Run a program with the socket `path` as another user; without root, this process takes it for another user's."""
+    if os.geteuid() == 0:
+        program = f"import os, socket; os.setuid({STRANGER})\n{program}"  # who may not read the library
+    else:
+        user = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    return subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True)
+
+
+CLIENT = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as opened:
+    opened.settimeout(20)
+    opened.connect(sys.argv[1])
+    print(opened.recv(1))
+"""
+SERVER = """
+import os, socket, sys
+with socket.socket(socket.AF_UNIX) as listening:
+    listening.bind(sys.argv[1])
+    os.chmod(sys.argv[1], 0o666)
+    listening.listen(1)
+    listening.settimeout(20)
+    print("listens", flush=True)
+    accepted, _ = listening.accept()
+    print(accepted.recv(100))
+"""
+
+
+@needs_credentials
+def test_a_process_of_another_user_is_hung_up_on_and_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_path() as path:
+        listener = local.Listener(path, 4, 20.0)
+        path.chmod(0o666)
+        with run_as_stranger(CLIENT, path, monkeypatch) as stranger:
+            assert listener.accept() is None
+            said, _ = stranger.communicate(timeout=20)
+        listener.close()
+    assert said == "b''\n", "closed without a byte"
+    assert f"refused a connection to the control socket {path} from process {stranger.pid} of user " in caplog.text
+
+
+@needs_credentials
+def test_nothing_is_said_to_a_listener_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_path() as path, run_as_stranger(SERVER, path, monkeypatch) as stranger:
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == "listens\n"
+        with pytest.raises(PermissionError, match=rf"^process {stranger.pid} of user \d+ listens at {path}$"):
+            connect(path, 20.0)
+        assert stranger.stdout.readline() == "b''\n", "closed without a byte"
+
+
+@needs_credentials
+def test_processes_of_the_same_user_speak() -> None:
+    with open_path() as path:
+        listener = local.Listener(path, 4, 20.0)
+        with connect(path, 5.0) as asking, listener.accept() as answering:
+            asking.send_bytes(b"how?")
+            assert answering.recv_bytes() == b"how?"
+        listener.close()
