@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import cloudpickle
+from pyspark import SparkConf, SparkContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -20,11 +20,13 @@ import streamgroup
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.jobs import probe
 from streamgroup.jobs.job_file import SparkSettings
+from streamgroup.options.secrets import REDACTION_REGEX
 
 log = logging.getLogger("streamgroup.jobs")
 
 PYTHON = "PYSPARK_PYTHON"
 PYTHON_SETTING = "spark.pyspark.python"
+REDACTION = "spark.redaction.regex"
 EXECUTORS_TIMEOUT_S = 300.0
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -54,11 +56,24 @@ def build_session(settings: SparkSettings, environment: Mapping[str, str] | None
     refuse_late_settings(settings.conf, os.environ if environment is None else environment)
     choose_python(settings.conf)
     builder: Any = SparkSession.builder.appName(settings.app_name)
-    for name, value in settings.conf.items():
+    for name, value in {**_redaction(settings.conf), **settings.conf}.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
     _register(spark)
     return spark
+
+
+def _redaction(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting that hides all secret options in Spark's UI and logs, unless the user has set another one.
+
+    The user's own setting may come from spark-submit or spark-defaults.conf, which only Spark's JVM has read. So this
+    starts the JVM, with the settings `conf` that it needs then.
+    """
+    launch: Any = SparkConf()
+    for name, value in conf.items():
+        launch = launch.set(name, value)
+    SparkContext._ensure_initialized(conf=launch)
+    return {} if SparkConf().contains(REDACTION) else {REDACTION: REDACTION_REGEX}
 
 
 def refuse_late_settings(conf: Mapping[str, str], environment: Mapping[str, str]) -> None:

@@ -18,6 +18,13 @@ _SHOWN = (
 )
 """Names that look as if they were of secrets."""
 
+REDACTION_REGEX = "(?i)" + "|".join((*_MARKS, "access[.]?key", *(prefix.replace(".", "[.]") for prefix in _PREFIXES)))
+"""A value for Spark's setting `spark.redaction.regex`: all secret options, and what Spark's default covers.
+
+Spark's default covers neither `kafka.sasl.jaas.config` nor `kafka.ssl.keystore.key` by name. It applies the expression
+to values, too, so that it hides most values of the former. PEM of a private key matches by chance only.
+"""
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:

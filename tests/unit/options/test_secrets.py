@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import pickle
+import re
 from pathlib import Path
 
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.options.parse import parse_source
-from streamgroup.options.secrets import Secret, is_secret
+from streamgroup.options import kinds
+from streamgroup.options.parse import OPTIONS, parse_source
+from streamgroup.options.parse_sink import SINK_OPTIONS
+from streamgroup.options.secrets import REDACTION_REGEX, Secret, is_secret
 
 SECRETS = [
     "zookeeper.password",
@@ -65,3 +69,35 @@ def test_a_broken_reference_names_the_option(reference: str) -> None:
 def test_a_secret_shows_itself_in_no_text() -> None:
     secret = Secret("hunter2")
     assert "hunter2" not in f"{secret} {secret!r} {[secret]}"
+
+
+# -- Spark's redaction -------------------------------------------------------------------------------------------------
+
+SPARKS_DEFAULT = "(?i)secret|password|token|access[.]?key"
+SECRET_OPTIONS = sorted(
+    {row.name for row in (*OPTIONS.values(), *SINK_OPTIONS.values()) if row.kind is kinds.SECRET},
+)
+
+
+def test_the_redaction_covers_every_option_that_takes_a_secret_and_sparks_default_does_not() -> None:
+    assert len(SECRET_OPTIONS) >= 9
+    assert [name for name in (*SECRET_OPTIONS, *SECRETS) if not re.search(REDACTION_REGEX, name)] == []
+    assert [name for name in SECRET_OPTIONS if not is_secret(name)] == []
+    assert "kafka.sasl.jaas.config" in [name for name in SECRET_OPTIONS if not re.search(SPARKS_DEFAULT, name)]
+
+
+def test_the_redaction_covers_what_sparks_default_covers_and_leaves_the_rest() -> None:
+    for name in ("fs.s3a.secret.key", "javax.jdo.option.ConnectionPassword", "my.TOKEN", "fs.s3a.access.key"):
+        assert re.search(SPARKS_DEFAULT, name)
+        assert re.search(REDACTION_REGEX, name)
+    shown = ("kafka.bootstrap.servers", "kafka.group.id", "subscribe", "kafka.sasl.mechanism", "spark.master")
+    assert [name for name in (*shown, "kafka.ssl.keystore.location") if re.search(REDACTION_REGEX, name)] == []
+
+
+def test_a_reference_travels_to_tasks_without_the_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter2")
+    monkeypatch.setenv("SECRET", "hunter2")
+    for reference in ("env:SECRET", f"file:{tmp_path / 'secret'}"):
+        secret = Secret(reference)
+        assert secret.reveal("x") == "hunter2"
+        assert b"hunter2" not in pickle.dumps(secret)
