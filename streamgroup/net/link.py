@@ -17,6 +17,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
+from streamgroup.core_files import disable_core_files
 from streamgroup.errors import DecodeError, StreamGroupError, TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PROBE_AFTER_S
@@ -86,6 +87,8 @@ class Link:
         *,
         dialect: Dialect = Dialect.KAFKA,
     ) -> None:
+        if options.tls is not None or options.sasl is not None:
+            disable_core_files()
         self.peer = f"{host}:{port}"
         self._host = host
         self.phase = Phase.RESOLVING

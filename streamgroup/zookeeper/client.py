@@ -31,6 +31,7 @@ from kazoo.protocol.serialization import SASL, Connect
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from streamgroup.core_files import disable_core_files
 from streamgroup.errors import StreamGroupError, TlsError
 from streamgroup.net.tls.contexts import CONTEXTS
 from streamgroup.net.tls.refusals import tls_error
@@ -238,6 +239,8 @@ class SingleSessionClient(KazooClient):  # type: ignore[misc]
 
 def client_of(options: ZooKeeperOptions) -> SingleSessionClient:
     """Return a client that is not started. Raises ConfigError if the password or a certificate cannot be read."""
+    if options.tls is not None or options.username:
+        disable_core_files()
     if options.tls is not None:
         CONTEXTS.get(options.tls)
     session_s = options.session_timeout_ms / 1000
