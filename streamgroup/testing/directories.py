@@ -23,18 +23,21 @@ def cache_directory() -> Path:
     return _user_directory("STREAMGROUP_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
-def require_own(path: Path) -> None:
-    """Raise ConfigError if a user other than this one and root may write to `path`: this user runs the jars in it."""
+def require_own(path: Path, within: Path, holds: str) -> None:
+    """Raise ConfigError if a user other than this one and root may write to `path`, and so change what it `holds`.
+
+    `within` is the cache or the state directory, to which `path` belongs.
+    """
     found = path.stat()
     if found.st_uid not in (os.geteuid(), 0):
         raise ConfigError(
             f"cannot use {path}: it belongs to user {found.st_uid}, not to this one ({os.geteuid()}), who could change "
-            "the jars that run here. Remove it, or set STREAMGROUP_CACHE to a directory of your own"
+            f"{holds}. Remove it, or set STREAMGROUP_CACHE and STREAMGROUP_STATE to directories of your own"
         )
     if found.st_mode & 0o022:
         raise ConfigError(
-            f"cannot use {path}: other users may write to it (mode {found.st_mode & 0o777:o}) and change the jars that "
-            f"run here. Run: chmod -R go-w {cache_directory()}"
+            f"cannot use {path}: other users may write to it (mode {found.st_mode & 0o777:o}) and change {holds}. "
+            f"Run: chmod -R go-w {within}"
         )
 
 

@@ -41,7 +41,7 @@ def resolve(
     coordinate = Coordinate(organisation, module, revision)
     cache = cache_directory()
     cache.mkdir(mode=0o755, parents=True, exist_ok=True)  # whatever the umask is
-    require_own(cache)
+    _require_own(cache)
     directory = cache / directory_name(coordinate, transitive=transitive)
     if not (directory / MANIFEST).exists():
         deadline = time.monotonic() + timeout_s
@@ -60,16 +60,16 @@ def directory_name(coordinate: Coordinate, *, transitive: bool) -> str:
 
 def verified(directory: Path) -> tuple[Path, ...]:
     """Return the jars of a resolved directory, with a valid SHA-256 and not writable by other users."""
-    require_own(directory)
+    _require_own(directory)
     pins = pins_of(directory.name)
     if pins is None:
-        require_own(directory / MANIFEST)
+        _require_own(directory / MANIFEST)
     expected, whose = (manifest_sums(directory), "when it was resolved") if pins is None else (pins, "as pinned")
     for name, sha256 in expected.items():
         file = directory / name
         if not file.is_file():
             raise ChecksumMismatch(f"missing jar {file}. Remove {directory} and try again, which downloads it")
-        require_own(file)
+        _require_own(file)
         found = _sum_of(file, _identity(file))
         if found != sha256:
             raise ChecksumMismatch(
@@ -77,6 +77,10 @@ def verified(directory: Path) -> tuple[Path, ...]:
                 f"Remove {directory} and try again, which downloads it again"
             )
     return tuple(directory / name for name in sorted(expected))
+
+
+def _require_own(path: Path) -> None:
+    require_own(path, cache_directory(), "the jars that run here")
 
 
 def manifest_sums(directory: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.errors import StreamGroupError
+from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.testing import background
 from streamgroup.testing.background import (
     BackgroundClient,
@@ -182,3 +183,42 @@ def test_up_beside_one_of_another_version_is_refused(node: BackgroundNode, state
     with pytest.raises(StreamGroupError, match=r"4\.1\.1 with 1 brokers runs at .* kafka down"):
         background.up("3.9.1", 1, {}, None, None)
     assert background.up("4.1.1", 1, {}, None, None) == (known, True)
+
+
+# -- other users ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["", "kafka.json"])
+def test_a_record_that_another_user_may_have_written_stops_and_removes_nothing(
+    state: Path, node: BackgroundNode, tmp_path: Path, where: str
+) -> None:
+    remember(state, node, tmp_path / "data", keep=False)
+    (tmp_path / "data").mkdir()
+    (state / where).chmod(0o777)
+    with pytest.raises(ConfigError, match=r"other users may write to it \(mode 777\) and change the record"):
+        background.down()
+    assert node.alive
+    assert (tmp_path / "data").exists()
+
+
+def test_the_record_of_another_user_is_not_used(
+    state: Path, node: BackgroundNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(state, node, tmp_path / "data", keep=False)
+    if os.geteuid() == 0:
+        os.chown(state / "kafka.json", 12345, -1)
+    else:  # only root can give files away: this process takes itself for another user
+        user = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    with pytest.raises(ConfigError, match=r"it belongs to user \d+, not to this one .* STREAMGROUP_STATE"):
+        background.down()
+    assert node.alive
+
+
+def test_a_new_record_is_in_a_directory_of_this_user_alone(state: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        assert background.down() is None
+    finally:
+        os.umask(before)
+    assert state.stat().st_mode & 0o777 == 0o700
