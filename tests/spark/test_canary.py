@@ -1,0 +1,206 @@
+"""No secret in what Spark and streamgroup show: plans, event logs, pages, logs, errors, checkpoints, processes.
+
+An application of its own reads and writes with a known secret in each option that takes one, and fails with others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient
+
+from streamgroup.options import kinds
+from streamgroup.options.parse import OPTIONS
+from streamgroup.options.parse_sink import SINK_OPTIONS
+from streamgroup.testing import Kafka07Server, KafkaServer, Producer07
+from streamgroup.testing.directories import write_private
+from tests.conftest import MakeTopic
+from tests.spark.canaries import (
+    KAFKA_CASES,
+    MECHANISMS,
+    USERS,
+    WAYS,
+    Canaries,
+    Case,
+    files_below,
+    forms_of,
+    variables_of,
+    zookeeper_case,
+)
+
+pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+APPLICATION_TIMEOUT_S = 400
+COORDINATOR = b"python_streaming_source_runner"
+"""In the command line of a coordinator process."""
+PLACES = ("explain-extended", "progress", "status", "cmdline", "environ", "ui-", "events/", "spark.log", "checkpoint/")
+"""Parts of the names of files that every application leaves."""
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[KafkaServer]:
+    with KafkaServer(security="SASL_SSL", mechanisms=MECHANISMS, mutual_tls=True, users=USERS) as server:
+        yield server
+
+
+class Run:
+    """One application that has ended, and what it has left."""
+
+    def __init__(self, canaries: Canaries, home: Path, cases: dict[str, Case]) -> None:
+        self.canaries, self.home, self.cases = canaries, home, cases
+        self.files = dict(files_below(home))
+
+    def leaks(self) -> dict[str, list[str]]:
+        """The canaries in each file, but for the environment variables by which they were given."""
+        found: dict[str, list[str]] = {}
+        for name, data in self.files.items():
+            shown = data
+            if name.endswith("-environ"):
+                given = self.canaries.environment
+                shown = b"\n".join(value for variable, value in variables_of(data).items() if variable not in given)
+            if hits := self.canaries.found_in(shown):
+                found[name] = hits
+        return found
+
+    def text(self, name: str) -> str:
+        return self.files[name].decode(errors="replace")
+
+
+def run(home: Path, canaries: Canaries, cases: dict[str, Any], statement: dict[str, str]) -> None:
+    """Run the application with these cases. Everything that it says is in files below `home`."""
+    plan = write_private(canaries.home / "plan.json", json.dumps({"cases": cases, "statement": statement}))
+    environment = {
+        **os.environ,
+        **canaries.environment,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+        "STREAMGROUP_LOG_LEVEL": "DEBUG",
+    }
+    home.mkdir()
+    with (home / "stderr").open("wb") as out:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.spark.canary_application", str(home), str(plan)],
+            cwd=home,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=APPLICATION_TIMEOUT_S,
+            check=False,
+        )
+    assert ended.returncode == 0, (home / "stderr").read_text()[-6000:]
+
+
+def plan_of(case: Case, topic: str, to: str, group: str) -> dict[str, Any]:
+    return {"options": case.options, "failing": case.failing, "topic": topic, "to": to, "group": group}
+
+
+def kafka_cases(
+    names: list[str], secured: KafkaServer, make_topic: MakeTopic, canaries: Canaries
+) -> tuple[dict[str, Case], dict[str, Any]]:
+    """The cases, and the part of the application's plan for them."""
+    producer = Producer({"bootstrap.servers": secured.direct_servers})
+    cases, plan = {}, {}
+    for name in names:
+        topic, to = make_topic(secured), make_topic(secured)
+        for number in range(20):
+            producer.produce(topic, f"record {number}".encode())
+        assert producer.flush(30) == 0
+        cases[name] = KAFKA_CASES[name](secured, canaries)
+        plan[name] = plan_of(cases[name], topic, to, f"canary-{canaries.way}-{name}")
+    return cases, plan
+
+
+def commits_of(server: KafkaServer, groups: list[str]) -> bytes:
+    """The metadata of all commits of these groups."""
+    admin = AdminClient({"bootstrap.servers": server.direct_servers, "log_level": 3})
+    found = []
+    for group in groups:
+        answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
+        metadata = [str(partition.metadata) for partition in answer.topic_partitions]
+        assert any("lineage" in text or "run" in text for text in metadata), f"no commit of group {group}"
+        found += metadata
+    return "\n".join(found).encode()
+
+
+def check(ran: Run) -> None:
+    """Require that each place is there, shows a query, and shows no secret."""
+    for place in PLACES:
+        assert any(place in name for name in ran.files), f"nothing was kept of {place}"
+    for name in ("stderr", "spark.log"):
+        assert "streamgroup" in ran.text(name), f"{name} does not show the query"
+    for name, case in ran.cases.items():
+        for failing, expected in case.errors.items():
+            for kind in ("read", "write", "stream"):
+                assert re.search(expected, ran.text(f"shown/failing-{name}-{failing}-{kind}")), (name, failing, kind)
+    assert ran.leaks() == {}
+    coordinators = [name for name in ran.files if name.endswith("-cmdline") and COORDINATOR in ran.files[name]]
+    assert coordinators
+    for name in coordinators:
+        limits = ran.text(name.removesuffix("cmdline") + "limits")
+        assert re.search(r"^Max core file size +0 ", limits, re.MULTILINE), f"a crash writes a core file:\n{limits}"
+
+
+def test_every_option_that_takes_a_secret_has_a_case(secured: KafkaServer, tmp_path: Path) -> None:
+    canaries = Canaries("value", tmp_path)
+    cases = [make(secured, canaries) for make in KAFKA_CASES.values()]
+    given = {name for case in cases for name in case.options} | {"zookeeper.password"}
+    takes = {row.name for row in (*OPTIONS.values(), *SINK_OPTIONS.values()) if row.kind is kinds.SECRET}
+    assert takes - given == set(), "add these options to a case in tests/spark/canaries.py"
+
+
+def test_the_search_finds_a_canary_in_every_form(tmp_path: Path) -> None:
+    canaries = Canaries("value", tmp_path)
+    secret, _ = canaries.password("one")
+    for form in forms_of(secret.encode()):
+        assert canaries.found_in(b"before " + form + b" after") == ["one"]
+    token = b"Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9."
+    assert canaries.found_in(token) == ["an access token"]
+    assert canaries.found_in(b"no bird") == []
+
+
+def test_no_secret_of_an_application_is_shown(secured: KafkaServer, make_topic: MakeTopic, tmp_path: Path) -> None:
+    """The short form: one case, with the secret itself in the options."""
+    hidden, home = tmp_path / "hidden", tmp_path / "home"
+    hidden.mkdir(mode=0o700)
+    canaries = Canaries("value", hidden)
+    cases, plan = kafka_cases(["plain"], secured, make_topic, canaries)
+    for name in [*plan["plain"]["failing"]][1:]:
+        del plan["plain"]["failing"][name], cases["plain"].errors[name]
+    run(home, canaries, plan, plan["plain"]["options"])
+    ran = Run(canaries, home, cases)
+    check(ran)
+    assert canaries.found_in(commits_of(secured, [plan["plain"]["group"]])) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+def test_no_secret_of_any_option_is_shown(
+    secured: KafkaServer, make_topic: MakeTopic, tmp_path: Path, way: str
+) -> None:
+    hidden, home = tmp_path / "hidden", tmp_path / "home"
+    hidden.mkdir(mode=0o700)
+    canaries = Canaries(way, hidden)
+    cases, plan = kafka_cases(list(KAFKA_CASES), secured, make_topic, canaries)
+    with Kafka07Server() as kafka07:
+        with Producer07(zookeeper=kafka07.zookeeper_connect) as producer:
+            producer.produce("canary", [b"record"] * 20)
+        cases["zookeeper"] = zookeeper_case(kafka07, canaries)
+        plan["zookeeper"] = plan_of(cases["zookeeper"], "canary", "canary-copy", f"canary-{way}")
+        with Producer07(zookeeper=kafka07.zookeeper_connect) as producer:
+            producer.produce("canary-copy", [b"record"])
+        statement = {name: value for case in cases.values() for name, value in case.options.items()}
+        run(home, canaries, plan, statement)
+    ran = Run(canaries, home, cases)
+    check(ran)
+    groups = [plan[name]["group"] for name in KAFKA_CASES]
+    assert canaries.found_in(commits_of(secured, groups)) == []
