@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,36 +43,41 @@ logger.jetty.level = info
 """Spark's own log at DEBUG, with every plan that the planner makes on the way."""
 
 
-class Application:
-    """The session, and the directory for what it shows."""
+def make_session(home: Path) -> SparkSession:
+    """Start a session that keeps an event log, a log at DEBUG and a user interface."""
+    (home / "events").mkdir()
+    logging = home / "log4j2.properties"
+    logging.write_text(LOGGING.format(log=home / "spark.log"))
+    flags = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={logging}"
+    settings = {
+        "spark.driver.extraJavaOptions": flags,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.port": "0",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (home / "events").as_uri(),
+        "spark.local.dir": str(home / "local"),
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.sql.ui.explainMode": "extended",
+        "spark.sql.planChangeLog.level": "warn",
+        "spark.redaction.regex": REDACTION_REGEX,
+    }
+    builder: Any = SparkSession.builder.master("local[2]").appName("streamgroup-canary")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    return session
 
-    def __init__(self, home: Path) -> None:
-        self.home, self.shown = home, home / "shown"
-        for directory in (self.shown, home / "events"):
-            directory.mkdir(parents=True)
-        logging = home / "log4j2.properties"
-        logging.write_text(LOGGING.format(log=home / "spark.log"))
-        flags = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={logging}"
-        settings = {
-            "spark.driver.extraJavaOptions": flags,
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.ui.port": "0",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.compress": "false",
-            "spark.eventLog.dir": (home / "events").as_uri(),
-            "spark.local.dir": str(home / "local"),
-            "spark.sql.warehouse.dir": str(home / "warehouse"),
-            "spark.sql.ui.explainMode": "extended",
-            "spark.sql.planChangeLog.level": "warn",
-            "spark.redaction.regex": REDACTION_REGEX,
-        }
-        builder: Any = SparkSession.builder.master("local[2]").appName("streamgroup-canary")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        self.spark: SparkSession = builder.getOrCreate()
-        java: Any = self.spark._jvm
+
+class Application:
+    """A session, and the directory for all that it shows."""
+
+    def __init__(self, spark: SparkSession, home: Path) -> None:
+        self.spark, self.home, self.shown = spark, home, home / "shown"
+        self.shown.mkdir()
+        java: Any = spark._jvm
         self.jvm = int(java.java.lang.ProcessHandle.current().pid())
         self._modes = java.org.apache.spark.sql.execution.ExplainMode
 
@@ -118,7 +124,8 @@ class Application:
         """Copy command lines, environments and limits of this process and all that it has started."""
         for pid in descendants(self.jvm):
             for file in ("cmdline", "environ", "limits"):
-                (self.shown / f"{name}-process-{pid}-{file}").write_bytes(Path(f"/proc/{pid}/{file}").read_bytes())
+                with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                    (self.shown / f"{name}-process-{pid}-{file}").write_bytes(Path(f"/proc/{pid}/{file}").read_bytes())
 
     def statement(self, options: Options, topic: str) -> None:
         """Explain a statement of SQL with the options, whose plan shows them."""
@@ -202,7 +209,7 @@ def descendants(pid: int) -> list[int]:
 
 def main(home: str, plan: str) -> None:
     wanted = json.loads(Path(plan).read_text())
-    application = Application(Path(home))
+    application = Application(make_session(Path(home)), Path(home))
     for name, case in wanted["cases"].items():
         application.read_and_write(name, case)
         for failing, options in case["failing"].items():

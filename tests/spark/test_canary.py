@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
 
 from streamgroup.options import kinds
 from streamgroup.options.parse import OPTIONS
@@ -36,6 +37,7 @@ from tests.spark.canaries import (
     variables_of,
     zookeeper_case,
 )
+from tests.spark.canary_application import Application
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -143,6 +145,11 @@ def check(ran: Run) -> None:
             for kind in ("read", "write", "stream"):
                 assert re.search(expected, ran.text(f"shown/failing-{name}-{failing}-{kind}")), (name, failing, kind)
     assert ran.leaks() == {}
+    check_coordinators(ran)
+
+
+def check_coordinators(ran: Run) -> None:
+    """Require that a crash of a coordinator process writes no core file."""
     coordinators = [name for name in ran.files if name.endswith("-cmdline") and COORDINATOR in ran.files[name]]
     assert coordinators
     for name in coordinators:
@@ -168,17 +175,24 @@ def test_the_search_finds_a_canary_in_every_form(tmp_path: Path) -> None:
     assert canaries.found_in(b"no bird") == []
 
 
-def test_no_secret_of_an_application_is_shown(secured: KafkaServer, make_topic: MakeTopic, tmp_path: Path) -> None:
-    """The short form: one case, with the secret itself in the options."""
+def test_no_secret_of_a_query_is_shown(
+    spark: SparkSession, secured: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    """The short form: one case in the session of all tests, which has neither a user interface nor an event log."""
     hidden, home = tmp_path / "hidden", tmp_path / "home"
     hidden.mkdir(mode=0o700)
+    home.mkdir()
     canaries = Canaries("value", hidden)
     cases, plan = kafka_cases(["plain"], secured, make_topic, canaries)
-    for name in [*plan["plain"]["failing"]][1:]:
-        del plan["plain"]["failing"][name], cases["plain"].errors[name]
-    run(home, canaries, plan, plan["plain"]["options"])
+    application = Application(spark, home)
+    application.read_and_write("plain", plan["plain"])
+    wrong = plan["plain"]["failing"]["wrong-password"]
+    application.fail("wrong-password", wrong, plan["plain"])
     ran = Run(canaries, home, cases)
-    check(ran)
+    for kind in ("read", "write", "stream"):
+        assert "rejected the credentials" in ran.text(f"shown/failing-wrong-password-{kind}")
+    assert ran.leaks() == {}
+    check_coordinators(ran)
     assert canaries.found_in(commits_of(secured, [plan["plain"]["group"]])) == []
 
 
