@@ -16,7 +16,9 @@ from tests.sim.registrybugs import ALL_BUGS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
-PAGES = sorted(DOCS.glob("*.md")) + [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
+PAGES = sorted(DOCS.glob("*.md")) + [
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+]
 MOST_LINES = 250
 MOST_WORDS_IN_A_CELL = 20
 GENERATED = frozenset({"options.md", "write-options.md"})
