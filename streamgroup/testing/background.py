@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.testing.directories import file_lock, require_own, state_directory, write_private
+from streamgroup.testing.directories import (
+    file_lock,
+    make_own,
+    require_own,
+    require_unmovable,
+    state_directory,
+    write_private,
+)
 from streamgroup.testing.kafka import KafkaServer
 
 _LOCK_TIMEOUT_S = 120.0
@@ -165,6 +172,7 @@ def load() -> BackgroundKafka | None:
     Raises ConfigError if another user may write the file: it names processes to stop and directories to remove.
     """
     try:
+        require_unmovable(state_directory())
         for path in (state_directory(), _state_file()):
             require_own(path, state_directory(), "the record of what `streamgroup kafka down` stops and removes")
         values = json.loads(_state_file().read_text())
@@ -276,6 +284,6 @@ def _state_file() -> Path:
 
 @contextmanager
 def _state_locked() -> Iterator[None]:
-    state_directory().mkdir(mode=0o700, parents=True, exist_ok=True)  # whatever the umask is
+    make_own(state_directory(), 0o700)
     with file_lock(state_directory() / "kafka.lock", _LOCK_TIMEOUT_S):
         yield

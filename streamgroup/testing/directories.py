@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +24,13 @@ def cache_directory() -> Path:
     return _user_directory("STREAMGROUP_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
+def make_own(path: Path, mode: int) -> None:
+    """Make a directory and the missing ones above it. Only this user may write to them, whatever the umask is."""
+    if not path.parent.exists():
+        make_own(path.parent, 0o755)
+    path.mkdir(mode, exist_ok=True)
+
+
 def require_own(path: Path, within: Path, holds: str) -> None:
     """Raise ConfigError if a user other than this one and root may write to `path`, and so change what it `holds`.
 
@@ -39,6 +47,17 @@ def require_own(path: Path, within: Path, holds: str) -> None:
             f"cannot use {path}: other users may write to it (mode {found.st_mode & 0o777:o}) and change {holds}. "
             f"Run: chmod -R go-w {within}"
         )
+
+
+def require_unmovable(path: Path) -> None:
+    """Raise ConfigError if any user may rename `path` or a directory above it, and put another in its place."""
+    for above in path.resolve().parents:
+        mode = above.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise ConfigError(
+                f"cannot use {path}: every user may write to {above}, which is above it, and put another directory in "
+                f"its place. Run: chmod o-w {above}"
+            )
 
 
 def state_directory() -> Path:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from streamgroup.errors import ChecksumMismatch, ConfigError, TransportError
-from streamgroup.testing.directories import cache_directory, file_lock, require_own
+from streamgroup.testing.directories import cache_directory, file_lock, make_own, require_own, require_unmovable
 from streamgroup.testing.java import java_command, pyspark_jar_files
 from streamgroup.testing.progress import Progress, progress
 from streamgroup.testing.releases import Coordinate
@@ -40,8 +40,9 @@ def resolve(
     """
     coordinate = Coordinate(organisation, module, revision)
     cache = cache_directory()
-    cache.mkdir(mode=0o755, parents=True, exist_ok=True)  # whatever the umask is
+    make_own(cache, 0o755)
     _require_own(cache)
+    require_unmovable(cache)
     directory = cache / directory_name(coordinate, transitive=transitive)
     if not (directory / MANIFEST).exists():
         deadline = time.monotonic() + timeout_s

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import sys
 import time
 import urllib.error
@@ -179,8 +180,8 @@ class Application:
             waiting += [link.replace("&amp;", "&") for link in LINK.findall(text)]
 
     def _resources(self) -> Iterator[str]:
-        for resource in RESOURCES:
-            yield f"/api/v1/applications/{self.spark.sparkContext.applicationId}/{resource}"
+        for name in RESOURCES:
+            yield f"/api/v1/applications/{self.spark.sparkContext.applicationId}/{name}"
 
 
 def error_of(attempt: Callable[[], object]) -> str:
@@ -209,6 +210,8 @@ def descendants(pid: int) -> list[int]:
 
 def main(home: str, plan: str) -> None:
     wanted = json.loads(Path(plan).read_text())
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # Spark's processes may write core files
     application = Application(make_session(Path(home)), Path(home))
     for name, case in wanted["cases"].items():
         application.read_and_write(name, case)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,8 +44,8 @@ pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 APPLICATION_TIMEOUT_S = 400
-COORDINATOR = b"python_streaming_source_runner"
-"""In the command line of a coordinator process."""
+JVM, COORDINATOR, WORKER = b"org.apache.spark.deploy.SparkSubmit", b"python_streaming_source_runner", b"pyspark.daemon"
+"""Parts of the command lines of processes."""
 PLACES = ("explain-extended", "progress", "status", "cmdline", "environ", "ui-", "events/", "spark.log", "checkpoint/")
 """Parts of the names of files that every application leaves."""
 
@@ -145,16 +146,22 @@ def check(ran: Run) -> None:
             for kind in ("read", "write", "stream"):
                 assert re.search(expected, ran.text(f"shown/failing-{name}-{failing}-{kind}")), (name, failing, kind)
     assert ran.leaks() == {}
-    check_coordinators(ran)
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    raised = b"unlimited" if hard == resource.RLIM_INFINITY else str(hard).encode()
+    assert core_limits(ran, JVM) == {raised}, "the application raises the limit of all its processes"
+    assert core_limits(ran, COORDINATOR) == {b"0"}, "a crash of a coordinator writes a core file"
+    assert b"0" in core_limits(ran, WORKER), "a crash of a worker that has read or written writes a core file"
 
 
-def check_coordinators(ran: Run) -> None:
-    """Require that a crash of a coordinator process writes no core file."""
-    coordinators = [name for name in ran.files if name.endswith("-cmdline") and COORDINATOR in ran.files[name]]
-    assert coordinators
-    for name in coordinators:
-        limits = ran.text(name.removesuffix("cmdline") + "limits")
-        assert re.search(r"^Max core file size +0 ", limits, re.MULTILINE), f"a crash writes a core file:\n{limits}"
+def core_limits(ran: Run, program: bytes) -> set[bytes]:
+    """The soft limits for core files of the processes with this text in their command lines."""
+    found = set()
+    for name, line in ran.files.items():
+        if name.endswith("-cmdline") and program in line:
+            limit = re.search(rb"^Max core file size +(\S+)", ran.files[name.removesuffix("cmdline") + "limits"], re.M)
+            assert limit is not None
+            found.add(limit[1])
+    return found
 
 
 def test_every_option_that_takes_a_secret_has_a_case(secured: KafkaServer, tmp_path: Path) -> None:
@@ -192,7 +199,6 @@ def test_no_secret_of_a_query_is_shown(
     for kind in ("read", "write", "stream"):
         assert "rejected the credentials" in ran.text(f"shown/failing-wrong-password-{kind}")
     assert ran.leaks() == {}
-    check_coordinators(ran)
     assert canaries.found_in(commits_of(secured, [plan["plain"]["group"]])) == []
 
 

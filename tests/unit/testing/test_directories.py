@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.errors import TransportError
-from streamgroup.testing.directories import cache_directory, file_lock, state_directory, write_private
+from streamgroup.errors import ConfigError, TransportError
+from streamgroup.testing.directories import (
+    cache_directory,
+    file_lock,
+    require_unmovable,
+    state_directory,
+    write_private,
+)
 
 HOLDER = """
 import pathlib, sys
@@ -53,3 +59,20 @@ def test_a_private_file_takes_the_place_of_one_that_others_may_read(tmp_path: Pa
     assert write_private(file, "new") == file
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_directory_that_every_user_may_rename_is_not_used(tmp_path: Path) -> None:
+    cache = tmp_path / "everybodys" / "cache"
+    cache.mkdir(parents=True)
+    require_unmovable(cache)
+    cache.parent.chmod(0o1777)  # as /tmp, where only the owner of a file may rename it
+    require_unmovable(cache)
+    cache.parent.chmod(0o777)
+    with pytest.raises(
+        ConfigError, match=rf"every user may write to {cache.parent}, .* Run: chmod o-w {cache.parent}$"
+    ):
+        require_unmovable(cache)
+    link = tmp_path / "link"
+    link.symlink_to(cache)
+    with pytest.raises(ConfigError, match="every user may write"):
+        require_unmovable(link)

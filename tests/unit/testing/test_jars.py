@@ -225,6 +225,17 @@ def test_a_cache_of_another_user_is_not_used(
     assert fake_ivy.calls == [True], "no second download"
 
 
+def test_a_cache_that_every_user_may_replace_is_not_used(
+    cache: Path, fake_ivy: FakeIvy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache / "below" / "cache").mkdir(parents=True)
+    (cache / "below").chmod(0o777)
+    monkeypatch.setenv("STREAMGROUP_CACHE", str(cache / "below" / "cache"))
+    with pytest.raises(ConfigError, match="put another directory in its place"):
+        jars.resolve(*WHAT)
+    assert fake_ivy.calls == []
+
+
 def test_the_umask_makes_the_cache_writable_to_no_other_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_ivy: FakeIvy
 ) -> None:
