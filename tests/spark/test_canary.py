@@ -40,10 +40,10 @@ from tests.spark.canaries import (
 )
 from tests.spark.canary_application import Application
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(700)]
 
 ROOT = Path(__file__).parents[2]
-APPLICATION_TIMEOUT_S = 400
+APPLICATION_TIMEOUT_S = 540
 JVM, COORDINATOR, WORKER = b"org.apache.spark.deploy.SparkSubmit", b"python_streaming_source_runner", b"pyspark.daemon"
 """Parts of the command lines of processes."""
 PLACES = ("explain-extended", "progress", "status", "cmdline", "environ", "ui-", "events/", "spark.log", "checkpoint/")
