@@ -7,6 +7,7 @@ the options of each case and of each run that fails. It lies elsewhere, since it
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import sys
@@ -18,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from streamgroup.driver.application import control
@@ -44,14 +46,20 @@ logger.jetty.level = info
 """Spark's own log at DEBUG, with every plan that the planner makes on the way."""
 
 
-def make_session(home: Path) -> SparkSession:
-    """Start a session that keeps an event log, a log at DEBUG and a user interface."""
+def make_session(home: Path, spark_home: Path) -> SparkSession:
+    """Start a session with an executor of its own, an event log, logs at DEBUG and a user interface."""
+    make_spark_home(spark_home, home / "work")
+    os.environ |= {"SPARK_HOME": str(spark_home), "SPARK_LOCAL_IP": "127.0.0.1"}
     (home / "events").mkdir()
-    logging = home / "log4j2.properties"
-    logging.write_text(LOGGING.format(log=home / "spark.log"))
-    flags = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={logging}"
+    flags = {}
+    for process in ("driver", "executor"):
+        logging = home / f"{process}-log4j2.properties"
+        logging.write_text(LOGGING.format(log=home / f"{process}.log"))
+        flags[process] = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={logging}"
     settings = {
-        "spark.driver.extraJavaOptions": flags,
+        "spark.driver.extraJavaOptions": flags["driver"],
+        "spark.executor.extraJavaOptions": flags["executor"],
+        "spark.executor.memory": "512m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.port": "0",
@@ -65,11 +73,21 @@ def make_session(home: Path) -> SparkSession:
         "spark.sql.planChangeLog.level": "warn",
         "spark.redaction.regex": REDACTION_REGEX,
     }
-    builder: Any = SparkSession.builder.master("local[2]").appName("streamgroup-canary")
+    builder: Any = SparkSession.builder.master("local-cluster[1,2,768]").appName("streamgroup-canary")
     for name, value in settings.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     return session
+
+
+def make_spark_home(spark_home: Path, work: Path) -> None:
+    """Make a home of Spark whose workers write into `work`, from links to PySpark's."""
+    spark_home.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != work.name:
+            (spark_home / entry.name).symlink_to(entry)
+    work.mkdir()
+    (spark_home / "work").symlink_to(work)
 
 
 class Application:
@@ -212,7 +230,7 @@ def main(home: str, plan: str) -> None:
     wanted = json.loads(Path(plan).read_text())
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # Spark's processes may write core files
-    application = Application(make_session(Path(home)), Path(home))
+    application = Application(make_session(Path(home), Path(plan).with_name("spark")), Path(home))
     for name, case in wanted["cases"].items():
         application.read_and_write(name, case)
         for failing, options in case["failing"].items():

@@ -44,9 +44,10 @@ pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(700)]
 
 ROOT = Path(__file__).parents[2]
 APPLICATION_TIMEOUT_S = 540
-JVM, COORDINATOR, WORKER = b"org.apache.spark.deploy.SparkSubmit", b"python_streaming_source_runner", b"pyspark.daemon"
+DRIVER, EXECUTOR = b"org.apache.spark.deploy.SparkSubmit", b"CoarseGrainedExecutorBackend"
+COORDINATOR, WORKER = b"python_streaming_source_runner", b"pyspark.daemon"
 """Parts of the command lines of processes."""
-PLACES = ("explain-extended", "progress", "status", "cmdline", "environ", "ui-", "events/", "spark.log", "checkpoint/")
+PLACES = ("explain-extended", "progress", "status", "cmdline", "environ", "ui-", "events/", "work/", "checkpoint/")
 """Parts of the names of files that every application leaves."""
 
 
@@ -139,8 +140,10 @@ def check(ran: Run) -> None:
     """Require that each place is there, shows a query, and shows no secret."""
     for place in PLACES:
         assert any(place in name for name in ran.files), f"nothing was kept of {place}"
-    for name in ("stderr", "spark.log"):
+    for name in ("stderr", "driver.log"):
         assert "streamgroup" in ran.text(name), f"{name} does not show the query"
+    assert "PythonRunner" in ran.text("executor.log"), "executor.log does not show the tasks"
+    assert core_limits(ran, EXECUTOR), "the tasks ran in the driver's JVM"
     for name, case in ran.cases.items():
         for failing, expected in case.errors.items():
             for kind in ("read", "write", "stream"):
@@ -148,7 +151,7 @@ def check(ran: Run) -> None:
     assert ran.leaks() == {}
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     raised = b"unlimited" if hard == resource.RLIM_INFINITY else str(hard).encode()
-    assert core_limits(ran, JVM) == {raised}, "the application raises the limit of all its processes"
+    assert core_limits(ran, DRIVER) == {raised}, "the application raises the limit of all its processes"
     assert core_limits(ran, COORDINATOR) == {b"0"}, "a crash of a coordinator writes a core file"
     assert b"0" in core_limits(ran, WORKER), "a crash of a worker that has read or written writes a core file"
 
