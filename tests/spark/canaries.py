@@ -233,4 +233,4 @@ def files_below(home: Path) -> Iterator[tuple[str, bytes]]:
 def variables_of(environment: bytes) -> dict[str, Any]:
     """Return the variables of a process, as /proc shows them."""
     pairs = (entry.partition(b"=") for entry in environment.split(b"\0") if entry)
-    return {name.decode(): value for name, _, value in pairs}
+    return {name.decode(errors="replace"): value for name, _, value in pairs}

@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from streamgroup.cluster.admin import committed
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.options import kinds
 from streamgroup.options.parse import OPTIONS
 from streamgroup.options.parse_sink import SINK_OPTIONS
+from streamgroup.options.types import ClientOptions
 from streamgroup.testing import Kafka07Server, KafkaServer, Producer07
 from streamgroup.testing.directories import write_private
 from tests.conftest import MakeTopic
@@ -125,14 +128,18 @@ def kafka_cases(
 
 
 def commits_of(server: KafkaServer, groups: list[str]) -> bytes:
-    """The metadata of all commits of these groups."""
-    admin = AdminClient({"bootstrap.servers": server.direct_servers, "log_level": 3})
+    """The metadata of all commits of these groups. librdkafka would read on behind the end of each text."""
+    host, _, port = server.direct_servers.rpartition(":")
+    cluster = KafkaCluster(ClientOptions(((host, int(port)),)))
     found = []
-    for group in groups:
-        answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
-        metadata = [str(partition.metadata) for partition in answer.topic_partitions]
-        assert any("lineage" in text or "run" in text for text in metadata), f"no commit of group {group}"
-        found += metadata
+    try:
+        for group in groups:
+            commits = committed(cluster, group, cluster.deadline(20_000)).values()
+            metadata = [commit.metadata for commit in commits]
+            assert any(CommitMetadata.parse(text) for text in metadata), f"no commit of group {group}"
+            found += metadata
+    finally:
+        cluster.close()
     return "\n".join(found).encode()
 
 
