@@ -23,7 +23,8 @@ _CONNECTION: tuple[Option, ...] = (
     ),
     used(
         "security.protocol",
-        "Protocol of the connection to the brokers. SSL and SASL_SSL encrypt it by TLS; SASL_SSL and SASL_PLAINTEXT authenticate the client.",
+        "Protocol of the connection to the brokers. SSL and SASL_SSL encrypt it by TLS; SASL_SSL and SASL_PLAINTEXT "
+        "authenticate the client.",
         kinds.SECURITY,
         "client.security_protocol",
     ),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from streamgroup.testing import Authority, Kafka07Server, KafkaServer, write_pkcs12
+from streamgroup.testing import Authority, KafkaServer, ZooKeeperServer, write_pkcs12
 from streamgroup.testing.directories import write_private
 
 USERS = ("scram", "oauth", "jaas", "plain")
@@ -200,21 +200,64 @@ def jaas_oauth_case(kafka: KafkaServer, canaries: Canaries) -> Case:
     return Case(good, {"wrong-secret": bad}, {"wrong-secret": "401"})
 
 
-def zookeeper_case(kafka07: Kafka07Server, canaries: Canaries) -> Case:
-    """A Kafka 0.7 whose ZooKeeper gets a user's digest, and a run without its brokers."""
+def zookeeper_pkcs12_case(zookeeper: ZooKeeperServer, chroot: str, canaries: Canaries) -> Case:
+    """A Kafka 0.7 whose ZooKeeper has TLS, with a user's digest and stores in PKCS #12. One run finds no brokers."""
+    authority = zookeeper.security.authority
     _, password = canaries.password("zookeeper.password")
+    store, store_password = canaries.password("zookeeper: keystore.password")
+    trust, trust_password = canaries.password("zookeeper: truststore.password")
+    key_file = write_pkcs12(canaries.home / "zookeeper-key.p12", authority.issue("bob", hosts=()), store)
+    trust_file = write_private(canaries.home / "zookeeper-trust.p12", authority.truststore(trust))
     good = {
-        "zookeeper.connect": kafka07.zookeeper_connect,
+        "zookeeper.connect": zookeeper.client_options["zookeeper.connect"] + chroot,
         "zookeeper.username": "bob",
         "zookeeper.password": password,
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.type": "PKCS12",
+        "zookeeper.ssl.keystore.location": str(key_file),
+        "zookeeper.ssl.keystore.password": store_password,
+        "zookeeper.ssl.truststore.type": "PKCS12",
+        "zookeeper.ssl.truststore.location": str(trust_file),
+        "zookeeper.ssl.truststore.password": trust_password,
     }
+    _, wrong_store = canaries.password("zookeeper: wrong keystore.password")
     return Case(
         good,
-        {"no-brokers": {**good, "zookeeper.connect": f"{kafka07.zookeeper_connect}/nothing"}},
-        {"no-brokers": "(?i)zookeeper|broker"},
+        {
+            "no-brokers": {**good, "zookeeper.connect": good["zookeeper.connect"] + "/nothing"},
+            "wrong-keystore-password": {**good, "zookeeper.ssl.keystore.password": wrong_store},
+        },
+        {"no-brokers": "(?i)zookeeper|broker", "wrong-keystore-password": r"zookeeper\.ssl\.keystore\.password"},
     )
 
 
+def zookeeper_pem_case(zookeeper: ZooKeeperServer, chroot: str, canaries: Canaries) -> Case:
+    """The same with keys and certificates in the options, and a run with a wrong password of the key."""
+    authority = zookeeper.security.authority
+    identity = authority.issue("bob", hosts=())
+    of_key, key_password = canaries.password("zookeeper: key.password")
+    good = {
+        "zookeeper.connect": zookeeper.client_options["zookeeper.connect"] + chroot,
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.certificates": canaries.pem(
+            "zookeeper: truststore.certificates", authority.certificate_pem()
+        ),
+        "zookeeper.ssl.keystore.key": canaries.pem("zookeeper: keystore.key", identity.key_pem(of_key)),
+        "zookeeper.ssl.keystore.certificate.chain": canaries.pem("zookeeper: certificate.chain", identity.chain_pem()),
+        "zookeeper.ssl.key.password": key_password,
+    }
+    _, wrong_key = canaries.password("zookeeper: wrong key.password")
+    return Case(
+        good,
+        {"wrong-key-password": {**good, "zookeeper.ssl.key.password": wrong_key}},
+        {"wrong-key-password": r"zookeeper\.ssl\.key\.password"},
+    )
+
+
+ZOOKEEPER_CASES: Mapping[str, Callable[[ZooKeeperServer, str, Canaries], Case]] = {
+    "zookeeper-pkcs12": zookeeper_pkcs12_case,
+    "zookeeper-pem": zookeeper_pem_case,
+}
 KAFKA_CASES: Mapping[str, Callable[[KafkaServer, Canaries], Case]] = {
     "scram": scram_case,
     "oauth": oauth_case,

@@ -26,7 +26,7 @@ from streamgroup.options import kinds
 from streamgroup.options.parse import OPTIONS
 from streamgroup.options.parse_sink import SINK_OPTIONS
 from streamgroup.options.types import ClientOptions
-from streamgroup.testing import Kafka07Server, KafkaServer, Producer07
+from streamgroup.testing import Kafka07Server, KafkaServer, Producer07, ZooKeeperServer
 from streamgroup.testing.directories import write_private
 from tests.conftest import MakeTopic
 from tests.spark.canaries import (
@@ -34,18 +34,19 @@ from tests.spark.canaries import (
     MECHANISMS,
     USERS,
     WAYS,
+    ZOOKEEPER_CASES,
     Canaries,
     Case,
     files_below,
     forms_of,
     variables_of,
-    zookeeper_case,
 )
 from tests.spark.canary_application import Application
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(700)]
 
 ROOT = Path(__file__).parents[2]
+CHROOT = "/canary"
 APPLICATION_TIMEOUT_S = 540
 DRIVER, EXECUTOR = b"org.apache.spark.deploy.SparkSubmit", b"CoarseGrainedExecutorBackend"
 COORDINATOR, WORKER = b"python_streaming_source_runner", b"pyspark.daemon"
@@ -57,6 +58,12 @@ PLACES = ("explain-extended", "progress", "status", "cmdline", "environ", "ui-",
 @pytest.fixture(scope="module")
 def secured() -> Iterator[KafkaServer]:
     with KafkaServer(security="SASL_SSL", mechanisms=MECHANISMS, mutual_tls=True, users=USERS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(security="SSL", mutual_tls=True) as server:
         yield server
 
 
@@ -174,10 +181,13 @@ def core_limits(ran: Run, program: bytes) -> set[bytes]:
     return found
 
 
-def test_every_option_that_takes_a_secret_has_a_case(secured: KafkaServer, tmp_path: Path) -> None:
+def test_every_option_that_takes_a_secret_has_a_case(
+    secured: KafkaServer, zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
     canaries = Canaries("value", tmp_path)
     cases = [make(secured, canaries) for make in KAFKA_CASES.values()]
-    given = {name for case in cases for name in case.options} | {"zookeeper.password"}
+    cases += [make(zookeeper, CHROOT, canaries) for make in ZOOKEEPER_CASES.values()]
+    given = {name for case in cases for name in case.options}
     takes = {row.name for row in (*OPTIONS.values(), *SINK_OPTIONS.values()) if row.kind is kinds.SECRET}
     assert takes - given == set(), "add these options to a case in tests/spark/canaries.py"
 
@@ -215,19 +225,19 @@ def test_no_secret_of_a_query_is_shown(
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_no_secret_of_any_option_is_shown(
-    secured: KafkaServer, make_topic: MakeTopic, tmp_path: Path, way: str
+    secured: KafkaServer, zookeeper: ZooKeeperServer, make_topic: MakeTopic, tmp_path: Path, way: str
 ) -> None:
     hidden, home = tmp_path / "hidden", tmp_path / "home"
     hidden.mkdir(mode=0o700)
     canaries = Canaries(way, hidden)
     cases, plan = kafka_cases(list(KAFKA_CASES), secured, make_topic, canaries)
-    with Kafka07Server() as kafka07:
-        with Producer07(zookeeper=kafka07.zookeeper_connect) as producer:
-            producer.produce("canary", [b"record"] * 20)
-        cases["zookeeper"] = zookeeper_case(kafka07, canaries)
-        plan["zookeeper"] = plan_of(cases["zookeeper"], "canary", "canary-copy", f"canary-{way}")
-        with Producer07(zookeeper=kafka07.zookeeper_connect) as producer:
-            producer.produce("canary-copy", [b"record"])
+    with Kafka07Server(zookeeper=zookeeper.connect_string + CHROOT) as kafka07:
+        for name, case in ZOOKEEPER_CASES.items():
+            cases[name] = case(zookeeper, CHROOT, canaries)
+            plan[name] = plan_of(cases[name], name, f"{name}-copy", f"canary-{way}-{name}")
+            with Producer07(zookeeper=kafka07.zookeeper_connect) as producer:
+                producer.produce(name, [b"record"] * 20)
+                producer.produce(f"{name}-copy", [b"record"])
         statement = {name: value for case in cases.values() for name, value in case.options.items()}
         run(home, canaries, plan, statement)
     ran = Run(canaries, home, cases)
