@@ -12,6 +12,7 @@
     +-- EncodeError                 a value that the protocol cannot carry
     |   +-- UnknownPartition        a row for a partition that its topic does not have
     +-- BrokerError                 an error code in a response
+    |   +-- BrokerAuthorizationError    the user lacks a right (an AuthorizationError, too)
     +-- UnsupportedVersionError     broker and client share no version of an API
     +-- FencedError                 another member has taken this one's place
     +-- DrainedError                a drain has ended the query on request
@@ -20,10 +21,12 @@
     |   +-- RecordTooLargeError     one record exceeds a limit of the broker or of the producer
     |   +-- UnknownTopicError       the topic or the partition did not appear within max.block.ms
     |   +-- NoBrokerError           no broker answered within max.block.ms (a TransportError, too)
+    |   +-- ProduceAuthorizationError   the user lacks a right (an AuthorizationError, too)
     +-- DataLossError               records have been lost
     +-- AuthError                   client and server do not accept each other; never retried
     |   +-- TlsError                the TLS handshake failed for a reason that no retry mends
     |   +-- AuthenticationError     an exchange of SASL failed, on either side
+    +-- AuthorizationError          Kafka's authorizer refuses the user; never retried
     +-- OffsetStoreError
 
 The table of Kafka's error codes gives, for each code, its meaning, whether a retry may succeed, and the data to refresh
@@ -130,6 +133,22 @@ class BrokerError(StreamGroupError):
         return self.error.refresh
 
 
+class AuthorizationError(StreamGroupError):
+    """Kafka's authorizer has refused a request: the user lacks a right. Never retried."""
+
+
+class BrokerAuthorizationError(BrokerError, AuthorizationError):
+    """A code of the authorizer in a response. `missing` says who lacks which right, and how to grant it."""
+
+    def __init__(self, error: int | KafkaError, context: str, missing: str) -> None:
+        super().__init__(error, context)
+        self.missing = missing
+        self.args = (f"{context}: {self.error.name} ({self.error.code}): {missing}",)
+
+    def __reduce__(self) -> tuple[type[BrokerAuthorizationError], tuple[KafkaError, str, str]]:  # type: ignore[override]
+        return type(self), (self.error, self.context, self.missing)
+
+
 class UnsupportedVersionError(StreamGroupError):
     """Broker and client share no version of an API."""
 
@@ -173,6 +192,10 @@ class UnknownTopicError(ProduceError):
 
 class NoBrokerError(ProduceError, TransportError):
     """No broker told the producer about a topic within max.block.ms."""
+
+
+class ProduceAuthorizationError(ProduceError, AuthorizationError):
+    """The user may not write a topic, or may not write idempotently."""
 
 
 class DataLossError(StreamGroupError):
@@ -264,9 +287,11 @@ class ErrorCode(IntEnum):
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
     INVALID_PRODUCER_ID_MAPPING = 49
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
     GROUP_ID_NOT_FOUND = 69
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75

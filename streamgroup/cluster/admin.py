@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Literal, TypeVar
 
+from streamgroup.authorization import RESOURCES, Operation, Requester, refusal
 from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.errors import (
     BrokerError,
@@ -69,7 +70,10 @@ def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListin
                 break
             cause = error_of(response.error_code)
             if not may_succeed_later(response.error_code):
-                raise BrokerError(cause, f"cannot list the groups of broker {node}")
+                context = f"cannot list the groups of broker {node}"
+                if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    raise refusal(response.error_code, context, Operation.DESCRIBE, requester=cluster.requester)
+                raise BrokerError(cause, context)
             retry.again(cause.name)
         for group in response.groups:
             groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
@@ -101,8 +105,10 @@ def committed(
 
     def read(version: int, response: OffsetFetchResponse) -> FetchedOffsets:
         fetched = fetched_offsets(response, version, group)
-        codes = [fetched.error_code, *(row.error_code for row in fetched.partitions.values())]
-        _check(next((code for code in codes if code), 0), f"cannot fetch the committed offsets of group {group!r}")
+        context = f"cannot fetch the committed offsets of group {group!r}"
+        _check(fetched.error_code, context, group, cluster.requester)
+        for tp, row in fetched.partitions.items():
+            _check(row.error_code, context, tp.topic, cluster.requester)
         return fetched
 
     fetched = _of_coordinator(cluster, group, (OffsetFetchRequest, ask), read, deadline, in_zookeeper=in_zookeeper)
@@ -137,12 +143,14 @@ def create_topics(
         if not trouble:
             _wait_for_leaders(cluster, topics, deadline)
             return frozenset(r.name for r in results if r.error_code == 0)
-        retry.again(", ".join(_refusal(result) for result in trouble))
+        retry.again(", ".join(_trouble(result, cluster.requester) for result in trouble))
 
 
-def _refusal(result: CreatableTopicResult) -> str:
+def _trouble(result: CreatableTopicResult, requester: Requester) -> str:
     error = error_of(result.error_code)
     reason = f"topic {result.name!r}" + (f" ({result.error_message})" if result.error_message else "")
+    if result.error_code in RESOURCES:
+        raise refusal(result.error_code, f"cannot create {reason}", Operation.CREATE, result.name, requester)
     if not error.retriable:
         raise BrokerError(error, f"cannot create {reason}")
     return f"{reason}: {error.name}"
@@ -171,7 +179,7 @@ def _describe(cluster: KafkaCluster, group: str, deadline: float) -> GroupDescri
         code = described.error_code
         if code == ErrorCode.GROUP_ID_NOT_FOUND:  # an error from v6 on, a Dead group before
             return GroupDescription(group, GroupState.DEAD)
-        _check(code, f"cannot describe group {group!r}")
+        _check(code, f"cannot describe group {group!r}", group, cluster.requester)
         return _description(described)
 
     request = DescribeGroupsRequest(groups=(group,))
@@ -214,12 +222,15 @@ class _RetriableError(Exception):
     """The coordinator has moved or is not ready."""
 
 
-def _check(code: int, context: str) -> None:
+def _check(code: int, context: str, name: str, requester: Requester) -> None:
+    """Raise the exception for `code`. `name` is that of the group or topic which the code is about."""
     if code == 0:
         return
     # OffsetFetch is empty for a group without commits: GROUP_ID_NOT_FOUND means that the group is being removed.
     if may_succeed_later(code) or code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise _RetriableError(error_of(code).name)
+    if code in RESOURCES:
+        raise refusal(code, context, Operation.DESCRIBE, name, requester)
     raise BrokerError(code, context)
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal, TypeVar
 
+from streamgroup.authorization import Operation, Requester, refusal
 from streamgroup.cluster.fanout import Address, BrokerFanout, Pending
 from streamgroup.cluster.metadata import MetadataCache, metadata_request, snapshot_of, wants_rebootstrap
 from streamgroup.cluster.requests import (
@@ -23,10 +24,19 @@ from streamgroup.cluster.requests import (
     read_epoch_ends,
     read_offsets,
 )
-from streamgroup.errors import BrokerError, ConfigError, DecodeError, TransportError, error_of, may_succeed_later
+from streamgroup.errors import (
+    BrokerError,
+    ConfigError,
+    DecodeError,
+    ErrorCode,
+    TransportError,
+    error_of,
+    may_succeed_later,
+)
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
+from streamgroup.net.requester import requester_of
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, coordinator_request, read_coordinator
@@ -71,6 +81,11 @@ class KafkaCluster:
     def __str__(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
 
+    @property
+    def requester(self) -> Requester:
+        """The user of the options, for errors."""
+        return requester_of(self.options)
+
     def deadline(self, timeout_ms: int | None = None) -> float:
         return self.clock() + (self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
@@ -96,7 +111,7 @@ class KafkaCluster:
             )
             if wants_rebootstrap(response):
                 self._rebootstrap()
-            snapshot, unsettled = snapshot_of(response, wanted)
+            snapshot, unsettled = snapshot_of(response, wanted, self.requester)
             if not unsettled:
                 self._cache.put(snapshot, wanted, self.clock())
                 self._forget_brokers(snapshot)
@@ -234,7 +249,10 @@ class KafkaCluster:
             if answer is None:
                 raise DecodeError(f"FindCoordinator v{version}: the answer does not speak of group {group!r}")
             if not may_succeed_later(answer):
-                raise BrokerError(answer, f"cannot find the coordinator of group {group!r}")
+                context = f"cannot find the coordinator of group {group!r}"
+                if answer == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                    raise refusal(answer, context, Operation.DESCRIBE, group, self.requester)
+                raise BrokerError(answer, context)
             retry.again(error_of(answer).name)
 
     def list_offsets(
@@ -261,7 +279,7 @@ class KafkaCluster:
                 if isinstance(answer, TransportError):
                     causes.append(str(answer))
                 else:
-                    read_offsets(answer, listed, causes)
+                    read_offsets(answer, listed, causes, self.requester)
             self._retry_unmatched_timestamps(pending, snapshot, isolation, deadline, listed=listed, causes=causes)
             pending = {tp: at for tp, at in pending.items() if tp not in listed}
             if not pending:
@@ -299,7 +317,7 @@ class KafkaCluster:
             except TransportError as error:
                 causes.append(str(error))
             else:
-                read_offsets(response, listed, causes)
+                read_offsets(response, listed, causes, self.requester)
 
     def list_offsets_once(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, *, timeout: float, epoch: int
@@ -318,7 +336,7 @@ class KafkaCluster:
             if isinstance(answer, TransportError):
                 causes.append(str(answer))
             else:
-                read_offsets(answer, listed, causes)
+                read_offsets(answer, listed, causes, self.requester)
         return listed, causes
 
     def epoch_ends(
@@ -340,7 +358,7 @@ class KafkaCluster:
                     if isinstance(answer, TransportError):
                         causes.append(str(answer))
                     else:
-                        read_epoch_ends(answer, ends, causes)
+                        read_epoch_ends(answer, ends, causes, self.requester)
                 pending = {tp: check for tp, check in pending.items() if tp not in ends}
                 if not pending:
                     return ends

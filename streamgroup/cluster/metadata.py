@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from streamgroup.authorization import UNKNOWN, Operation, Requester, refusal
 from streamgroup.errors import BrokerError, ErrorCode, error_of, may_succeed_later
 from streamgroup.model import NO_TOPIC_ID, Broker, ClusterSnapshot, PartitionInfo, TopicInfo
 from streamgroup.wire.messages.cluster import (
@@ -32,20 +33,22 @@ def metadata_request(topics: Collection[str] | None, version: int) -> MetadataRe
     return MetadataRequest(topics=None if topics is None or topics else ())
 
 
-def snapshot_of(response: MetadataResponse, wanted: Collection[str] | None = None) -> tuple[ClusterSnapshot, list[str]]:
+def snapshot_of(
+    response: MetadataResponse, wanted: Collection[str] | None = None, requester: Requester = UNKNOWN
+) -> tuple[ClusterSnapshot, list[str]]:
     """Return the cluster of `response`, and the transient errors after which another request may succeed.
 
     The snapshot has only the `wanted` topics (None: all), since an old broker lists more. Topics that do not exist are
     absent; a partition without a leader has NO_LEADER. Raises BrokerError for a topic that may not be described or has
-    an invalid name, and if the broker refuses the whole request (v13).
+    an invalid name, and if the broker refuses the whole request (v13). A refusal names `requester`.
     """
     topics: dict[str, TopicInfo] = {}
     unsettled: list[str] = []
     if response.error_code:
-        refusal = error_of(response.error_code)
+        cause = error_of(response.error_code)
         if not (may_succeed_later(response.error_code) or wants_rebootstrap(response)):
-            raise BrokerError(refusal, "cannot read the metadata of the cluster")
-        unsettled.append(refusal.name)
+            raise BrokerError(cause, "cannot read the metadata of the cluster")
+        unsettled.append(cause.name)
     for topic in response.topics:
         if wanted is not None and topic.name not in wanted:
             continue
@@ -56,7 +59,10 @@ def snapshot_of(response: MetadataResponse, wanted: Collection[str] | None = Non
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
         if not may_succeed_later(topic.error_code):
-            raise BrokerError(error, f"cannot describe topic {topic.name!r}")
+            context = f"cannot describe topic {topic.name!r}"
+            if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise refusal(topic.error_code, context, Operation.DESCRIBE, topic.name or "", requester)
+            raise BrokerError(error, context)
         unsettled.append(f"topic {topic.name!r}: {error.name}")
     brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
     if not brokers:

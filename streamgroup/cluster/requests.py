@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from streamgroup.authorization import UNKNOWN, Operation, Requester, refusal
 from streamgroup.errors import BrokerError, ErrorCode, error_of
 from streamgroup.model import UNKNOWN_EPOCH, ClusterSnapshot, PartitionInfo, TopicPartition
 from streamgroup.options.types import Isolation
@@ -114,10 +115,15 @@ def offset_requests(
     return requests, causes
 
 
-def read_offsets(response: ListOffsetsResponse, listed: dict[TopicPartition, ListedOffset], causes: list[str]) -> None:
+def read_offsets(
+    response: ListOffsetsResponse,
+    listed: dict[TopicPartition, ListedOffset],
+    causes: list[str],
+    requester: Requester = UNKNOWN,
+) -> None:
     """Add the offsets of `response` to `listed`, and its retriable errors to `causes`.
 
-    Raises BrokerError for an error that no retry resolves.
+    Raises BrokerError for an error that no retry resolves; a refusal names `requester`.
     """
     for topic in response.topics:
         for p in topic.partitions:
@@ -130,7 +136,7 @@ def read_offsets(response: ListOffsetsResponse, listed: dict[TopicPartition, Lis
             if p.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
                 listed[tp] = ListedOffset(NO_OFFSET)  # message formats before 0.10 have no timestamps
             elif p.error_code in _FINAL:
-                raise BrokerError(error, f"cannot list the offsets of {tp}")
+                raise _final(p.error_code, f"cannot list the offsets of {tp}", tp, requester)
             else:
                 causes.append(f"{tp}: {error.name}")
 
@@ -157,7 +163,10 @@ def epoch_requests(
 
 
 def read_epoch_ends(
-    response: OffsetForLeaderEpochResponse, ends: dict[TopicPartition, EpochEnd], causes: list[str]
+    response: OffsetForLeaderEpochResponse,
+    ends: dict[TopicPartition, EpochEnd],
+    causes: list[str],
+    requester: Requester = UNKNOWN,
 ) -> None:
     """Do as `read_offsets`. A leader that does not know the end is a result too."""
     for topic in response.topics:
@@ -170,6 +179,12 @@ def read_epoch_ends(
             if p.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 ends[tp] = EpochEnd()  # brokers before 2.3 answer only clients with ClusterAction
             elif p.error_code in _FINAL:
-                raise BrokerError(error, f"cannot read the end of a leader epoch of {tp}")
+                raise _final(p.error_code, f"cannot read the end of a leader epoch of {tp}", tp, requester)
             else:
                 causes.append(f"{tp}: {error.name}")
+
+
+def _final(code: int, context: str, tp: TopicPartition, requester: Requester) -> BrokerError:
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return refusal(code, context, Operation.DESCRIBE, tp.topic, requester)
+    return BrokerError(code, context)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
+from streamgroup.authorization import Operation, refusal
 from streamgroup.cluster.requests import EpochCheck
 from streamgroup.errors import BrokerError, ErrorCode, KafkaError, TooLarge, TransportError, error_of, may_succeed_later
 from streamgroup.executor.cursor import Cursor
@@ -34,6 +35,7 @@ from streamgroup.model import (
     is_another_topic,
 )
 from streamgroup.net.connection import Connection
+from streamgroup.net.requester import requester_of
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.batches import FRAME, SIZE_END, Frames
 from streamgroup.records.decode import Decoded, DecodeOptions, decode
@@ -231,7 +233,10 @@ class KafkaLookup(LogLookup):
         """Raise BrokerError for an error that is not retriable: fresh metadata would not change it."""
         failure = cursor.failure
         if isinstance(failure, KafkaError) and not may_succeed_later(failure.code) and failure.code not in _MENDED:
-            raise BrokerError(failure, f"fetching {cursor.tp} at offset {cursor.ahead}")
+            context = f"fetching {cursor.tp} at offset {cursor.ahead}"
+            if failure.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise refusal(failure.code, context, Operation.READ, cursor.tp.topic, requester_of(self._client))
+            raise BrokerError(failure, context)
 
     def look_up(self, cursors: Sequence[Cursor], deadline: float) -> Iterator[Loss]:
         """Read fresh metadata, and compare positions that are out of range with the logs. Raises TransportError."""

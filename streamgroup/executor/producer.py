@@ -15,6 +15,7 @@ from streamgroup.executor.record_slices import RecordSlices
 from streamgroup.executor.task_clock import TaskClock
 from streamgroup.executor.written import Written
 from streamgroup.model import TopicInfo, TopicPartition
+from streamgroup.net.requester import requester_of
 from streamgroup.options.types import ClientOptions, ProducerOptions
 from streamgroup.producer import events as ev
 from streamgroup.producer.batch import ProducerBatch
@@ -269,4 +270,5 @@ def _config(client: ClientOptions, options: ProducerOptions) -> ProducerConfig:
         retry_backoff_ms=client.retry_backoff_ms,
         retry_backoff_max_ms=client.retry_backoff_max_ms,
         metadata_max_age_ms=client.metadata_max_age_ms,
+        requester=requester_of(client),
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from streamgroup.authorization import UNKNOWN, Requester
 from streamgroup.counting import counted
 from streamgroup.errors import error_of
 from streamgroup.group import events as ev
@@ -142,6 +143,7 @@ class Member:
         session_timeout_s: float,
         request_timeout_ms: int,
         backoff: Backoff,
+        requester: Requester = UNKNOWN,
     ) -> None:
         self.membership = membership
         self.ledger = ledger
@@ -151,6 +153,7 @@ class Member:
         self._session_timeout_s = session_timeout_s
         self._request_timeout_ms = request_timeout_ms
         self._backoff = backoff
+        self._requester = requester
         self._token = OWN_TOKENS
         self._fetching: tuple[int, _Fetch] | None = None
         self._committing: tuple[int, _Committing] | None = None
@@ -463,7 +466,7 @@ class Member:
             self._machine(told, now, actions)
             return
         what = f"commit {tp} at offset {commit.offsets[tp].offset} in generation {commit.generation}"
-        self._refused(refusal, what, now, actions)
+        self._refused(replace(refusal, topic=tp.topic), what, now, actions)
 
     def _shrunk(self, sent: _Committing, refusal: PartitionVerdict, actions: list[MemberAction]) -> bool:
         """Commit less at a time from now on. Return whether that may help."""
@@ -486,6 +489,7 @@ class Member:
         if refusal.verdict is Verdict.MOVED:
             self._store_lost(error_of(refusal.code).name, now, actions)
         elif refusal.verdict is Verdict.REFUSED or self._unexpected >= UNEXPECTED_ATTEMPTS:
-            actions.append(ev.Fail(offsets_error(refusal.code, what, self.ledger.group)))
+            error = offsets_error(refusal.code, what, self.ledger.group, refusal.topic, self._requester)
+            actions.append(ev.Fail(error))
         elif refusal.verdict is Verdict.STALE_METADATA:
             actions.append(MetadataStale())

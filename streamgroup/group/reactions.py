@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from streamgroup.authorization import UNKNOWN, Operation, Requester, refusal
 from streamgroup.errors import BrokerError, ErrorCode, FencedError, Refresh, StreamGroupError, error_of, is_unexpected
 from streamgroup.group.requests import Purpose
 from streamgroup.group.timing import MemberConfig
@@ -129,8 +130,10 @@ def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError
     """Return the exception for a fatal code: what failed for which group, and what to do next."""
     if code == ErrorCode.FENCED_INSTANCE_ID:
         return FencedError(f"group {config.group_id}: {_FENCED.format(instance=config.instance_id)}")
-    advice = _advice(_ADVICE, code)
     context = f"group {config.group_id}: could not {doing}"
+    if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        return refusal(code, context, Operation.READ, config.group_id, config.requester)
+    advice = _advice(_ADVICE, code)
     if advice is not None:
         strategies = ", ".join(config.strategies)
         advice = advice.format(group=config.group_id, strategies=strategies, session=config.session_timeout_ms)
@@ -138,9 +141,12 @@ def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError
     return BrokerError(code, context)
 
 
-def offsets_error(code: int, what: str, group: str) -> BrokerError:
+def offsets_error(code: int, what: str, group: str, topic: str = "", requester: Requester = UNKNOWN) -> BrokerError:
     """Return the exception for OffsetCommit and OffsetFetch; `what` failed: `commit t-0 at offset 5 in generation
-    3`."""
+    3`. `topic` is that of the refused partition, empty if the code is about the group."""
+    if code in (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+        name = group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else topic
+        return refusal(code, f"group {group}: could not {what}", Operation.READ, name, requester)
     advice = _advice(_OFFSETS_ADVICE, code)
     context = f"group {group}: could not {what}"
     return BrokerError(code, context if advice is None else f"{context}: {advice.format(group=group)}")
@@ -165,11 +171,6 @@ _OTHER_KIND = (
     "the broker has a group of another kind under this id, such as a share group; choose another kafka.group.id"
 )
 
-_MAY_NOT_USE = (
-    "this user may not use the group; grant it READ, e.g. "
-    "kafka-acls.sh --add --allow-principal User:... --operation Read --group {group}"
-)
-
 _ADVICE: Mapping[int, str] = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
         "the members that are there and this one know no assignment strategy in common; this query offers "
@@ -181,7 +182,6 @@ _ADVICE: Mapping[int, str] = {
         "session.timeout.ms={session} is not between the broker's group.min.session.timeout.ms and "
         "group.max.session.timeout.ms; set kafka.session.timeout.ms within these bounds"
     ),
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: _MAY_NOT_USE,
     ErrorCode.GROUP_MAX_SIZE_REACHED: (
         "the group has as many members as the broker's group.max.size allows; stop a member or raise group.max.size"
     ),
@@ -198,11 +198,6 @@ _OFFSETS_ADVICE: Mapping[int, str] = {
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: _TOO_LARGE,
     ErrorCode.MESSAGE_TOO_LARGE: _TOO_LARGE,
     ErrorCode.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: _MAY_NOT_USE,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
-        "this user may not read the topic; grant it READ, e.g. "
-        "kafka-acls.sh --add --allow-principal User:... --operation Read --topic ..."
-    ),
     ErrorCode.OFFSET_METADATA_TOO_LARGE: (
         "a commit of streamgroup tells some 200 bytes about itself; raise the broker's offset.metadata.max.bytes "
         "(4096 unless set)"

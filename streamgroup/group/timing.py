@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamgroup.authorization import UNKNOWN, Requester
 from streamgroup.backoff import Random, backoff_s
 from streamgroup.errors import ConfigError
 from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE
@@ -36,6 +37,8 @@ class MemberConfig:
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
+    requester: Requester = UNKNOWN
+    """The user whom refusals of the authorizer are about."""
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.strategies if name not in ASSIGNORS]

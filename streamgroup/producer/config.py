@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from streamgroup.authorization import UNKNOWN, Requester
 from streamgroup.backoff import Random, backoff_s
 from streamgroup.errors import ConfigError
 from streamgroup.wire.messages.produce import ALL_ACKS, LEADER_ACKS, NO_ACKS
@@ -46,6 +47,8 @@ class ProducerConfig:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    requester: Requester = UNKNOWN
+    """The user whom refusals of the authorizer are about."""
 
     def __post_init__(self) -> None:
         if self.acks not in {NO_ACKS, LEADER_ACKS, ALL_ACKS}:

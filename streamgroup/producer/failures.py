@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from streamgroup.authorization import RESOURCES, UNKNOWN, Operation, Requester, Resource, grant, missing_right
 from streamgroup.counting import counted
 from streamgroup.errors import (
     DeliveryTimeoutError,
     NoBrokerError,
+    ProduceAuthorizationError,
     ProduceError,
     RecordTooLargeError,
     UnknownTopicError,
@@ -29,14 +31,32 @@ def _outcome(maybe_written: bool) -> str:
 
 
 def refused(
-    batch: ProducerBatch, code: int, row: CodeReaction, answer: PartitionProduceResponse | None
+    batch: ProducerBatch,
+    code: int,
+    row: CodeReaction,
+    answer: PartitionProduceResponse | None,
+    requester: Requester = UNKNOWN,
 ) -> ProduceError:
     """Return the error for a batch that a broker has refused for good with `code`."""
-    error = error_of(code)
     detail = _detail(answer) if answer is not None else ""
     advice = f". {row.advice}" if row.advice else ""
-    message = f"{_what(batch)}: {error.name} ({code}): {error.text}{detail}{_outcome(batch.doubtful)}{advice}"
-    return ProduceError(message, code, batch.doubtful)
+    cause = _cause(code, batch.partition.topic, requester)
+    return _error_for(code)(f"{_what(batch)}: {cause}{detail}{_outcome(batch.doubtful)}{advice}", code, batch.doubtful)
+
+
+def _error_for(code: int) -> type[ProduceError]:
+    return ProduceAuthorizationError if code in RESOURCES else ProduceError
+
+
+def _cause(code: int, topic: str, requester: Requester) -> str:
+    """Return the code and its meaning: of a refusal of the authorizer, who lacks which right."""
+    error = error_of(code)
+    kind = RESOURCES.get(code)
+    text = error.text
+    if kind is not None:
+        operation = Operation.IDEMPOTENT_WRITE if kind is Resource.CLUSTER else Operation.WRITE
+        text = missing_right(code, operation, topic if kind is Resource.TOPIC else "", requester)
+    return f"{error.name} ({code}): {text}"
 
 
 def _detail(answer: PartitionProduceResponse) -> str:
@@ -50,11 +70,20 @@ def _detail(answer: PartitionProduceResponse) -> str:
     return "".join(f"; {word}" for word in words) + (f"; and {more} more records" if more > 0 else "")
 
 
-def fatal(context: str, code: int, row: CodeReaction, reason: str = "") -> ProduceError:
-    """Return the error that fails the whole producer."""
-    error = error_of(code)
-    reason = f": {reason}" if reason else ""
-    return ProduceError(f"{context}: {error.name} ({code}): {error.text}{reason}. {row.advice}".rstrip(". "), code)
+def no_producer_id(code: int, reason: str, row: CodeReaction, requester: Requester) -> ProduceError:
+    """Return the error for a producer that does not get an id. `reason` may be empty."""
+    return _fatal("could not get a producer id", code, row, requester, reason)
+
+
+def producer_refused(node: int, code: int, row: CodeReaction, requester: Requester) -> ProduceError:
+    """Return the error for a producer that broker `node` refuses as a whole."""
+    return _fatal(f"broker {node} refuses this producer", code, row, requester)
+
+
+def _fatal(context: str, code: int, row: CodeReaction, requester: Requester, reason: str = "") -> ProduceError:
+    reason = f" ({reason})" if reason else ""
+    message = f"{context}{reason}: {_cause(code, '', requester)}. {row.advice}"
+    return _error_for(code)(message.rstrip(". "), code)
 
 
 def too_large(batch: ProducerBatch, row: CodeReaction, limit: int | None) -> RecordTooLargeError:
@@ -110,10 +139,13 @@ def missing_topic(topic: str, config: ProducerConfig, reason: str) -> ProduceErr
     )
 
 
-def topic_refused(topic: str, code: int, row: CodeReaction) -> ProduceError:
+def topic_refused(topic: str, code: int, row: CodeReaction, requester: Requester) -> ProduceError:
     """Return the error for a topic that the metadata refuse for good."""
-    error = error_of(code)
-    return ProduceError(f"cannot write topic {topic}: {error.name} ({code}): {error.text}. {row.advice}", code)
+    advice = f". {row.advice}" if row.advice else ""
+    if code in RESOURCES:  # the brokers tell nothing about a topic that the user may not see
+        command = grant(Resource.TOPIC, Operation.CREATE, topic, requester)
+        advice = f". If the topic does not exist and the brokers are to create it, add: `{command}`"
+    return _error_for(code)(f"cannot write topic {topic}: {_cause(code, topic, requester)}{advice}", code)
 
 
 def abandoned(batch: ProducerBatch, reason: str) -> ProduceError:

@@ -201,7 +201,7 @@ class Producer:
         for topic, code in event.errors.items():
             row = reaction_to_metadata(code)
             if row.reaction is Reaction.FAIL:
-                self._refuse_topic(topic, failures.topic_refused(topic, code, row))
+                self._refuse_topic(topic, failures.topic_refused(topic, code, row, self._config.requester))
 
     def _refuse_topic(self, topic: str, error: ProduceError) -> None:
         if self._topics.drop(topic):
@@ -209,7 +209,7 @@ class Producer:
         for partition, queue in list(self._active.items()):
             if partition.topic == topic:
                 for batch in list(queue):
-                    self._fail(queue, batch, ProduceError(error.message, error.code, batch.maybe_written))
+                    self._fail(queue, batch, type(error)(error.message, error.code, batch.maybe_written))
 
     def _metadata_failed(self, event: ev.MetadataFailed) -> None:
         self._topics.failed(event.reason, self._now)
@@ -254,7 +254,7 @@ class Producer:
         if row.reaction is Reaction.RETRY:
             self._ids.retry_at = self._now + self._config.backoff_s(self._ids.attempts, self._random)
         else:
-            self._fail_for_good(failures.fatal("could not get a producer id", event.code, row, event.reason))
+            self._fail_for_good(failures.no_producer_id(event.code, event.reason, row, self._config.requester))
 
     def _has_sequences(self) -> bool:
         return any(queue.identity != NO_IDENTITY for queue in self._partitions.values())
@@ -409,11 +409,11 @@ class Producer:
                 self._ids.fenced(batch.identity)
                 self._reject(queue, batch, row, answer)
             case Reaction.FAIL:
-                self._fail(queue, batch, failures.refused(batch, code, row, answer))
+                self._fail(queue, batch, failures.refused(batch, code, row, answer, self._config.requester))
             case Reaction.FATAL:
-                self._fail(queue, batch, failures.refused(batch, code, row, answer))
+                self._fail(queue, batch, failures.refused(batch, code, row, answer, self._config.requester))
                 if self._fatal is None:
-                    self._fail_for_good(failures.fatal(f"broker {batch.node} refuses this producer", code, row))
+                    self._fail_for_good(failures.producer_refused(batch.node, code, row, self._config.requester))
 
     # -- answers ------------------------------------------------------------------------------------------------------
 

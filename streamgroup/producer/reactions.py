@@ -57,7 +57,6 @@ class CodeReaction:
 
 _NO, _MAYBE, _YES = Appended.NO, Appended.MAYBE, Appended.YES
 
-_GRANT = "Grant this user WRITE on the topic: kafka-acls.sh --add --allow-principal User:... --operation Write --topic"
 _SMALLER = "Raise max.message.bytes of the topic (message.max.bytes of the broker), or write smaller records"
 _FORMAT = "Raise the topic's message.format.version, or write without headers, timestamps and idempotence"
 _REPLICAS = "Look for brokers that are down, or lower min.insync.replicas of the topic"
@@ -111,13 +110,12 @@ PRODUCE: Mapping[int, CodeReaction] = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: CodeReaction(
         Reaction.FAIL, _NO, "Choose a valid topic name; clients may not write internal topics"
     ),
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: CodeReaction(Reaction.FAIL, _NO, _GRANT),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: CodeReaction(Reaction.FAIL, _NO),
     ErrorCode.POLICY_VIOLATION: CodeReaction(Reaction.FAIL, _NO, "Ask the operator of the cluster for its policies"),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: CodeReaction(
         Reaction.FATAL,
         _NO,
-        "Grant this user IDEMPOTENT_WRITE on the cluster (kafka-acls.sh --add --allow-principal User:... "
-        "--operation IdempotentWrite --cluster), or set kafka.enable.idempotence=false",
+        "Without the right, set kafka.enable.idempotence=false",
     ),
     ErrorCode.INVALID_REQUIRED_ACKS: CodeReaction(Reaction.FATAL, _NO, "Set kafka.acks to 0, 1 or all"),
     ErrorCode.UNSUPPORTED_VERSION: CodeReaction(

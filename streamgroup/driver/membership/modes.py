@@ -21,6 +21,7 @@ from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.net.backoff import Backoff
+from streamgroup.net.requester import requester_of
 from streamgroup.options.types import GroupOptions, OffsetsStorage, SourceOptions
 from streamgroup.run.config import RunConfig
 
@@ -48,6 +49,7 @@ def member_of(
         session_timeout_s=member_config(options, group).shortest_session_ms / 1000,
         request_timeout_ms=options.client.request_timeout_ms,
         backoff=Backoff(options.client, rng),
+        requester=requester_of(options.client),
     )
 
 
@@ -109,6 +111,7 @@ def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
         retry_backoff_ms=options.client.retry_backoff_ms,
         retry_backoff_max_ms=options.client.retry_backoff_max_ms,
         strategies=group.strategies,
+        requester=requester_of(options.client),
     )
 
 

@@ -163,9 +163,10 @@ class KafkaOffsetStore(OffsetStore):
 
     def _fetched(self, request: FetchOffsets, event: ev.RequestAnswered) -> Outcome:
         answer = fetched_offsets(event.response, event.version, request.group)
-        code = answer.error_code or next((p.error_code for p in answer.partitions.values() if p.error_code), 0)
+        codes = {tp.topic: p.error_code for tp, p in answer.partitions.items() if p.error_code}
+        topic, code = ("", answer.error_code) if answer.error_code else next(iter(codes.items()), ("", 0))
         if code:
-            return self._refused(request, _fetch_verdict(code))
+            return self._refused(request, _fetch_verdict(code, topic))
         unknown = {tp.topic for tp, p in answer.partitions.items() if p.committed is None}
         if event.version == ZOOKEEPER_VERSION and not self._unknown_topic.knows(unknown):
             if self._unknown_topic.has_topics:
@@ -180,8 +181,8 @@ class KafkaOffsetStore(OffsetStore):
         return Outcome(answers=(OffsetsFetched(request.token, refusal=verdict),))
 
 
-def _fetch_verdict(code: int) -> PartitionVerdict:
-    return PartitionVerdict(_VERDICTS.get(reaction_to_fetch(code), Verdict.RETRIABLE), code)
+def _fetch_verdict(code: int, topic: str) -> PartitionVerdict:
+    return PartitionVerdict(_VERDICTS.get(reaction_to_fetch(code), Verdict.RETRIABLE), code, topic)
 
 
 def _sent(send: Send) -> Outcome:

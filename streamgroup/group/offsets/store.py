@@ -84,6 +84,8 @@ class PartitionVerdict:
 
     verdict: Verdict
     code: int = ErrorCode.NONE
+    topic: str = ""
+    """The topic that the code of a fetch is about; empty if it is about the group."""
 
 
 COMMITTED = PartitionVerdict(Verdict.COMMITTED)

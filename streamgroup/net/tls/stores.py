@@ -103,6 +103,28 @@ def client_identity(options: TlsOptions, now: datetime) -> Identity | None:
 
     Raises ConfigError, also if the certificate has expired or does not belong to the key.
     """
+    loaded = _key_and_chain(options, now)
+    if loaded is None:
+        return None
+    key, chain, origin = loaded
+    key_pem: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    chain_pem = b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in chain)
+    return Identity(str(origin), key_pem + chain_pem)
+
+
+def client_subject(options: TlsOptions, now: datetime) -> str:
+    """Return the subject of the client's certificate as Kafka's default principal has it; empty without a key store.
+
+    Raises ConfigError as `client_identity`.
+    """
+    loaded = _key_and_chain(options, now)
+    return "" if loaded is None else loaded[1][0].subject.rfc4514_string()
+
+
+def _key_and_chain(options: TlsOptions, now: datetime) -> tuple[Any, list[x509.Certificate], _Origin] | None:
+    """Return the client's key, its certificates and where they come from, checked; None without a key store."""
     prefix = options.servers.prefix
     if options.keystore_key is not None and options.keystore_certificate_chain is not None:
         origin = _Origin("keystore.certificate.chain", options.servers)
@@ -119,11 +141,7 @@ def client_identity(options: TlsOptions, now: datetime) -> Identity | None:
     if not chain:
         raise origin.problem(_CERTIFICATE, "there is no certificate in it", "Add the certificate of the key")
     _check(key, chain[0], origin, now)
-    key_pem: bytes = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    chain_pem = b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in chain)
-    return Identity(str(origin), key_pem + chain_pem)
+    return key, chain, origin
 
 
 def _from_file(options: TlsOptions, origin: _Origin) -> tuple[Any, list[x509.Certificate]]:

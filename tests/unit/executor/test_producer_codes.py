@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamgroup.errors import ErrorCode, ProduceError, RecordTooLargeError, error_of
+from streamgroup.errors import ErrorCode, ProduceAuthorizationError, ProduceError, RecordTooLargeError, error_of
 from streamgroup.executor.producer import TaskProducer
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, placed, write
@@ -59,8 +59,8 @@ def test_a_code_that_passes_costs_no_record_no_order_and_no_duplicate(
         (ErrorCode.RECORD_LIST_TOO_LARGE, RecordTooLargeError, "Raise segment.bytes of the topic"),
         (ErrorCode.INVALID_TOPIC_EXCEPTION, ProduceError, "Choose a valid topic name"),
         (ErrorCode.INVALID_REQUIRED_ACKS, ProduceError, "Set kafka.acks to 0, 1 or all"),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ProduceError, "--operation Write --topic"),
-        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ProduceError, "--operation IdempotentWrite --cluster"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ProduceAuthorizationError, f"--operation Write --topic {TOPIC}`"),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ProduceAuthorizationError, "--operation IdempotentWrite --cluster"),
         (ErrorCode.INVALID_TIMESTAMP, ProduceError, "message.timestamp.before.max.ms"),
         (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ProduceError, "Raise the topic's message.format.version"),
         (ErrorCode.POLICY_VIOLATION, ProduceError, "Ask the operator of the cluster"),
@@ -96,7 +96,7 @@ def test_a_batch_that_no_segment_can_hold_is_divided(start_cluster: Start, open_
 def test_a_user_who_may_not_write_idempotently_learns_what_to_grant(start_cluster: Start, open_producer: Open) -> None:
     cluster = start_cluster()
     cluster.refuse_producer_id(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    with pytest.raises(ProduceError, match=r"--operation IdempotentWrite .*or set kafka\.enable\.idempotence=false"):
+    with pytest.raises(ProduceAuthorizationError, match=r"IdempotentWrite .*kafka\.enable\.idempotence=false"):
         write(open_producer(cluster), placed(b"a"))
     assert cluster.values(TOPIC, 0) == []
 

@@ -338,7 +338,7 @@ def test_a_commit_waits_for_the_coordinator(code: int) -> None:
     [
         (ErrorCode.OFFSET_METADATA_TOO_LARGE, "raise the broker's offset.metadata.max.bytes"),
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, "--operation Read --group g"),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "--operation Read --topic"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "--operation Read --topic t`"),
     ],
 )
 def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code: int, to_do: str) -> None:

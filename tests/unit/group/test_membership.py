@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import (
+    AuthorizationError,
     BrokerError,
     DecodeError,
     ErrorCode,
@@ -130,7 +131,7 @@ def test_static_membership_on_a_broker_without_it_is_refused_before_anything_is_
         (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, BrokerError, "streamgroup-range, range, roundrobin"),
         (ErrorCode.INVALID_SESSION_TIMEOUT, BrokerError, "group.max.session.timeout.ms"),
         (ErrorCode.GROUP_MAX_SIZE_REACHED, BrokerError, "group.max.size"),
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, BrokerError, "READ"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, AuthorizationError, "--operation Read --group orders-ingest"),
         (ErrorCode.INVALID_GROUP_ID, BrokerError, "kafka.group.id"),
         (ErrorCode.FENCED_INSTANCE_ID, FencedError, "'node-1'"),
         (ErrorCode.INVALID_REQUEST, BrokerError, "could not join"),

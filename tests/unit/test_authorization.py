@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pickle
+import shlex
+
+import pytest
+
+from streamgroup.authorization import RESOURCES, Operation, Requester, Resource, refusal
+from streamgroup.errors import KAFKA_ERRORS, AuthorizationError, BrokerError, ErrorCode
+
+ALICE = Requester("User:alice", "broker-1:9092,broker-2:9092")
+
+
+def test_a_refusal_names_the_user_the_right_and_the_command_that_grants_it() -> None:
+    error = refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetching orders-3", Operation.READ, "orders", ALICE)
+    assert str(error) == (
+        "fetching orders-3: TOPIC_AUTHORIZATION_FAILED (29): no permission on the topic: User:alice lacks the right "
+        "Read on topic 'orders'. To allow it: `kafka-acls.sh --bootstrap-server broker-1:9092,broker-2:9092 --add "
+        "--allow-principal User:alice --operation Read --topic orders`"
+    )
+    assert isinstance(error, AuthorizationError)
+    assert isinstance(error, BrokerError)
+    assert not error.retriable
+
+
+@pytest.mark.parametrize(
+    ("code", "operation", "name", "told", "option"),
+    [
+        (29, Operation.DESCRIBE, "t", "Describe on topic 't' (Read and Write include it)", "--topic t"),
+        (29, Operation.CREATE, "t", "Create on topic 't'", "--topic t"),
+        (30, Operation.DESCRIBE, "g", "Describe on group 'g' (Read includes it)", "--group g"),
+        (30, Operation.READ, "a group's", 'Read on group "a group\'s"', "--group 'a group'\"'\"'s'"),
+        (
+            31,
+            Operation.IDEMPOTENT_WRITE,
+            "",
+            "IdempotentWrite on the cluster (since Kafka 2.8 Write on any topic includes it, KIP-679)",
+            "--cluster",
+        ),
+        (31, Operation.DESCRIBE, "", "Describe on the cluster", "--cluster"),
+        (53, Operation.WRITE, "x", "Write on transactional id 'x'", "--transactional-id x"),
+        (65, Operation.DESCRIBE, "x", "Describe on delegation token 'x'", "--delegation-token x"),
+    ],
+)
+def test_each_code_is_about_one_kind_of_resource(
+    code: int, operation: Operation, name: str, told: str, option: str
+) -> None:
+    text = str(refusal(code, "cannot ask", operation, name, ALICE))
+    assert f"User:alice lacks the right {told}. To allow it: `kafka-acls.sh" in text
+    assert f"--operation {operation.value} {option}`" in text
+
+
+def test_a_name_cannot_add_words_to_the_command() -> None:
+    text = str(refusal(30, "cannot join", Operation.READ, "g; rm -r /", Requester("User:CN=a b,O=c", "h:1")))
+    words = shlex.split(text.rpartition(": `")[2].removesuffix("`"))
+    assert words[4:] == ["--allow-principal", "User:CN=a b,O=c", "--operation", "Read", "--group", "g; rm -r /"]
+
+
+def test_without_a_known_user_and_name_the_command_has_gaps() -> None:
+    text = str(refusal(29, "cannot read", Operation.READ))
+    assert "this user lacks the right Read on a topic" in text
+    assert "--bootstrap-server ... --add --allow-principal User:... --operation Read --topic ...`" in text
+
+
+def test_every_code_of_the_authorizer_has_a_kind_of_resource() -> None:
+    of_authorizer = {code for code, row in KAFKA_ERRORS.items() if row.name.endswith("AUTHORIZATION_FAILED")}
+    assert of_authorizer == set(RESOURCES)
+    assert set(RESOURCES.values()) == set(Resource)
+
+
+def test_a_refusal_crosses_processes() -> None:
+    error = refusal(30, "group g: could not join", Operation.READ, "g", ALICE)
+    raised = pickle.loads(pickle.dumps(error))
+    assert type(raised) is type(error)
+    assert str(raised) == str(error)
+    assert raised.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
