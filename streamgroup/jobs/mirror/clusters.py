@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from streamgroup.cluster.admin import create_topics
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.counting import counted
-from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.errors import AuthorizationError, ConfigError, StreamGroupError
 from streamgroup.jobs.mirror.columns import Abilities
 from streamgroup.jobs.mirror.config import MirrorConfig
 from streamgroup.jobs.mirror.plan import Plan, Side, plan_topic
@@ -98,6 +98,8 @@ class Clusters:
         try:
             factor = self._config.replication_factor or _BROKERS_DEFAULT
             create_topics(kafka_of(self._destination, deadline), counts, deadline, replication_factor=factor)
+        except AuthorizationError:
+            raise
         except StreamGroupError as error:
             raise ConfigError(
                 f"cannot create topics at the destination: {error}. Brokers before 2.4 need [topics] "
