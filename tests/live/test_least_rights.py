@@ -92,7 +92,7 @@ class Case:
         words = [word.format(topic=self.topic, group=self.group) for word in arguments]
         result = CliRunner().invoke(main, [words[0], *where, *words[1:]], input=stdin, standalone_mode=False)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
+            raise result.exception.__cause__ or result.exception
         return result.stdout
 
 
