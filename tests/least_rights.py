@@ -45,6 +45,8 @@ class Mode:
     rights: tuple[Needed, ...]
     is_command: bool
     arguments: Any = field(default=())
+    since: tuple[int, ...] = ()
+    """The first release that has the mode."""
 
     def least(self, version: tuple[int, ...]) -> list[str]:
         """The rights that brokers of this release ask for, each once."""
@@ -59,8 +61,32 @@ def read_table() -> list[Mode]:
 def _modes(rows: list[Mapping[str, Any]], *, is_command: bool) -> Iterator[Mode]:
     for row in rows:
         rights = tuple(Needed(**each) for each in row["rights"])
-        yield Mode(row["name"], row["does"], rights, is_command, row.get("arguments", {}))
+        since = _number(row["since"]) if "since" in row else ()
+        yield Mode(row["name"], row["does"], rights, is_command, row.get("arguments", {}), since)
 
 
 def _number(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
+
+
+def page_row(mode: Mode) -> str:
+    """The row of docs/least-rights.md."""
+    cells = [mode.name, *(_cell(mode, resource) for resource in ("topic", "group", "cluster")), _without(mode)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(mode: Mode, resource: str) -> str:
+    rights = (each for each in mode.rights if each.resource == resource and not each.instead)
+    shown = (f"{each.right.split()[0]}{_releases(each)}" for each in rights)
+    return ", ".join(shown) or "-"
+
+
+def _releases(needed: Needed) -> str:
+    if needed.since:
+        return f" (since {needed.since})"
+    return f" (before {needed.before})" if needed.before else ""
+
+
+def _without(mode: Mode) -> str:
+    results = [each.degrades or "error" for each in mode.rights if not each.instead]
+    return "; ".join(dict.fromkeys(results)) or "-"

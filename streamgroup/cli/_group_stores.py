@@ -14,7 +14,7 @@ from streamgroup.cli._tables import PartitionName
 from streamgroup.cluster import admin
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.errors import BrokerError, DecodeError, TransportError, UnsupportedVersionError
+from streamgroup.errors import AuthorizationError, BrokerError, DecodeError, TransportError, UnsupportedVersionError
 from streamgroup.group.offsets.dual import larger
 from streamgroup.group.registry import formats
 from streamgroup.group.registry.description import describe_holders
@@ -111,7 +111,7 @@ class AtBrokers:
 
     def log_ends(self, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
         """The high watermarks."""
-        return log_ends(self._cluster, partitions, deadline)
+        return log_ends(self._cluster, partitions, deadline, self.notes)
 
     def coordinator(self, group: str, deadline: float) -> str:
         found = self._cluster.coordinator(group, deadline)
@@ -187,7 +187,7 @@ class InZooKeeper:
 
     def log_ends(self, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
         """The ends that brokers tell; of Kafka 0.7 those that are flushed."""
-        return log_ends(self._cluster, partitions, deadline)
+        return log_ends(self._cluster, partitions, deadline, self.notes)
 
     def coordinator(self, group: str, deadline: float) -> str:
         return self._session.where
@@ -208,10 +208,16 @@ class InZooKeeper:
         return view
 
 
-def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
-    """The ends of the logs of those that have a leader."""
+def log_ends(
+    cluster: Cluster, partitions: Iterable[TopicPartition], deadline: float, notes: list[str]
+) -> dict[TopicPartition, int]:
+    """The ends of the logs of those that have a leader, and that the user may describe. `notes` tell of the others."""
     wanted = list(partitions)
-    snapshot = cluster.snapshot({tp.topic for tp in wanted}, deadline)
+    try:
+        snapshot = cluster.snapshot({tp.topic for tp in wanted}, deadline)
+    except AuthorizationError as error:
+        notes.append(f"the lag is not known of topics that this user may not describe: {error}")
+        snapshot = cluster.snapshot(None, deadline)  # the brokers leave out these topics where none is named
     led = {tp: LATEST for tp in wanted if snapshot.leader(tp) is not None}
     if not led:
         return {}

@@ -6,6 +6,7 @@ retriable errors with backoff and jitter; its TransportError names the last caus
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -43,6 +44,8 @@ from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, coordi
 from streamgroup.wire.messages.log import ListOffsetsRequest
 from streamgroup.wire.schema import Message, Request
 
+log = logging.getLogger("streamgroup")
+
 R = TypeVar("R", bound=Message)
 
 _LEAST_SHARE_S = 1.0
@@ -77,6 +80,7 @@ class KafkaCluster:
         """The broker that sent the newest metadata."""
         self._fanout: BrokerFanout | None = None
         self._cache = MetadataCache(options.metadata_max_age_ms)
+        self._told_refused = False
 
     def __str__(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
@@ -361,11 +365,23 @@ class KafkaCluster:
                         read_epoch_ends(answer, ends, causes, self.requester)
                 pending = {tp: check for tp, check in pending.items() if tp not in ends}
                 if not pending:
+                    self._tell_refused(ends)
                     return ends
                 self.expire_metadata()
                 retry.again("; ".join(causes))
             except TransportError:
                 return ends
+
+    def _tell_refused(self, ends: Mapping[TopicPartition, EpochEnd]) -> None:
+        """Log once that the brokers do not check positions for this user."""
+        refused = sorted(tp for tp, end in ends.items() if end.refused)
+        if refused and not self._told_refused:
+            self._told_refused = True
+            log.warning(
+                "cannot check by leader epochs whether the log of %s was truncated: these brokers, which are older "
+                "than 2.3, let only brokers ask (ClusterAction on the cluster). Reading goes on without the check",
+                refused[0],
+            )
 
     def close(self) -> None:
         for connection in self._connections.values():

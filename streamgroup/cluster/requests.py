@@ -69,6 +69,8 @@ class EpochEnd:
 
     epoch: int = UNKNOWN_EPOCH
     end_offset: int = NO_OFFSET
+    refused: bool = field(default=False, compare=False)
+    """True if the user may not ask: brokers before 2.3 answer only other brokers where they have an authorizer."""
 
     @property
     def known(self) -> bool:
@@ -177,7 +179,7 @@ def read_epoch_ends(
                 continue
             error = error_of(p.error_code)
             if p.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                ends[tp] = EpochEnd()  # brokers before 2.3 answer only clients with ClusterAction
+                ends[tp] = EpochEnd(refused=True)
             elif p.error_code in _FINAL:
                 raise _final(p.error_code, f"cannot read the end of a leader epoch of {tp}", tp, requester)
             else:

@@ -144,7 +144,10 @@ def topic_refused(topic: str, code: int, row: CodeReaction, requester: Requester
     advice = f". {row.advice}" if row.advice else ""
     if code in RESOURCES:  # the brokers tell nothing about a topic that the user may not see
         command = grant(Resource.TOPIC, Operation.CREATE, topic, requester)
-        advice = f". If the topic does not exist and the brokers are to create it, add: `{command}`"
+        advice = (
+            f". If the topic does not exist and the brokers are to create it, add: `{command}` (brokers before 2.0 "
+            "take --cluster in place of the topic)"
+        )
     return _error_for(code)(f"cannot write topic {topic}: {_cause(code, topic, requester)}{advice}", code)
 
 

@@ -5,7 +5,6 @@ Every case has a user, a topic and a group of its own, so that no ACL has to be 
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
@@ -86,14 +85,18 @@ class Case:
 
     def command(self, *arguments: str, stdin: str = "") -> str:
         """Return what the command prints. Raises its error."""
+        result = self.run(*arguments, stdin=stdin)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception.__cause__ or result.exception
+        return result.stdout
+
+    def run(self, *arguments: str, stdin: str = "") -> Result:
+        """Run the command as the user."""
         config = self.home / f"{self.user}.properties"
         config.write_text(self.server.security.client(self.user).text())
         where = ["--bootstrap-server", self.server.bootstrap_servers, "--command-config", str(config)]
         words = [word.format(topic=self.topic, group=self.group) for word in arguments]
-        result = CliRunner().invoke(main, [words[0], *where, *words[1:]], input=stdin, standalone_mode=False)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception.__cause__ or result.exception
-        return result.stdout
+        return CliRunner().invoke(main, [words[0], *where, *words[1:]], input=stdin, standalone_mode=False)
 
 
 # -- what a user does --------------------------------------------------------------------------------------------------
@@ -306,8 +309,9 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
 
 
 @pytest.fixture(scope="module")
-def numbers() -> Iterator[int]:
-    return itertools.count()
+def numbers(kafka: KafkaServer) -> Iterator[int]:
+    """Number the users of one server."""
+    return iter(range(len(kafka.security.settings.users)))
 
 
 class MakeCase(Protocol):
@@ -319,6 +323,8 @@ def make_case(kafka: KafkaServer, numbers: Iterator[int], make_topic: MakeTopic,
     """Make a case of a mode whose user has these rights and no others."""
 
     def make(mode: Mode, rights: Iterable[str]) -> Case:
+        if mode.since > number(kafka):
+            pytest.skip("brokers of this release do not have it")
         serial = next(numbers)
         topic = f"t{serial}-of-{kafka.version}"
         if mode.does not in NEW_TOPIC:
@@ -369,3 +375,19 @@ def test_without_one_right_the_user_learns_which(
     assert f"{line} User:{case.user} --operation {operation} --{kind}{name}`" in told
     if isinstance(raised.value, BrokerError | ProduceError):
         assert raised.value.code in RESOURCES
+
+
+def test_a_group_whose_members_hold_a_hidden_topic_is_described_without_its_lag(
+    kafka: KafkaServer, make_case: MakeCase
+) -> None:
+    (mode,) = (mode for mode in MODES if mode.does == "groups-lag")
+    case = make_case(mode, [right for right in mode.least(number(kafka)) if right != "Describe topic"])
+    admin = {**kafka.security.client("admin").options, "kafka.group.id": case.group, "subscribe": case.topic}
+    with Query("member", admin) as query:
+        wait_until(lambda: query.error or query.held, "the member holds its partition")
+        result = case.run("groups", *mode.arguments)
+    assert result.exit_code == 0, result.output
+    (row,) = (line.split() for line in result.stdout.splitlines() if line.startswith(case.group))
+    assert row[1:6] == [case.topic, "0", "-", "-", "-"]
+    assert "Warning: the lag is not known of topics that this user may not describe" in result.stderr
+    assert f"--operation Describe --topic {case.topic}" in result.stderr

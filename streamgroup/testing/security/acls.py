@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypedDict, Unpack
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.releases import Release
@@ -67,28 +68,35 @@ class Acl:
         return f"the ACL {rule} {self.operation.name} on {self.resource_type.name} {self.name} for {self.principal}"
 
 
-def acl_of(
-    principal: str,
-    operation: str,
-    *,
-    topic: str | None = None,
-    group: str | None = None,
-    transactional_id: str | None = None,
-    cluster: bool = False,
-    prefixed: bool = False,
-    allow: bool = True,
-) -> Acl:
+class AclTarget(TypedDict, total=False):
+    """The resource of an ACL, exactly one of the first four, and how the ACL applies to it."""
+
+    topic: str | None
+    group: str | None
+    transactional_id: str | None
+    cluster: bool
+    prefixed: bool
+    """Whether the name is the beginning of names; not if it is left out."""
+    allow: bool
+    """False denies the operation; an ACL allows it if this is left out."""
+
+
+def acl_of(principal: str, operation: str, **target: Unpack[AclTarget]) -> Acl:
     """Return the ACL about the one resource that is given. Raises ConfigError for another number of them."""
-    named = {ResourceType.TOPIC: topic, ResourceType.GROUP: group, ResourceType.TRANSACTIONAL_ID: transactional_id}
+    named = {
+        ResourceType.TOPIC: target.get("topic"),
+        ResourceType.GROUP: target.get("group"),
+        ResourceType.TRANSACTIONAL_ID: target.get("transactional_id"),
+        ResourceType.CLUSTER: CLUSTER_NAME if target.get("cluster") else None,
+    }
     given = [(kind, name) for kind, name in named.items() if name is not None]
-    given += [(ResourceType.CLUSTER, CLUSTER_NAME)] if cluster else []
     if len(given) != 1:
         raise ConfigError(f"invalid ACL for {principal}: expected one of topic, group, transactional_id and cluster")
     wanted = operation.upper()
     if wanted not in Operation.__members__:
         raise ConfigError(f"invalid operation {operation!r} of an ACL: expected {', '.join(Operation.__members__)}")
     (kind, name) = given[0]
-    return Acl(principal, Operation[wanted], kind, name, prefixed, allow)
+    return Acl(principal, Operation[wanted], kind, name, target.get("prefixed", False), target.get("allow", True))
 
 
 def check_release(acl: Acl, release: Release) -> None:

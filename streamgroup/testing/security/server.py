@@ -7,7 +7,7 @@ import secrets
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.directories import write_private
@@ -17,7 +17,7 @@ from streamgroup.testing.probe import accepts
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, on_free_ports
 from streamgroup.testing.releases import Quorum, Release
 from streamgroup.testing.security import kraft_admin, oidc, zookeeper_admin
-from streamgroup.testing.security.acls import acl_of, check_release
+from streamgroup.testing.security.acls import AclTarget, acl_of, check_release
 from streamgroup.testing.security.broker import broker_jvm_flags, broker_properties
 from streamgroup.testing.security.certificates import Authority, Identity
 from streamgroup.testing.security.client import ClientSettings, Stores, client_settings
@@ -167,18 +167,7 @@ class ServerSecurity:
         client = self.client(user, mechanism, stores="PEM" if self._release.number >= _PEM_SINCE else "PKCS12")
         return write_private(self.files.client_properties(client.user, client.mechanism), client.text())
 
-    def add_acl(
-        self,
-        user: str,
-        operation: str,
-        *,
-        topic: str | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        cluster: bool = False,
-        prefixed: bool = False,
-        allow: bool = True,
-    ) -> None:
+    def add_acl(self, user: str, operation: str, **target: Unpack[AclTarget]) -> None:
         """Allow (or deny) `user` an operation such as `"READ"`, and wait until all running brokers decide by that.
 
         The resource is one topic, group or transactional id, or the cluster. If `prefixed`, its name is the beginning
@@ -186,16 +175,7 @@ class ServerSecurity:
         """
         if not self.settings.acls:
             raise ConfigError(f"cannot add an ACL for {user}: this KafkaServer was started without acls=True")
-        acl = acl_of(
-            self.settings.principal(user),
-            operation,
-            topic=topic,
-            group=group,
-            transactional_id=transactional_id,
-            cluster=cluster,
-            prefixed=prefixed,
-            allow=allow,
-        )
+        acl = acl_of(self.settings.principal(user), operation, **target)
         check_release(acl, self._release)
         running = [broker for broker in self._cluster.brokers if broker.alive]
         if not running:

@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from streamgroup.authorization import Operation, refusal
 from streamgroup.cli import _group_stores as module
 from streamgroup.cli._group_stores import AtBrokers, InZooKeeper
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, ErrorCode, TransportError, UnsupportedVersionError
-from streamgroup.model import Broker, CommittedOffset, Dialect, GroupDescription, TopicPartition
+from streamgroup.model import Broker, ClusterSnapshot, CommittedOffset, Dialect, GroupDescription, TopicPartition
 from streamgroup.znodes import SubtreeRead, ZNode
 from streamgroup.zookeeper.session import Session
 from tests.fakes.cluster import FakeCluster, Logs
@@ -100,6 +101,20 @@ def test_ends_are_asked_of_leaders_that_are_there() -> None:
     known = [orders(0), orders(3), TopicPartition("deleted", 0)]
     assert store(Dialect.KAFKA, {}).log_ends(known, 1.0) == {orders(0): 100}
     assert store(Dialect.KAFKA, {}).log_ends([orders(3)], 1.0) == {}
+
+
+def test_ends_of_a_topic_that_the_user_may_not_describe_are_left_out_and_told_of() -> None:
+    class Guarded(FakeCluster):
+        def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
+            if topics is not None and "secret" in topics:
+                raise refusal(29, "cannot describe topic 'secret'", Operation.DESCRIBE, "secret")
+            return super().snapshot(topics, deadline, refresh)
+
+    looked = AtBrokers(cast("KafkaCluster", Guarded(orders_cluster().logs)))
+    assert looked.log_ends([orders(0), TopicPartition("secret", 0)], 1.0) == {orders(0): 100}
+    (note,) = looked.notes
+    assert "the lag is not known of topics that this user may not describe" in note
+    assert "--operation Describe --topic secret" in note
 
 
 def test_brokers_tell_the_last_complete_commits(monkeypatch: pytest.MonkeyPatch) -> None:

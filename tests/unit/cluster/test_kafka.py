@@ -431,10 +431,16 @@ def test_a_partition_without_a_leader_holds_up_no_other(broker: Start, options: 
     assert ends == {ORDERS[0]: EpochEnd(5, 10)}
 
 
-def test_a_broker_that_tells_epochs_to_brokers_only_cannot_tell(broker: Start, options: Options) -> None:
-    two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (31, -1, -1)))}, second={})
-    ends = KafkaCluster(options(two.first.port)).epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon())
-    assert ends == {ORDERS[0]: EpochEnd()}
+def test_a_broker_that_tells_epochs_to_brokers_only_cannot_tell_and_the_log_says_so_once(
+    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = [lambda r: epoch_ends(r, (31, -1, -1))] * 2
+    two = Two(broker, first={OffsetForLeaderEpochRequest: script(*answer)}, second={})
+    cluster = KafkaCluster(options(two.first.port))
+    for _ in range(2):
+        assert cluster.epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon()) == {ORDERS[0]: EpochEnd()}
+    (told,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "cannot check by leader epochs whether the log of orders-0 was truncated" in told
 
 
 def test_epochs_that_may_not_be_asked_about_are_an_error_at_once(broker: Start, options: Options) -> None:
