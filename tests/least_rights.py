@@ -47,6 +47,8 @@ class Mode:
     arguments: Any = field(default=())
     since: tuple[int, ...] = ()
     """The first release that has the mode."""
+    long: bool = False
+    """Whether it is left to the long tests."""
 
     def least(self, version: tuple[int, ...]) -> list[str]:
         """The rights that brokers of this release ask for, each once."""
@@ -62,7 +64,9 @@ def _modes(rows: list[Mapping[str, Any]], *, is_command: bool) -> Iterator[Mode]
     for row in rows:
         rights = tuple(Needed(**each) for each in row["rights"])
         since = _number(row["since"]) if "since" in row else ()
-        yield Mode(row["name"], row["does"], rights, is_command, row.get("arguments", {}), since)
+        yield Mode(
+            row["name"], row["does"], rights, is_command, row.get("arguments", {}), since, row.get("long", False)
+        )
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -341,7 +341,11 @@ def make_case(kafka: KafkaServer, numbers: Iterator[int], make_topic: MakeTopic,
     return make
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def marks(mode: Mode) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.long,) if mode.long else ()
+
+
+@pytest.mark.parametrize("mode", [pytest.param(mode, id=mode.name, marks=marks(mode)) for mode in MODES])
 def test_the_least_rights_suffice(kafka: KafkaServer, mode: Mode, make_case: MakeCase) -> None:
     assert SCENARIOS[mode.does](make_case(mode, mode.least(number(kafka))))
 
@@ -349,7 +353,9 @@ def test_the_least_rights_suffice(kafka: KafkaServer, mode: Mode, make_case: Mak
 @pytest.mark.parametrize(
     ("mode", "lacking"),
     [
-        pytest.param(mode, each, id=f"{mode.name}-{each.right}{each.instead and f'-but-{each.instead}'}")
+        pytest.param(
+            *(mode, each), id=f"{mode.name}-{each.right}{each.instead and f'-but-{each.instead}'}", marks=marks(mode)
+        )
         for mode in MODES
         for each in mode.rights
     ],
