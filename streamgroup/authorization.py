@@ -1,4 +1,4 @@
-"""Refusals of Kafka's authorizer: the user, the missing right, and the command that grants it.
+"""Refusals of Kafka's authorizer: the user, the missing right, and the command that gives it.
 
 A leaf: the tasks, the group's machines, the producer and the commands all word a refusal by this module.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from streamgroup.errors import BrokerAuthorizationError, ErrorCode, error_of
+from streamgroup.errors import BrokerAuthorizationError, ErrorCode
 
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of all clients of a listener without authentication."""
@@ -75,7 +75,7 @@ def refusal(
 
 
 def missing_right(code: int, operation: Operation, name: str, requester: Requester) -> str:
-    """Return who lacks which right, and the command that grants it.
+    """Return who is not allowed which operation, and the command that allows it.
 
     `code` is a key of RESOURCES. `name` is the topic, group or id; a cluster has no name. An unknown name is empty.
     """
@@ -84,10 +84,8 @@ def missing_right(code: int, operation: Operation, name: str, requester: Request
     noun = kind.value.replace("-", " ")
     what = f"the {noun}" if kind is Resource.CLUSTER else f"{noun} {name!r}" if name else f"a {noun}"
     included = _INCLUDED_IN.get((kind, operation), "")
-    return (
-        f"{error_of(code).text}: {who} lacks the right {operation.value} on {what}{included}. To allow it: "
-        f"`{grant(kind, operation, name, requester)}`"
-    )
+    command = grant(kind, operation, name, requester)
+    return f"{who} is not allowed the operation {operation.value} on {what}{included}. To allow it: `{command}`"
 
 
 def grant(kind: Resource, operation: Operation, name: str, requester: Requester) -> str:

@@ -20,11 +20,11 @@ import click
 import cramjam
 
 from streamgroup.cli._cluster import EITHER, Where, client_options, cluster_options
-from streamgroup.cli._group_stores import opened_store
+from streamgroup.cli._group_stores import GroupStore, opened_store
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.cluster.interface import open_cluster
 from streamgroup.counting import counted
-from streamgroup.errors import StreamGroupError
+from streamgroup.errors import AuthorizationError, StreamGroupError
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupState
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
@@ -229,31 +229,35 @@ def _api_versions(broker: str, api: type[Request[Any]], versions: BrokerVersions
 
 def of_groups(options: ClientOptions, names: Iterable[str]) -> Iterator[Finding]:
     """Check the state, the members and the lag of each group, and where its offsets are stored."""
-    wanted = tuple(names)
+    wanted = tuple(dict.fromkeys(names))
     if not wanted:
         return
     try:
         with opened_store(options) as store:
             deadline = time.monotonic() + options.default_api_timeout_ms / 1000
-            for name, group in store.describe(wanted, deadline).items():
-                subject = f"group {name}"
-                if group.state == GroupState.DEAD:
-                    text = "the group does not exist: no member has joined it, and it has no offsets"
-                    yield Finding(subject, Verdict.WARN, text)
-                    continue
-                commits = store.committed(name, deadline)
-                ends = store.log_ends(commits, deadline)
-                lag = sum(max(0, ends[tp] - commit.offset) for tp, commit in commits.items() if tp in ends)
-                text = (
-                    f"{group.state}, {counted(len(group.members), 'member')}, commits of "
-                    f"{counted(len(commits), 'partition')}, lag {lag}, stored at {store.coordinator(name, deadline)}"
-                )
-                verdict = Verdict.WARN if group.is_rebalancing else Verdict.OK
-                yield Finding(subject, verdict, text)
+            for name in wanted:
+                try:
+                    yield Finding(f"group {name}", *_of_group(store, name, deadline))
+                except AuthorizationError as error:  # of this group: the user may look at the others
+                    yield Finding(f"group {name}", Verdict.FAIL, str(error))
             for note in dict.fromkeys(store.notes):
                 yield Finding("groups", Verdict.WARN, note)
     except StreamGroupError as error:
         yield Finding("groups", Verdict.FAIL, str(error))
+
+
+def _of_group(store: GroupStore, name: str, deadline: float) -> tuple[Verdict, str]:
+    group = store.describe([name], deadline)[name]
+    if group.state == GroupState.DEAD:
+        return Verdict.WARN, "the group does not exist: no member has joined it, and it has no offsets"
+    commits = store.committed(name, deadline)
+    ends = store.log_ends(commits, deadline)
+    lag = sum(max(0, ends[tp] - commit.offset) for tp, commit in commits.items() if tp in ends)
+    text = (
+        f"{group.state}, {counted(len(group.members), 'member')}, commits of {counted(len(commits), 'partition')}, "
+        f"lag {lag}, stored at {store.coordinator(name, deadline)}"
+    )
+    return Verdict.WARN if group.is_rebalancing else Verdict.OK, text
 
 
 FINDINGS: tuple[Column[Finding], ...] = (

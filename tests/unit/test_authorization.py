@@ -14,8 +14,8 @@ ALICE = Requester("User:alice", "broker-1:9092,broker-2:9092")
 def test_a_refusal_names_the_user_the_right_and_the_command_that_grants_it() -> None:
     error = refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetching orders-3", Operation.READ, "orders", ALICE)
     assert str(error) == (
-        "fetching orders-3: TOPIC_AUTHORIZATION_FAILED (29): no permission on the topic: User:alice lacks the right "
-        "Read on topic 'orders'. To allow it: `kafka-acls.sh --bootstrap-server broker-1:9092,broker-2:9092 --add "
+        "fetching orders-3: TOPIC_AUTHORIZATION_FAILED (29): User:alice is not allowed the operation Read "
+        "on topic 'orders'. To allow it: `kafka-acls.sh --bootstrap-server broker-1:9092,broker-2:9092 --add "
         "--allow-principal User:alice --operation Read --topic orders`"
     )
     assert isinstance(error, AuthorizationError)
@@ -46,7 +46,7 @@ def test_each_code_is_about_one_kind_of_resource(
     code: int, operation: Operation, name: str, told: str, option: str
 ) -> None:
     text = str(refusal(code, "cannot ask", operation, name, ALICE))
-    assert f"User:alice lacks the right {told}. To allow it: `kafka-acls.sh" in text
+    assert f"User:alice is not allowed the operation {told}. To allow it: `kafka-acls.sh" in text
     assert f"--operation {operation.value} {option}`" in text
 
 
@@ -58,7 +58,7 @@ def test_a_name_cannot_add_words_to_the_command() -> None:
 
 def test_without_a_known_user_and_name_the_command_has_gaps() -> None:
     text = str(refusal(29, "cannot read", Operation.READ))
-    assert "this user lacks the right Read on a topic" in text
+    assert "this user is not allowed the operation Read on a topic" in text
     assert "--bootstrap-server ... --add --allow-principal User:... --operation Read --topic ...`" in text
 
 

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner, Result
 
+from streamgroup.authorization import Operation, refusal
 from streamgroup.cli import doctor as module
 from streamgroup.cli.doctor import ApiVersions, Finding, Verdict
 from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
+from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupDescription, GroupState, PartitionInfo, TopicInfo
 from streamgroup.net.releases import RELEASES
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.wire.messages.group import JoinGroupRequest
@@ -148,3 +150,25 @@ def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_
     found = list(module.of_cluster(NOWHERE))
     assert asked == ["one", "two"]
     assert [row.verdict for row in found if isinstance(row, Finding)] == [Verdict.WARN, Verdict.FAIL, Verdict.FAIL]
+
+
+def test_a_group_that_the_user_may_not_describe_is_a_finding_and_the_others_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Store:
+        notes: tuple[str, ...] = ()
+
+        def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
+            if "secret" in names:
+                raise refusal(30, "cannot describe group 'secret'", Operation.DESCRIBE, "secret")
+            return {name: GroupDescription(name, GroupState.DEAD) for name in names}
+
+    @contextmanager
+    def opened(_: ClientOptions) -> Iterator[Store]:
+        yield Store()
+
+    monkeypatch.setattr(module, "opened_store", opened)
+    first, second = module.of_groups(NOWHERE, ["secret", "gone", "gone"])
+    assert (first.subject, first.verdict) == ("group secret", Verdict.FAIL)
+    assert "--operation Describe --group secret`" in first.text
+    assert (second.subject, second.verdict) == ("group gone", Verdict.WARN)
