@@ -30,9 +30,10 @@ def _principal(options: ClientOptions) -> str:
     if options.tls is None or not options.tls.has_keystore:
         return ANONYMOUS
     try:
-        return f"User:{client_subject(options.tls, datetime.now(UTC))}"
+        subject = client_subject(options.tls, datetime.now(UTC))
     except ConfigError:  # the connection has reported it, or a file is being replaced at the moment
-        return ""
+        subject = ""
+    return f"User:{subject}" if subject else ""
 
 
 def _sasl_user(sasl: SaslOptions) -> str:

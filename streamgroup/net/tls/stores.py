@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509.oid import NameOID
 
 from streamgroup.errors import ConfigError
 from streamgroup.net.tls.pem import Block, blocks_of
@@ -31,6 +32,21 @@ _JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER = b"\x30"
 """The first byte of a PKCS12 store, as of every DER sequence."""
 _BEGIN = b"-----BEGIN "
+_SPELLED = frozenset(
+    {
+        NameOID.COMMON_NAME,
+        NameOID.LOCALITY_NAME,
+        NameOID.STATE_OR_PROVINCE_NAME,
+        NameOID.ORGANIZATION_NAME,
+        NameOID.ORGANIZATIONAL_UNIT_NAME,
+        NameOID.COUNTRY_NAME,
+        NameOID.STREET_ADDRESS,
+        NameOID.DOMAIN_COMPONENT,
+        NameOID.USER_ID,
+    }
+)
+"""The attributes of a subject that RFC 2253 gives a keyword."""
+_ESCAPED = "\\="
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -115,12 +131,29 @@ def client_identity(options: TlsOptions, now: datetime) -> Identity | None:
 
 
 def client_subject(options: TlsOptions, now: datetime) -> str:
-    """Return the subject of the client's certificate as Kafka's default principal has it; empty without a key store.
+    """Return the subject of the client's certificate as Kafka's default principal has it.
 
-    Raises ConfigError as `client_identity`.
+    Empty without a key store, and for a subject that `java_name` does not spell. Raises ConfigError as
+    `client_identity`.
     """
     loaded = _key_and_chain(options, now)
-    return "" if loaded is None else loaded[1][0].subject.rfc4514_string()
+    return "" if loaded is None else java_name(loaded[1][0].subject)
+
+
+def java_name(subject: x509.Name) -> str:
+    """Return a subject as Java's X500Principal spells it (RFC 2253); empty for one with other attributes.
+
+    Java writes the values of those, such as an e-mail address, as the hexadecimal digits of their encoding.
+    """
+    if any(attribute.oid not in _SPELLED for attribute in subject):
+        return ""
+    return ",".join("+".join(map(_java_attribute, rdn)) for rdn in reversed(subject.rdns))
+
+
+def _java_attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
+    """Return an attribute of a subject. Unlike RFC 4514, Java escapes the equals sign in a value, too."""
+    keyword, _, value = attribute.rfc4514_string().partition("=")
+    return f"{keyword}={value.replace('=', _ESCAPED)}"
 
 
 def _key_and_chain(options: TlsOptions, now: datetime) -> tuple[Any, list[x509.Certificate], _Origin] | None:

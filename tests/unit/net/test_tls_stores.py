@@ -15,13 +15,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.net.tls.memory_file import readable_path
 from streamgroup.net.tls.pem import blocks_of
-from streamgroup.net.tls.stores import client_identity, trusted_certificates
+from streamgroup.net.tls.stores import client_identity, java_name, trusted_certificates
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from tests.certificates import DAY, Authority, Issued
@@ -325,3 +326,36 @@ def test_a_damaged_pem_file_raises_nothing_but_a_config_error(
     file = written(tmp_path_factory.getbasetemp() / "damaged", bytes(content))
     with contextlib.suppress(ConfigError):
         assert identity(file, "PEM").pem
+
+
+@pytest.mark.parametrize(
+    ("attributes", "spelled"),
+    [
+        ([(NameOID.COMMON_NAME, "client")], "CN=client"),
+        (
+            [(NameOID.COUNTRY_NAME, "DE"), (NameOID.ORGANIZATION_NAME, "Acme, Inc."), (NameOID.COMMON_NAME, "x+y z")],
+            "CN=x\\+y z,O=Acme\\, Inc.,C=DE",
+        ),
+        (
+            [
+                (NameOID.DOMAIN_COMPONENT, "org"),
+                (NameOID.STATE_OR_PROVINCE_NAME, '"a" <b>;'),
+                (NameOID.LOCALITY_NAME, "#1"),
+                (NameOID.STREET_ADDRESS, " s "),
+                (NameOID.ORGANIZATIONAL_UNIT_NAME, "é\\"),
+                (NameOID.USER_ID, "7=x"),
+            ],
+            r"UID=7\=x,OU=é\\,STREET=\ s\ ,L=\#1,ST=\"a\" \<b\>\;,DC=org",
+        ),
+    ],
+)
+def test_a_subject_is_spelled_as_java_spells_principals(
+    attributes: list[tuple[x509.ObjectIdentifier, str]], spelled: str
+) -> None:
+    """The expectations are what Java's `X500Principal.getName()` returns for these subjects."""
+    assert java_name(x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes])) == spelled
+
+
+def test_a_subject_with_an_attribute_that_java_writes_in_hexadecimal_is_left_out() -> None:
+    email = x509.NameAttribute(NameOID.EMAIL_ADDRESS, "a@example.org")
+    assert java_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "client"), email])) == ""
