@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from streamgroup.authorization import ANONYMOUS, Requester
 from streamgroup.errors import ConfigError
-from streamgroup.net.tls.stores import client_subject
 from streamgroup.options.sasl import SaslOptions
 from streamgroup.options.types import ClientOptions
 
@@ -29,6 +28,8 @@ def _principal(options: ClientOptions) -> str:
         return f"User:{user}" if user else ""
     if options.tls is None or not options.tls.has_keystore:
         return ANONYMOUS
+    from streamgroup.net.tls.stores import client_subject  # noqa: PLC0415  (few users have a certificate to load it for)
+
     try:
         subject = client_subject(options.tls, datetime.now(UTC))
     except ConfigError:  # the connection has reported it, or a file is being replaced at the moment

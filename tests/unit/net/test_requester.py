@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +62,17 @@ def test_the_subject_of_the_client_certificate_is_the_principal(tmp_path: Path) 
 def test_a_certificate_that_cannot_be_read_leaves_the_principal_open(tmp_path: Path) -> None:
     tls = TlsOptions(keystore_type="PEM", keystore_location=str(tmp_path / "none.pem"))
     assert requester_of(replace(OPTIONS, tls=tls)).principal == ""
+
+
+def test_a_task_without_a_client_certificate_does_not_load_the_reader_of_key_stores() -> None:
+    program = (
+        "import sys, streamgroup.executor.fetcher, streamgroup.executor.sink_writer, streamgroup.net.requester as r\n"
+        "from streamgroup.options.types import ClientOptions\n"
+        "assert r.requester_of(ClientOptions((('h', 1),))).principal == 'User:ANONYMOUS'\n"
+        "assert 'cryptography' not in sys.modules"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 def _certificate(directory: Path) -> TlsOptions:
