@@ -16,11 +16,19 @@ from streamgroup.group.offsets.store import (
     NoAnswer,
     OffsetsCommitted,
     OffsetsFetched,
+    PartitionVerdict,
     Verdict,
 )
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, zookeepers_answer
 
 A, C = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -110,6 +118,25 @@ def test_a_fetch_that_is_refused_tells_why(code: int, verdict: Verdict) -> None:
     assert isinstance(answer, OffsetsFetched)
     assert answer.refusal is not None
     assert (answer.refusal.verdict, answer.refusal.code) == (verdict, code)
+
+
+def test_a_fetch_that_is_refused_for_a_topic_names_the_topic() -> None:
+    code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    rows = [
+        OffsetFetchResponseTopics(
+            name=tp.topic,
+            partitions=(
+                OffsetFetchResponsePartitions(partition_index=0, committed_offset=-1, metadata="", error_code=refused),
+            ),
+        )
+        for tp, refused in ((A, 0), (C, code))
+    ]
+    response = OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g", topics=tuple(rows)),))
+    store = KafkaOffsetStore()
+    store.fetch(FETCH, 0.0)
+    (answer,) = store.hear(ev.RequestAnswered(1, response, OFFSETS_VERSION), 0.1).answers
+    assert isinstance(answer, OffsetsFetched)
+    assert answer.refusal == PartitionVerdict(Verdict.REFUSED, code, "u")
 
 
 def test_a_request_whose_connection_broke_has_no_answer() -> None:
