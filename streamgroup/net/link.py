@@ -24,7 +24,7 @@ from streamgroup.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PROBE_AFT
 from streamgroup.net.protocol import Answer, Protocol
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.net.resolve import Address, Resolution
-from streamgroup.net.transport import PlainTransport, Transport
+from streamgroup.net.transport import PROBE_TIMEOUT_S, PlainTransport, Transport
 from streamgroup.options.tls import SASL_SSL, SSL, TlsOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.kafka07 import Request07
@@ -278,7 +278,6 @@ class Link:
             self._transport = self._transport_over(self._socket)
             self._socket = None
             self.phase = Phase.TLS
-            self._attempt_until = self._setup_until
         elif code or now >= self._attempt_until:
             self._abandon_address(os.strerror(code or errno.ETIMEDOUT))
             self._next_address(now)
@@ -294,13 +293,15 @@ class Link:
     def _secure(self, now: float) -> None:
         """Go on with the handshake of TLS; without TLS it is done."""
         assert self._transport is not None
-        if self._transport.shake_hands():
+        if self._transport.shake_hands(now):
             self.phase = Phase.HANDSHAKE
             self._attempt_until = min(self._setup_until, now + PROBE_AFTER_S)
         elif now >= self._setup_until:
             raise TransportError(
                 f"no response from broker {self.peer} to the TLS handshake within {self._setup_seconds}. {NOT_TLS_HINT}"
             )
+        else:
+            self._attempt_until = min(self._setup_until, now + PROBE_TIMEOUT_S)
 
     def _open_socket(self, address: Address) -> socket.socket:
         opened = socket.socket(address.family, socket.SOCK_STREAM)

@@ -14,6 +14,11 @@ _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER on with 0 s: closing discards unsent bytes and sends RST."""
 
 
+PROBE_TIMEOUT_S = 1.0
+"""Seconds that a server without TLS has to prove that (`tls/plaintext_probe.py`). A server that takes longer is not
+recognized, and the client retries as after any lost connection."""
+
+
 class Transport(ABC):
     """One connected, non-blocking socket. `send` and `receive_into` raise OSError if the connection is lost."""
 
@@ -31,8 +36,10 @@ class Transport(ABC):
         self._socket.close()
 
     @abstractmethod
-    def shake_hands(self) -> bool:
-        """Go on with the handshake of the transport, and return whether it is done.
+    def shake_hands(self, now: float) -> bool:
+        """Go on with the handshake of the transport at `now` seconds, and return whether it is done.
+
+        If not, call it again on the next event, and after PROBE_TIMEOUT_S without one.
 
         Raises TransportError if the connection is lost, and another StreamGroupError where no retry mends the failure.
         """
@@ -68,7 +75,7 @@ class PlainTransport(Transport):
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
 
-    def shake_hands(self) -> bool:
+    def shake_hands(self, now: float) -> bool:
         return True
 
     def interest(self, has_unsent: bool) -> int:

@@ -38,7 +38,8 @@ BROKERS = Servers(
     "kafka.ssl.",
     "broker",
     "the broker's advertised.listeners",
-    "Set kafka.security.protocol=PLAINTEXT, or the port of the TLS listener",
+    "Set the port of the TLS listener. If the cluster has none, set kafka.security.protocol to PLAINTEXT, or to "
+    "SASL_PLAINTEXT for a listener with SASL",
     "the driver and on each executor",
 )
 ZOOKEEPERS = Servers(

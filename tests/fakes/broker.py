@@ -77,6 +77,8 @@ CLOSE = object()
 SILENCE = object()
 """Never answer."""
 
+LARGEST_FRAME = 100 * 1024 * 1024
+"""Bytes of a request beyond which a broker closes the connection (socket.request.max.bytes)."""
 HOLD_TIMEOUT_S = 120.0
 """A response that nobody releases is sent after this."""
 
@@ -236,4 +238,7 @@ def framed(cls: type[Request[Any]], response: Any, version: int, correlation_id:
 def _frames(connected: socket.socket) -> Iterator[bytes]:
     with connected.makefile("rb") as stream:
         while head := stream.read(4):
-            yield stream.read(int.from_bytes(head, "big"))
+            size = int.from_bytes(head, "big")
+            if size > LARGEST_FRAME:
+                return
+            yield stream.read(size)

@@ -15,7 +15,8 @@ from contextlib import suppress
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.net.handshake import NOT_TLS_HINT
 from streamgroup.net.tls.contexts import CONTEXTS, Contexts
-from streamgroup.net.tls.refusals import refusal, suite_refusal, tls_error
+from streamgroup.net.tls.plaintext_probe import PlaintextProbe
+from streamgroup.net.tls.refusals import plaintext_refusal, refusal, suite_refusal, tls_error
 from streamgroup.net.transport import Transport
 from streamgroup.options.tls import TlsOptions
 
@@ -49,15 +50,32 @@ class TlsTransport(Transport):
         """An error that came behind received bytes; the next call raises it."""
         self._has_ended = False
         """The end of the stream came behind received bytes; the next call returns it."""
+        self._lost_handshake: TransportError | None = None
+        """The error of a connection that ended in the handshake, while a probe without TLS looks for the cause."""
+        self._probe: PlaintextProbe | None = None
         context = contexts.get(options)
         try:
+            self._family, self._address = connected.family, connected.getpeername()
             self._socket = context.wrap_socket(connected, server_hostname=self._host, do_handshake_on_connect=False)
         except OSError as error:
             raise TransportError(f"lost the connection to broker {peer} before the TLS handshake: {error}") from error
         except ValueError as error:  # OpenSSL takes no empty name and none that begins with a dot
             raise tls_error(peer, f"invalid host name {host!r}: {error}", "Correct advertised.listeners") from error
 
-    def shake_hands(self) -> bool:
+    @property
+    def fileno(self) -> int:
+        return super().fileno if self._probe is None else self._probe.fileno
+
+    def shake_hands(self, now: float) -> bool:
+        if self._probe is None:
+            return self._shake_hands(now)
+        answer = self._probe.advance(now)
+        if answer is None:
+            return False
+        assert self._lost_handshake is not None
+        raise plaintext_refusal(self._peer) if answer else self._lost_handshake
+
+    def _shake_hands(self, now: float) -> bool:
         try:
             self._socket.do_handshake()
         except ssl.SSLWantReadError:
@@ -67,13 +85,23 @@ class TlsTransport(Transport):
             self._awaited = select.POLLOUT
             return False
         except OSError as error:
+            refused = self.refusal(error)
+            if refused is not None:
+                raise refused from error
             lost = f"lost the connection to broker {self._peer} in the TLS handshake: {error}. {NOT_TLS_HINT}"
-            raise self.refusal(error) or TransportError(lost) from error
+            self._lost_handshake = TransportError(lost)
+            self._lost_handshake.__cause__ = error
+            if not isinstance(error, (ConnectionError, *_ENDS)):
+                raise self._lost_handshake from error
+            self._probe = PlaintextProbe(self._family, self._address, now)
+            return False
         self._awaited = select.POLLIN
         self._check_suite()
         return True
 
     def interest(self, has_unsent: bool) -> int:
+        if self._probe is not None:
+            return self._probe.interest
         if has_unsent and not self._sends_when_readable:
             return self._awaited | select.POLLOUT
         return self._awaited
@@ -134,7 +162,9 @@ class TlsTransport(Transport):
 
     def close(self, *, reset: bool) -> None:
         """Close the connection, with close_notify before a FIN."""
-        if not reset:
+        if self._probe is not None:
+            self._probe.close()
+        elif not reset:
             with suppress(OSError, ValueError):  # it does not wait for the broker's own
                 self._socket.unwrap()
         super().close(reset=reset)

@@ -30,7 +30,7 @@ from streamgroup.wire.messages.cluster import (
 )
 from tests.certificates import Authority, server_context
 from tests.fakes.answers import API_VERSIONS, METADATA
-from tests.fakes.broker import SILENCE, Cut, FakeBroker, Held, Raw, Slowly, framed
+from tests.fakes.broker import CLOSE, SILENCE, Cut, FakeBroker, Held, OtherId, Raw, Slowly, framed
 from tests.fakes.old_broker import old_broker
 from tests.unit.net.tls_servers import Trickle, trusting
 from tests.waiting import soon
@@ -265,11 +265,51 @@ def test_options_without_tls_use_the_defaults_and_never_plaintext(secured: Start
         connected(secured(), options(security_protocol="SSL"))
 
 
-def test_a_listener_that_closes_on_tls_may_be_one_without_it(ssl_options: Options) -> None:
+def test_a_plaintext_broker_is_recognized_at_once(broker: Start, ssl_options: Options) -> None:
+    fake = broker({ApiVersionsRequest: always(API_VERSIONS)})
+    began = time.monotonic()
+    with pytest.raises(TlsError, match=r"the listener speaks plaintext: .* Set the port of the TLS listener\."):
+        connected(fake, ssl_options())
+    assert time.monotonic() - began < 2
+    assert fake.requests == [("ApiVersions", 0, ApiVersionsRequest())], "and nothing else without TLS"
+
+
+def test_a_poller_recognizes_a_plaintext_broker(broker: Start, ssl_options: Options) -> None:
+    poller = Poller(ssl_options())
+    poller.connect("127.0.0.1", broker({ApiVersionsRequest: always(API_VERSIONS)}).port)
+    (broken,) = collect(poller, 1)
+    assert isinstance(broken, Broken)
+    assert isinstance(broken.error, TlsError)
+    poller.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(CLOSE, id="it closes the connection"),
+        pytest.param(SILENCE, id="it says nothing"),
+        pytest.param(OtherId(API_VERSIONS, 1), id="the answer is another's"),
+        pytest.param(Raw(b"HTTP/1.1 400 Bad Request"), id="it speaks HTTP"),
+        pytest.param(Raw(b"\x15\x03\x03\0\x02\x02\x50\0"), id="an alert of TLS"),
+        pytest.param(Raw(b"\0\0\0"), id="the answer is not whole"),
+    ],
+)
+def test_a_server_that_closes_on_tls_and_proves_nothing_is_a_lost_connection(
+    answer: Any, broker: Start, ssl_options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("link", "tls.plaintext_probe"):
+        monkeypatch.setattr(f"streamgroup.net.{module}.PROBE_TIMEOUT_S", 0.1)
+    fake = broker({ApiVersionsRequest: always(answer)})
+    with pytest.raises(TransportError, match=r"in the TLS handshake: .*set kafka\.security\.protocol=PLAINTEXT"):
+        connected(fake, ssl_options())
+
+
+def test_a_broker_that_stops_in_the_handshake_is_a_lost_connection(ssl_options: Options) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             with listener.accept()[0] as accepted:
+                listener.close()
                 accepted.recv(4)
 
         threading.Thread(target=serve, daemon=True).start()

@@ -119,7 +119,7 @@ def test_a_listener_that_speaks_plaintext_is_named(answer: bytes, authority: Aut
             client.do_handshake()
     error = refusal(caught.value, "b:9092", "b", options)
     assert "the listener speaks plaintext (" in str(error)
-    assert "Set kafka.security.protocol=PLAINTEXT, or the port of the TLS listener" in str(error)
+    assert "Set the port of the TLS listener. If the cluster has none, set kafka.security.protocol to" in str(error)
 
 
 def alert(reason: str) -> ssl.SSLError:
