@@ -82,10 +82,15 @@ class Mechanism(ABC):
         self._running = exchange
         return token
 
+    @property
+    def after_rejection(self) -> str:
+        """The next step for a user whose credentials the broker has rejected."""
+        return CHECK_CREDENTIALS
+
     def rejected(self, reason: str) -> AuthenticationError:
         """Return the error of a broker that rejects the client. `reason` is the broker's message, or empty."""
         said = f": {self.excerpt(reason)}" if reason else ""
-        return self.error(f"the broker rejected the credentials{said}", CHECK_CREDENTIALS)
+        return self.error(f"the broker rejected the credentials{said}", self.after_rejection)
 
     def error(self, cause: str, next_step: str) -> AuthenticationError:
         """Return the error of this exchange."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
+from streamgroup.auth.bearer_token import end_of
 from streamgroup.auth.mechanism import Exchange, Mechanism
 from streamgroup.errors import AuthenticationError
 
@@ -45,12 +47,26 @@ class OAuthBearerMechanism(Mechanism):
                 )
             pairs.append(f"{name}={value}")
         self._message = _SEPARATOR.join(["n,,", *pairs, "", ""]).encode()
+        self._end = end_of(token)
         self._problem = ""
+
+    @property
+    def after_rejection(self) -> str:
+        return "Check the token's end, issuer and audience, and the clocks of this host and of the brokers"
 
     def rejected(self, reason: str) -> AuthenticationError:
         """Return the error of a broker that rejects the token, with what the broker's error challenge said before."""
         said = dict.fromkeys((self._problem, _problem_in(reason)))  # Kafka repeats its challenge in the last message
-        return super().rejected("; ".join(filter(None, said)))
+        return super().rejected("; ".join(filter(None, (*said, self._described_end()))))
+
+    def _described_end(self) -> str:
+        """Return when the token expires, for an error; empty if it does not say so."""
+        try:
+            return (
+                "" if self._end is None else f"the token expires at {datetime.fromtimestamp(self._end, UTC):%F %T} UTC"
+            )
+        except (OverflowError, ValueError, OSError):
+            return ""
 
     def _exchange(self) -> Exchange:
         challenge = yield self._message

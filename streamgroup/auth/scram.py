@@ -60,6 +60,7 @@ class ScramMechanism(Mechanism):
         if name not in _HASHES or not re.fullmatch(_NONCE, nonce):
             raise ValueError(f"invalid mechanism {name!r} or invalid nonce of {len(nonce)} characters")
         super().__init__(name, peer, username, (password,))
+        self._token_auth = token_auth
         self._hash = _HASHES[name]
         for field, value in (("user name", username), ("password", password)):
             if not value:
@@ -69,6 +70,12 @@ class ScramMechanism(Mechanism):
         sasl_name = username.replace("=", "=3D").replace(",", "=2C")
         extension = ",tokenauth=true" if token_auth else ""
         self._first_bare = self._bytes(f"n={sasl_name},r={nonce}{extension}", "user name")
+
+    @property
+    def after_rejection(self) -> str:
+        if self._token_auth:
+            return f"{CHECK_CREDENTIALS}, and with kafka-delegation-tokens that the token exists and has not expired"
+        return f"{CHECK_CREDENTIALS}, and with kafka-configs that the user has a password for {self.name}"
 
     def _exchange(self) -> Exchange:
         self.takes_long = True  # as many rounds as the broker says

@@ -17,10 +17,14 @@ _TLS_RECORDS = range(20, 24)
 _HTTP = int.from_bytes(b"HTTP", "big")
 
 
+class TlsAnswer(TooLarge):
+    """The first bytes of the server are a record of TLS."""
+
+
 class FrameReader:
     """Bytes in, frames out: write at most `len(space())` bytes into `space()`, then pass their number to `received`."""
 
-    __slots__ = ("_begin", "_buffer", "_end", "_filled", "_frame", "_max", "smallest")
+    __slots__ = ("_begin", "_buffer", "_end", "_filled", "_frame", "_is_first", "_max", "smallest")
 
     def __init__(self, max_bytes: int, smallest: int = SMALLEST) -> None:
         self._max = max_bytes
@@ -30,6 +34,7 @@ class FrameReader:
         self._begin = self._end = 0
         self._frame: memoryview | None = None
         self._filled = 0
+        self._is_first = True
 
     @property
     def missing(self) -> int:
@@ -80,14 +85,18 @@ class FrameReader:
 
     def _checked(self, size: int) -> int:
         if size > self._max:
+            if self._is_first and size >> 24 in _TLS_RECORDS:
+                raise TlsAnswer(
+                    "the listener speaks TLS. Set kafka.security.protocol to SSL, or to SASL_SSL for a listener with "
+                    "SASL, or set the port of a plaintext listener"
+                )
             raise TooLarge(f"invalid frame of {size} bytes: the limit is {self._max}{_hint(size)}")
         if size < self.smallest:
             raise DecodeError(f"invalid frame of {size} bytes: a response has at least {self.smallest}")
+        self._is_first = False
         return size
 
 
 def _hint(size: int) -> str:
     """Return a hint at the server that sends such a length, if it is not a Kafka broker."""
-    if size >> 24 in _TLS_RECORDS:
-        return ". The server looks like a TLS listener: set kafka.security.protocol=SSL, or check the port"
     return ". The server speaks HTTP, not Kafka: check the port" if size == _HTTP else ""

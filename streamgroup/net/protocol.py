@@ -23,9 +23,9 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from streamgroup.auth.mechanism import Mechanism
-from streamgroup.errors import DecodeError
+from streamgroup.errors import DecodeError, TlsError
 from streamgroup.net.authentication import Authentication, SaslRequest, SaslStep
-from streamgroup.net.frames import SMALLEST, FrameReader
+from streamgroup.net.frames import SMALLEST, FrameReader, TlsAnswer
 from streamgroup.net.handshake import ALL_HANDSHAKE_REQUESTS, NOT_A_BROKER_HINT, Handshake, HandshakeRequest
 from streamgroup.net.outgoing import Outgoing
 from streamgroup.wire.frames import correlation_id_of, decode_response, encode_body, request_pieces
@@ -113,10 +113,13 @@ class FramedStream(ABC):
     def received(self, count: int, answers: list[Answer]) -> None:
         """Take over `count` bytes from `space()` and append the responses that they complete to `answers`.
 
-        Raises TooLarge, DecodeError, UnsupportedVersionError, or BrokerError if the broker refuses the handshake.
+        Raises TooLarge, DecodeError, UnsupportedVersionError, BrokerError if the broker refuses the handshake, or
+        TlsError if the server speaks TLS.
         """
         try:
             frames = self._reader.received(count)
+        except TlsAnswer as error:
+            raise TlsError(f"cannot speak to broker {self.peer} without TLS: {error}") from error
         except DecodeError as error:
             pending = self.describe_pending() or "nothing"
             raise type(error)(f"broker {self.peer}: {error}; pending: {pending}{self.HINT}") from error

@@ -7,7 +7,6 @@ it. A token from a file is read for each connection: whoever writes the file ren
 from __future__ import annotations
 
 import base64
-import binascii
 import importlib
 import json
 import ssl
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamgroup.auth.bearer_token import end_of
 from streamgroup.auth.unsecured_token import unsecured_token
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
 from streamgroup.net.sasl.renewals import RENEWED_AFTER, Renewals
@@ -200,12 +200,8 @@ def _token_in(body: bytes, what: str, now: float) -> Token:
 
 def _expiry_of(token: str, now: float) -> float:
     """Return the time `exp` of a JWT in seconds since 1970; `now` if the token has none."""
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
-        end = claims["exp"]
-    except (ValueError, RecursionError, IndexError, KeyError, TypeError, binascii.Error):
-        return now
-    return float(end) if isinstance(end, int | float) and not isinstance(end, bool) else now
+    end = end_of(token)
+    return now if end is None else end
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

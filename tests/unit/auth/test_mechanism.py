@@ -35,7 +35,7 @@ def test_the_broker_says_why_it_rejects_the_client(mechanism: Mechanism) -> None
         f"cannot authenticate to broker {PEER}{user} by SASL {mechanism.name}: the broker rejected the credentials: "
         "wrong password *****."
     )
-    assert str(error).endswith("…. Check the credentials in kafka.sasl.jaas.config")
+    assert str(error).endswith(f"…. {mechanism.after_rejection}")
     assert SECRET not in str(error)
     assert "\n" not in str(error)
     assert len(str(error)) < 600

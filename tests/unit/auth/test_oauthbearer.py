@@ -61,8 +61,8 @@ def test_an_error_challenge_is_answered_and_explained() -> None:
     assert str(mechanism.rejected("SASL authentication failed")) == (
         f"cannot authenticate to broker {PEER} by SASL OAUTHBEARER: the broker rejected the credentials: status "
         "invalid_token, scope kafka:read kafka:write, openid-configuration "
-        "https://id.example.com/.well-known/openid-configuration; SASL authentication failed. Check the credentials in "
-        "kafka.sasl.jaas.config"
+        "https://id.example.com/.well-known/openid-configuration; SASL authentication failed. Check the token's "
+        "end, issuer and audience, and the clocks of this host and of the brokers"
     )
 
 

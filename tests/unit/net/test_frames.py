@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import DecodeError, TooLarge
-from streamgroup.net.frames import FrameReader
+from streamgroup.net.frames import FrameReader, TlsAnswer
 
 MIB = 1024 * 1024
 
@@ -77,8 +77,14 @@ def test_a_frame_that_cannot_hold_a_correlation_id_is_refused(size: int) -> None
 
 
 def test_the_alert_of_a_tls_listener_is_recognised() -> None:
-    with pytest.raises(TooLarge, match="TLS"):
+    with pytest.raises(TlsAnswer, match=r"the listener speaks TLS\. Set kafka\.security\.protocol to SSL"):
         feed(FrameReader(100 * MIB), b"\x15\x03\x03\x00\x02\x02\x50", 7)
+
+
+def test_damage_that_begins_like_tls_is_not_taken_for_it_behind_a_whole_frame() -> None:
+    with pytest.raises(TooLarge, match="invalid frame of 352518912 bytes") as caught:
+        feed(FrameReader(100 * MIB), framed(b"whole") + b"\x15\x03\x03\x00", 64)
+    assert not isinstance(caught.value, TlsAnswer)
 
 
 def test_the_answer_of_a_web_server_is_recognised() -> None:
