@@ -300,7 +300,13 @@ def _private_key(blocks: list[Block], password: Secret | None, origin: _Origin) 
 def _check(key: Any, certificate: x509.Certificate, origin: _Origin, now: datetime) -> None:
     """Raise ConfigError if `certificate` is not that of `key`, or is not valid at `now`."""
     encoding = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    if certificate.public_key().public_bytes(*encoding) != key.public_key().public_bytes(*encoding):
+    try:
+        certified = certificate.public_key().public_bytes(*encoding)
+    except (ValueError, UnsupportedAlgorithm):  # a certificate is parsed before its key is
+        raise origin.problem(
+            _CERTIFICATE, "the key in the first certificate is damaged or of an unknown kind", "Write the file again"
+        ) from None
+    if certified != key.public_key().public_bytes(*encoding):
         raise origin.problem(
             _CERTIFICATE,
             f"the first certificate ({_name(certificate)}) does not belong to the private key",

@@ -30,12 +30,15 @@ _CLOCK_SKEW = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Identity:
-    """A private key, its certificate, and the authority's. Its `repr` shows the name only."""
+    """A private key, its certificate, and those of its authorities, the nearest one first.
+
+    Its `repr` shows the name only.
+    """
 
     name: str
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
-    authority: x509.Certificate
+    authorities: tuple[x509.Certificate, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Identity {self.name}>"
@@ -46,42 +49,62 @@ class Identity:
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
 
     def chain_pem(self) -> bytes:
-        """Return the certificate and the authority's as PEM, the own one first."""
-        return self.certificate.public_bytes(Encoding.PEM) + self.authority.public_bytes(Encoding.PEM)
+        """Return the certificate and those of the authorities as PEM, the own one first."""
+        return b"".join(each.public_bytes(Encoding.PEM) for each in (self.certificate, *self.authorities))
 
     def pkcs12(self, password: str) -> bytes:
         """Return key and certificates as PKCS #12, for a key store of Java."""
         return pkcs12.serialize_key_and_certificates(
-            self.name.encode(), self.key, self.certificate, [self.authority], BestAvailableEncryption(password.encode())
+            self.name.encode(),
+            self.key,
+            self.certificate,
+            self.authorities,
+            BestAvailableEncryption(password.encode()),
         )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Authority:
-    """A certificate authority with a certificate of its own. Its `repr` shows the name only."""
+    """A certificate authority with a certificate of its own. Its `repr` shows the name only.
+
+    `above` has the certificates of the authorities that it depends on, the nearest one first; none for a root.
+    """
 
     name: str
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
+    above: tuple[x509.Certificate, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Authority {self.name}>"
 
     @classmethod
-    def create(cls, name: str = "streamgroup test authority") -> Self:
-        """Make a key and a certificate that is valid for ten years."""
+    def create(
+        cls, name: str = "streamgroup test authority", *, issued_by: Self | None = None, until: datetime | None = None
+    ) -> Self:
+        """Make a key and a certificate that is valid until a time, or for ten years.
+
+        The authority is a root, or an intermediate one that another has issued.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
+        issuer, signing = (name, key) if issued_by is None else (issued_by.name, issued_by.key)
         builder = (
-            _builder(name, name, key.public_key(), now - _CLOCK_SKEW, now + _VALID)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            _builder(name, issuer, key.public_key(), now - _CLOCK_SKEW, until or now + _VALID)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
         )
-        return cls(name, key, builder.sign(key, hashes.SHA256()))
+        above = () if issued_by is None else issued_by.chain
+        return cls(name, key, builder.sign(signing, hashes.SHA256()), above)
+
+    @property
+    def chain(self) -> tuple[x509.Certificate, ...]:
+        """Its certificate, and those of the authorities above it."""
+        return (self.certificate, *self.above)
 
     @classmethod
     def load(cls, pem: bytes) -> Self:
-        """Return the authority that `pem` wrote."""
+        """Return the authority that `pem` wrote, as a root."""
         key = load_pem_private_key(pem, None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         certificate = x509.load_pem_x509_certificate(pem)
@@ -94,16 +117,18 @@ class Authority:
         hosts: Sequence[str] = LOOPBACK_HOSTS,
         *,
         expired: bool = False,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> Identity:
         """Make a key, and a certificate for `name` (its CN) and `hosts` (names and addresses).
 
-        An `expired` certificate was valid until yesterday.
+        An `expired` certificate was valid until yesterday. Others are valid until a time, or for ten years.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
-        ends = now - timedelta(days=1) if expired else now + _VALID
+        ends = until or (now - timedelta(days=1) if expired else now + _VALID)
         builder = (
-            _builder(name, self.name, key.public_key(), ends - _VALID - _CLOCK_SKEW, ends)
+            _builder(name, self.name, key.public_key(), since or ends - _VALID - _CLOCK_SKEW, ends)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(
@@ -111,13 +136,13 @@ class Authority:
                 critical=False,
             )
             .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.certificate.public_key()),  # type: ignore[arg-type]
                 critical=False,
             )
         )
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), False)
-        return Identity(name, key, builder.sign(self.key, hashes.SHA256()), self.certificate)
+        return Identity(name, key, builder.sign(self.key, hashes.SHA256()), self.chain)
 
     def certificate_pem(self) -> bytes:
         """Return the certificate as PEM, for clients that trust it."""
@@ -155,7 +180,7 @@ def _name(common_name: str) -> x509.Name:
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=not signs_certificates,
+        digital_signature=True,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,

@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions
-from tests.certificates import Authority
+from streamgroup.testing import Authority
 from tests.fakes.broker import FakeBroker
 
 
@@ -45,4 +45,4 @@ def options() -> Callable[..., ClientOptions]:
 
 @pytest.fixture(scope="session")
 def authority() -> Authority:
-    return Authority()
+    return Authority.create()

@@ -22,13 +22,14 @@ from streamgroup.net.poller import Broken, Connected, Event, Poller, ResponseRec
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ClientOptions
+from streamgroup.testing import Authority
 from streamgroup.wire.messages.cluster import (
     ApiVersionsRequest,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
-from tests.certificates import Authority, server_context
+from tests.certificates import ca_text, chain_text, key_text, server_context
 from tests.fakes.answers import API_VERSIONS, METADATA
 from tests.fakes.broker import CLOSE, SILENCE, Cut, FakeBroker, Held, OtherId, Raw, Slowly, framed
 from tests.fakes.old_broker import old_broker
@@ -236,9 +237,9 @@ def test_a_broker_that_demands_a_client_certificate_is_named(
     fake = secured(newest=newest, clients=authority)
     with pytest.raises(TlsError, match=r"demands a client certificate.*Set kafka\.ssl\.keystore\.location"):
         connected(fake, ssl_options())
-    me, stranger = authority.issue(name="me"), Authority("stranger").issue()
+    me, stranger = authority.issue(name="me"), Authority.create("stranger").issue()
     for issued in (me, stranger):
-        key, chain = Secret(issued.key_pem()), Secret(issued.certificate_pem)
+        key, chain = Secret(key_text(issued)), Secret(chain_text(issued))
         tls = {"keystore_type": "PEM", "keystore_key": key, "keystore_certificate_chain": chain}
         if issued is me:
             assert connected(fake, ssl_options(tls)).call(EVERYTHING, soon()) == METADATA
@@ -249,7 +250,7 @@ def test_a_broker_that_demands_a_client_certificate_is_named(
 
 def test_a_refused_certificate_fails_the_poller_at_once(secured: Start, options: Options) -> None:
     fake = secured()
-    poller = Poller(options(security_protocol="SSL", tls=trusting(Authority("other"))))
+    poller = Poller(options(security_protocol="SSL", tls=trusting(Authority.create("other"))))
     handle = poller.connect("127.0.0.1", fake.port)
     began = time.monotonic()
     (broken,) = collect(poller, 1)
@@ -346,12 +347,12 @@ def test_new_connections_use_rotated_certificates_and_old_ones_go_on(
     secured: Start, options: Options, authority: Authority, tmp_path: Path
 ) -> None:
     file = tmp_path / "ca.pem"
-    file.write_text(authority.pem)
+    file.write_text(ca_text(authority))
     client = options(security_protocol="SSL", tls=TlsOptions(truststore_type="PEM", truststore_location=str(file)))
     fake = secured()
     old = connected(fake, client)
-    other = Authority("other")
-    file.write_text(other.pem)
+    other = Authority.create("other")
+    file.write_text(ca_text(other))
     with pytest.raises(TlsError, match="is unknown"):
         connected(fake, client)
     assert old.call(EVERYTHING, soon()) == METADATA
@@ -363,7 +364,7 @@ def test_options_travel_with_references_which_the_connection_follows(
     secured: Start, ssl_options: Options, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issued = authority.issue(name="me")
-    (tmp_path / "chain.pem").write_text(issued.certificate_pem)
+    (tmp_path / "chain.pem").write_text(chain_text(issued))
     tls = {
         "keystore_type": "PEM",
         "keystore_key": Secret("env:CLIENT_KEY"),
@@ -373,7 +374,7 @@ def test_options_travel_with_references_which_the_connection_follows(
     fake = secured(clients=authority)
     with pytest.raises(ConfigError, match=r"kafka\.ssl\.keystore\.key: the environment variable 'CLIENT_KEY' is not"):
         connected(fake, travelled)
-    monkeypatch.setenv("CLIENT_KEY", issued.key_pem())
+    monkeypatch.setenv("CLIENT_KEY", key_text(issued))
     assert connected(fake, travelled).open
     assert b"PRIVATE KEY" not in sent
 

@@ -16,7 +16,8 @@ from streamgroup.errors import ConfigError
 from streamgroup.net.tls.contexts import Contexts, fingerprint_of, make_context
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
-from tests.certificates import Authority
+from streamgroup.testing import Authority
+from tests.certificates import ca_text
 from tests.unit.net.tls_servers import trusting
 
 Options = Callable[..., TlsOptions]
@@ -30,7 +31,7 @@ def contexts() -> Contexts:
 @pytest.fixture
 def files(authority: Authority, tmp_path: Path) -> TlsOptions:
     """Options whose trust store and key store are files, and whose password is a reference to one."""
-    (tmp_path / "trust.pem").write_text(authority.pem)
+    (tmp_path / "trust.pem").write_text(ca_text(authority))
     (tmp_path / "password").write_text("pw")
     (tmp_path / "key.p12").write_bytes(authority.issue().pkcs12("pw"))
     return TlsOptions(
@@ -57,9 +58,9 @@ def test_changed_files_make_a_new_context(
     files: TlsOptions, contexts: Contexts, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = contexts.get(files)
-    assert trusted_by(before) == {"Test authority"}
+    assert trusted_by(before) == {"streamgroup test authority"}
     with caplog.at_level(logging.INFO, "streamgroup"):
-        (tmp_path / "trust.pem").write_text(Authority("Rotated").pem)
+        (tmp_path / "trust.pem").write_text(ca_text(Authority.create("Rotated")))
         after = contexts.get(files)
         assert contexts.get(files) is after
     assert trusted_by(after) == {"Rotated"}
@@ -70,8 +71,8 @@ def test_a_file_that_is_replaced_as_a_symbolic_link_is_a_change(
     authority: Authority, contexts: Contexts, tmp_path: Path
 ) -> None:
     """As Kubernetes rotates mounted secrets: the time of the last change may even be older."""
-    for name, each in (("first", authority), ("second", Authority("Rotated"))):
-        (tmp_path / name).write_text(each.pem)
+    for name, each in (("first", authority), ("second", Authority.create("Rotated"))):
+        (tmp_path / name).write_text(ca_text(each))
         os.utime(tmp_path / name, (1, 1))
     link = tmp_path / "ca.pem"
     link.symlink_to("first")
@@ -97,7 +98,7 @@ def test_a_half_written_file_is_warned_of_once_and_the_context_of_before_stays(
     files: TlsOptions, contexts: Contexts, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = contexts.get(files)
-    whole = Authority("Rotated").pem
+    whole = ca_text(Authority.create("Rotated"))
     (tmp_path / "trust.pem").write_text(whole[:100])
     assert contexts.get(files) is before
     assert contexts.get(files) is before
@@ -114,7 +115,7 @@ def test_a_first_context_that_cannot_be_made_is_an_error_until_it_can(
     for _ in range(2):
         with pytest.raises(ConfigError, match="No such file"):
             contexts.get(files)
-    (tmp_path / "trust.pem").write_text(authority.pem)
+    (tmp_path / "trust.pem").write_text(ca_text(authority))
     assert contexts.get(files)
 
 
@@ -184,10 +185,10 @@ def test_suites_that_openssl_lacks_are_named(authority: Authority) -> None:
 def test_the_certificates_of_the_system_are_trusted_without_a_trust_store(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "system.pem").write_text(authority.pem)
+    (tmp_path / "system.pem").write_text(ca_text(authority))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    assert trusted_by(make_context(TlsOptions())) == {"Test authority"}
+    assert trusted_by(make_context(TlsOptions())) == {"streamgroup test authority"}
 
 
 def test_a_key_that_openssl_refuses_is_named(

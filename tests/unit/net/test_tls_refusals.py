@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from streamgroup.net.tls.contexts import make_context
 from streamgroup.net.tls.refusals import refusal
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
-from tests.certificates import DAY, Authority, Issued, server_context
+from streamgroup.testing import Authority, Identity
+from tests.certificates import DAY, ca_text, server_context
 from tests.unit.net.tls_servers import conversation, trusting
 
 NOW = datetime.now(UTC)
 
 
-def refused(issued: Issued, options: TlsOptions, tmp_path: Path, host: str = "localhost") -> str:
+def refused(issued: Identity, options: TlsOptions, tmp_path: Path, host: str = "localhost") -> str:
     """Return the error of a handshake with a server that shows this certificate."""
     with (
         pytest.raises(TlsError) as caught,
@@ -36,11 +38,14 @@ def refused(issued: Issued, options: TlsOptions, tmp_path: Path, host: str = "lo
 
 
 def test_an_unknown_authority_is_named_with_the_store_to_change(authority: Authority, tmp_path: Path) -> None:
-    stranger = Authority("stranger").issue()
+    stranger = Authority.create("stranger").issue()
     text = refused(stranger, trusting(authority), tmp_path)
-    assert "the authority of the broker's certificate is unknown (unable to get local issuer certificate). Add" in text
+    assert (
+        "the authority of the broker's certificate is unknown (self-signed certificate in certificate chain). Add"
+        in text
+    )
     assert text.endswith("to kafka.ssl.truststore.certificates")
-    (tmp_path / "ca.pem").write_text(authority.pem)
+    (tmp_path / "ca.pem").write_text(ca_text(authority))
     text = refused(stranger, TlsOptions(truststore_type="PEM", truststore_location=f"{tmp_path}/ca.pem"), tmp_path)
     assert text.endswith(f"to the file of kafka.ssl.truststore.location ({tmp_path}/ca.pem)")
     text = refused(stranger, TlsOptions(), tmp_path)
@@ -48,8 +53,8 @@ def test_an_unknown_authority_is_named_with_the_store_to_change(authority: Autho
 
 
 def test_a_self_signed_certificate_is_unknown_until_it_is_trusted(authority: Authority, tmp_path: Path) -> None:
-    alone = Authority("alone")
-    shown = Issued(alone.key, alone.certificate)
+    alone = Authority.create("alone")
+    shown = Identity("alone", alone.key, alone.certificate)
     text = refused(shown, trusting(authority), tmp_path)
     assert "is unknown (self-signed certificate)" in text
     with conversation(trusting(alone, endpoint_identification=""), server_context(shown, tmp_path)):
@@ -57,18 +62,18 @@ def test_a_self_signed_certificate_is_unknown_until_it_is_trusted(authority: Aut
 
 
 def test_an_intermediate_authority_may_be_trusted_alone_as_in_java(tmp_path: Path) -> None:
-    intermediate = Authority("intermediate", parent=Authority("root"))
+    intermediate = Authority.create("intermediate", issued_by=Authority.create("root"))
     with conversation(trusting(intermediate), server_context(intermediate.issue(), tmp_path)):
         pass
 
 
 def test_a_forged_authority_of_the_same_name_is_refused(authority: Authority, tmp_path: Path) -> None:
-    forged = Authority("Test authority")
+    forged = replace(authority, key=Authority.create().key)
     assert "certificate signature failure" in refused(forged.issue(), trusting(authority), tmp_path)
 
 
 def test_a_certificate_for_another_host_is_refused(authority: Authority, tmp_path: Path) -> None:
-    issued = authority.issue("broker-1.example", "10.0.0.1")
+    issued = authority.issue(hosts=["broker-1.example", "10.0.0.1"])
     for host in ("broker-2.example", "10.0.0.2"):
         text = refused(issued, trusting(authority), tmp_path, host)
         assert f"the certificate is not valid for the host name '{host}'. Correct the names" in text
@@ -86,7 +91,7 @@ def test_a_certificate_out_of_its_time_is_refused(authority: Authority, tmp_path
 
 
 def test_the_key_of_an_expired_authority_is_refused(tmp_path: Path) -> None:
-    expired = Authority("expired", until=NOW - DAY / 2)
+    expired = Authority.create("expired", until=NOW - DAY / 2)
     assert "is not valid any more" in refused(expired.issue(), trusting(expired), tmp_path)
 
 

@@ -25,7 +25,8 @@ from streamgroup.net.tls.pem import blocks_of
 from streamgroup.net.tls.stores import client_identity, java_name, trusted_certificates
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
-from tests.certificates import DAY, Authority, Issued
+from streamgroup.testing import Authority, Identity
+from tests.certificates import DAY, ca_text, chain_text, key_text, unmarked_truststore
 
 NOW = datetime.now(UTC)
 HOST = socket.gethostname()
@@ -33,7 +34,7 @@ _STARTS = [b"", b"-----BEGIN CERTIFICATE-----\n", b"\x30\x82\x01\x00", b"\xfe\xe
 
 
 @pytest.fixture(scope="module")
-def issued(authority: Authority) -> Issued:
+def issued(authority: Authority) -> Identity:
     return authority.issue(name="client")
 
 
@@ -79,8 +80,8 @@ def test_without_a_trust_store_the_system_decides() -> None:
 
 
 def test_all_certificates_of_a_pem_file_are_trusted(authority: Authority, tmp_path: Path) -> None:
-    other = Authority("other")
-    file = written(tmp_path / "ca.pem", f"# die Behörde\n{authority.pem}and another one:\n{other.pem}")
+    other = Authority.create("other")
+    file = written(tmp_path / "ca.pem", f"# die Behörde\n{ca_text(authority)}and another one:\n{ca_text(other)}")
     assert trust(file, "PEM") == der(authority.certificate, other.certificate)
 
 
@@ -88,9 +89,9 @@ def test_pem_may_stand_in_the_option_or_behind_a_reference(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = der(authority.certificate)
-    file = written(tmp_path / "ca.pem", authority.pem)
-    monkeypatch.setenv("CA", authority.pem)
-    for text in (authority.pem, authority.pem.replace("\n", " "), f"file:{file}", "env:CA"):
+    file = written(tmp_path / "ca.pem", ca_text(authority))
+    monkeypatch.setenv("CA", ca_text(authority))
+    for text in (ca_text(authority), ca_text(authority).replace("\n", " "), f"file:{file}", "env:CA"):
         assert trust(kind="PEM", truststore_certificates=Secret(text)) == expected
 
 
@@ -99,7 +100,7 @@ def test_pem_may_stand_in_the_option_or_behind_a_reference(
 def test_the_certificates_of_a_pkcs12_file_are_trusted(
     kind: str, password: str | None, authority: Authority, tmp_path: Path
 ) -> None:
-    file = written(tmp_path / "trust.jks", authority.truststore(password))
+    file = written(tmp_path / "trust.jks", unmarked_truststore(authority, password))
     assert trust(file, kind, password) == der(authority.certificate)
 
 
@@ -108,7 +109,7 @@ def test_the_certificates_of_a_pkcs12_file_are_trusted(
 def test_the_stores_of_keytool_are_read_or_refused_with_a_command_that_works(
     kind: str, authority: Authority, tmp_path: Path
 ) -> None:
-    ca, store = written(tmp_path / "ca.pem", authority.pem), tmp_path / "my trust.jks"
+    ca, store = written(tmp_path / "ca.pem", ca_text(authority)), tmp_path / "my trust.jks"
     keytool("-importcert", "-noprompt", "-alias", "ca", "-file", ca, "-keystore", store, "-storetype", kind)
     if kind == "JKS":
         with pytest.raises(ConfigError, match=cause(str(store), "is a JKS store", "Convert it: keytool ")) as caught:
@@ -181,7 +182,7 @@ def test_a_directory_and_a_file_without_permission_are_named(tmp_path: Path, mon
 def test_a_wrong_password_is_named_and_not_shown(
     password: str | None, why: str, authority: Authority, tmp_path: Path
 ) -> None:
-    file = written(tmp_path / "trust.p12", authority.truststore("right"))
+    file = written(tmp_path / "trust.p12", unmarked_truststore(authority, "right"))
     with pytest.raises(ConfigError, match=cause(why, "Check kafka.ssl.truststore.password")) as caught:
         trust(file, "PKCS12", password)
     assert "right" not in str(caught.value)
@@ -197,69 +198,69 @@ def test_a_reference_that_leads_nowhere_is_named() -> None:
 
 
 def test_a_key_and_its_chain_come_from_pkcs12(tmp_path: Path) -> None:
-    root = Authority("root")
-    issued = Authority("intermediate", parent=root).issue()
+    root = Authority.create("root")
+    issued = Authority.create("intermediate", issued_by=root).issue()
     file = written(tmp_path / "key.p12", issued.pkcs12("pw"))
-    assert identity(file).pem.decode() == issued.key_pem() + issued.certificate_pem
+    assert identity(file).pem.decode() == key_text(issued) + chain_text(issued)
     assert repr(identity(file)) == f"Identity(option kafka.ssl.keystore.location on host {HOST}, file {file})"
 
 
-def test_a_key_and_its_chain_come_from_a_pem_file_in_any_order(issued: Issued, tmp_path: Path) -> None:
-    for content in (issued.key_pem() + issued.certificate_pem, issued.certificate_pem + issued.key_pem()):
+def test_a_key_and_its_chain_come_from_a_pem_file_in_any_order(issued: Identity, tmp_path: Path) -> None:
+    for content in (key_text(issued) + chain_text(issued), chain_text(issued) + key_text(issued)):
         file = written(tmp_path / "key.pem", content)
-        assert identity(file, "PEM").pem.decode() == issued.key_pem() + issued.certificate_pem
+        assert identity(file, "PEM").pem.decode() == key_text(issued) + chain_text(issued)
 
 
-def test_an_encrypted_key_needs_its_password(issued: Issued, tmp_path: Path) -> None:
-    file = written(tmp_path / "key.pem", issued.key_pem("secret") + issued.certificate_pem)
+def test_an_encrypted_key_needs_its_password(issued: Identity, tmp_path: Path) -> None:
+    file = written(tmp_path / "key.pem", key_text(issued, "secret") + chain_text(issued))
     found = identity(file, "PEM", key_password=Secret("secret"))
-    assert found.pem.decode() == issued.key_pem() + issued.certificate_pem
+    assert found.pem.decode() == key_text(issued) + chain_text(issued)
     with pytest.raises(ConfigError, match=cause("it is encrypted, and no password is set. Set kafka.ssl.key.password")):
         identity(file, "PEM")
     with pytest.raises(ConfigError, match=cause("wrong password, or a damaged key. Check kafka.ssl.key.password")):
         identity(file, "PEM", key_password=Secret("other"))
 
 
-def test_a_password_that_the_key_does_not_need_is_not_used(issued: Issued) -> None:
-    assert inline(issued.key_pem(), issued.certificate_pem, key_password=Secret("x")) is not None
+def test_a_password_that_the_key_does_not_need_is_not_used(issued: Identity) -> None:
+    assert inline(key_text(issued), chain_text(issued), key_password=Secret("x")) is not None
 
 
-def test_a_key_in_openssls_old_format_is_read(issued: Issued) -> None:
+def test_a_key_in_openssls_old_format_is_read(issued: Identity) -> None:
     old = issued.key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.TraditionalOpenSSL,
         serialization.BestAvailableEncryption(b"secret"),
     ).decode()
     assert "Proc-Type: 4,ENCRYPTED" in old
-    assert inline(old, issued.certificate_pem, key_password=Secret("secret")) is not None
+    assert inline(old, chain_text(issued), key_password=Secret("secret")) is not None
 
 
-def test_a_key_in_the_options_may_stand_on_one_line(issued: Issued) -> None:
-    key, chain = (text.replace("\n", " ") for text in (issued.key_pem(), issued.certificate_pem))
-    assert inline(key, chain).pem.decode() == issued.key_pem() + issued.certificate_pem
+def test_a_key_in_the_options_may_stand_on_one_line(issued: Identity) -> None:
+    key, chain = (text.replace("\n", " ") for text in (key_text(issued), chain_text(issued)))
+    assert inline(key, chain).pem.decode() == key_text(issued) + chain_text(issued)
 
 
-def test_a_key_without_its_parts_is_refused(issued: Issued, authority: Authority, tmp_path: Path) -> None:
+def test_a_key_without_its_parts_is_refused(issued: Identity, authority: Authority, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=cause("option kafka.ssl.keystore.key on host", "no private key in it")):
-        inline(issued.certificate_pem, issued.certificate_pem)
+        inline(chain_text(issued), chain_text(issued))
     with pytest.raises(ConfigError, match=cause("keystore.certificate.chain on host", "no certificate in it")):
-        inline(issued.key_pem(), issued.key_pem())
+        inline(key_text(issued), key_text(issued))
     with pytest.raises(ConfigError, match="there is no private key in it"):
-        identity(written(tmp_path / "trust.p12", authority.truststore("pw")))
+        identity(written(tmp_path / "trust.p12", unmarked_truststore(authority, "pw")))
 
 
-def test_a_damaged_key_is_refused_and_not_shown(issued: Issued) -> None:
-    lines = issued.key_pem().splitlines()
+def test_a_damaged_key_is_refused_and_not_shown(issued: Identity) -> None:
+    lines = key_text(issued).splitlines()
     lines[1] = "AAAA" + lines[1][4:]
     with pytest.raises(ConfigError, match="the key is damaged or of an unknown kind") as caught:
-        inline("\n".join(lines), issued.certificate_pem)
+        inline("\n".join(lines), chain_text(issued))
     assert lines[2] not in str(caught.value)
     assert caught.value.__suppress_context__
 
 
-def test_a_certificate_of_another_key_is_refused(issued: Issued, authority: Authority) -> None:
-    with pytest.raises(ConfigError, match=cause("the first certificate (CN=broker) does not belong to the private")):
-        inline(issued.key_pem(), authority.issue().certificate_pem)
+def test_a_certificate_of_another_key_is_refused(issued: Identity, authority: Authority) -> None:
+    with pytest.raises(ConfigError, match=cause("the first certificate (CN=localhost) does not belong to the private")):
+        inline(key_text(issued), chain_text(authority.issue()))
 
 
 def test_a_certificate_out_of_its_time_is_refused(authority: Authority, tmp_path: Path) -> None:
@@ -269,10 +270,10 @@ def test_a_certificate_out_of_its_time_is_refused(authority: Authority, tmp_path
         identity(file)
     new = authority.issue(since=NOW + DAY, until=NOW + 2 * DAY)
     with pytest.raises(ConfigError, match=cause("is not valid before", "Check the clock of this machine")):
-        inline(new.key_pem(), new.certificate_pem)
+        inline(key_text(new), chain_text(new))
 
 
-def test_a_key_with_a_password_of_its_own_is_refused_in_pkcs12(issued: Issued, tmp_path: Path) -> None:
+def test_a_key_with_a_password_of_its_own_is_refused_in_pkcs12(issued: Identity, tmp_path: Path) -> None:
     file = written(tmp_path / "key.p12", issued.pkcs12("pw"))
     assert identity(file, key_password=Secret("pw")) is not None
     with pytest.raises(ConfigError, match=r"kafka\.ssl\.key\.password differs from kafka\.ssl\.keystore\.password"):
@@ -316,11 +317,20 @@ def test_no_content_of_a_file_raises_anything_but_a_config_error(
         trust(file, kind, "pw")
 
 
+def test_a_certificate_with_a_key_of_an_unknown_curve_is_refused(issued: Identity) -> None:
+    curve = issued.certificate.public_bytes(serialization.Encoding.DER).replace(
+        bytes.fromhex("06082a8648ce3d030107"), bytes.fromhex("0608008648ce3d030107")
+    )
+    damaged = x509.load_der_x509_certificate(curve).public_bytes(serialization.Encoding.PEM).decode()
+    with pytest.raises(ConfigError, match=cause("the key in the first certificate is damaged or of an unknown kind")):
+        inline(key_text(issued), damaged)
+
+
 @given(data=st.data())
 def test_a_damaged_pem_file_raises_nothing_but_a_config_error(
-    data: st.DataObject, issued: Issued, tmp_path_factory: pytest.TempPathFactory
+    data: st.DataObject, issued: Identity, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    content = bytearray((issued.key_pem() + issued.certificate_pem).encode())
+    content = bytearray((key_text(issued) + chain_text(issued)).encode())
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     file = written(tmp_path_factory.getbasetemp() / "damaged", bytes(content))

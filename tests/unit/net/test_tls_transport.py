@@ -15,7 +15,8 @@ import pytest
 from streamgroup.errors import TlsError, TransportError
 from streamgroup.net.tls.contexts import Contexts
 from streamgroup.net.tls.transport import TlsTransport
-from tests.certificates import Authority, server_context
+from streamgroup.testing import Authority
+from tests.certificates import server_context
 from tests.unit.net.tls_servers import conversation, trusting, until
 
 Context = Callable[..., ssl.SSLContext]
@@ -164,7 +165,7 @@ def test_close_does_not_wait_where_the_socket_takes_nothing(authority: Authority
 
 
 def test_the_address_of_the_certificate_may_be_an_ip_address(authority: Authority, tmp_path: Path) -> None:
-    context = server_context(authority.issue("::1", "127.0.0.1"), tmp_path)
+    context = server_context(authority.issue(hosts=["::1", "127.0.0.1"]), tmp_path)
     for host in ("127.0.0.1", "::1", "::1%lo"):
         with conversation(trusting(authority), context, host) as (transport, _):
             transport.close(reset=True)

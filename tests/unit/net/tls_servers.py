@@ -14,14 +14,15 @@ from streamgroup.net.tls.contexts import Contexts
 from streamgroup.net.tls.transport import TlsTransport
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
-from tests.certificates import Authority
+from streamgroup.testing import Authority
+from tests.certificates import ca_text
 
 _WAIT_S = 5.0
 
 
 def trusting(authority: Authority, **others: object) -> TlsOptions:
     """Return options that trust `authority` alone."""
-    certificates = Secret(authority.pem)
+    certificates = Secret(ca_text(authority))
     return TlsOptions(truststore_type="PEM", truststore_certificates=certificates, **others)  # type: ignore[arg-type]
 
 
