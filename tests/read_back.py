@@ -43,6 +43,23 @@ def read_back(
     return found
 
 
+def consumed(config: Mapping[str, str], topic: str, count: int) -> list[bytes]:
+    """Return the first `count` values of partition 0, or those that have come in half of _TIMEOUT_S.
+
+    `config` has librdkafka's names. A client with ACLs needs READ on the group `readers`.
+    """
+    consumer = Consumer({**config, "group.id": "readers", "enable.auto.commit": False, "log_level": 0})
+    values: list[bytes] = []
+    deadline = soon(_TIMEOUT_S / 2)
+    with closing(consumer):
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while len(values) < count and soon(0) < deadline:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                values.append(message.value() or b"")
+    return values
+
+
 def read_by_the_source(topic: str, **options: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
     """Return key and value of all records of each partition, as `spark.read` plans and reads them.
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from streamgroup.cli.main import main
@@ -35,7 +35,7 @@ from streamgroup.testing import (
 )
 from streamgroup.testing.releases import Listeners, release_of
 from tests.conftest import MakeTopic
-from tests.read_back import read_by_the_source
+from tests.read_back import consumed, read_by_the_source
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
@@ -131,19 +131,6 @@ def produce(config: Mapping[str, str], topic: str, value: bytes, timeout_s: floa
     return error
 
 
-def consume(config: Mapping[str, str], topic: str, count: int) -> list[bytes]:
-    consumer = Consumer({**config, "group.id": "readers", "enable.auto.commit": False, "log_level": 0})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    values: list[bytes] = []
-    deadline = time.monotonic() + DEADLINE_S
-    while len(values) < count and time.monotonic() < deadline:
-        message = consumer.poll(0.2)
-        if message is not None and message.error() is None:
-            values.append(message.value() or b"")
-    consumer.close()
-    return values
-
-
 def refusal(config: Mapping[str, str], *expected: int) -> str:
     """The text of the first error among the `expected` ones that the connection of a client reports."""
     errors: list[KafkaError] = []
@@ -164,7 +151,7 @@ def test_what_a_client_writes_with_each_mechanism_it_reads(secured: KafkaServer,
         client = secured.security.client(mechanism=mechanism)
         assert client.properties["security.protocol"] == secured.security.settings.protocol
         assert produce(client.librdkafka, topic, str(mechanism).encode()) is None
-        assert len(consume(client.librdkafka, topic, number)) == number
+        assert len(consumed(client.librdkafka, topic, number)) == number
 
 
 def test_what_a_task_writes_with_each_mechanism_the_source_reads(secured: KafkaServer, make_topic: MakeTopic) -> None:
@@ -210,7 +197,7 @@ def test_an_ordinary_user_may_do_what_an_acl_allows_and_the_super_user_everythin
     assert produce(stranger, topic, b"two") is None
     secured.security.add_acl("stranger", "WRITE", topic=topic, allow=False)
     assert produce(stranger, topic, b"denied", REFUSAL_S) is not None
-    assert consume(admin, topic, 2) == [b"one", b"two"]
+    assert consumed(admin, topic, 2) == [b"one", b"two"]
 
 
 def test_no_server_logs_a_password(secured: KafkaServer) -> None:
@@ -409,7 +396,7 @@ def test_three_secured_brokers_behind_proxies_share_users_and_acls(version: str,
         server.brokers[1].restart()
         client = server.security.client().librdkafka
         assert produce(client, topic, b"one") is None
-        assert consume(client, topic, 1) == [b"one"]
+        assert consumed(client, topic, 1) == [b"one"]
         assert sum(proxy.accepted for proxy in server.proxies) > 0
         broker = server.brokers[1].address
         assert AdminClient({**client, "bootstrap.servers": broker}).list_topics(timeout=DEADLINE_S).topics.keys() >= {
@@ -429,9 +416,9 @@ def test_a_kept_directory_starts_again_with_the_same_users(version: str, make_to
     with KafkaServer(data_dir=tmp_path, **setup.arguments) as server:
         moved = {**before, "bootstrap.servers": server.bootstrap_servers}
         assert moved == server.security.client().librdkafka
-        assert consume(moved, topic, 1) == [b"kept"]
+        assert consumed(moved, topic, 1) == [b"kept"]
         server.restart()
-        assert consume(moved, topic, 1) == [b"kept"]
+        assert consumed(moved, topic, 1) == [b"kept"]
 
 
 @pytest.mark.long

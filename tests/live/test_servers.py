@@ -6,13 +6,12 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
@@ -23,6 +22,7 @@ from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts, brokers_known_to
 from tests.conftest import MakeTopic
 from tests.old_kafka import CODECS, Record, Stored, java_consume, java_produce, stored
+from tests.read_back import consumed
 from tests.servers import each_of
 from tests.waiting import wait_until
 
@@ -54,24 +54,11 @@ def produce(
     return [error for error in errors if error is not None]
 
 
-def consume(server: KafkaServer, topic: str, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "unused", "log_level": 0})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    values: list[bytes] = []
-    deadline = time.monotonic() + DEADLINE_S
-    while len(values) < count and time.monotonic() < deadline:
-        message = consumer.poll(0.2)
-        if message is not None and message.error() is None:
-            values.append(message.value() or b"")
-    consumer.close()
-    return values
-
-
 def test_what_is_produced_is_consumed(kafka: KafkaServer, make_topic: MakeTopic) -> None:
     topic = make_topic(kafka)
     values = [b"%d" % i for i in range(100)]
     assert produce(kafka, topic, values) == []
-    assert consume(kafka, topic, 100) == values
+    assert consumed({"bootstrap.servers": kafka.bootstrap_servers}, topic, 100) == values
 
 
 def test_what_was_produced_survives_a_crash_on_the_same_port(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
@@ -84,7 +71,7 @@ def test_what_was_produced_survives_a_crash_on_the_same_port(kafka41: KafkaServe
     broker.restart()
     assert kafka41.bootstrap_servers == before
     assert broker.pid != pid
-    assert consume(kafka41, topic, 100) == values
+    assert consumed({"bootstrap.servers": kafka41.bootstrap_servers}, topic, 100) == values
 
 
 def test_a_paused_broker_answers_nobody_and_goes_on_when_resumed(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
@@ -158,7 +145,7 @@ def test_one_of_three_brokers_dies_and_the_others_lead_on(make_topic: MakeTopic)
         wait_until(
             lambda: brokers_known_to(LOOPBACK, kafka.brokers[0].port or 0) == {0, 1, 2}, "the brokers know each other"
         )
-        assert consume(kafka, topic, 2) == [b"before", b"while one is down"]
+        assert consumed({"bootstrap.servers": kafka.bootstrap_servers}, topic, 2) == [b"before", b"while one is down"]
 
 
 def test_zookeeper_keeps_its_data_and_port_over_a_crash(zookeeper: ZooKeeperServer) -> None:
