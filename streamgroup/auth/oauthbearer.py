@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
-from streamgroup.auth.bearer_token import end_of
 from streamgroup.auth.mechanism import Exchange, Mechanism
 from streamgroup.errors import AuthenticationError
 
@@ -24,9 +22,12 @@ _ERROR_FIELDS = ("status", "scope", "openid-configuration")
 
 
 class OAuthBearerMechanism(Mechanism):
-    """OAUTHBEARER with the token `token`. `extensions` are names and values for the broker, in their order."""
+    """OAUTHBEARER with the token `token`. `extensions` are names and values for the broker, in their order.
 
-    def __init__(self, peer: str, token: str, extensions: Mapping[str, str] | None = None) -> None:
+    `expiry` is the end of the token's life for an error message, empty if the client does not know it.
+    """
+
+    def __init__(self, peer: str, token: str, extensions: Mapping[str, str] | None = None, expiry: str = "") -> None:
         super().__init__(OAUTHBEARER, peer, secrets=(token,))
         if not _TOKEN.fullmatch(token):
             raise self.error(
@@ -47,7 +48,7 @@ class OAuthBearerMechanism(Mechanism):
                 )
             pairs.append(f"{name}={value}")
         self._message = _SEPARATOR.join(["n,,", *pairs, "", ""]).encode()
-        self._end = end_of(token)
+        self._expiry = f"the token expires at {expiry}" if expiry else ""
         self._problem = ""
 
     @property
@@ -57,16 +58,7 @@ class OAuthBearerMechanism(Mechanism):
     def rejected(self, reason: str) -> AuthenticationError:
         """Return the error of a broker that rejects the token, with what the broker's error challenge said before."""
         said = dict.fromkeys((self._problem, _problem_in(reason)))  # Kafka repeats its challenge in the last message
-        return super().rejected("; ".join(filter(None, (*said, self._described_end()))))
-
-    def _described_end(self) -> str:
-        """Return when the token expires, for an error; empty if it does not say so."""
-        try:
-            return (
-                "" if self._end is None else f"the token expires at {datetime.fromtimestamp(self._end, UTC):%F %T} UTC"
-            )
-        except (OverflowError, ValueError, OSError):
-            return ""
+        return super().rejected("; ".join(filter(None, (*said, self._expiry))))
 
     def _exchange(self) -> Exchange:
         challenge = yield self._message

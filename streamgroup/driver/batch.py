@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.driver.logs.boundaries import require_boundaries
+from streamgroup.driver.notes import NOTES
 from streamgroup.driver.starts import offsets_of
 from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.model import (
@@ -51,8 +52,7 @@ def plan_batch(options: SourceOptions) -> list[FetchTask]:
     Raises ConfigError if topics or servers do not exist, DataLossError for lost offsets, TransportError if no attempt
     reached the brokers.
     """
-    for note in options.notes:
-        log.info("%s", note)
+    NOTES.log(options.notes)
     timeout_ms = options.client.default_api_timeout_ms // (options.fetch_offset_retries + 1)
     require_resolvable(options.client.bootstrap_servers, time.monotonic() + timeout_ms / 1000)
     for _ in range(options.fetch_offset_retries):

@@ -14,6 +14,7 @@ from streamgroup.driver.batch import tasks_of
 from streamgroup.driver.log_checks import LogChecks
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.backends import GroupBackend
+from streamgroup.driver.notes import NOTES
 from streamgroup.driver.starts import log_ends
 from streamgroup.model import ClusterSnapshot
 from streamgroup.net.resolve import require_resolvable
@@ -92,8 +93,7 @@ class QuestionAnswerer:
         assert group is not None, "options of a batch read"
         if self._claim is not None and group.is_member:
             self._claim.take(self._is_stopped)
-        for note in options.notes:
-            log.info("%s: %s", group.group_id or "no group", note)
+        NOTES.log(options.notes, group.group_id or "no group")
         until = time.monotonic() + self._timeout_s
         require_resolvable(options.client.bootstrap_servers, until)
         self._watcher.start()

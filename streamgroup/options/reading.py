@@ -8,6 +8,7 @@ from typing import Any
 
 from streamgroup.errors import ConfigError
 from streamgroup.options import kinds
+from streamgroup.options.notes import Caution
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import Effect, Option, Scope
 from streamgroup.options.sasl import TOKEN_PROVIDER, SaslOptions, sasl_options
@@ -142,8 +143,10 @@ class OptionsReader(SettingsReader[Option]):
             return None
         if options.sends_secret and protocol == SASL_PLAINTEXT:
             self.notes.append(
-                f"kafka.security.protocol is SASL_PLAINTEXT: with {options.mechanism} everybody on the way can read "
-                "the credentials. Use SASL_SSL"
+                Caution(
+                    f"kafka.security.protocol is SASL_PLAINTEXT: with {options.mechanism} everybody on the way can "
+                    "read the credentials. Use SASL_SSL"
+                )
             )
         return options
 

@@ -120,7 +120,10 @@ def sasl_options(settings: Mapping[str, str], prefix: str, token_provider: str =
     example = f"{classes[0]} required {_EXAMPLES[mechanism]};"
     chosen = f"{prefix}{_MECHANISM}={mechanism}" + ("" if f"{prefix}{_MECHANISM}" in settings else ", the default")
     if not config.strip():
-        raise ConfigError(f"cannot use {chosen}: option {prefix}{_JAAS} is not set. Set it to: {example}")
+        raise ConfigError(
+            f"cannot use {chosen}: option {prefix}{_JAAS} is not set. Set it to: {example} (Spark's "
+            "spark.kafka.clusters.* gives tokens to Java classes alone, so a source in Python never sees them)"
+        )
     if is_reference(config.strip()):
         raise ConfigError(
             f"invalid value for option {prefix}{_JAAS}: a reference may stand for a password only, not for the whole "

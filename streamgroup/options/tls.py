@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamgroup.options.cipher_suites import TLS13
+from streamgroup.options.notes import Caution
 from streamgroup.options.secrets import Secret
 
 PEM = "PEM"
@@ -104,11 +105,14 @@ def contradictions(options: TlsOptions) -> list[str]:
 
 def warnings(options: TlsOptions) -> list[str]:
     """Return sentences for the log about settings that weaken the connection or have no effect."""
-    found, servers = [], options.servers
+    found: list[str] = []
+    servers = options.servers
     if not options.endpoint_identification:
         found.append(
-            f"host names of {servers.noun}s are not verified, because {servers.prefix}endpoint.identification."
-            f"algorithm is empty: any server with a trusted certificate can pose as a {servers.noun}"
+            Caution(
+                f"host names of {servers.noun}s are not verified, because {servers.prefix}endpoint.identification."
+                f"algorithm is empty: any server with a trusted certificate can pose as a {servers.noun}"
+            )
         )
     if options.key_password is not None and not options.has_keystore:
         found.append(f"ignored option {servers.prefix}key.password: no key store is set")

@@ -10,12 +10,12 @@ import logging
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from streamgroup.counting import counted
+from streamgroup.driver.notes import NOTES
 from streamgroup.driver.stderr import log_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.executor.written import Written
@@ -103,13 +103,7 @@ def _report(messages: Sequence[WriterCommitMessage | None], level: int) -> None:
 def _say(notes: Iterable[str]) -> None:
     """Log each sentence once in this process, which Spark keeps for the batches of a stream."""
     log_to_stderr()
-    for note in sorted(notes):
-        _say_once(note)
-
-
-@lru_cache(1000)
-def _say_once(note: str) -> None:
-    log.info("%s", note)
+    NOTES.log(sorted(notes))
 
 
 class GroupBatchWriter(DataSourceArrowWriter):

@@ -12,6 +12,7 @@ from streamgroup.auth.oauthbearer import OAuthBearerMechanism
 from streamgroup.auth.plain import PlainMechanism
 from streamgroup.auth.scram import ScramMechanism
 from streamgroup.net.background import Background, Late
+from streamgroup.net.sasl.bearer_token import described_end
 from streamgroup.net.sasl.tickets import TICKETS
 from streamgroup.net.sasl.tokens import TOKENS
 from streamgroup.net.tls.contexts import CONTEXTS
@@ -44,7 +45,7 @@ def make_mechanism(options: SaslOptions, tls: TlsOptions, peer: str) -> Mechanis
     if options.mechanism == OAUTHBEARER:
         assert options.oauth is not None
         token = TOKENS.get(options.oauth, lambda: CONTEXTS.get(tls))
-        return OAuthBearerMechanism(peer, token, dict(options.oauth.extensions))
+        return OAuthBearerMechanism(peer, token, dict(options.oauth.extensions), described_end(token))
     if options.mechanism == GSSAPI:
         assert options.kerberos is not None
         context, principal = TICKETS.open(options.kerberos, peer)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamgroup.auth.bearer_token import end_of
 from streamgroup.auth.unsecured_token import unsecured_token
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.net.sasl.bearer_token import end_of
 from streamgroup.net.sasl.renewals import RENEWED_AFTER, Renewals
 from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import HIDDEN

@@ -12,6 +12,7 @@ import pytest
 
 from streamgroup.driver import batch
 from streamgroup.driver.batch import plan_batch, subscribed_partitions, tasks_of
+from streamgroup.driver.notes import NOTES
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, ErrorCode, TransportError
 from streamgroup.model import (
     EARLIEST,
@@ -31,6 +32,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.net import resolve
+from streamgroup.options.parse import parse_source
 from streamgroup.options.types import SourceOptions, SplitOptions, Subscription
 from tests.fakes.cluster import NODES, Logs, logs_of
 from tests.fakes.registry07 import client07
@@ -139,6 +141,29 @@ def test_the_notes_of_the_options_are_said_once(logs: Logs, caplog: pytest.LogCa
     with caplog.at_level("INFO"):
         plan_batch(options(notes=("fetch.max.bytes is without effect",)))
     assert [r.message for r in caplog.records].count("fetch.max.bytes is without effect") == 1
+
+
+def test_a_password_in_the_clear_is_one_warning_in_a_process(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
+    given = parse_source(
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "subscribe": "t",
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'username="ann" password="hunter2";',
+        },
+        streaming=False,
+    )
+    NOTES.forget()
+    with caplog.at_level("INFO"):
+        for _ in range(3):
+            plan_batch(given)
+    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert warning.message == (
+        "kafka.security.protocol is SASL_PLAINTEXT: with PLAIN everybody on the way can read the credentials. "
+        "Use SASL_SSL"
+    )
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])

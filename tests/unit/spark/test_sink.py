@@ -11,6 +11,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_streamgroup import DefaultSource
+from streamgroup.driver.notes import NOTES
 from streamgroup.errors import TransportError
 from streamgroup.executor.written import Written
 from streamgroup.model import ClusterSnapshot, TopicPartition
@@ -84,7 +85,7 @@ PLAIN = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[int, str]]]:
     """Levels and lines of the log since the last call, in a process that has said nothing yet."""
-    sink._say_once.cache_clear()
+    NOTES.forget()
     caplog.set_level(logging.DEBUG, "streamgroup")
 
     def lines() -> list[tuple[int, str]]:

@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
-from streamgroup.auth.bearer_token import end_of
 from streamgroup.auth.oauthbearer import OAuthBearerMechanism
+from streamgroup.net.sasl.bearer_token import described_end, end_of
 
 
 def jwt(claims: str) -> str:
@@ -32,11 +32,12 @@ def test_the_end_is_that_of_a_jwt(token: str, end: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exp", "said"),
-    [
-        ("1700000000", ": the token expires at 2023-11-14 22:13:20 UTC. Check the token's end"),
-        ("1e300", "credentials. "),
-    ],
+    ("exp", "shown"), [("1700000000", "2023-11-14 22:13:20 UTC"), ("1e300", ""), ("-1e300", ""), ("NaN", "")]
 )
-def test_the_error_of_a_rejected_token_says_when_it_expires(exp: str, said: str) -> None:
-    assert said in str(OAuthBearerMechanism("b:1", jwt(f'{{"exp": {exp}}}')).rejected(""))
+def test_the_end_is_described_if_the_calendar_has_it(exp: str, shown: str) -> None:
+    assert described_end(jwt(f'{{"exp": {exp}}}')) == shown
+
+
+def test_the_error_of_a_rejected_token_says_when_it_expires() -> None:
+    error = OAuthBearerMechanism("b:1", "e30.e30.x", expiry="2023-11-14 22:13:20 UTC").rejected("")
+    assert "credentials: the token expires at 2023-11-14 22:13:20 UTC. Check the token's end" in str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from datetime import UTC, datetime
 
 
 def end_of(token: str) -> float | None:
@@ -14,3 +15,12 @@ def end_of(token: str) -> float | None:
     except (ValueError, RecursionError, IndexError, KeyError, TypeError, binascii.Error):
         return None
     return float(end) if isinstance(end, int | float) and not isinstance(end, bool) else None
+
+
+def described_end(token: str) -> str:
+    """Return the end of a JWT for people, such as `2026-01-31 12:00:00 UTC`; empty if the token does not tell it."""
+    end = end_of(token)
+    try:
+        return "" if end is None else f"{datetime.fromtimestamp(end, UTC):%F %T} UTC"
+    except (OverflowError, ValueError, OSError):  # a year that the calendar does not have
+        return ""

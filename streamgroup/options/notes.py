@@ -1,0 +1,7 @@
+"""The kinds of sentences about options that the driver logs."""
+
+
+class Caution(str):
+    """A sentence about a setting that weakens the connection. The driver logs it as a warning, other notes as INFO."""
+
+    __slots__ = ()
