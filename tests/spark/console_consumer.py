@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from streamgroup.testing import java_tool
+from streamgroup.testing import ClientSettings, java_tool
+from streamgroup.testing.releases import release_of
 from tests.spark.support import Load
 
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-CONSUMER_08 = "kafka.tools.ConsoleConsumer"
+OLD_CONSUMER = "kafka.tools.ConsoleConsumer"
+MOVED_IN = (3, 3)
+"""The release from which the consumer has the newer name."""
 
 
 class JavaConsumer:
@@ -33,20 +36,29 @@ class JavaConsumer:
 
 
 @contextmanager
-def java_consumer(home: Path, load: Load, group: str, assignor: str) -> Iterator[JavaConsumer]:
-    """Run a member of `group` that knows this one strategy."""
+def java_consumer(
+    home: Path, load: Load, group: str, assignor: str, client: ClientSettings | None = None
+) -> Iterator[JavaConsumer]:
+    """Run a member of `group` that knows this one strategy. `client` has the settings for a secured server."""
     properties = {
+        "group.id": group,
         "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{assignor}",
         "group.protocol": "classic",
         "auto.offset.reset": "earliest",
         "session.timeout.ms": "6000",
         "heartbeat.interval.ms": "300",
     }
+    config = home / "java-consumer.properties"
+    own = "".join(f"{name}={value}\n" for name, value in properties.items())
+    config.write_text(own if client is None else own + client.text())
+    version = release_of(load.server.version).number
     arguments = (
-        *("--bootstrap-server", load.server.bootstrap_servers, "--topic", load.topic, "--group", group),
-        *(word for name, value in properties.items() for word in ("--consumer-property", f"{name}={value}")),
+        *("--bootstrap-server", load.server.bootstrap_servers, "--topic", load.topic),
+        *("--consumer.config", str(config)),
     )
-    with _running(home, java_tool(load.server.version, CONSUMER, *arguments)) as consumer:
+    tool = CONSUMER if version >= MOVED_IN else OLD_CONSUMER
+    flags = () if client is None else client.jvm_flags
+    with _running(home, java_tool(load.server.version, tool, *arguments, jvm_flags=flags)) as consumer:
         yield consumer
 
 
@@ -68,7 +80,7 @@ def java_consumer_08(
         *("--zookeeper", load.server.zookeeper_connect, "--topic", load.topic, "--consumer.config", str(config)),
         *(("--from-beginning",) if first else ()),
     )
-    with _running(home, java_tool(load.server.version, CONSUMER_08, *arguments)) as consumer:
+    with _running(home, java_tool(load.server.version, OLD_CONSUMER, *arguments)) as consumer:
         yield consumer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,8 +11,50 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.spark.support import Load, rows_of
+
 ROOT = Path(__file__).parents[2]
 SUBMIT = Path(sys.executable).with_name("spark-submit")
+START_S = 90.0
+"""How long a job may take to start and to sink its first batches."""
+INGEST = """\
+[source]
+{source}
+
+[sink]
+format = "parquet"
+path = "rows/{{member}}"
+checkpoint = "{checkpoints}/{{member}}"
+columns = ["CAST(value AS STRING) AS value"]
+
+[spark.conf]
+spark.ui.enabled = "false"
+"""
+
+
+def ingest_file(home: Path, load: Load, options: Mapping[str, str], checkpoints: str = "checkpoints") -> Path:
+    """Write the file of an ingest job in the group of the topic's name, with these options of the source besides.
+
+    Its directories are relative to where it runs.
+    """
+    source = {
+        "kafka.group.id": load.topic,
+        "kafka.session.timeout.ms": 6000,
+        "kafka.heartbeat.interval.ms": 300,
+        "subscribe": load.topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": 40,
+        **options,
+    }
+    lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in source.items())
+    file = home / f"{checkpoints}.toml"
+    file.write_text(INGEST.format(source=lines, checkpoints=checkpoints))
+    return file
+
+
+def values(home: Path, member: str) -> list[str]:
+    """Return what a reader of the member's directory finds."""
+    return [str(value) for (value,) in rows_of(home / "rows" / member, "value")]
 
 
 class Job:

@@ -47,7 +47,7 @@ class Load:
         """Produce `count` records round robin over the partitions; their values."""
         producer = Producer(
             {
-                "bootstrap.servers": self.server.bootstrap_servers,
+                "bootstrap.servers": self.server.direct_servers,
                 "linger.ms": 5,
                 "enable.idempotence": True,
                 **self.settings,
@@ -227,4 +227,4 @@ def repeated(values: Iterable[str]) -> dict[str, int]:
 
 def _admin(server: KafkaServer) -> AdminClient:
     """To be kept in a variable: what a client still waits for ends with it."""
-    return AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
+    return AdminClient({"bootstrap.servers": server.direct_servers, "log_level": 3})

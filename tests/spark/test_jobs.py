@@ -19,46 +19,18 @@ from streamgroup.testing.kafka07 import Kafka07Server
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.cluster07 import Cluster
 from tests.conftest import MakeTopic
-from tests.spark.submitting import ROOT, SUBMIT, submitted
+from tests.spark.submitting import ROOT, START_S, SUBMIT, ingest_file, submitted, values
 from tests.spark.support import Load, committed, log_ends, rows_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
-START_S = 90.0
-SETTINGS = """\
-[source]
-kafka.bootstrap.servers = "{servers}"
-kafka.group.id = "{topic}"
-kafka.group.instance.id = "{{member}}"
-kafka.session.timeout.ms = 6000
-kafka.heartbeat.interval.ms = 300
-subscribe = "{topic}"
-startingOffsets = "earliest"
-maxOffsetsPerTrigger = 40
-
-[sink]
-format = "parquet"
-path = "rows/{{member}}"
-checkpoint = "{checkpoints}/{{member}}"
-columns = ["CAST(value AS STRING) AS value"]
-
-[spark.conf]
-spark.ui.enabled = "false"
-"""
+STATIC = {"kafka.group.instance.id": "{member}"}
 
 
 def configured(home: Path, load: Load, checkpoints: str = "checkpoints") -> Path:
     """The job's file; its directories are relative to where it runs."""
-    file = home / f"{checkpoints}.toml"
-    servers = load.server.bootstrap_servers
-    file.write_text(SETTINGS.format(servers=servers, topic=load.topic, checkpoints=checkpoints))
-    return file
-
-
-def values(home: Path, member: str) -> list[str]:
-    """What a reader of the member's directory finds."""
-    return [str(value) for (value,) in rows_of(home / "rows" / member, "value")]
+    return ingest_file(home, load, {"kafka.bootstrap.servers": load.server.bootstrap_servers, **STATIC}, checkpoints)
 
 
 @pytest.fixture
