@@ -1,0 +1,133 @@
+"""Certificates and tokens that change under running queries: coordinators and tasks, without Spark."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from streamgroup.testing import Authority, KafkaServer, write_pem
+from tests.conftest import MakeTopic
+from tests.fault.harness import Query, Streams, Writer, check_everything, goes_on
+from tests.secured import options_with_token_file, token_of, use_certificate
+from tests.waiting import TIMEOUT_S, repeatedly, wait_until
+
+pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(300), pytest.mark.usefixtures("fresh_process")]
+
+PARTITIONS = 4
+IN_FLIGHT = 200
+"""Rows of a batch at most (maxOffsetsPerTrigger): a query may repeat the one in flight."""
+LIFE_S = 8.0
+"""The life of a token. A session with a broker lives half as long."""
+CERTIFICATE_LIFE_S = 20.0
+
+
+@pytest.fixture
+def server() -> Iterator[KafkaServer]:
+    """A broker with client certificates. Cutting its proxy makes all clients connect anew."""
+    with KafkaServer(security="SSL", mutual_tls=True, proxied=True) as started:
+        yield started
+
+
+@contextmanager
+def two_queries(server: KafkaServer, make_topic: MakeTopic, **options: str) -> Iterator[list[Query]]:
+    """Two queries of one group, under load. In the end all is in their sinks, and at most the batch in flight twice."""
+    topic = make_topic(server, PARTITIONS)
+    streams, writer = Streams(server, topic, f"rotation-{topic}"), Writer(server, topic, PARTITIONS)
+    with streams.running("a", "b", **{**server.client_options, **options}) as queries:
+        with writer.writing():
+            goes_on(queries)
+            yield queries
+        check_everything(streams, writer, queries, repeats=len(queries) * IN_FLIGHT)
+
+
+def connect_anew(server: KafkaServer, queries: list[Query]) -> None:
+    """Reset all connections. Both queries read on over new ones."""
+    before = server.proxies[0].accepted
+    server.proxies[0].cut()
+    goes_on(queries, 50)
+    assert server.proxies[0].accepted > before
+
+
+def replace(file: Path, write: Callable[[Path], object]) -> None:
+    """Replace a file at once, so that no reader sees a part of it."""
+    new = file.with_suffix(".new")
+    write(new)
+    os.replace(new, file)
+
+
+def test_queries_go_on_with_new_certificates_of_the_broker(server: KafkaServer, make_topic: MakeTopic) -> None:
+    with two_queries(server, make_topic) as queries:
+        for _ in range(3):
+            use_certificate(server, server.security.authority.issue())
+            connect_anew(server, queries)
+
+
+def test_queries_go_on_with_a_new_authority_in_the_trust_store(server: KafkaServer, make_topic: MakeTopic) -> None:
+    """Both authorities are trusted until the broker has its certificate from the new one."""
+    trusted = server.security.files.ca
+    old, new = server.security.authority.certificate_pem(), Authority.create("the next authority")
+    with two_queries(server, make_topic) as queries:
+        replace(trusted, lambda file: file.write_bytes(old + new.certificate_pem()))
+        connect_anew(server, queries)
+        use_certificate(server, new.issue())
+        connect_anew(server, queries)
+        replace(trusted, lambda file: file.write_bytes(new.certificate_pem()))
+        connect_anew(server, queries)
+
+
+def test_queries_go_on_with_a_new_client_certificate_when_the_old_one_has_expired(
+    server: KafkaServer, make_topic: MakeTopic
+) -> None:
+    authority, own = server.security.authority, server.security.files.pem("client")
+    end = datetime.now(UTC) + timedelta(seconds=CERTIFICATE_LIFE_S)
+    write_pem(own, authority.issue("client", (), until=end))
+    with two_queries(server, make_topic) as queries:
+        replace(own, lambda file: write_pem(file, authority.issue("client", ())))
+        wait_until(lambda: datetime.now(UTC) > end, "the first certificate has expired", 2 * CERTIFICATE_LIFE_S)
+        connect_anew(server, queries)
+
+
+TOKENS: list[Callable[[], str]] = []
+"""The source of tokens of the test that runs."""
+GIVEN: list[float] = []
+"""When `a_token` was asked."""
+
+
+def a_token() -> str:
+    """Return a token of short life, as a function that a user names does."""
+    GIVEN.append(time.monotonic())
+    return TOKENS[-1]()
+
+
+@pytest.mark.parametrize("source", ["file", "function"])
+def test_queries_outlive_tokens_and_sessions_of_seconds(source: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+    config = {"connections.max.reauth.ms": int(LIFE_S * 500)}
+    with KafkaServer(security="SASL_SSL", mechanisms=["OAUTHBEARER"], config=config) as server:
+
+        def token() -> str:
+            return token_of(server, "client", LIFE_S)
+
+        file = tmp_path / "token.jwt"
+        options = options_with_token_file(server, "client", file)
+        if source == "function":
+            del options["kafka.sasl.oauthbearer.token.endpoint.url"]
+            options["sasl.tokenProvider"] = f"{__name__}:{a_token.__name__}"
+        TOKENS.append(token)
+        GIVEN.clear()
+
+        def renew() -> None:
+            replace(file, lambda new: new.write_text(token()))
+
+        renew()
+        began = time.monotonic()
+        with repeatedly(renew, LIFE_S / 8), two_queries(server, make_topic, **options) as queries:
+            while time.monotonic() - began < 3 * LIFE_S:
+                goes_on(queries, 20, TIMEOUT_S)
+        if source == "function":
+            assert len(GIVEN) >= 3, "a new token in time before the end of each"
