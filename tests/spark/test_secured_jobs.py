@@ -10,6 +10,7 @@ import pytest
 
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.releases import release_of
+from streamgroup.testing.security.client import Stores
 from tests.conftest import MakeTopic
 from tests.spark.console_consumer import java_consumer
 from tests.spark.submitting import Job, ingest_file, submitted, values
@@ -87,9 +88,13 @@ def test_the_job_and_a_java_consumer_share_a_group_with_the_same_credentials(
     load.send(100)
     with submitted(tmp_path, ingest_file(tmp_path, load, client.options), "--member", "a") as job:
         until(job, lambda: len(values(tmp_path, "a")) == 100, "the job has read all", START_S)
-        with java_consumer(tmp_path, load, load.topic, "RangeAssignor", client) as java:
+        # Before 2.7 Java reads no PEM.
+        stores: Stores = "PEM" if release_of(server.version).number >= (2, 7) else "PKCS12"
+        same = server.security.client(mechanism=mechanism, stores=stores)
+        with java_consumer(tmp_path, load, load.topic, "RangeAssignor", same) as java:
 
             def shared() -> bool:
+                assert "Exception" not in java.errors(), java.errors()
                 before, there = len(values(tmp_path, "a")), len(java.values())
                 load.send(PARTITIONS)
                 until(job, lambda: len(all_read()) >= len(load.sent), "all records are read")
