@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,11 +35,13 @@ def server() -> Iterator[KafkaServer]:
 
 
 @contextmanager
-def two_queries(server: KafkaServer, make_topic: MakeTopic, **options: str) -> Iterator[list[Query]]:
+def two_queries(
+    server: KafkaServer, make_topic: MakeTopic, options: Mapping[str, str] | None = None
+) -> Iterator[list[Query]]:
     """Two queries of one group, under load. In the end all is in their sinks, and at most the batch in flight twice."""
     topic = make_topic(server, PARTITIONS)
     streams, writer = Streams(server, topic, f"rotation-{topic}"), Writer(server, topic, PARTITIONS)
-    with streams.running("a", "b", **{**server.client_options, **options}) as queries:
+    with streams.running("a", "b", **(options or server.client_options)) as queries:
         with writer.writing():
             goes_on(queries)
             yield queries
@@ -126,7 +128,7 @@ def test_queries_outlive_tokens_and_sessions_of_seconds(source: str, make_topic:
 
         renew()
         began = time.monotonic()
-        with repeatedly(renew, LIFE_S / 8), two_queries(server, make_topic, **options) as queries:
+        with repeatedly(renew, LIFE_S / 8), two_queries(server, make_topic, options) as queries:
             while time.monotonic() - began < 3 * LIFE_S:
                 goes_on(queries, 20, TIMEOUT_S)
         if source == "function":
