@@ -23,8 +23,8 @@ _CONNECTION: tuple[Option, ...] = (
     ),
     used(
         "security.protocol",
-        "Protocol of the connection to the brokers. SSL and SASL_SSL encrypt it by TLS; SASL_SSL and SASL_PLAINTEXT "
-        "authenticate the client.",
+        "Protocol of the connection to the brokers. SSL encrypts it with TLS. SASL authenticates the client by "
+        "`kafka.sasl.mechanism`.",
         kinds.SECURITY,
         "client.security_protocol",
     ),

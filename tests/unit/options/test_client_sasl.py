@@ -61,6 +61,7 @@ def test_credentials_for_a_token_endpoint_need_no_login_module() -> None:
     ("options", "message"),
     [
         ({"kafka.sasl.mechanism": "PLAIN"}, "option kafka.sasl.jaas.config is not set. Set it to: org.apache"),
+        ({"kafka.sasl.mechanism": "SCRAM-SHA-512"}, r"spark\.kafka\.clusters\.\* gives tokens to Java classes alone"),
         ({**OAUTH, "sasl.tokenProvider": "no colon"}, "expected module:function, for example"),
         (
             {**OAUTH, "sasl.tokenProvider": "m:f", "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp"},
