@@ -88,16 +88,23 @@ class TlsTransport(Transport):
             refused = self.refusal(error)
             if refused is not None:
                 raise refused from error
-            lost = f"lost the connection to broker {self._peer} in the TLS handshake: {error}. {NOT_TLS_HINT}"
-            self._lost_handshake = TransportError(lost)
-            self._lost_handshake.__cause__ = error
-            if not isinstance(error, (ConnectionError, *_ENDS)):
-                raise self._lost_handshake from error
-            self._probe = PlaintextProbe(self._family, self._address, now)
+            self._look_for_cause(error, now)
             return False
         self._awaited = select.POLLIN
         self._check_suite()
         return True
+
+    def _look_for_cause(self, error: OSError, now: float) -> None:
+        """Begin to probe a server that has closed the connection. Raises TransportError if it did something else."""
+        lost = TransportError(
+            f"lost the connection to broker {self._peer} in the TLS handshake: {error}. {NOT_TLS_HINT}"
+        )
+        if not isinstance(error, (ConnectionError, *_ENDS)):
+            raise lost from error
+        try:
+            self._probe, self._lost_handshake = PlaintextProbe(self._family, self._address, now), lost
+        except OSError:  # no descriptor is left
+            raise lost from error
 
     def interest(self, has_unsent: bool) -> int:
         if self._probe is not None:
