@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from streamgroup.cluster.admin import committed, describe_groups, list_groups
 from streamgroup.cluster.kafka import ANY, KafkaCluster, Node
-from streamgroup.errors import UnsupportedVersionError
+from streamgroup.errors import StreamGroupError, TlsError, TransportError, UnsupportedVersionError
 from streamgroup.executor.fetcher import read
 from streamgroup.model import EARLIEST, LATEST, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.net.connection import Connection
@@ -62,6 +63,22 @@ def test_a_broker_is_recognised_once_and_remembered(kafka: KafkaServer, make_top
             connection.close()
             # 0.8.2: ApiVersions, ListGroups, FindCoordinator, in use; 0.9.0: all on one.
             assert proxy.accepted == {"0.8.2": 4, "0.9": 1}[release(kafka)] + attempt
+
+
+@pytest.mark.parametrize(
+    ("server", "error", "said"),
+    [
+        ("kafka09", TransportError, "in the TLS handshake: .* It may be a listener without TLS"),
+        ("kafka010", TlsError, "the listener speaks plaintext"),
+        ("kafka11", TlsError, "the listener speaks plaintext"),
+    ],
+)
+def test_tls_at_a_plaintext_port_is_told_from_0_10_on(
+    server: str, error: type[StreamGroupError], said: str, request: pytest.FixtureRequest
+) -> None:
+    started: KafkaServer = request.getfixturevalue(server)
+    with pytest.raises(error, match=said):
+        Connection(*address_of(started), replace(options_for(started), security_protocol="SSL")).connect(soon(30))
 
 
 def test_recognising_a_broker_changes_nothing_on_it(make_topic: MakeTopic) -> None:
